@@ -1,4 +1,4 @@
-//! Parses descriptions of interfaces, in each of their forms.
+//! Parses any text as a description of an interface, in each of the forms that a description has.
 #![no_main]
 
 #[path = "../src/descriptions.rs"]

@@ -1,6 +1,6 @@
 //! Passes complete Ethernet frames from any sender to an endpoint, as a network interface does. The endpoint
-//! delivers only the frames that are sent to it, in order. All frames of one arrival are from the same
-//! sender.
+//! delivers only the frames that are addressed to it, in their order of arrival. Frames that the endpoint
+//! delivers together are from the same sender.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Binds clients to servers with another interface, and converts any message.
+//! Binds clients to servers that have another interface, and lets the client stub convert any message.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| peregrine_fuzz::growth::run(bytes));

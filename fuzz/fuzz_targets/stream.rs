@@ -1,5 +1,5 @@
-//! Parses input from a stream. Headers and bodies are parsed without harm. A parsed header or body is the
-//! same after it was emitted and parsed again.
+//! Parses arbitrary bytes as the headers and bodies of a stream. Parsing must not fail in a harmful way. If a
+//! parsed header or body is emitted and parsed again, the result is the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -12,7 +12,7 @@ use super::{Colour, Everything, EverythingClient, List, Point, Shade, Shape, Tre
 const BYTES: usize = 4096;
 
 thread_local! {
-    /// A server of this machine's byte order, and a server of the other byte order.
+    /// Two servers: one has this machine's byte order, the other one has the opposite byte order.
     static SERVERS: [(Arc<Script>, EverythingClient); 2] =
         [ByteOrder::NATIVE, ByteOrder::NATIVE.other()].map(|order| {
             let scripted = scripted(EverythingClient::INTERFACE, BYTES, order);
@@ -22,7 +22,7 @@ thread_local! {
     static LAST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Reads all bytes of a printed result. With a sanitizer this detects values that are not initialized.
+/// Reads all bytes of a printed result, so that a sanitizer detects bytes that are not initialized.
 fn look(text: String) {
     LAST.with_borrow_mut(|last| {
         last.clear();
@@ -31,7 +31,7 @@ fn look(text: String) {
 }
 
 fn failed(error: &peregrine::CallError) {
-    // Every error can be printed.
+    // Printing an error must not fail, and must produce text.
     assert!(!error.to_string().is_empty());
 }
 
@@ -45,8 +45,9 @@ const POINT: Point = Point {
     flags: [true; 4],
 };
 
-/// Makes a call. Input: a byte that selects the call, and whose highest bit selects the server; the header of
-/// the reply (16 bytes); the message of the reply.
+/// Makes a call. The input consists of three parts. The first is a byte that selects the call, and whose
+/// highest bit selects the server. Then come the 16 bytes of the reply's header, and the message of the
+/// reply.
 pub fn run(bytes: &[u8]) {
     let Some((which, rest)) = bytes.split_first() else { return };
     let Some((header, message)) = rest.split_at_checked(16) else { return };
@@ -101,7 +102,7 @@ pub fn run(bytes: &[u8]) {
             }
             _ => client.binding().ping().unwrap_or_else(|error| failed(&error)),
         }
-        // Whatever the reply was, the A-stack was released. So the next call succeeds.
+        // Every reply releases the A-stack, even an invalid one. So the next call must succeed.
         script.answer(&[0; 16], &[]);
         client.nothing().expect("a valid reply");
     });

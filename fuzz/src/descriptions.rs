@@ -1,14 +1,14 @@
 //! Parses descriptions of interfaces, as peers send them, in each of the forms of a description. Tests of
-//! `peregrine-idl` replay the corpus.
+//! `peregrine-idl` replay the corpus of this target.
 
 use peregrine::interface::{Described, InterfaceRef};
 use peregrine::stub::Program;
 
-/// Parses bytes as a description. The first byte selects the form.
+/// Parses bytes as a description. The first byte selects the form of the description.
 ///
 /// # Panics
-/// Panics if a parsed description is printed differently, or if the printed text is parsed as another
-/// description.
+/// Panics if a parsed description is printed differently. Also panics if the printed text is parsed as
+/// another description.
 pub fn run(bytes: &[u8]) {
     let Some((form, text)) = bytes.split_first() else { return };
     let Ok(text) = core::str::from_utf8(text) else { return };

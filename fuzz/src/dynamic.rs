@@ -1,4 +1,4 @@
-//! Runs the interpreted client and server stubs of any description on any message.
+//! Passes any message to the interpreted client stub and server stub of any description.
 
 use std::sync::Arc;
 
@@ -28,9 +28,10 @@ impl Serve for FixedAnswer {
     }
 }
 
-/// Runs the interpreted stubs of an interface. Input: a description, the byte 0xff, and a message. The server
-/// stub takes the first three bytes of the message as the number of the procedure, the length of the head,
-/// and the length of the copied part. The client stub gets all of the message as its reply.
+/// Runs the interpreted stubs of an interface. The input consists of a description, the byte 0xff, and a
+/// message. The server stub interprets the first three bytes of the message as the number of the procedure,
+/// the length of the head, and the length of the copied part. The client stub gets the whole message as its
+/// reply.
 ///
 /// # Panics
 /// Panics if the server's answer lies outside the memory of the reply, or is `PostAgain`.

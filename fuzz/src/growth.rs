@@ -1,4 +1,4 @@
-//! Binds clients to servers with another interface, and converts any message.
+//! Binds clients to servers that have another interface, and lets the client stub convert any message.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient};
 
 use super::dynamic::{FixedAnswer, make_calls};
 
-/// Compares two interfaces, and makes calls between them. Input: two descriptions and a message, with the
-/// byte 0xff between them. The function tries each of the two interfaces as the client's interface, with the
-/// other one as the server's interface. The client gets the message as the reply of every call.
+/// Compares two interfaces, and makes calls between them. The input consists of two descriptions and a
+/// message, with the byte 0xff between them. Each of the two interfaces is once the client's interface, with
+/// the other one as the server's interface. The client gets the message as the reply to every call.
 ///
 /// # Panics
-/// Panics if the client can bind although the comparison says that its interface does not fit. Also panics
-/// if the client cannot bind although its interface fits, unless the conversion would exceed a limit.
+/// Panics if the client can bind although the comparison says that the client's interface does not fit. Also
+/// panics if the client cannot bind although its interface fits, unless the conversion would exceed a limit.
 pub fn run(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0xff);
     let mut described = || {
@@ -45,7 +45,8 @@ fn call(ours: &Described, theirs: &Described, message: &[u8], order: ByteOrder) 
     }
 }
 
-/// Calls the first procedures with arguments that hardly ever fit, so that they are refused or converted.
+/// Calls the first procedures. The arguments hardly ever fit the parameters, so the stub must refuse or
+/// convert them.
 fn make_calls_with_units(client: &GenericClient) {
     for (number, procedure) in (0..).zip(&client.described().procedures).take(4) {
         let mut values: Vec<_> =

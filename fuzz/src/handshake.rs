@@ -1,11 +1,11 @@
-//! Parses messages of either side of the handshake. A parsed message is emitted again in the same bytes,
-//! apart from padding.
+//! Parses messages of either side of the handshake. When a parsed message is emitted again, the bytes are the
+//! same except for padding.
 
 use peregrine::fuzzing::{answer, request};
 
 /// Checks that a parsed message can be emitted, and that the emitted bytes are parsed as the same message.
-/// The emitted bytes may differ from the input only in padding, which is emitted as zeros. `read` parses a
-/// message and returns the bytes in which it is emitted.
+/// The emitted bytes may differ from the input only in padding, because padding is emitted as zeros. `read`
+/// parses a message, and returns the bytes in which it emits this message again.
 fn check_round_trip(read: fn(&[u8]) -> Option<Vec<u8>>, bytes: &[u8]) {
     let Some(written) = read(bytes) else { return };
     assert_eq!(read(&written).as_ref(), Some(&written));
@@ -18,7 +18,7 @@ fn check_round_trip(read: fn(&[u8]) -> Option<Vec<u8>>, bytes: &[u8]) {
     }
 }
 
-/// Checks an input, which is a message, as a message of each side.
+/// Checks an input twice: as a message of the client, and as a message of the server.
 pub fn run(bytes: &[u8]) {
     check_round_trip(request, bytes);
     check_round_trip(answer, bytes);

@@ -1,5 +1,5 @@
-//! The types and the interface that the targets share, and most of the targets. Tests of the workspace
-//! compile the targets, too, and replay their corpora.
+//! Most of the fuzz targets, and the types and the interface that they share. Tests of the workspace also
+//! compile the targets, and replay their corpora.
 
 #[cfg(feature = "json")]
 pub mod dynamic;
@@ -8,7 +8,7 @@ pub mod growth;
 pub mod server;
 pub mod values;
 
-// These targets need private types. The library's unit tests compile them next to this file.
+// These targets need private types of the library. The library's unit tests compile these files, too.
 #[cfg(fuzzing)]
 pub mod client;
 #[cfg(fuzzing)]
@@ -201,7 +201,7 @@ impl Everything for Object {
     }
 }
 
-/// Encodes a value. Returns `None` if it is longer than [`HEAD_BYTES`].
+/// Encodes a value. Returns `None` if the encoded value is longer than [`HEAD_BYTES`].
 pub fn encode<T: Value, R: Representation>(value: &T) -> Option<Vec<u8>> {
     let mut memory = vec![0xaa; HEAD_BYTES];
     let mut head = Writer::<R>::represented(Space::of_mut(&mut memory));
@@ -212,14 +212,14 @@ pub fn encode<T: Value, R: Representation>(value: &T) -> Option<Vec<u8>> {
     Some(memory)
 }
 
-/// Decodes the value at the start of `bytes`. Also returns its encoded length.
+/// Decodes the value at the start of `bytes`. Returns the value and its encoded length.
 pub fn decode<T: Value, R: Representation>(bytes: &[u8]) -> Option<(T, usize)> {
     let mut head = Reader::<R>::represented(Window::from(bytes));
     let value = T::decode(&mut head).ok()?;
     Some((value, bytes.len() - head.remaining()))
 }
 
-/// Makes a client of a given binding.
+/// Returns a client that uses a given binding.
 pub fn over(binding: peregrine::Binding) -> EverythingClient {
     EverythingClient { binding }
 }

@@ -1,5 +1,5 @@
-//! Decodes values of many types from any bytes. A decoded value is encoded again in the same bytes, apart
-//! from padding.
+//! Decodes values of many types from any bytes. When a decoded value is encoded again, the bytes are the same
+//! except for padding.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,8 @@ use peregrine::{CallError, Plain, Value};
 
 use super::{Colour, List, Nothing, Point, Shade, Shape, Tree, decode, encode};
 
-/// Decodes a value of one of several types. Input: the number of the type, then the bytes of the value.
+/// Decodes a value of one of several types. The input consists of the number of the type and the bytes of the
+/// value.
 pub fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 28 {
@@ -37,7 +38,7 @@ pub fn run(bytes: &[u8]) {
         20 => check_round_trip::<Vec<[Vec<Shade>; 2]>>(bytes),
         21 => check_round_trip::<Result<Box<Shape>, Vec<List>>>(bytes),
         22 => {
-            // An error is relayed as text, so a decoded error is not encoded in the same bytes.
+            // An error is relayed as text, so encoding a decoded error can produce other bytes.
             let _ = decode::<CallError, Native>(bytes).map(|(error, _)| error.to_string());
         }
         23 => block::<Point>(bytes),
@@ -48,14 +49,14 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Checks both representations.
+/// Checks the value in both byte orders.
 fn check_round_trip<T: Value>(bytes: &[u8]) {
     check_round_trip_in::<T, Native>(bytes);
     check_round_trip_in::<T, Swapped>(bytes);
 }
 
-/// Checks that a decoded value is encoded in the same number of bytes as it was decoded from. The new bytes
-/// must differ from the old ones only in padding, and must be decoded as the same value.
+/// Checks that a decoded value is encoded in as many bytes as it was decoded from. The new bytes must differ
+/// from the old bytes only in padding. Decoding the new bytes must produce the same value.
 fn check_round_trip_in<T: Value, R: Representation>(bytes: &[u8]) {
     let Some((value, taken)) = decode::<T, R>(bytes) else { return };
     let written = encode::<T, R>(&value).expect("a decoded value can be encoded");
@@ -65,13 +66,13 @@ fn check_round_trip_in<T: Value, R: Representation>(bytes: &[u8]) {
     let (again, all) = decode::<T, R>(&written).expect("an encoded value can be decoded");
     assert_eq!(all, taken);
     assert_eq!(encode::<T, R>(&again), Some(written));
-    // Decoding reads nothing beyond the end of the value, and needs all bytes of the value.
+    // Decoding must read nothing beyond the end of the value, and must fail if the last byte is missing.
     assert!(decode::<T, R>(&bytes[..taken]).is_some());
     assert!(taken == 0 || decode::<T, R>(&bytes[..taken - 1]).is_none());
 }
 
-/// Checks that a block is accepted if it is aligned and complete and every value is valid, and is refused
-/// otherwise.
+/// Checks that a block of values is accepted if it is aligned and complete and all values in it are valid.
+/// Otherwise the block must be refused.
 fn block<T: Plain + Value + Debug>(bytes: &[u8]) {
     let mut memory = vec![0; bytes.len() + 32];
     let aligned = memory.as_ptr().align_offset(16);

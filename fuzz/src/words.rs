@@ -1,8 +1,9 @@
-//! Compares the words of an A-stack with a model of the table in `docs/PROTOCOL.md`.
+//! Compares the words of an A-stack, by which the two sides pass a call to each other, with a model. The
+//! model follows the table in `docs/PROTOCOL.md`.
 
 use peregrine::fuzzing::{Word, WordLook, WordNotify};
 
-/// A word as the document defines it.
+/// A word, as `docs/PROTOCOL.md` defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Model {
     Away,
@@ -10,7 +11,7 @@ enum Model {
     Sleep,
     Dead,
     Looking,
-    /// Reserved and unused kinds, and known kinds with non-zero bits above them.
+    /// A kind that is reserved or unused, or a known kind with bits above it that are not zero.
     Other(u32),
 }
 
@@ -40,8 +41,8 @@ impl Model {
     }
 }
 
-/// Returns a value for a word: often one of the 32 smallest or of the 32 largest numbers, otherwise the
-/// number in `bytes`.
+/// Returns a value for a word. Often this is one of the 32 smallest or of the 32 largest numbers. Otherwise
+/// it is the number in `bytes`.
 fn value(bytes: [u8; 4]) -> u32 {
     match bytes[0] {
         0..128 => u32::from(bytes[0] & 31),
@@ -50,8 +51,8 @@ fn value(bytes: [u8; 4]) -> u32 {
     }
 }
 
-/// Does the same operations on a word and on the model. Input: five bytes for each operation. The first of
-/// them selects the operation.
+/// Does the same operations on a word and on the model. The input contains five bytes for each operation. The
+/// first of the five bytes selects the operation.
 pub fn run(bytes: &[u8]) {
     let word = Word::default();
     let (mut model, mut sequence) = (Away, 0u32);

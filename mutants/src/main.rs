@@ -1,10 +1,12 @@
-//! Mutation testing: draws mutants at random, and runs the tests against each.
+//! Mutation testing: draws mutants at random, and runs the tests against each mutant. A mutant is a small
+//! fault in the sources. The tests kill a mutant if they fail with it.
 //!
 //!     cargo run --release --manifest-path mutants/Cargo.toml -- [COUNT [SEED [PART OF A PATH]]]
 //!
-//! The program builds a copy of the sources once with all drawn mutants in it. An environment variable
-//! switches one of them on. Two kinds are built one by one: mutants that do not compile with the others, and
-//! surviving mutants of `const` functions, because the compiler evaluates these functions without a mutant.
+//! The program builds a copy of the sources once, with all drawn mutants in it. An environment variable
+//! activates one of these mutants. Mutants that do not compile together with the others are built one by one.
+//! Surviving mutants of `const` functions are also built one by one, because the compiler may evaluate such a
+//! function without its mutant.
 
 mod mutate;
 
@@ -20,29 +22,31 @@ use mutate::{Choice, FEATURES, Mutant, mutate};
 const SOURCES: &str = "crates/peregrine/src";
 /// The directories of [`SOURCES`] that are mutated.
 const DIRECTORIES: [&str; 3] = ["protocol", "call", "value"];
-/// The variable with the number of seeds of the simulator, and its value.
+/// The environment variable with the number of seeds of the simulator, and its value for these tests.
 const SEEDS: (&str, &str) = ("PEREGRINE_SEEDS", "500");
-/// A stage with a mutant counts as killed after `SLOWER` times its time without a mutant plus `LATER`.
+/// The time limit of a stage with a mutant. It is `SLOWER` times the time of the stage without a mutant, plus
+/// `LATER`. A mutant that exceeds this limit counts as killed.
 const SLOWER: u32 = 5;
 const LATER: Duration = Duration::from_secs(30);
-/// The address space of a test program in kilobytes, because a mutant may allocate without limit.
+/// The limit of the address space of a test program, in kilobytes. Without a limit, a mutant could use all
+/// memory.
 const ADDRESSES_KB: u32 = 16_000_000;
 
-/// The test programs.
+/// The compiled test programs.
 struct Programs {
-    /// The working directory.
+    /// The directory in which the programs run.
     at: PathBuf,
     lib: PathBuf,
     simulation: PathBuf,
 }
 
-/// The tests of a program that a filter selects.
+/// The tests of one program that a filter selects.
 #[derive(Clone, Copy, PartialEq)]
 struct Stage {
     name: &'static str,
     in_simulation: bool,
     filter: &'static str,
-    /// Tests that are left out although the filter selects them.
+    /// A filter for tests that are not run, although `filter` selects them.
     skip: Option<&'static str>,
 }
 
@@ -51,22 +55,22 @@ const fn stage(name: &'static str, in_simulation: bool, filter: &'static str) ->
 }
 
 const VALUE: [Stage; 1] = [stage("unit tests", false, "value::")];
-/// The model checker is slow, and most mutants are killed without it.
+/// The model checker is slow, and the unit tests kill most mutants. So the model checker runs last.
 const CALL: [Stage; 2] = [
     Stage { skip: Some(MODEL), ..stage("unit tests", false, "call::") },
     stage("the model checker", false, MODEL),
 ];
 const MODEL: &str = "call::pool::model";
 const STREAM: [Stage; 1] = [stage("unit tests", false, "protocol::")];
-/// The unit tests of the packet exchange are part of the simulator's program, too.
+/// The program of the simulator also contains the unit tests of the packet exchange.
 const EXCHANGE: [Stage; 3] = [
     stage("unit tests", true, "exchange::"),
     stage("500 seeds", true, "seeds::"),
     stage("cases of the simulator", true, "cases::"),
 ];
 
-/// Returns the stages of a file's directory. The simulator consists of the packet exchange and no other part
-/// of the library, so its seeds cannot detect a mutant elsewhere.
+/// Returns the stages for a file, which depend on the file's directory. The simulator contains only the
+/// packet exchange, so its seeds cannot detect mutants in other parts of the library.
 fn stages(file: &str) -> &'static [Stage] {
     let directories: [(&str, &[Stage]); 4] =
         [("value/", &VALUE), ("call/", &CALL), ("protocol/exchange/", &EXCHANGE), ("", &STREAM)];
@@ -110,7 +114,7 @@ fn main() {
             },
         }
     };
-    // The time of each stage without a mutant.
+    // How long each stage takes without a mutant.
     let mut usual: Vec<(Stage, Duration)> = Vec::new();
     for stage in drawn.iter().flat_map(|number| stages(&all[*number].file)) {
         if usual.iter().all(|(one, _)| one != stage) {
@@ -164,7 +168,7 @@ fn describe(all: &[Mutant], number: usize) -> String {
     format!("#{number} {file}:{line} {function} {what}")
 }
 
-/// Copies all files under version control in their current state.
+/// Copies all files under version control, with changes that are not committed.
 fn copy(repository: &Path, tree: &Path) {
     let script = "rm -rf \"$1\" && mkdir -p \"$1\" &&
         git ls-files -z | tar --null --ignore-failed-read -T - -cf - | tar -xf - -C \"$1\"";
@@ -173,7 +177,7 @@ fn copy(repository: &Path, tree: &Path) {
     assert!(shell.status().expect("a shell").success(), "the sources cannot be copied");
 }
 
-/// Returns the names below `SOURCES` and the texts of all sources except tests.
+/// Returns the names and the texts of all source files except tests. The names are relative to `root`.
 fn sources(root: &Path) -> Vec<(String, String)> {
     let mut open: Vec<PathBuf> = DIRECTORIES.iter().map(|name| root.join(name)).collect();
     let mut found = Vec::new();
@@ -194,7 +198,7 @@ fn sources(root: &Path) -> Vec<(String, String)> {
     found
 }
 
-/// Returns the files of the modules that a source declares for tests only.
+/// Returns the files of the modules that a source file declares for tests only.
 fn test_files(name: &str, text: &str) -> Vec<String> {
     let directory = name
         .strip_suffix("mod.rs")
@@ -204,7 +208,7 @@ fn test_files(name: &str, text: &str) -> Vec<String> {
     named.map(|module| format!("{directory}{module}.rs")).collect()
 }
 
-/// Writes the files of the copy with the chosen mutants. Returns all mutants, chosen or not.
+/// Writes the files of the copy, with the chosen mutants. Returns all mutants of these files, chosen or not.
 fn write(tree: &Path, files: &[(String, String)], choice: &Choice<'_>) -> Vec<Mutant> {
     let mut all = Vec::new();
     for (name, source) in files {
@@ -217,7 +221,7 @@ fn write(tree: &Path, files: &[(String, String)], choice: &Choice<'_>) -> Vec<Mu
     all
 }
 
-/// Draws mutants with SplitMix64: of all, or of those whose path contains `only`.
+/// Draws `count` mutants at random (SplitMix64). Only mutants whose path contains `only` are drawn.
 fn draw(all: &[Mutant], count: usize, seed: u64, only: &str) -> BTreeSet<usize> {
     let from: Vec<usize> = (0..all.len()).filter(|at| all[*at].file.contains(only)).collect();
     let mut state = seed;
@@ -232,7 +236,7 @@ fn draw(all: &[Mutant], count: usize, seed: u64, only: &str) -> BTreeSet<usize> 
     drawn
 }
 
-/// Builds the tests of the copy.
+/// Builds the tests in the copy of the sources.
 fn build(tree: &Path) -> Result<Programs, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = std::env::var_os("CARGO_TARGET_DIR");
@@ -240,7 +244,8 @@ fn build(tree: &Path) -> Result<Programs, String> {
     let built = Command::new(cargo)
         .args(["test", "--locked", "-p", "peregrine", "--lib", "--test", "simulation", "--no-run"])
         .env("CARGO_TARGET_DIR", output)
-        // The switch needs a function that only unstable compilers have.
+        // Mutants are activated by a function that only unstable compilers have. This variable permits such
+        // functions.
         .env("RUSTC_BOOTSTRAP", "peregrine,simulation")
         .current_dir(tree)
         .output()
@@ -258,7 +263,7 @@ fn build(tree: &Path) -> Result<Programs, String> {
     Ok(Programs { at, lib: program("src/lib.rs"), simulation: program("simulation/main.rs") })
 }
 
-/// Returns the mutant in whose lines the compiler reports its first error.
+/// Returns the mutant that contains the first error of the compiler.
 fn mutant_of_error(tree: &Path, files: &[(String, String)], errors: &str) -> Option<usize> {
     let errors = errors.split("\nerror").skip(1);
     errors.into_iter().find_map(|error| {

@@ -1,6 +1,6 @@
-//! Small faults in a source file: the list of all, and the text with some of them.
+//! Finds the possible mutants of a source file, and writes the file with some of them.
 //!
-//! The faults are those of `cargo-mutants`: a function that returns immediately, a different operator, a
+//! The mutants are those of `cargo-mutants`: a function that returns immediately, a different operator, a
 //! condition that is negated or constant. Arguments of macros stay unchanged.
 
 use std::collections::BTreeSet;
@@ -21,22 +21,24 @@ pub struct Mutant {
     pub line: usize,
     pub function: String,
     pub what: String,
-    /// Whether it is in code that the compiler may evaluate. The switch is always off there.
+    /// Whether the mutant is in code that the compiler may evaluate. There, a switched mutant is never
+    /// active.
     pub is_const: bool,
 }
 
-/// The mutants that the new text of a file contains, and when they are active.
+/// The mutants that the new text of a file contains, and the condition under which they are active.
 pub enum Choice<'a> {
-    /// None. They are only listed.
+    /// No mutants. They are only listed.
     List,
-    /// The mutants with these numbers. Each is active if `PEREGRINE_MUTANT` has its number.
+    /// The mutants with these numbers. Each is active if the environment variable `PEREGRINE_MUTANT` has its
+    /// number.
     Switched(&'a BTreeSet<usize>),
     /// One mutant, which is always active.
     Fixed(usize),
 }
 
-/// Appended to a file with switched mutants. The compiler evaluates some `const` functions and cannot read
-/// the environment, so no mutant is active there.
+/// Text that is appended to a file with switched mutants. While the compiler evaluates a `const` function, it
+/// cannot read the environment. So no mutant is active during this evaluation.
 const SWITCH: &str = r#"
 const fn mutant_is_on(number: usize) -> bool {
     const fn never(_: usize) -> bool {
@@ -50,12 +52,12 @@ const fn mutant_is_on(number: usize) -> bool {
     core::intrinsics::const_eval_select((number,), never, chosen)
 }
 "#;
-/// The first lines of a crate with switched mutants.
+/// Text that is inserted at the start of a crate with switched mutants.
 pub const FEATURES: &str =
     "#![feature(core_intrinsics, const_eval_select)]\n#![allow(internal_features)]\n";
 
-/// Appends the mutants of a source to `all`, and returns its text with the chosen ones. Returns `None` if no
-/// mutant of this source is chosen.
+/// Appends the mutants of a source file to `all`. Returns the text of the file with the chosen mutants.
+/// Returns `None` if no mutant of this file is chosen.
 pub fn mutate(
     file: &str,
     source: &str,
@@ -79,7 +81,7 @@ struct Walk<'a> {
     file: &'a str,
     choice: &'a Choice<'a>,
     all: &'a mut Vec<Mutant>,
-    /// The names of the enclosing type and functions.
+    /// The names of the type and of the functions that enclose the current place.
     within: Vec<String>,
     is_const: bool,
     changed: bool,
@@ -91,7 +93,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().map(text).any(|text| text == "test" || text == "cfg (test)")
 }
 
-/// Returns the values that a function of this type can return immediately.
+/// Returns values that can replace the result of a function with this return type.
 fn returns(output: &ReturnType) -> Vec<Expr> {
     let ReturnType::Type(_, ty) = output else { return vec![parse_quote!(())] };
     let text = ty.to_token_stream().to_string().replace(' ', "");
@@ -143,7 +145,7 @@ fn others(operator: &BinOp) -> Vec<BinOp> {
     }
 }
 
-/// Returns whether a condition binds names. Such a condition cannot be written twice.
+/// Returns whether a condition binds names. A condition that binds names cannot be written twice.
 fn binds(expression: &Expr) -> bool {
     match expression {
         Expr::Let(_) => true,
@@ -154,7 +156,7 @@ fn binds(expression: &Expr) -> bool {
 }
 
 impl Walk<'_> {
-    /// Records a mutant. If it is chosen, returns the condition under which it is active.
+    /// Records a mutant. If the mutant is chosen, returns the condition under which it is active.
     fn mutant(&mut self, line: usize, what: String) -> Option<Expr> {
         let number = self.all.len();
         self.all.push(Mutant {
@@ -283,7 +285,7 @@ impl VisitMut for Walk<'_> {
         }
     }
 
-    // Code that only the compiler evaluates has no mutants.
+    // Constants and statics have no mutants, because only the compiler evaluates them.
     fn visit_item_const_mut(&mut self, _: &mut ItemConst) {}
     fn visit_item_static_mut(&mut self, _: &mut ItemStatic) {}
     fn visit_impl_item_const_mut(&mut self, _: &mut ImplItemConst) {}

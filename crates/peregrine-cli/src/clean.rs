@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::args::{Clean, Format};
 use crate::output::{self, BAD, BOLD, DIM, Failure};
 
-/// The outcome for one leftover of a dead server.
+/// The outcome of the removal of one leftover, which is a group of files of a dead server.
 struct Cleaned {
     leftover: Leftover,
     files: Vec<PathBuf>,
-    /// Why the leftover could not be removed; `None` if removing it did not fail.
+    /// Why the leftover could not be removed. `None` if the removal did not fail.
     kept: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         leftovers.iter().any(same)
     };
     let foreign = |entry: &Entry| entry.alive != Some(true) && !is_left(entry);
-    // Names whose servers may be dead, and that only another user can remove.
+    // The names whose servers may be dead, but which only another user can remove.
     let foreign: Vec<Entry> = directory::list().into_iter().filter(foreign).collect();
     let cleaned: Vec<Cleaned> =
         leftovers.into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();
@@ -71,7 +71,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     if kept == 0 { Ok(()) } else { Err(failed()) }
 }
 
-/// Removes one leftover; returns `None` if its server was restarted meanwhile.
+/// Removes one leftover. Returns `None` if the server of the leftover was restarted meanwhile.
 fn cleaned(leftover: Leftover, dry_run: bool) -> Option<Cleaned> {
     let removed = if dry_run { Ok(leftover.files().to_vec()) } else { leftover.remove() };
     let (files, kept) = match removed {

@@ -12,23 +12,23 @@ use crate::args::{Compare, Format};
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
 use crate::saved;
 
-/// The name of the old interface in the texts of differences.
+/// The name of the old interface in the texts that describe differences.
 const OLD: &str = "the old one";
-/// The name of the new interface in the texts of differences.
+/// The name of the new interface in the texts that describe differences.
 const NEW: &str = "the new one";
 
-/// The comparison of clients of one age with servers of the other.
+/// The comparison of clients with one of the two interfaces and servers with the other interface.
 struct Pair {
     client: &'static str,
     server: &'static str,
     comparison: Comparison,
 }
 
-/// Two interfaces of different ages, compared in both directions.
+/// An old and a new interface, compared in both directions.
 struct Ages {
     old: Described,
     new: Described,
-    /// Old clients of new servers, and new clients of old servers.
+    /// The comparison of old clients with new servers, and the comparison of new clients with old servers.
     pairs: [Pair; 2],
 }
 
@@ -43,7 +43,7 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// Returns a word for the verdict, for JSON.
+    /// Returns the word for the verdict in the JSON output.
     const fn name(self) -> &'static str {
         match self {
             Self::Equal => "equal",
@@ -71,7 +71,8 @@ impl Verdict {
 pub(crate) fn run(arguments: &Compare, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let Compare { old, new } = arguments;
-    // If a file does not state whether a type is plain, the other interface determines the kind of the type.
+    // If a file does not state whether a type is plain, the type of the same name in the other interface
+    // determines it.
     let (old_described, new_described) = match (is_file(old), is_file(new)) {
         (true, false) => {
             let new = read(new, None)?;
@@ -95,13 +96,13 @@ pub(crate) fn run(arguments: &Compare, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Returns whether an argument names a file: whether it ends in `.rs` or `.json`.
+/// Returns whether an argument names a file. A name of a file ends in `.rs` or `.json`.
 fn is_file(argument: &str) -> bool {
     let extension = Path::new(argument).extension().and_then(|one| one.to_str());
     matches!(extension, Some("rs" | "json"))
 }
 
-/// Reads a file, or asks a server.
+/// Reads an interface from a file, or asks a server for its interface.
 fn read(argument: &str, like: Option<&Described>) -> Result<Described, Failure> {
     if is_file(argument) {
         return saved::read_like(Path::new(argument), like);
@@ -202,7 +203,7 @@ impl Pair {
         })
     }
 
-    /// Writes whether the clients fit the servers.
+    /// Writes whether the clients of this pair fit the servers.
     fn write_head(&self, text: &mut String) {
         let Self { client, server, comparison } = self;
         let _ = write!(text, "\n{BOLD}{client} clients, {server} servers:{BOLD:#} ");
@@ -212,11 +213,11 @@ impl Pair {
         };
     }
 
-    /// Writes whether the clients fit the servers, and the differences by their rules. Broken rules come
-    /// first. `name` is the name of the clients' interface.
+    /// Writes whether the clients fit the servers. Then writes the differences, grouped by their rules, with
+    /// broken rules first. `name` is the name of the clients' interface.
     fn write(&self, name: &str, text: &mut String) {
         self.write_head(text);
-        // The text of every difference begins with this.
+        // The text of every difference begins with this prefix.
         let common = format!("interface `{name}`, ");
         let differences = &self.comparison.differences;
         if differences.is_empty() {

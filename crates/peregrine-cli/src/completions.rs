@@ -25,8 +25,9 @@ const VARIABLE: &str = "PEREGRINE_COMPLETE";
 /// How long a completion waits for a server to describe its interface.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// Bash splits words at `:`, `=` and `@`, which addresses and arguments contain. The script joins
-/// them again. From each candidate it removes the part before the word that bash replaces.
+/// The completion script for bash. Bash splits words at `:`, `=` and `@`, but addresses and arguments contain
+/// these characters. So the script joins the parts of a word again. Bash replaces only the last part, so the
+/// script removes the preceding parts from each candidate.
 const BASH: &str = r#"_peregrine_complete() {
     local line="${COMP_LINE:0:COMP_POINT}" words=() piece rest i
     for (( i = 0; i <= COMP_CWORD; i++ )); do
@@ -52,7 +53,7 @@ const BASH: &str = r#"_peregrine_complete() {
 }
 complete -o bashdefault -o nosort -F _peregrine_complete peregrine"#;
 
-/// A shell with completions.
+/// A shell for which completions are available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
     /// source <(peregrine completions bash)
@@ -79,7 +80,7 @@ impl Shell {
     }
 }
 
-/// Answers the completion request of a shell, if there is one, and then ends the process.
+/// If a shell requests completions, answers the request and ends the process. Otherwise does nothing.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(Arguments::command).var(VARIABLE).complete();
 }
@@ -99,7 +100,7 @@ pub(crate) fn run(shell: Shell, format: Format) -> Result<(), Failure> {
     output::print(script.trim_end())
 }
 
-/// Returns the script of `clap_complete`.
+/// Returns the script that `clap_complete` generates.
 fn script(shell: Shell) -> Result<String, Failure> {
     let what = "cannot generate completions";
     let shells = Shells::builtins();
@@ -113,7 +114,8 @@ fn script(shell: Shell) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&script).into_owned())
 }
 
-/// Returns how the shell finds this program: its name if it was run by name, otherwise its path.
+/// Returns the word by which the shell runs this program: the program's name if the shell ran it by name,
+/// otherwise its path.
 fn program() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     let by_name = Path::new(&called).components().count() == 1;
@@ -140,7 +142,7 @@ pub(crate) fn addresses(begun: &OsStr) -> Vec<CompletionCandidate> {
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Returns what `compare` takes: exports of this machine, and files with interfaces.
+/// Returns the candidates for an argument of `compare`: exports of this machine, and files with interfaces.
 pub(crate) fn interfaces(begun: &OsStr) -> Vec<CompletionCandidate> {
     let is_wanted = |path: &Path| {
         path.is_file() && path.extension().is_some_and(|end| end == "rs" || end == "json")
@@ -160,7 +162,7 @@ pub(crate) fn procedures(begun: &OsStr) -> Vec<CompletionCandidate> {
     matching(begun, named)
 }
 
-/// Returns the parameters of the named procedure that have no value yet.
+/// Returns the parameters of the named procedure for which the command line has no value yet.
 pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
     let Some(called) = PartialCall::read() else { return Vec::new() };
     let is_given = |one: &DescribedParameter| {
@@ -200,7 +202,7 @@ struct PartialCall {
 }
 
 impl PartialCall {
-    /// Reads the words that the shell passes after `--`, if they are a `call` command.
+    /// Reads the words that the shell passes after `--`. Returns `None` if these words are no `call` command.
     fn read() -> Option<Self> {
         let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").collect();
         Self::of(words.get(1..)?)
@@ -229,7 +231,7 @@ impl PartialCall {
         Some(client.described().clone())
     }
 
-    /// Returns `NAME=` for the parameters of the procedure.
+    /// Returns the completion `NAME=` for each parameter of the procedure that `is_offered` selects.
     fn assignments(
         &self,
         begun: &OsStr,
@@ -240,7 +242,7 @@ impl PartialCall {
         let found = call::find_procedure(&described, name);
         let Some((_, DescribedProcedure { parameters, .. })) = found else { return Vec::new() };
         let offered = parameters.iter().filter(|one| is_offered(&described, one));
-        // Arguments come before capacities of returned buffers.
+        // Parameters with arguments come before parameters that only need a capacity.
         let (back, given): (Vec<_>, Vec<_>) =
             offered.partition(|one| one.direction == Direction::Out);
         let named = given.into_iter().chain(back);

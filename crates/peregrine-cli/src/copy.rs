@@ -1,4 +1,4 @@
-//! `copy`: copies one file from a server of `Files`, on any path.
+//! `copy`: copies one file from a server that exports `Files`, over any path.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use crate::output::{self, BOLD, Counted, Failure, OrFail};
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long the current chunk may take when the copy is interrupted.
+/// How long the call for the current chunk may still run after a signal interrupted the copy.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Copies one file.
@@ -29,7 +29,7 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
         Failure::local(what, "write the path of the file after the address: ADDRESS/PATH")
     })?;
     let target = target(&copy.to, path);
-    // A special file, such as a pipe or a device, is written to and never replaced.
+    // A special file, such as a pipe or a device, must be written to, and must not be replaced.
     let in_place = target.symlink_metadata().is_ok_and(|about| !about.is_file());
     let files = FilesClient::bind(&address.to_string())?.with_timeout(LIMIT);
     let begun = Instant::now();
@@ -42,7 +42,7 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
         let interrupt = progress.handle_signals(format, None)?;
         fetch(&files, path, &progress, &interrupt, &mut to, &what)?
     } else {
-        // The copy appears under its name only when it is complete.
+        // The copy gets its final name only when it is complete.
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let mut made = tempfile::NamedTempFile::new_in(directory).or_fail(what())?;
@@ -78,12 +78,12 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
     if !in_place {
         return output::say(text);
     }
-    // The copy itself may have been written to standard output.
+    // Standard output may contain the copy itself, so this text goes to standard error.
     output::note(text);
     Ok(())
 }
 
-/// Returns the path of the copy; in a directory, it has the name of the source file.
+/// Returns the path of the copy. If `to` is a directory, the copy gets the name of the source file.
 fn target(to: &Path, path: &str) -> PathBuf {
     match path.rsplit('/').next() {
         Some(name) if to.is_dir() => to.join(name),
@@ -91,7 +91,7 @@ fn target(to: &Path, path: &str) -> PathBuf {
     }
 }
 
-/// Makes the copy readable by all users, because a temporary file is private to its owner.
+/// Makes the copy readable by all users. A temporary file is readable only by its owner.
 fn make_readable(file: &File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     file.set_permissions(std::fs::Permissions::from_mode(0o644))
@@ -100,7 +100,7 @@ fn make_readable(file: &File) -> std::io::Result<()> {
 /// The progress of the copy.
 struct Progress {
     bytes: u64,
-    /// Whether an interrupted copy is removed.
+    /// Whether the copy is removed if it is interrupted.
     is_removed: bool,
     bar: ProgressBar,
     done: Arc<AtomicU64>,
@@ -125,8 +125,8 @@ impl Progress {
         interrupted(self.done.load(Ordering::Relaxed), self.bytes, self.is_removed)
     }
 
-    /// Installs the handling of signals. If the copy does not end within `GRACE` after a signal, or at a
-    /// second signal, the file `part` is removed.
+    /// Installs the handling of signals. The file `part` is removed in two cases: if the copy does not end
+    /// within `GRACE` after a signal, and at a second signal.
     fn handle_signals(&self, format: Format, part: Option<PathBuf>) -> Result<Interrupt, Failure> {
         let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
         let (bytes, is_removed, done) = (self.bytes, self.is_removed, Arc::clone(&self.done));
@@ -160,7 +160,7 @@ fn fetch(
         if filled == 0 {
             break;
         }
-        // The call was executed before the write failed.
+        // The call was executed before writing its result failed.
         let unwritten = |error| Failure::Unwritten { what: what(), error };
         made.write_all(&chunk[..filled]).map_err(unwritten)?;
         at += filled as u64;

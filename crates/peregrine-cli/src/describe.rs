@@ -11,7 +11,7 @@ use crate::header;
 use crate::output::{self, BOLD, DIM, Failure};
 use crate::saved;
 
-/// Describes one export, or a saved description.
+/// Shows the description of one export, or a saved description.
 pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failure> {
     let begun = Instant::now();
     let (described, server) = match (&describe.address, &describe.interface) {
@@ -42,7 +42,7 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
         }
         FormatOption::Human => {
             let mut text = String::new();
-            // The facts about the server are written as a comment, so that the output is valid Rust.
+            // The facts about the server become a comment, so that the output is valid Rust.
             if let Some((address, description)) = server {
                 let (age, bindings) = (output::age(description.age_ms), description.bindings);
                 let process = description.process;
@@ -68,7 +68,8 @@ fn unreadable(name: &str, error: &dyn core::fmt::Display) -> Failure {
     }
 }
 
-/// Returns the description that can be read back, with signatures and texts for display.
+/// Returns the description as JSON. `--interface` accepts this JSON. It also contains signatures and texts
+/// for display.
 fn to_json(described: &Described) -> Value {
     let mut whole = described.to_json();
     if let Some(procedures) = whole["procedures"].as_array_mut() {
@@ -83,7 +84,7 @@ fn to_json(described: &Described) -> Value {
     whole
 }
 
-/// Adds styles to Rust: dim comments, bold names.
+/// Adds styles to Rust source text: comments are dim, names are bold.
 fn painted(text: &str) -> String {
     let line = |line: &str| {
         let trimmed = line.trim_start();

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
 
-/// Explains one address. If no path works, it shows the explanation and then fails.
+/// Explains which path a binding to an address uses. If no path works, shows the explanation and then fails.
 pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let (explanation, bound) = peregrine::explain(address, &BindOptions::default());
     let took = begun.elapsed();
     if format.is_json() {
-        // The output is one object with the explanation and the error.
+        // The output is a single object that contains both the explanation and the error.
         let members = to_json(&explanation, took);
         return match bound {
             Ok(()) => output::print(members),

@@ -84,7 +84,7 @@ impl From<FileError> for Failure {
     }
 }
 
-/// A directory whose files are served.
+/// A directory whose files a server exports.
 #[derive(Debug)]
 pub(crate) struct Directory {
     root: OwnedFd,
@@ -92,16 +92,17 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory; its files can be changed only if it is `writable`.
+    /// Opens a directory. Callers can change files in it only if `writable` is true.
     pub(crate) fn open(path: &Path, writable: bool) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { root: open(path, flags, Mode::empty())?, writable })
     }
 
-    /// Opens a file below the root. The kernel refuses a path that leaves the root (`..`, an absolute
-    /// path, a symbolic link) while it resolves the path, so that there is no race with a rename.
+    /// Opens a file below the root. The kernel refuses a path that leaves the root (`..`, an absolute path, a
+    /// symbolic link). The kernel checks this while it resolves the path, so a concurrent rename cannot
+    /// bypass the check.
     fn file(&self, path: &str, flags: OFlags) -> Result<File, FileError> {
-        // `NONBLOCK` is set, because opening a pipe would otherwise block.
+        // Without `NONBLOCK`, opening a pipe would block.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode =
             if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o600) } else { Mode::empty() };

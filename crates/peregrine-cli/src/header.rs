@@ -1,7 +1,7 @@
-//! `describe --format c`: an interface as a C header.
+//! Writes an interface as a C header, for `describe --format c`.
 //!
-//! Names and documentation come from a peer. They become only names of macros, strings, or text
-//! inside of comments.
+//! The names and the documentation in an interface come from a peer. In the header they become only names of
+//! macros, string literals, or text inside of comments.
 
 use core::fmt::Write;
 use std::collections::BTreeSet;
@@ -25,9 +25,9 @@ pub(crate) fn of(described: &Described) -> String {
 
 struct Header<'a> {
     described: &'a Described,
-    /// The prefix of all names.
+    /// The prefix of the names of all macros.
     prefix: String,
-    /// All defined names.
+    /// The names of all macros that are already defined.
     taken: BTreeSet<String>,
     text: String,
 }
@@ -59,7 +59,7 @@ impl Header<'_> {
         let _ = writeln!(self.text, "\n#endif");
     }
 
-    /// Writes a comment of all paragraphs that are not empty.
+    /// Writes a comment that consists of the paragraphs that are not empty.
     fn comment(&mut self, paragraphs: &[&str]) {
         let lines = paragraphs.iter().filter(|one| !one.is_empty()).flat_map(|one| one.lines());
         let mut text = String::new();
@@ -72,7 +72,7 @@ impl Header<'_> {
         let _ = writeln!(self.text, "/* {text} */");
     }
 
-    /// Defines a macro with a unique name.
+    /// Defines a macro. If the name is already defined, adds a number to the name.
     fn define(&mut self, name: &str, value: &str) {
         let wanted = format!("{}_{}", self.prefix, macro_name(name));
         let mut name = wanted.clone();
@@ -151,7 +151,7 @@ impl Header<'_> {
         }
     }
 
-    /// Returns how the parameters of a procedure are represented (REPRESENTATION.md, part 3).
+    /// Returns how messages represent the parameters of a procedure (REPRESENTATION.md, part 3).
     fn parts(&self, procedure: &DescribedProcedure) -> Parts {
         let mut parts = Parts::default();
         if procedure.result != DescribedType::Unit {
@@ -205,7 +205,7 @@ impl Header<'_> {
     }
 }
 
-/// The parts of the messages of a procedure, for its comment.
+/// The parts of the messages of a procedure, as the comment about the procedure lists them.
 #[derive(Default)]
 struct Parts {
     call_head: Vec<String>,

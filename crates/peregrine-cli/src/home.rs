@@ -1,5 +1,7 @@
-//! The temporary directory and the child processes of a command. When the command ends, also after Ctrl-C or
-//! an error, the processes are stopped and the directory is removed.
+//! The temporary directory and the child processes of a command.
+//!
+//! When the command ends, also after Ctrl-C or an error, the processes are stopped and the directory is
+//! removed.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -16,11 +18,11 @@ use crate::args::{Colour, Demo, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{Failure, OrFail};
 
-/// How long a child may take to stop after SIGTERM.
+/// How long a child process may take to stop after SIGTERM.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A private directory, and child processes that export in it. On drop, the processes are stopped and the
-/// directory is removed.
+/// A private directory, and child processes that publish their exports in it. Dropping this value stops the
+/// processes and removes the directory.
 pub(crate) struct Home {
     path: PathBuf,
     contents: Arc<Mutex<Contents>>,
@@ -32,8 +34,8 @@ struct Contents {
     children: Vec<Child>,
 }
 
-/// Executes this program again with a new directory as `$PEREGRINE_DIR`, because the environment of a
-/// running process cannot be changed safely.
+/// Executes this program again, with a new directory as `$PEREGRINE_DIR`. The environment of a running
+/// process cannot be changed safely.
 pub(crate) fn enter(demo: &Demo, format: Format, colour: Colour) -> Result<(), Failure> {
     let home = tempfile::Builder::new().prefix("peregrine-demo-").tempdir();
     let home = home.or_fail("cannot create a temporary directory")?;
@@ -50,7 +52,7 @@ pub(crate) fn enter(demo: &Demo, format: Format, colour: Colour) -> Result<(), F
         again.arg("--quick");
     }
     again.args(["--format", format.text(), "--color", colour.text()]);
-    // `exec` returns only on failure; then the directory is removed.
+    // `exec` returns only if it fails. In that case, dropping `home` removes the directory.
     Err(again.env("PEREGRINE_DIR", home.path().join("run")).exec())
         .or_fail("cannot execute this program")
 }
@@ -68,7 +70,7 @@ impl Home {
         Self::of(path.to_owned(), format)
     }
 
-    /// Creates a directory in which children export.
+    /// Creates a directory in which child processes publish their exports.
     pub(crate) fn new(format: Format) -> Result<Self, Failure> {
         let home = tempfile::Builder::new().prefix("peregrine-").tempdir();
         Self::of(home.or_fail("cannot create a temporary directory")?.keep(), format)
@@ -82,7 +84,8 @@ impl Home {
         let last = move || {
             let mut contents = lock(&all);
             contents.end();
-            // The lock is never released, so that no other thread starts another process.
+            // The lock stays locked until the process exits, so that no other thread can start another child
+            // process.
             core::mem::forget(contents);
             "all processes and files of the command are removed".to_owned()
         };
@@ -90,17 +93,19 @@ impl Home {
         Ok(Self { path, contents, interrupt })
     }
 
-    /// Returns a path in the directory.
+    /// Returns the path of a file in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Starts this program as a child; returns its process ID and the object that it printed when ready.
+    /// Starts this program as a child process. Returns the process ID of the child, and the JSON object that
+    /// the child printed when it was ready.
     pub(crate) fn spawn(&self, arguments: &[&str]) -> Result<(u32, Value), Failure> {
         self.spawn_in(&[], arguments)
     }
 
-    /// Does the same as [`spawn`](Self::spawn), but through another program, such as `nsenter`.
+    /// Starts this program like [`spawn`](Self::spawn), but lets another program, such as `nsenter`, execute
+    /// it.
     pub(crate) fn spawn_in(
         &self,
         by: &[&str],
@@ -139,7 +144,7 @@ impl Home {
         Ok((process, ready))
     }
 
-    /// Starts a process that prints one line when it is ready.
+    /// Starts a child process, and waits until the child prints one line to show that it is ready.
     pub(crate) fn hold(&self, mut command: Command) -> io::Result<u32> {
         let (process, output) = {
             let mut contents = lock(&self.contents);
@@ -164,8 +169,9 @@ impl Home {
         }
     }
 
-    /// Waits 50 ms for a signal. A failure may be the consequence of Ctrl-C: if a child received the
-    /// signal first, this process is about to receive it, and the signal handler reports instead.
+    /// Waits 50 ms for a signal. A failure may be the consequence of Ctrl-C, which sends a signal to all
+    /// processes. If a child received the signal first, this process receives it within this time. Then the
+    /// signal handler reports the interruption instead of the failure.
     pub(crate) fn settle(&self) {
         std::thread::sleep(Duration::from_millis(50));
         self.interrupt.leave();
@@ -174,7 +180,7 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // A signal handler that runs later finds nothing left to remove.
+        // If a signal handler runs after this line, it finds nothing left to remove.
         lock(&self.contents).end();
         self.interrupt.leave();
     }
@@ -204,7 +210,8 @@ fn end(children: &mut [Child]) {
     }
 }
 
-/// Sends a signal to a child that has not been waited for.
+/// Sends a signal to a child process. The child must not have been waited for, because its process ID could
+/// then belong to another process.
 pub(crate) fn signal(process: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(process.cast_signed()) {
         let _ = kill_process(pid, signal);

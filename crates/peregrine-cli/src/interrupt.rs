@@ -1,8 +1,9 @@
-//! Signals: cleans up and reports when a long command is interrupted.
+//! Handles signals: when a signal interrupts a long command, cleans up and reports the interruption.
 //!
-//! After the first signal, the command can end regularly: it polls [`Interrupt::check`], or the first
-//! closure of [`Interrupt::handle`] stops it. If it has not ended after a grace period, or if a second
-//! signal arrives, a separate thread runs the second closure and exits the process.
+//! After the first signal, the command can still end regularly. Either the command polls
+//! [`Interrupt::check`], or the first closure of [`Interrupt::handle`] stops the command. If the command has
+//! not ended after a grace period, or if a second signal arrives, a separate thread runs the second closure
+//! and exits the process.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -17,14 +18,14 @@ use crate::output::{Failure, OrFail as _};
 /// How long the report of an interruption may take.
 const REPORT_LIMIT: Duration = Duration::from_millis(500);
 
-/// A closure that cleans up, and returns the text of the report: what was done, and what is left.
+/// A closure that cleans up. It returns the text of the report: what was done, and what is left.
 type CleanUp = Box<dyn FnOnce() -> String + Send>;
 
 /// How a command reacts to signals.
 pub(crate) struct InterruptOptions {
     /// The format of the report.
     pub(crate) format: Format,
-    /// How long the command may take to end regularly.
+    /// How long the command may take to end regularly after a signal.
     pub(crate) grace: Duration,
     /// Whether a call may have been executed: "no" or "maybe".
     pub(crate) executed: &'static str,
@@ -38,9 +39,9 @@ pub(crate) struct Interrupt {
 struct Shared {
     /// The number of the first signal; 0 before it arrives.
     signal: AtomicI32,
-    /// The clean-up of a forced exit; `None` once the command ends regularly.
+    /// The closure that cleans up before a forced exit. `None` once the command ends regularly.
     last: Mutex<Option<CleanUp>>,
-    /// When the process exits; `None` before the first signal.
+    /// The time at which the process is forced to exit. `None` before the first signal.
     until: Mutex<Option<Instant>>,
     changed: Condvar,
     options: InterruptOptions,
@@ -48,8 +49,8 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// Handles signals from now on. The first signal calls `first` immediately. If the command does not
-    /// end regularly, `last` cleans up and returns the text of the report.
+    /// Handles signals from now on. The first signal calls `first` immediately. If the command does not end
+    /// regularly after a signal, `last` is called: it cleans up, and returns the text of the report.
     pub(crate) fn handle(
         options: InterruptOptions,
         first: impl FnOnce() + Send + 'static,
@@ -91,13 +92,13 @@ impl Interrupt {
         Ok(Self { shared })
     }
 
-    /// Returns the first signal, if any.
+    /// Returns the number of the first signal. Returns `None` if no signal has arrived.
     pub(crate) fn signal(&self) -> Option<i32> {
         Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 
-    /// Fails after a signal, so that the command returns and its destructors clean up. `what` describes
-    /// what was done until now.
+    /// Returns an error after a signal, so that the command returns and its destructors clean up. `what`
+    /// describes what the command has done until now.
     pub(crate) fn check(&self, what: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.signal() {
             None => Ok(()),
@@ -109,8 +110,8 @@ impl Interrupt {
         }
     }
 
-    /// Marks that the command ends regularly, so that `last` does not run any more. If the process is
-    /// already exiting, this never returns.
+    /// Records that the command ends regularly, so that `last` does not run any more. If the process is
+    /// already exiting, this function never returns.
     pub(crate) fn leave(&self) {
         lock(&self.shared.last).take();
     }
@@ -123,7 +124,7 @@ impl Drop for Interrupt {
 }
 
 impl Shared {
-    /// Exits the process after `time`, unless the command has ended before.
+    /// Requests that the process exits after `time`, unless the command has ended before.
     fn limit(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut given = lock(&self.until);
@@ -131,7 +132,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Waits until the limit has passed, and exits the process.
+    /// Waits until the time in `until` has passed, and then exits the process.
     fn end(&self) {
         let mut until = lock(&self.until);
         loop {
@@ -146,14 +147,15 @@ impl Shared {
             };
         }
         drop(until);
-        // Holds the lock until the exit, so that the command cannot report failures due to the clean-up.
+        // This thread holds the lock until the exit. So the command cannot report failures that the clean-up
+        // causes.
         let mut last = lock(&self.last);
         let signal = self.signal.load(Ordering::SeqCst);
         let Some(last) = last.take() else { std::process::exit(128 + signal) };
         let InterruptOptions { format, executed, .. } = self.options;
         let failure = Failure::Interrupted { signal, what: last(), executed };
         let took = self.begun.elapsed();
-        // The report is written on a separate thread, because it blocks if nothing reads the output.
+        // A separate thread writes the report, because writing blocks if nothing reads the output.
         let (done, reported) = mpsc::channel();
         let report = move || {
             let _ = done.send(failure.report(format, took));
@@ -164,7 +166,8 @@ impl Shared {
     }
 }
 
-/// Returns whether SIGHUP was ignored when the process started, as with `nohup`.
+/// Returns whether SIGHUP was ignored when the process started. `nohup`, for example, starts programs in this
+/// way.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

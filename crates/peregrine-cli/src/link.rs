@@ -1,5 +1,8 @@
-//! A virtual link: two network namespaces, connected by a pair of interfaces, with a server at the far
-//! end. Raw Ethernet needs a link, because it cannot reach a server in the same namespace.
+//! A virtual link: two network namespaces, connected by a pair of network interfaces, with a server in the
+//! far namespace.
+//!
+//! Raw Ethernet needs such a link, because a client cannot reach a server in its own namespace over raw
+//! Ethernet.
 
 use std::fs::File;
 use std::io;
@@ -11,16 +14,16 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::home::Home;
 use crate::output::{Failure, OrFail};
 
-/// The addresses of both ends.
+/// The IP addresses of the near end and of the far end.
 const ENDS: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const TOOLS: [&str; 3] = ["ip", "nsenter", "unshare"];
 
-/// Two network namespaces, which exist as long as the processes that hold them.
+/// Two network namespaces. Each exists as long as the process in `holders` that runs in it.
 pub(crate) struct Link {
     holders: [u32; 2],
 }
 
-/// Returns why a link cannot be created, or `None` if it can.
+/// Returns why this process cannot create a link. Returns `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("creating network namespaces requires root".to_owned());
@@ -33,11 +36,12 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 impl Link {
-    /// Creates the namespaces and connects them.
+    /// Creates the two namespaces and connects them.
     pub(crate) fn new(home: &Home) -> Result<Self, String> {
         let hold = || {
             let mut command = Command::new("unshare");
-            // The shell prints a line when it runs in its namespace; `cat` ends when its input is closed.
+            // The shell prints a line when it runs in the new namespace. Then `cat` runs until its standard
+            // input is closed.
             command.args(["--net", "sh", "-c", "echo && exec cat"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             home.hold(command).map_err(|error| format!("`unshare --net`: {error}"))
@@ -54,8 +58,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Serves a directory at the far end, at a free port, with a scheme such as `eth:`; returns the addresses
-    /// of the server.
+    /// Starts a server in the far namespace. The server exports a directory and listens at a free port, with
+    /// a scheme such as `eth:`. Returns the addresses of the server.
     pub(crate) fn serve(
         &self,
         home: &Home,
@@ -72,7 +76,7 @@ impl Link {
         Ok(addresses.filter_map(|one| one.as_str().map(str::to_owned)).collect())
     }
 
-    /// Runs a closure at the near end.
+    /// Runs a closure in the near namespace.
     pub(crate) fn near<T: Send>(
         &self,
         act: impl FnOnce() -> Result<T, Failure> + Send,
@@ -85,7 +89,7 @@ impl Link {
             entered.map_err(io::Error::from).or_fail("cannot enter a network namespace")?;
             act()
         };
-        // The closure runs on a separate thread, because that thread stays in the namespace.
+        // The closure runs on a separate thread, because a thread that entered the namespace stays there.
         std::thread::scope(|scope| {
             scope.spawn(there).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })

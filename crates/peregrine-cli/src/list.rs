@@ -15,10 +15,11 @@ use crate::output::{self, Failure};
 const UNKNOWN: &str =
     "the export is private to another user, and only that user can see whether it is alive";
 
-/// The description of an export; `None` if clients would not find it.
+/// The description of an export, or the error of the request for it. `None` if no request was made, because
+/// clients would not find this export.
 type Described = Option<Result<Description, CallError>>;
 
-/// Lists all names of this machine, or those of one server.
+/// Lists all exported names of this machine, or the exports of one server.
 pub(crate) fn run(address: Option<&str>, format: Format) -> Result<(), Failure> {
     match address {
         Some(address) => of_server(address, format),
@@ -49,7 +50,8 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
     output::say(output::table(&header, &[2, 4, 5, 6], rows))
 }
 
-/// Returns all exports of a server on this machine, or `None` if the address is not of such a server.
+/// Returns all exports of a server on this machine. Returns `None` if the address does not lead to such a
+/// server.
 fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
     let Ok(parsed) = address.parse::<Address>() else { return Ok(None) };
     let is_alive = |entry: &Entry| entry.alive == Some(true);
@@ -77,7 +79,7 @@ fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
 }
 
 fn exported_to_row(one: &Exported) -> Vec<String> {
-    // Text of a server must not control the terminal.
+    // Control characters are replaced, because text from a server must not control the terminal.
     let printable = |text: &str| text.replace(char::is_control, "?");
     vec![
         printable(&one.name),
@@ -104,7 +106,7 @@ fn exported_to_json(one: &Exported) -> Value {
     })
 }
 
-/// Lists all names of this machine.
+/// Lists all exported names in the runtime directories of this machine.
 fn of_machine(format: Format) -> Result<(), Failure> {
     let entries = directory::list();
     let begun = Instant::now();
@@ -138,11 +140,12 @@ fn of_machine(format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Asks all servers concurrently, so that several hung servers delay the list only once.
+/// Sends requests to all servers concurrently, so that several hung servers delay the list no longer than
+/// one.
 fn ask(entries: &[Entry]) -> Vec<Described> {
     let first = |i: usize| {
-        // Only live entries count. Private exports of other users are not among them: this user cannot
-        // connect to these exports.
+        // Only the first live entry of a name is asked, because clients bind to it. The private exports of
+        // other users do not count as live: this user cannot connect to them.
         let same = |entry: &Entry| entry.alive == Some(true) && entry.name == entries[i].name;
         entries.iter().position(same) == Some(i)
     };

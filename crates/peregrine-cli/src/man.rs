@@ -9,12 +9,13 @@ use serde_json::json;
 use crate::args::{Arguments, Format, Man};
 use crate::output::{self, BOLD, Failure, OrFail as _};
 
-/// Returns the command without `help`, which needs no page.
+/// Returns the whole command line, without the command `help`, which needs no manual page.
 fn whole() -> Command {
     Arguments::command().disable_help_subcommand(true)
 }
 
-/// Prints the page of the program, or writes it and one page per command.
+/// Prints the manual page of the program. With `--dir`, instead writes this page and one page per command to
+/// files.
 pub(crate) fn run(man: &Man, format: Format) -> Result<(), Failure> {
     match &man.dir {
         None => print(format),
@@ -22,7 +23,7 @@ pub(crate) fn run(man: &Man, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// A page: the name of its file and its text.
+/// A manual page: the name of its file, and its text.
 struct Page {
     name: String,
     text: String,
@@ -38,7 +39,7 @@ fn print(format: Format) -> Result<(), Failure> {
 
 fn write(dir: &Path, format: Format) -> Result<(), Failure> {
     let mut built = whole();
-    // Adds the global options to each command.
+    // `build` adds the global options to each command.
     built.build();
     let commands = built.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
     let pages: Vec<_> = [whole()].into_iter().chain(commands).map(page).collect();

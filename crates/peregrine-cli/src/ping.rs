@@ -11,9 +11,9 @@ use crate::output::{self, BOLD, Failure, nanoseconds, whole_ns};
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Interval of intermediate results, with `--format ndjson`.
+/// The interval at which `--format ndjson` prints intermediate results.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long the current call may take when the command is interrupted.
+/// How long the current call may still run after a signal interrupted the command.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Pings one export.
@@ -46,7 +46,7 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     let took = begun.elapsed() - interval.printing;
     let path = binding.path().to_string();
     let explain = binding.explain().summary();
-    // The measurements before a failure are valid, too.
+    // If a call fails, the measurements of the earlier calls are still valid, and are reported.
     let times = Times::of(&times, took);
     let ended = ended.and_then(|()| interrupt.check(|| times.stopped(ping.count)));
     interrupt.leave();
@@ -75,12 +75,12 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     ended
 }
 
-/// The calls of the current interval.
+/// The calls since the last intermediate result.
 struct Interval {
     since: Instant,
-    /// The index of the first call.
+    /// The index of the first call in the interval.
     first: usize,
-    /// Total time of printing, during which no call was made.
+    /// The total time in which results were printed. No calls were made during this time.
     printing: Duration,
 }
 
@@ -103,7 +103,7 @@ struct Times {
     took: Duration,
 }
 
-/// Quantiles of the durations, in nanoseconds.
+/// Quantiles of the durations of calls, in nanoseconds.
 struct Quantiles {
     min: u64,
     median: u64,
@@ -132,7 +132,7 @@ impl Times {
         format!("{} of {wanted} calls were made", self.calls)
     }
 
-    /// Returns the members of the result; values that were not measured are null.
+    /// Returns the results as a JSON object. Values that were not measured are null.
     fn to_json(&self) -> Value {
         let quantile = |of: fn(&Quantiles) -> u64| self.quantiles.as_ref().map(of);
         json!({

@@ -1,4 +1,4 @@
-//! Saved descriptions of interfaces: as JSON, as a Rust trait, or as canonical text.
+//! Reads and writes descriptions of interfaces in files: as JSON, as a Rust trait, or as canonical text.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use peregrine::interface::Described;
 
 use crate::output::{Failure, OrFail as _, near_files};
 
-/// Writes a description to a file: as a trait if its name ends in `.rs`, otherwise as JSON.
+/// Writes a description to a file. If the name of the file ends in `.rs`, writes a trait, otherwise JSON.
 pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
     let is_rust = path.extension().is_some_and(|extension| extension == "rs");
     let text = match is_rust {
@@ -16,13 +16,13 @@ pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
     std::fs::write(path, text).or_fail(format!("cannot write {}", path.display()))
 }
 
-/// Reads a description of any form from a file.
+/// Reads a description, in any of the three forms, from a file.
 pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
     read_like(path, None)
 }
 
-/// Reads a description. If a trait leaves out the derives of a type, the type gets the kind of the type of
-/// the same name in `like`.
+/// Reads a description. If a trait does not show the derives of a type, the file does not determine the kind
+/// of this type. Then the type gets the kind that the type of the same name has in `like`.
 pub(crate) fn read_like(path: &Path, like: Option<&Described>) -> Result<Described, Failure> {
     let what = || format!("cannot read an interface from {}", path.display());
     let text =

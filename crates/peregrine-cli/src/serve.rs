@@ -1,4 +1,4 @@
-//! `serve`: exports the files of a directory until a signal stops it.
+//! `serve`: exports the files of a directory until a signal stops the server.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,7 +13,8 @@ use crate::files::{Directory, FilesServer};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, BOLD, DIM, Failure, OrFail};
 
-/// How long the server may take to stop: longer than it waits for running procedures.
+/// How long the server may take to stop. This is longer than the time for which it waits for running
+/// procedures.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Serves one directory.
@@ -21,7 +22,8 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if let Some(parent) = serve.parent {
         end_with(parent, Signal::TERM)?;
     }
-    // Signals are handled before the export, so that a signal always removes the name.
+    // The signal handler is installed before the export, so that a signal at any time removes the exported
+    // name.
     let begun = Instant::now();
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
     let interrupt = handle_signals(format, Arc::clone(&stop))?;
@@ -83,7 +85,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     let time = output::age(begun.elapsed().as_millis() as u64);
     let stopped = || format!("`{name}` was served for {time}; its name is removed");
     if interrupt.signal() == Some(SIGTERM) {
-        // SIGTERM is the regular way to stop a server: exit code 0.
+        // SIGTERM is the regular way to stop a server, so the exit code is 0.
         interrupt.leave();
         if format == Format::Human {
             output::note(stopped());
@@ -106,13 +108,13 @@ fn handle_signals(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Int
     })
 }
 
-/// Returns the address of a name at an endpoint, such as `tcp:files@192.0.2.7:7000`.
+/// Returns the address of an export at an endpoint, such as `tcp:files@192.0.2.7:7000`.
 fn address_at(endpoint: &Endpoint, name: &str) -> String {
     let text = format!("{endpoint}/{name}");
     text.parse::<Address>().map_or(text, |address| address.to_string())
 }
 
-/// Returns the path of the socket of a name.
+/// Returns the path of the socket of the export `name` on this machine.
 fn socket(name: &str) -> Option<String> {
     let entries = directory::list();
     let entry = entries.into_iter().find(|entry| entry.alive == Some(true) && entry.name == name);
@@ -122,7 +124,7 @@ fn socket(name: &str) -> Option<String> {
 /// Asks the kernel to send a signal to this process when the parent process ends.
 pub(crate) fn end_with(parent: u32, signal: Signal) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(signal)).or_fail("cannot watch the parent process")?;
-    // The parent may have ended before the request.
+    // If the parent ended before the request, the kernel sends no signal. So this is checked here.
     let ours = getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get().cast_unsigned());
     if ours == Some(parent) {
         return Ok(());

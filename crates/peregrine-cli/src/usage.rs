@@ -1,4 +1,4 @@
-//! Parsing of the command line; reports a usage error like any other failure.
+//! Parses the command line, and reports a usage error like any other failure.
 
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
@@ -16,9 +16,9 @@ use crate::output::{self, Failure};
 pub(crate) enum Parsed {
     /// A valid command.
     Command(Arguments),
-    /// Help, the version or an error was printed: exit with this code.
+    /// Help, the version or an error was printed. The process must exit with this code.
     Exit(u8),
-    /// A usage error to report in this format.
+    /// A usage error, and the format in which to report it.
     Invalid(Failure, Format),
 }
 
@@ -34,7 +34,8 @@ pub(crate) fn read() -> Parsed {
     let colour = match asked(&words, "--color").and_then(OsStr::to_str) {
         Some("always") => Colour::Always,
         Some("never") => Colour::Never,
-        // Overrides environment variables with which build tools force colours.
+        // A dumb terminal never gets colours, even if a build tool forces colours with an environment
+        // variable.
         _ if std::env::var_os("TERM").is_some_and(|term| term == "dumb") => Colour::Never,
         _ => Colour::Auto,
     };
@@ -51,7 +52,7 @@ pub(crate) fn read() -> Parsed {
         Err(error) => error,
     };
     if !error.use_stderr() {
-        // A closed pipe is no failure here.
+        // A closed pipe is not reported as a failure here.
         let _ = output::say(error.render().ansi().to_string().trim_end());
         return Parsed::Exit(0);
     }
@@ -64,7 +65,7 @@ pub(crate) fn read() -> Parsed {
 }
 
 impl Colour {
-    /// Applies the choice to all output from now on.
+    /// Applies the choice of colours to all output from now on.
     fn choose(self) {
         let choice = match self {
             Self::Auto => return,
@@ -75,7 +76,7 @@ impl Colour {
     }
 }
 
-/// Finds the value of an option anywhere on the command line, without parsing the rest.
+/// Finds the value of an option anywhere on the command line, without parsing the other words.
 fn asked<'a>(words: &'a [OsString], option: &str) -> Option<&'a OsStr> {
     let mut words = words.iter().skip(1).take_while(|word| *word != "--");
     let mut value = None;
@@ -91,7 +92,7 @@ fn asked<'a>(words: &'a [OsString], option: &str) -> Option<&'a OsStr> {
     value
 }
 
-/// Checks conditions between options.
+/// Checks conditions that involve several options.
 fn sensible(arguments: Arguments, command: &mut clap::Command) -> Result<Arguments, Error> {
     if arguments.format == FormatOption::C
         && !matches!(arguments.command, Some(Command::Describe(_)))
@@ -102,7 +103,7 @@ fn sensible(arguments: Arguments, command: &mut clap::Command) -> Result<Argumen
     Ok(arguments)
 }
 
-/// Converts an error of the parser to a failure.
+/// Converts an error of the argument parser to a failure.
 fn failure(error: &Error) -> Failure {
     let text = error.to_string();
     let first = text.split("\n\n").next().unwrap_or(&text);

@@ -1,4 +1,4 @@
-//! `call` and `describe` with a server that has every kind of parameter, on every path.
+//! Tests `call` and `describe` with a server whose procedures have every kind of parameter, on every path.
 
 mod sandbox;
 #[path = "terminal/mod.rs"]
@@ -13,7 +13,7 @@ use sandbox::{Done, Sandbox};
 use serde_json::{Value, json};
 use terminal::Terminal;
 
-/// The largest size of a value in bytes. It is larger than the default message size.
+/// The maximum size in bytes of a value. It is larger than the default message size.
 const KEPT_BYTES_MAX: u32 = 20 << 20;
 
 /// An entry of a drawer.
@@ -113,7 +113,7 @@ impl Drawer for Object {
     }
 }
 
-/// Serves the other tests. The server runs in a separate process, until its standard input ends.
+/// Runs the server for the other tests. It runs in a separate process, until its standard input is closed.
 #[test]
 fn server() {
     if std::env::var_os("PEREGRINE_TEST_SERVER").is_none() {
@@ -130,7 +130,7 @@ fn server() {
     drop(running);
 }
 
-/// The server and its addresses: local, UDP and TCP.
+/// A running server, and its addresses on the paths local, UDP and TCP.
 struct Served {
     sandbox: Sandbox,
     process: Child,
@@ -220,23 +220,26 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         let (code, report) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &report["error"]["kind"]), (3, &"TooLarge".into()), "{report}");
     }
-    // A missing argument of type `Option` is None, and the JSON output mentions this.
+    // If an argument of type `Option` is missing, the procedure gets `None`, and the JSON output contains a
+    // note.
     let (_, report) = served.json("drawer", &["stay", "ms=0"]);
     assert_eq!(report["notes"], json!(["`more` is missing: using None"]));
-    // A number of 128 bits keeps its digits.
+    // A number of 128 bits keeps all of its digits.
     let long = "340282366920938463463374607431768211455";
     let (_, report) = served.json("drawer", &["same", &format!("key={long}")]);
     assert_eq!(report["result"], long);
-    // A file that cannot be created fails before the call.
+    // If an output file cannot be created, the command fails before the call.
     let (code, report) = served.json("drawer", &["die", "--out", "into=nowhere/x"]);
     assert_eq!((code, &report["error"]["executed"]), (2, &"no".into()));
     let words = ["thin", "bytes=abc", "--out", "into=nowhere/x"];
     let (code, report) = served.json("drawer", &words);
     assert_eq!((code, &report["error"]["kind"]), (3, &"Local".into()), "{report}");
-    // A file that cannot be written fails after the call, with the result.
+    // If an output file cannot be written, the command fails after the call, and its report contains the
+    // result.
     let (code, report) = served.json("drawer", &["thin", "bytes=abc", "--out", "into=/dev/full"]);
     assert_eq!((code, &report["result"]), (4, &json!(3)), "{report}");
-    // An argument is read from standard input. A returned buffer is written to standard output unchanged.
+    // `@-` reads an argument from standard input. `--out into=-` writes a returned buffer to standard output
+    // unchanged.
     let done = served.fed(b"a-b-c", &["call", "drawer", "thin", "bytes=@-", "--out", "into=-"]);
     assert_eq!((done.code, &*done.out), (0, "abc"));
     let input = br#"{"numbers": [2, 1], "count": 5}"#;
@@ -343,11 +346,11 @@ fn saved_description_replaces_that_of_the_server() {
         assert_eq!(again["types"], described["types"]);
         let (code, report) = served.json("drawer", &["squares", "into=2", "--interface", form]);
         assert_eq!((code, &report["out"]["into"]), (0, &json!([1, 4])));
-        // A usage error is found before any server is asked.
+        // A usage error is reported before any server is contacted.
         let (code, report) = served.json("nobody", &["squares", "x=2", "--interface", form]);
         assert_eq!((code, &report["error"]["kind"]), (2, &"Usage".into()));
     }
-    // A different interface is refused; a part of the interface is accepted.
+    // The server refuses an interface whose types differ. It accepts a part of its interface.
     let text = fs::read_to_string(sandbox.path("only.rs")).unwrap();
     saved("other.rs", &text.replace("ms: u64", "ms: u32"));
     let (code, report) = served.json("drawer", &["sleep", "ms=1", "--interface", "other.rs"]);
@@ -388,9 +391,9 @@ fn result_of_a_call_fits_the_terminal() {
     }
     let (_, text) = seen(&["squares", "into=2"], 80);
     assert!(text.starts_with("[1,4]\n"), "{text}");
-    // After Ctrl-C, the outcome of the call is unknown.
+    // After Ctrl-C, it is unknown whether the call was executed.
     let terminal = Terminal::start(sandbox.command(&["call", "drawer", "stay", "ms=3000"]), 20, 80);
-    // This note is printed immediately before the call.
+    // The command prints this note immediately before the call.
     terminal.until("is missing");
     terminal.interrupt();
     let seen = terminal.end();

@@ -1,4 +1,4 @@
-//! The command end to end: real processes, with a separate runtime directory per test.
+//! Tests the command end to end: with real processes, and a separate runtime directory per test.
 
 mod sandbox;
 
@@ -220,8 +220,8 @@ fn demonstration_copies_a_given_file_and_refuses_others() {
 #[test]
 fn interrupted_demonstration_removes_everything() {
     let sandbox = Sandbox::new();
-    // The demonstration is interrupted during the copy, and then during the measurement, in which the command
-    // may be stopping a child.
+    // The demonstration is interrupted twice: first during the copy, then during the measurement. During the
+    // measurement, the command may just be stopping a child process.
     for (children, bytes) in [(1, "64M"), (3, "1M")] {
         let mut demo = Process::start(&mut sandbox.command(&["demo", "--bytes", bytes]));
         let mut found = Vec::new();
@@ -349,7 +349,7 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
     public.0.kill().unwrap();
     public.wait();
     assert_eq!(states(), [unknown, (false.into(), "dead".into())]);
-    // The other user can clean up neither export.
+    // The other user can remove neither of the two exports.
     let cleaned = json(&["clean"]);
     let left = cleaned["leftovers"].as_array().unwrap();
     let run = sandbox.path("run");

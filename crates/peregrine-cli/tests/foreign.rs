@@ -1,6 +1,6 @@
-//! Tests the peers in C (`foreign/`), which were written from the documents alone, against this library.
-//! Each side calls the other over TCP and UDP: on this machine, and on an emulated big-endian machine if
-//! an emulator is installed.
+//! Tests the client and the server in C (`foreign/`), which were written from the documents alone, with this
+//! library. Each side calls the other over TCP and UDP. The programs in C run on this machine. If an emulator
+//! is installed, they also run on an emulated big-endian machine.
 
 #[path = "foreign/object.rs"]
 mod object;
@@ -18,7 +18,7 @@ use peregrine::{BindOptions, Endpoint, Executed, Kind, Running, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// Time limit of every operation. A test that succeeds does not wait this long.
+/// Time limit of every operation. A test that succeeds does not wait until this limit.
 const LIMIT: Duration = Duration::from_secs(50);
 
 /// The current version of the packet protocol.
@@ -26,7 +26,7 @@ const VERSION: u8 = 3;
 /// The previous version of the packet protocol.
 const PREVIOUS: u8 = VERSION - 1;
 
-/// The argument with which a program in C loses one of 12 packets.
+/// An argument for the programs in C: a program then loses one of 12 packets.
 const LOSE: &str = "12";
 
 /// The client and the server in C, compiled for one machine.
@@ -37,7 +37,7 @@ struct Programs {
     directory: PathBuf,
 }
 
-/// Returns the first of these programs that can be started.
+/// Returns the first of these programs that this machine can start.
 fn program(names: &[&'static str]) -> Option<&'static str> {
     let starts = |name: &&&str| {
         let mut command = Command::new(name);
@@ -46,7 +46,8 @@ fn program(names: &[&'static str]) -> Option<&'static str> {
     names.iter().find(starts).copied()
 }
 
-/// The directory of the interface's C header, which `peregrine describe` printed for an `Ours` server.
+/// The directory that contains the C header of the interface. `peregrine describe` printed the header for a
+/// server of type `Ours`.
 static HEADER: LazyLock<PathBuf> = LazyLock::new(|| {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign");
     std::fs::create_dir_all(&directory).unwrap();
@@ -104,7 +105,8 @@ impl Programs {
         Self { emulator, directory }
     }
 
-    /// Compiles peers of another version of the packet protocol; returns `None` without a compiler.
+    /// Compiles a client and a server for another version of the packet protocol. Returns `None` if there is
+    /// no compiler.
     fn of_version(version: u8) -> Option<Self> {
         let compiler = program(&["cc", "gcc", "clang"])?;
         let option = format!("-DPG_PACKET_VERSION={version}");
@@ -119,14 +121,14 @@ impl Programs {
         command
     }
 
-    /// Runs the client, which must fail to bind; returns its error message.
+    /// Runs the client in C, which must fail to bind. Returns the error message of the client.
     fn cannot_bind(&self, port: u16, name: &str) -> String {
         let done = done(self.command("client").args(["udp", &port.to_string(), name]));
         assert_eq!(done.status.code(), Some(1), "{self:?}: {}", text(&done.stdout));
         text(&done.stderr).trim().to_owned()
     }
 
-    /// Runs the client, which calls every procedure; returns its output.
+    /// Runs the client in C, which calls every procedure. Returns the output of the client.
     fn call(&self, carrier: &str, port: u16, name: &str, more: &[&str]) -> String {
         let port = port.to_string();
         let mut command = self.command("client");
@@ -152,7 +154,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a command and returns its output; panics after [`LIMIT`].
+/// Runs a command and returns its output. Panics if the command has not ended after [`LIMIT`].
 fn done(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("the command can be started");
@@ -178,7 +180,8 @@ fn first_line(mut output: BufReader<ChildStdout>) -> String {
     receiver.recv_timeout(LIMIT).expect("the program prints a line")
 }
 
-/// Returns the runtime directory that all servers of this program share. Dropping the last handle removes it.
+/// Returns the runtime directory that all servers of this program share. The directory is removed when the
+/// last `Arc` is dropped.
 fn own_directory() -> Arc<TempDir> {
     static SHARED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -191,7 +194,7 @@ fn own_directory() -> Arc<TempDir> {
     })
 }
 
-/// A server of this library.
+/// A server that uses this library.
 struct Ours {
     running: Running,
     /// The runtime directory. It is dropped after the server.
@@ -345,13 +348,13 @@ fn foreign_peers_of_other_versions_are_refused_by_name() {
         assert_eq!((error.kind(), error.executed()), (Kind::ProtocolMismatch, Executed::No));
         assert_eq!(error.detail(), message(version, VERSION));
     }
-    // The server still serves clients of its own version.
+    // The server still serves clients of the same version.
     theirs.bind("udp").nothing().unwrap();
 }
 
-/// Forwards packets between one client and a server, and drops the client's packets of the version `version`.
-/// Returns the port for the client. So the server seems to be an old release: releases with a packet protocol
-/// before version 3 ignored packets of other versions.
+/// Forwards packets between one client and a server, but drops the client's packets of the version `version`.
+/// Returns the port to which the client must send. With this forwarding, the server seems to be an old
+/// release: releases before version 3 of the packet protocol ignored packets of other versions.
 fn dropping_version(version: u8, server: u16) -> u16 {
     let front = UdpSocket::bind("127.0.0.1:0").unwrap();
     let back = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -388,8 +391,9 @@ fn foreign_client_recognizes_a_server_of_the_version_before() {
     );
 }
 
-/// A restarted server has no record of the handles of its predecessor. After a pause, a client sends a
-/// probe before the call. The server refuses the probe, so the call was certainly not executed.
+/// A restarted server does not know the handles of the server before it. A handle is the identifier of a
+/// caller that makes one call at a time. After a pause, a client sends a probe before the call. The server
+/// refuses the probe, so the call was certainly not executed.
 #[test]
 fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
     let Some(programs) = &*NATIVE else { return };
@@ -404,7 +408,7 @@ fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
     before.running.stop();
     let at = format!("udp:127.0.0.1:{}", before.udp);
     let until = Instant::now() + LIMIT;
-    // A thread of the first server may keep the socket open for a moment while it ends.
+    // A thread of the first server may still keep the socket open for a moment, until that thread has ended.
     let after = loop {
         match Ours::start_at(&at) {
             Ok(after) => break after,
@@ -419,7 +423,8 @@ fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Calls that arrive after the export is withdrawn, or after the server has stopped, fail as not executed.
+/// Calls that arrive after the export is withdrawn, or after the server has stopped, fail with the
+/// information that they were not executed.
 #[test]
 fn a_foreign_client_learns_that_an_export_is_gone() {
     let Some(programs) = &*NATIVE else { return };

@@ -1,4 +1,4 @@
-//! The command prints what README.md shows.
+//! Tests that the command prints what README.md shows.
 
 use std::process::{Command, Stdio};
 
@@ -29,7 +29,7 @@ fn shown() -> Vec<(String, String)> {
     all.into_iter().map(|(command, expected)| (command, expected.trim_end().to_owned())).collect()
 }
 
-/// Replaces what differs between runs: numbers of more than two digits, and ages.
+/// Removes what differs between runs: numbers of more than two digits, and ages.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut digits = String::new();

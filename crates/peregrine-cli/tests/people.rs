@@ -1,4 +1,5 @@
-//! The command in a terminal: text fits, colours follow the options, and an interrupted command cleans up.
+//! Tests the command in a terminal. Text fits the terminal, colours follow the options, and an interrupted
+//! command cleans up.
 
 mod sandbox;
 mod terminal;
@@ -15,7 +16,7 @@ use sandbox::{Done, Process, Sandbox, until};
 use serde_json::Value;
 use terminal::{Seen, Terminal};
 
-/// Runs a command to its end in a terminal with `columns`.
+/// Runs a command in a terminal with `columns` columns, until the command ends.
 fn seen(sandbox: &Sandbox, arguments: &[&str], columns: u16) -> Seen {
     Terminal::start(sandbox.command(arguments), 200, columns).end()
 }
@@ -91,7 +92,7 @@ fn colours_follow_options_and_environment() {
     assert!(!in_terminal("xterm", &[], &[("NO_COLOR", "1")]));
     assert!(in_terminal("xterm", &["--color", "always"], &[("NO_COLOR", "1")]));
     assert!(!in_terminal("dumb", &[], &[]));
-    // Failures and texts of the argument parser follow the option, too.
+    // The colours of failures and of texts of the argument parser follow the option, too.
     for words in [&["ping", "fiels"][..], &["pnig"], &["--help"]] {
         for (colour, is) in [("auto", true), ("always", true), ("never", false)] {
             let seen = seen(&sandbox, &[words, &["--color", colour]].concat(), 100);
@@ -124,7 +125,7 @@ fn global_options_are_accepted_anywhere() {
     }
 }
 
-/// The members of a failure, in order.
+/// The members of the JSON object of a failure, in order.
 const MEMBERS: [&str; 8] =
     ["kind", "what", "executed", "address", "phase", "causes", "advice", "suggestions"];
 
@@ -240,7 +241,7 @@ fn interrupted_ping_reports_its_measurements() {
     let text = seen.text();
     assert_eq!(seen.code, 130, "{text}");
     assert!(text.contains(" of 10000000 calls were made") && text.contains("median"), "{text}");
-    // In JSON, one object has the measurements and the error.
+    // In JSON, a single object contains the measurements and the error.
     let mut ping =
         Process::start(&mut sandbox.command(&[&ping[..], &["--format", "json"]].concat()));
     until("the client is bound", || sandbox.list()[0]["bindings"] == 1);
@@ -294,7 +295,7 @@ fn interruption_does_not_wait_for_a_reader() {
     let _server = sandbox.serve(&[]);
     let stat = ["stat", "files", "--watch", "--interval", "10ms", "--format", "ndjson"];
     let mut stat = Process::start(&mut sandbox.command(&stat));
-    // Waits until the pipe is full, because nothing reads it.
+    // Nothing reads the pipe, so it becomes full.
     let mut before = 0;
     until("the pipe is full", || {
         std::thread::sleep(Duration::from_millis(200));
@@ -335,7 +336,7 @@ fn failure_to_write_output_may_have_been_executed() {
     }
 }
 
-/// Creates a sparse file that is too large to be copied during a test.
+/// Creates a sparse file that is so large that a copy of it does not end during a test.
 fn endless(sandbox: &Sandbox) {
     let file = fs::File::create(sandbox.path("files/endless")).unwrap();
     file.write_at(&[1], 1 << 40).unwrap();
@@ -352,7 +353,7 @@ fn interrupted_copy_is_removed() {
     let (server, _) = sandbox.serve_files(&[]);
     let to = sandbox.path("tmp");
     let copy = ["copy", "files/endless", &to];
-    // Once with a server that replies, once with a server that hangs.
+    // In the first round, the server replies. In the second round, the server hangs.
     for hangs in [false, true] {
         let terminal = Terminal::start(sandbox.command(&copy), 30, 100);
         terminal.until("1.00 TiB");
@@ -373,7 +374,7 @@ fn interrupted_copy_is_removed() {
         assert!(!seen.screen.hide_cursor() && seen.screen.cursor_position().1 == 0);
         assert!(is_empty(&to));
     }
-    // The bar is also cleared when the server dies.
+    // The progress bar is also cleared when the server dies.
     let terminal = Terminal::start(sandbox.command(&copy), 30, 100);
     terminal.until("1.00 TiB");
     server.signal(Signal::KILL);
@@ -452,7 +453,7 @@ fn interrupted_doctor_removes_everything() {
     }
 }
 
-/// Starts bash with the completions of this program.
+/// Starts bash, with the completion script of this program.
 fn completing_shell(sandbox: &Sandbox) -> Terminal {
     let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
     let mut shell = Command::new("bash");
@@ -484,7 +485,7 @@ fn shell_completes_commands_options_and_names() {
     terminal.until("3 calls: min");
     terminal.write("peregrine ping local:arch\t");
     terminal.until("peregrine ping local:archive-of-files");
-    // For `compare`, both files and exports are completed.
+    // For `compare`, bash completes the names of both files and exports.
     fs::write(sandbox.path("photos.rs"), "").unwrap();
     terminal.write("\nperegrine compare pho\t");
     terminal.until("peregrine compare photos.rs");

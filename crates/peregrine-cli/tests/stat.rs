@@ -1,4 +1,4 @@
-//! `stat` and `list ADDRESS` end to end: the counters agree with the calls on every path, and `--watch`
+//! Tests `stat` and `list ADDRESS` end to end. The counters agree with the calls on every path, and `--watch`
 //! restores the terminal.
 
 use std::fs;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A runtime directory, and servers that export in it.
+/// A runtime directory, and servers that publish their exports in it.
 struct Sandbox {
     dir: TempDir,
     servers: Vec<Child>,
@@ -66,7 +66,7 @@ impl Sandbox {
         self.servers.push(server);
     }
 
-    /// Returns the addresses of the server, without the name of the export.
+    /// Returns the addresses of the first server, without the name of the export.
     fn server_addresses(&self) -> Vec<String> {
         let bare = |address: &String| address.replacen("files@", "@", 1);
         self.addresses.iter().map(bare).collect()
@@ -279,7 +279,7 @@ impl Terminal {
         seen.screen().alternate_screen() && seen.screen().hide_cursor()
     }
 
-    /// Asserts that the screen, the cursor and the modes are restored.
+    /// Asserts that the command has restored the screen, the cursor and the modes of the terminal.
     #[track_caller]
     fn assert_restored(&self) {
         until("the screen is restored", || {
@@ -357,7 +357,7 @@ fn watch_fits_small_terminals() {
     let terminal = watch(&sandbox, 4, 20, &[]);
     let text = terminal.until_seen("more lines");
     assert!(text.lines().count() <= 4, "{text}");
-    // A new size of the terminal takes effect.
+    // The command adapts to a new size of the terminal.
     terminal.pty.resize(Size::new(50, 160)).unwrap();
     terminal.seen.lock().unwrap().screen_mut().set_size(size(50), size(160));
     terminal.until_seen("INTERFACE");
@@ -375,7 +375,7 @@ fn terminal_is_restored_however_the_command_ends() {
     terminal.assert_restored();
     terminal.until_seen("interrupted");
 
-    // If the server hangs, the command still ends within a bounded time after Ctrl-C.
+    // If the server hangs, Ctrl-C still ends the command within a bounded time.
     let mut terminal = watch(&sandbox, 24, 80, &[]);
     terminal.until_seen("EXPORT");
     let server = Pid::from_raw(sandbox.servers[0].id().cast_signed()).unwrap();

@@ -1,9 +1,9 @@
 //! Evaluates the expression of `#[default(...)]`, if it consists of literals.
 //!
-//! The compiler evaluates any expression. A text without a compiler can only have literals, and what is made
-//! of them: structs, variants, tuples, arrays, `vec![]`, `Some`, `None`, `Box::new`, and texts. It may also
-//! have the floats that have no literals, such as `f64::NAN`, and `new` or `from` of some types of the
-//! standard library.
+//! For source code that is compiled, the compiler evaluates any expression. This crate has only the text, so
+//! the expression must consist of literals and of simple combinations of them. These are structs, variants,
+//! tuples, arrays, `vec![]`, `Some`, `None`, `Box::new`, and texts. The expression may also contain floats
+//! that have no literals, such as `f64::NAN`, and `new` or `from` of some types of the standard library.
 
 use peregrine::interface::{Described, DescribedBody, DescribedField, DescribedType};
 use proc_macro2::{Span, TokenStream, TokenTree};
@@ -14,17 +14,17 @@ use syn::{Error, Ident, Lit, LitInt, LitStr, Result, Token, token};
 use crate::library::{self, Constructor};
 use crate::tokens::{braces, brackets, expected, keyword, list, name, number, parentheses, sign};
 
-/// The largest number of values in a default. Values without bytes, such as `()`, count, too.
+/// The largest number of values in a default. Values that take no bytes, such as `()`, count, too.
 const VALUES_MAX: usize = 1 << 16;
 
-/// A default as it is written: `#[default]`, or `#[default(expression)]`.
+/// A default as the source text contains it: `#[default]`, or `#[default(expression)]`.
 #[derive(Clone, Debug)]
 pub(crate) enum Written {
     OfType,
     Expression(TokenStream),
 }
 
-/// Returns the bytes of a default of the type `ty`, in the form of `peregrine::value::default_bytes`.
+/// Returns the bytes of a default of the type `ty`, as `peregrine::value::default_bytes` would return them.
 pub(crate) fn bytes(
     described: &Described,
     ty: &DescribedType,
@@ -65,7 +65,7 @@ impl Encoder<'_> {
         self.bytes.resize(self.bytes.len().next_multiple_of(align.max(1)), 0);
     }
 
-    /// Appends a number of `bytes` bytes, in little-endian order.
+    /// Appends a number that takes `bytes` bytes, in little-endian order.
     fn number(&mut self, bytes: usize, value: i128) {
         self.align(bytes);
         self.bytes.extend(&value.to_le_bytes()[..bytes]);
@@ -77,7 +77,7 @@ impl Encoder<'_> {
         self.described.plain_bytes(ty).filter(|_| is_simple).map(|bytes| bytes as usize)
     }
 
-    /// Appends what `Default::default()` returns for a type.
+    /// Appends the value that `Default::default()` returns for a type.
     fn of_type(&mut self, ty: &DescribedType) -> Result<()> {
         self.one_more(self.span)?;
         match ty {
@@ -178,7 +178,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Appends values of these types, with commas between them.
+    /// Appends one value for each of these types. In the input, there are commas between the values.
     fn each<'t>(
         &mut self,
         inside: ParseStream<'_>,
@@ -217,7 +217,8 @@ impl Encoder<'_> {
             if count == 1 && keyword::<Token![;]>(&inside) {
                 count = number(&inside, "u32")?;
                 let has_bytes = self.bytes.len() > bytes;
-                // The first value has been appended already. If the count is 0, the value is removed.
+                // At this point the first value is already appended. If the count is 0, this value is
+                // removed.
                 if count == 0 {
                     self.bytes.truncate(bytes);
                 }
@@ -239,7 +240,7 @@ impl Encoder<'_> {
         let Some(named) = described.types.get(number) else {
             return Err(expected(input, "a value"));
         };
-        // The last name of the path is the name of the struct or of the variant.
+        // The last name in the path is the name of the struct or of the variant.
         let Path { word, span, .. } = path(input)?;
         match &named.body {
             DescribedBody::Struct(fields) => {
@@ -285,7 +286,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Appends the fields of a plain value, without padding between them.
+    /// Appends the fields of a plain value. A plain value has no padding between its fields.
     fn plain_fields(&mut self, input: ParseStream<'_>, fields: &[DescribedField]) -> Result<()> {
         for (field, tokens) in fields.iter().zip(written(input, fields)?) {
             let mut one = Encoder { bytes: Vec::new(), ..*self };
@@ -435,7 +436,7 @@ fn is_default(input: ParseStream<'_>) -> bool {
     false
 }
 
-/// Consumes `Box::new`, if it is next, and returns what is in its parentheses.
+/// Consumes `Box::new` if it is next in the input. Returns the content of the parentheses after it.
 fn boxed<'a>(input: ParseStream<'a>) -> Option<Result<ParseBuffer<'a>>> {
     let ahead = input.fork();
     let is_next = |word: &str| ahead.parse::<Ident>().is_ok_and(|found| found == word);
@@ -446,8 +447,8 @@ fn boxed<'a>(input: ParseStream<'a>) -> Option<Result<ParseBuffer<'a>>> {
     Some(parentheses(input))
 }
 
-/// Parses a text: a string literal, perhaps with a method call such as `.to_owned()`, `String::from(...)`, or
-/// `String::new()`.
+/// Parses an expression for a text: a string literal, optionally with a method call such as `.to_owned()`,
+/// `String::from(...)`, or `String::new()`.
 fn text(input: ParseStream<'_>) -> Result<String> {
     if input.peek(LitStr) {
         let text = input.parse::<LitStr>()?.value();
@@ -481,7 +482,7 @@ fn until_comma(input: ParseStream<'_>) -> Result<TokenStream> {
     Ok(tokens.into_iter().collect())
 }
 
-/// Returns the expressions of fields, in the order of the fields.
+/// Returns the expressions that the input contains for `fields`, in the order of the fields.
 fn written(input: ParseStream<'_>, fields: &[DescribedField]) -> Result<Vec<TokenStream>> {
     if fields.is_empty() {
         if input.peek(token::Paren) || input.peek(token::Brace) {

@@ -1,10 +1,10 @@
-//! The error of a text that is not an interface, with its position.
+//! The error for a text that is not an interface. It contains the position at which parsing failed.
 
 use core::fmt::{self, Display};
 
 use proc_macro2::Span;
 
-/// An error in a text that should be the trait of an interface.
+/// An error in a text that should contain the trait of an interface.
 ///
 /// ```
 /// let text = "trait Shapes {\n    fn draw(&self, shape: &shape) -> peregrine::Result<()>;\n}\n\
@@ -27,13 +27,14 @@ impl ParseError {
         Self { line, column, reason }
     }
 
-    /// Returns an error at the start of a span.
+    /// Returns an error whose position is the start of a span.
     pub(crate) fn at(span: Span, reason: String) -> Self {
         let start = span.start();
         Self::new(start.line.max(1), start.column + 1, reason)
     }
 
-    /// Converts an error of the parser. At the end of the text there is no token, so the span is empty.
+    /// Converts an error of `syn`. At the end of the text there is no token, so the span of such an error is
+    /// empty.
     pub(crate) fn of_syn(text: &str, error: &syn::Error) -> Self {
         let span = error.span();
         if span.start() != span.end() {
@@ -44,7 +45,7 @@ impl ParseError {
         Self::new(line, last.chars().count() + 1, error.to_string())
     }
 
-    /// Returns the line of the text; the first line is 1.
+    /// Returns the line of the text in which the error is. The first line is 1.
     ///
     /// ```
     /// let error = peregrine_idl::parse_trait("trait A {}\ntrait B {}").unwrap_err();
@@ -54,7 +55,7 @@ impl ParseError {
         self.line
     }
 
-    /// Returns the column in characters; the first column is 1.
+    /// Returns the column of the error, counted in characters. The first column is 1.
     ///
     /// ```
     /// let error = peregrine_idl::parse_trait("trait A {}\ntrait B {}").unwrap_err();

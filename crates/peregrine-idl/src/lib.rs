@@ -1,37 +1,38 @@
-//! Interfaces of Peregrine as Rust traits: read from text, and printed.
+//! Reads Rust traits from text as interfaces of Peregrine, and prints interfaces as Rust traits.
 //!
-//! A server is written against a trait. Programs that do not compile that trait (the `peregrine`
-//! command, interface compilers, language bindings) know the interface as a [`Described`].
-//! [`parse_trait`] reads a trait into one, and [`to_trait`] prints one as a trait.
+//! A server implements a trait. Some programs do not compile this trait: the `peregrine` command, interface
+//! compilers, and language bindings. They represent an interface as a [`Described`]. [`parse_trait`] converts
+//! the text of a trait to a [`Described`], and [`to_trait`] prints a [`Described`] as a trait.
 //!
 //! # What is read
 //!
-//! The text has one trait and the types that it uses. It may be the server's source file if that has
-//! no more than this:
+//! The text must contain one trait and the types that it uses. The text may be the server's source file, if
+//! that file contains only the following:
 //!
 //! * one trait, with the attributes of `#[interface]` (`name`, `version`, `max_len`) and methods that
 //!   take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
 //! * structs and enums. They are plain if they have `#[derive(Plain)]`, and otherwise structured values;
 //! * the attributes by which interfaces grow: `#[default]`, `#[was]`, `#[widens]` and `#[other]`. The
-//!   expression of a default consists of literals, floats such as `f64::NAN`, and what is made of them;
+//!   expression of a default must consist of literals, floats such as `f64::NAN`, and simple combinations of
+//!   them;
 //! * types of the standard library that are values, such as `Duration`, `HashMap` and `PathBuf`, and types
 //!   with parameters, such as `Page<Item>`;
-//! * types of `uuid`, `bytes`, `chrono` and `time` that are values, such as `Uuid` and `DateTime<Utc>`,
-//!   except for `time::Duration`: write `time::SignedDuration`. Types of other crates are printed as the
-//!   structs and enums that describe them;
+//! * types of `uuid`, `bytes`, `chrono` and `time` that are values, such as `Uuid` and `DateTime<Utc>`. The
+//!   exception is `time::Duration`: write `time::SignedDuration` instead. [`to_trait`] prints a type of
+//!   another crate as the struct or enum that describes it;
 //! * modules that contain structs and enums, one level deep;
 //! * `use` declarations and `impl` blocks, which are skipped, and comments;
-//! * documentation comments, of which those of the trait and of its methods are kept.
+//! * documentation comments. Those of the trait and of its methods are kept.
 //!
-//! A name that is not a name in Rust may be in quotes: `fn "get-size"(&self) -> ...`. Interfaces that
-//! other languages describe can have such names.
+//! A name that is not a valid name in Rust may be in quotes: `fn "get-size"(&self) -> ...`. Interfaces that
+//! come from other languages can have such names.
 //!
 //! # What is not in a description
 //!
-//! The printed trait is the one in the server's source, except for what a description does not
-//! contain: bodies of `impl` blocks, other items, documentation of types. It compiles where
-//! [`Plain`](peregrine::Plain), [`Value`](peregrine::Value), [`Lent`](peregrine::Lent) and
-//! [`Out`](peregrine::Out) are in scope, if all of its names are names in Rust.
+//! The printed trait equals the one in the server's source, except for parts that a description does not
+//! contain: bodies of `impl` blocks, other items, and the documentation of types. The printed trait compiles
+//! if all of its names are valid names in Rust, and if [`Plain`](peregrine::Plain),
+//! [`Value`](peregrine::Value), [`Lent`](peregrine::Lent) and [`Out`](peregrine::Out) are in scope.
 //!
 //! ```
 //! let files = peregrine_idl::parse_trait(
@@ -78,8 +79,9 @@ pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 
 /// Reads a trait, the types that it needs, and its documentation.
 ///
-/// The text need not be trusted. Its length is bounded by [`CANONICAL_BYTES_MAX`], its nesting by
-/// [`NESTING_MAX`] and [`CANONICAL_DEPTH_MAX`](peregrine::limits::CANONICAL_DEPTH_MAX).
+/// The text need not be trusted, because parsing is bounded. The bound of its length is
+/// [`CANONICAL_BYTES_MAX`]. The bounds of its nesting are [`NESTING_MAX`] and
+/// [`CANONICAL_DEPTH_MAX`](peregrine::limits::CANONICAL_DEPTH_MAX).
 ///
 /// ```
 /// let text = "trait Add { fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>; }";
@@ -94,13 +96,13 @@ pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 /// ```
 ///
 /// # Errors
-/// If the text is not such a trait, or exceeds a bound. The error has the line and the column.
+/// Fails if the text is not such a trait, or exceeds a bound. The error contains the line and the column.
 pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
     parse(text, &HashMap::new())
 }
 
-/// Reads a trait as [`parse_trait`] does. A type without derives gets the kind of the type of the same name
-/// in `like`: structured, plain, or a plain enum with the same integer.
+/// Reads a trait like [`parse_trait`]. If a type has no derives, it gets the kind that the type of the same
+/// name has in `like`. The kinds are: structured, plain, and plain enum with a certain integer.
 ///
 /// ```
 /// use peregrine::interface::{Described, DescribedBody};
@@ -114,7 +116,7 @@ pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
 /// ```
 ///
 /// # Errors
-/// As [`parse_trait`].
+/// Fails in the same cases as [`parse_trait`].
 pub fn parse_trait_like(text: &str, like: &Described) -> Result<Described, ParseError> {
     let kinds = like.types.iter().filter_map(|one| {
         let kind = match &one.body {
@@ -132,8 +134,8 @@ fn parse(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseEr
         let reason = format!("{} bytes are more than {CANONICAL_BYTES_MAX}", text.len());
         return Err(ParseError::new(1, 1, reason));
     }
-    // Until the thread ends, `proc_macro2` keeps each text that it has read, because spans refer to the text.
-    // A new thread for each text keeps the memory of the process from growing.
+    // `proc_macro2` keeps each text until the thread that has read it ends, because spans refer to the text.
+    // With a new thread for each text, the memory of the process does not grow.
     thread::scope(|scope| {
         let name = "peregrine-idl".to_owned();
         match thread::Builder::new().name(name).spawn_scoped(scope, || read(text, kinds)) {

@@ -1,4 +1,5 @@
-//! The types of the standard library and of other crates that are values, as a text would define them.
+//! Definitions of the values that come from the standard library and from other crates, written like the
+//! types in an interface's text.
 
 use std::collections::HashMap;
 
@@ -8,8 +9,9 @@ use syn::parse::Parser as _;
 use crate::syntax::{Definition, Type, TypeName};
 use crate::{parse, scan};
 
-/// The definitions. They must equal those that `peregrine` has (`value/library.rs`), which a test checks. The
-/// definitions from `Uuid` on describe types of other crates, and are printed like the types of a text.
+/// The definitions. A test checks that they equal those that `peregrine` has (`value/library.rs`). The
+/// definitions from `Uuid` to the end describe types of other crates. Each of these is printed as a struct or
+/// an enum.
 const TEXT: &str = "
     struct Duration { secs: u64, nanos: u32 }
     struct SystemTime { secs: i64, nanos: u32 }
@@ -35,11 +37,11 @@ const TEXT: &str = "
     }
 ";
 
-/// Types of other crates: the crate, the name there, and the name of the definition above. A name may be
-/// written with the crate or without it.
+/// Types of other crates. Each entry contains the crate, the name of the type in that crate, and the name of
+/// its definition above. In an interface's text, the name may be written with the crate or without it.
 ///
-/// `time::Duration` is not here, because it may also be the type of the standard library, after
-/// `use std::time;`.
+/// `time::Duration` is not here. After `use std::time;`, this path is a type of the standard library, so its
+/// meaning is not certain.
 const OTHERS: &[(&str, &str, &str)] = &[
     ("uuid", "Uuid", "Uuid"),
     ("chrono", "FixedOffset", "UtcOffset"),
@@ -61,10 +63,12 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("time", "Month", "Month"),
 ];
 
-/// Time zones of `chrono`, and the definition that describes a `DateTime` of each.
+/// Time zones of `chrono`. For each zone, the second name is the definition that describes `DateTime` with
+/// this zone.
 const ZONES: &[(&str, &str)] = &[("Utc", "SystemTime"), ("FixedOffset", "OffsetDateTime")];
 
-/// For each type, its name, its path in Rust, and its body in a canonical text without the numbers of types.
+/// Types of the standard library. Each entry contains the name of the type, its path in Rust, and its body in
+/// a canonical text. In this body, the numbers of types are left out.
 const PRINTED: &[(&str, &str, &str)] = &[
     ("Duration", "std::time::Duration", "struct {secs: u64, nanos: u32}"),
     ("SystemTime", "std::time::SystemTime", "struct {secs: i64, nanos: u32}"),
@@ -82,18 +86,18 @@ const PRINTED: &[(&str, &str, &str)] = &[
     ("PathBuf", "std::path::PathBuf", "struct {bytes: sequence<u8>}"),
 ];
 
-/// How an expression makes a struct of the standard library, whose fields are private.
+/// How an expression creates a struct of the standard library. The fields of such a struct are private.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Constructor {
-    /// `new`, of all fields.
+    /// `new`, with all fields as arguments.
     New,
-    /// `from`, of the only field.
+    /// `from`, with the only field as its argument.
     From,
-    /// `from`, of a string with the bytes of the only field.
+    /// `from`, with a string as its argument. The bytes of the string are the only field.
     FromText,
 }
 
-/// The structs that an expression of literals can make.
+/// The structs of the standard library that an expression can create from literals.
 const CONSTRUCTORS: &[(&str, Constructor)] = &[
     ("Duration", Constructor::New),
     ("Ipv4Addr", Constructor::From),
@@ -104,7 +108,7 @@ const CONSTRUCTORS: &[(&str, Constructor)] = &[
     ("PathBuf", Constructor::FromText),
 ];
 
-/// Returns how an expression makes a value of a struct of the standard library.
+/// Returns how an expression creates a value of this struct of the standard library.
 pub(crate) fn constructor_of(described: &Described, named: &DescribedNamed) -> Option<Constructor> {
     let (_, constructor) = CONSTRUCTORS.iter().find(|(name, _)| *name == named.name)?;
     path_of(described, named).map(|_| *constructor)
@@ -116,9 +120,9 @@ pub(crate) fn definitions() -> HashMap<String, Definition> {
     parse::definitions.parse2(tokens).unwrap_or_default()
 }
 
-/// Returns the type of this library that replaces a known type of another crate, such as `LocalDate` for
-/// `chrono::NaiveDate`. Returns `None` if the library knows no type of this name, or if its definition has the
-/// name that was written, so that nothing needs to be replaced.
+/// Returns the type of this library that describes a type of another crate, such as `LocalDate` for
+/// `chrono::NaiveDate`. Returns `None` if the library knows no type of this name. Also returns `None` if the
+/// written name is already the name of the definition, so that nothing must be replaced.
 pub(crate) fn other(name: &TypeName) -> Option<Type> {
     let (crate_name, last) = match name.path.split_once("::") {
         Some((crate_name, last)) => (Some(crate_name), last),
@@ -145,7 +149,8 @@ pub(crate) fn other(name: &TypeName) -> Option<Type> {
     })
 }
 
-/// Returns the path of the type of the standard library that has this name and body, if there is one.
+/// Returns the path of the type of the standard library that has this name and this body. Returns `None` if
+/// there is no such type.
 pub(crate) fn path_of(described: &Described, named: &DescribedNamed) -> Option<&'static str> {
     let (_, path, body) = PRINTED.iter().find(|(name, ..)| *name == named.name)?;
     let mut text = String::new();

@@ -13,11 +13,11 @@ use peregrine::interface::{
 };
 use unicode_ident::{is_xid_continue, is_xid_start};
 
-/// Names that cannot be types of an interface, because Rust or Peregrine defines them.
+/// Names that no type of an interface can have, because Rust or Peregrine already defines them.
 const TAKEN: &str = "bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 \
     String Vec Option Result Box Lent Out CallError Self Plain Value";
 
-/// Words that are names only after `r#`.
+/// Keywords, which are valid names only with the prefix `r#`.
 const KEYWORDS: &str = concat!(
     "abstract as async await become box break const continue do dyn else enum extern ",
     "false final fn for gen if impl in let loop macro match mod move mut override ",
@@ -39,10 +39,11 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// For each type, whether it is printed in a separate module, because its name is already used.
+    /// For each type, whether it is printed in a separate module. This is necessary if its name is
+    /// already used.
     in_modules: Vec<bool>,
-    /// For each type, the number of its cycle. Types of one cycle contain each other without a sequence
-    /// between them.
+    /// For each type, the number of its cycle. The types in one cycle contain each other, without a sequence
+    /// in between.
     cycles: Vec<u32>,
     /// The types that are errors of procedures.
     failed: HashSet<usize>,
@@ -58,14 +59,14 @@ fn is_one_of(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
-/// Returns whether a word is a name in Rust, or a keyword.
+/// Returns whether a word has the form of a name in Rust. Keywords have this form, too.
 fn is_identifier(name: &str) -> bool {
     let mut letters = name.chars();
     let first = letters.next().is_some_and(|c| c == '_' || is_xid_start(c));
     first && name != "_" && letters.all(is_xid_continue)
 }
 
-/// Returns a name in Rust's syntax, or in quotes if it is not a name in Rust.
+/// Returns a name as it is printed: in the syntax of Rust, or in quotes if it cannot be a name in Rust.
 fn name(name: &str) -> String {
     match name {
         word if is_one_of(KEYWORDS, word) => format!("r#{word}"),
@@ -74,9 +75,10 @@ fn name(name: &str) -> String {
     }
 }
 
-/// Returns for each type whether it has the name of an earlier type or of a type of the language.
+/// Returns for each type whether its name is already the name of an earlier type, or of a type that Rust or
+/// Peregrine defines.
 fn in_modules(described: &Described) -> Vec<bool> {
-    // `#[interface]` generates types, too.
+    // `#[interface]` generates types, whose names are also taken.
     let ident = ident(&described.name);
     let made = [format!("{ident}Client"), format!("{ident}Server"), ident];
     let mut seen: HashSet<&str> = made.iter().map(String::as_str).collect();
@@ -85,9 +87,10 @@ fn in_modules(described: &Described) -> Vec<bool> {
 }
 
 /// Returns for each type the number of its cycle. Types that contain each other have the same number. A field
-/// whose type is in the same cycle is boxed, because the types would have no size otherwise.
+/// must be in a box if its type is in the same cycle as the struct or enum around it. Otherwise these types
+/// would have no finite size.
 ///
-/// This is Tarjan's algorithm without recursion, because a description may have a long chain of types.
+/// This is Tarjan's algorithm without recursion, because a description may contain a long chain of types.
 fn cycles(described: &Described) -> Vec<u32> {
     const NEW: u32 = u32::MAX;
     let parts: Vec<Vec<usize>> = described.types.iter().map(inside).collect();
@@ -152,13 +155,14 @@ fn inside(named: &DescribedNamed) -> Vec<usize> {
     match &named.body {
         DescribedBody::Plain { fields: all, .. } | DescribedBody::Struct(all) => fields(all),
         DescribedBody::Enum(variants) => variants.iter().for_each(|one| fields(&one.fields)),
-        // A type without fields, or a kind of type that a later version of the library adds.
+        // This is a type without fields, or a kind of type that a later version of the library adds.
         _ => {}
     }
     into
 }
 
-/// Returns the name of the trait: the name of the interface, or one derived from it.
+/// Returns the name of the trait. It is the name of the interface if possible, and otherwise derived from
+/// that name.
 fn ident(own: &str) -> String {
     let plain = is_identifier(own)
         && own.starts_with(char::is_uppercase)
@@ -167,7 +171,7 @@ fn ident(own: &str) -> String {
     if plain { own.to_owned() } else { camel(own) }
 }
 
-/// Derives the name of a trait from a name that no type can have: `ShapesV2` from `shapes.v2`.
+/// Derives the name of a trait from a name that no Rust type can have, such as `ShapesV2` from `shapes.v2`.
 fn camel(name: &str) -> String {
     let parts =
         name.split(|c: char| c == '_' || !is_xid_continue(c)).filter(|part| !part.is_empty());
@@ -201,7 +205,8 @@ impl<'a> Printer<'a> {
         }
         self.line(format_args!("}}"));
         for (number, named) in types.iter().enumerate() {
-            // Peregrine defines `CallError`, and the standard library defines other types.
+            // These types are not printed: Peregrine defines `CallError`, and the standard library defines
+            // the other ones.
             let is_defined = self.described.is_call_error(&DescribedType::Named(number))
                 || library::path_of(self.described, named).is_some();
             if !is_defined {
@@ -221,7 +226,7 @@ impl<'a> Printer<'a> {
             return;
         }
         for line in docs.split('\n') {
-            // Control characters could change what a terminal shows.
+            // Control characters are replaced, because they could change what a terminal shows.
             let line: String =
                 line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
             let space = if line.is_empty() { "" } else { " " };
@@ -282,7 +287,7 @@ impl<'a> Printer<'a> {
         format!("{bound}{growth}{}: {written}", name(own))
     }
 
-    /// Returns the attributes of a field or a parameter, each with a space after it.
+    /// Returns the growth attributes of a field or a parameter. A space follows each attribute.
     fn growth(
         &self,
         ty: &DescribedType,
@@ -301,7 +306,8 @@ impl<'a> Printer<'a> {
         format!("{}{}", attributes(growth), default.unwrap_or_default())
     }
 
-    /// Returns a type as it is written inside of the named type `within`, or in a method.
+    /// Returns the text of a type that is used in the named type `within`. If `within` is `None`, a method
+    /// uses the type.
     fn ty(&self, ty: &DescribedType, within: Option<usize>) -> String {
         let inner = |one: &DescribedType| self.ty(one, within);
         match ty {
@@ -309,7 +315,7 @@ impl<'a> Printer<'a> {
             DescribedType::Text => "String".into(),
             DescribedType::Array(one, count) => format!("[{}; {count}]", inner(one)),
             DescribedType::Sequence(one) => match within {
-                // A vector has a known size, so its elements need no box.
+                // The elements need no box, because the size of a `Vec` does not depend on them.
                 Some(_) => format!("Vec<{}>", self.unboxed(one, within)),
                 None => format!("Vec<{}>", inner(one)),
             },
@@ -331,7 +337,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Returns whether a type that is directly in another one is in a box there.
+    /// Returns whether the type `whole` contains the type `part` in a box.
     fn is_boxed(&self, whole: usize, part: usize) -> bool {
         self.cycles.get(whole) == self.cycles.get(part)
     }
@@ -343,7 +349,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Returns the path of a named type, as it is written inside of the named type `within`, or in a method.
+    /// Returns the path of a named type that is used in the named type `within`. If `within` is `None`, a
+    /// method uses it.
     fn path(&self, number: usize, within: Option<usize>) -> String {
         let Some(named) = self.described.types.get(number) else { return "()".into() };
         if self.described.is_call_error(&DescribedType::Named(number)) {
@@ -441,7 +448,7 @@ impl<'a> Printer<'a> {
                 }
                 self.line(format_args!("{indent}}}"));
             }
-            // A later version of the library may add kinds of types. They cannot be printed yet.
+            // This is a kind of type that a later version of the library adds. It cannot be printed yet.
             _ => {}
         }
         if self.failed.contains(&number) {
@@ -452,8 +459,8 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Prints the conversion of a `CallError` to `own`, the error of a procedure. If no variant can hold a
-    /// `CallError`, prints a comment instead.
+    /// Prints the conversion of a `CallError` to the type `own`, which is the error of a procedure. If no
+    /// variant of `own` can hold a `CallError`, prints a comment instead.
     fn failure(&mut self, indent: &str, own: &str, body: &DescribedBody) {
         let variants = match body {
             DescribedBody::Enum(variants) => &variants[..],
@@ -497,18 +504,19 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Returns earlier names as an attribute, with a space after it.
+/// Returns the attribute `#[was(...)]` with earlier names. A space follows the attribute.
 fn was(was: &[String]) -> String {
     let names: Vec<_> = was.iter().map(|name| format!("{name:?}")).collect();
     if names.is_empty() { String::new() } else { format!("#[was({})] ", names.join(", ")) }
 }
 
-/// Returns the attributes of a field or a parameter without the default, each with a space after it.
+/// Returns the growth attributes of a field or a parameter, except `#[default]`. A space follows each
+/// attribute.
 fn attributes(growth: &DescribedGrowth) -> String {
     format!("{}{}", was(&growth.was), if growth.widens { "#[widens] " } else { "" })
 }
 
-/// Returns the attributes of a variant, each with a space after it.
+/// Returns the attributes of a variant. A space follows each attribute.
 fn marks(earlier: &[String], is_other: bool) -> String {
     format!("{}{}", was(earlier), if is_other { "#[other] " } else { "" })
 }

@@ -77,7 +77,7 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     for Pending { place, written, span } in defaults {
         let bytes = match place.of(&mut described).map(|(ty, _)| ty.clone()) {
             Some(Some(ty)) => default::bytes(&described, &ty, &written, span)?,
-            // The default of a buffer is an empty buffer.
+            // For a buffer, there is no type here. The default of a buffer is an empty buffer.
             _ => vec![0; 4],
         };
         if let Some((_, growth)) = place.of(&mut described) {
@@ -88,19 +88,19 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     checked(described, &spans.collect::<Vec<_>>())
 }
 
-/// The largest number of types. A type that contains itself with other arguments would lead to an infinite
-/// number of types.
+/// The largest number of types. Each use of a type with other arguments counts as a type. Without this limit,
+/// a type that contains itself with other arguments would lead to an infinite number of types.
 const TYPES_MAX: usize = 1 << 16;
 
-/// A default that is evaluated when all types are known.
+/// A default, which is evaluated after all types are known.
 struct Pending {
     place: Place,
     written: Written,
     span: Span,
 }
 
-/// The place of a field or of a parameter: the number of its procedure or type, and then its positions within
-/// that procedure or type.
+/// The place of a parameter or of a field in the description. The first number is the number of the procedure
+/// or of the type. The other numbers are indices within that procedure or type.
 #[derive(Clone, Copy)]
 enum Place {
     Parameter(usize, usize),
@@ -109,7 +109,8 @@ enum Place {
 }
 
 impl Place {
-    /// Returns the growth of the field or parameter, and also its type unless it is a buffer.
+    /// Returns the growth of the field or parameter, which says how it may change. Also returns its type,
+    /// unless it is a buffer.
     fn of(self, all: &mut Described) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
         fn field(
             one: &mut DescribedField,
@@ -138,8 +139,8 @@ impl Place {
     }
 }
 
-/// Checks an interface against the rules of canonical texts. For each line of the canonical text,
-/// `spans` has the position in the source of what the line describes.
+/// Checks an interface against the rules of canonical texts. For each line of the canonical text, `spans`
+/// contains the position of the corresponding part of the source.
 fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     let span = |line: usize| spans[line.saturating_sub(1).min(spans.len() - 1)];
     let read = Described::parse(&described.to_string())
@@ -150,7 +151,7 @@ fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     }
 }
 
-/// A named type that is used: its path, the position of the first use, and its arguments.
+/// A named type that the interface uses: its path, the position of its first use, and its arguments.
 #[derive(Clone)]
 struct Use {
     path: String,
@@ -158,14 +159,14 @@ struct Use {
     arguments: Vec<Type>,
 }
 
-/// Numbers types in the order in which a canonical text mentions them.
+/// Gives each type its number. Types are numbered in the order in which a canonical text mentions them.
 struct Resolver<'a> {
     types: &'a HashMap<String, Definition>,
     library: &'a HashMap<String, Definition>,
     /// The numbers of types, by their paths and arguments.
     numbers: HashMap<String, usize>,
     uses: Vec<Use>,
-    /// The arguments of the type that is being resolved, by the names of its parameters.
+    /// The arguments of the type that is being resolved, by the names of the type parameters.
     arguments: HashMap<String, Type>,
     defaults: Vec<Pending>,
 }
@@ -191,7 +192,7 @@ impl Resolver<'_> {
         DescribedGrowth { was: was.clone(), widens: *widens, default: None }
     }
 
-    /// Returns a type with the arguments in place of the type parameters.
+    /// Returns a type in which the arguments replace the type parameters.
     fn closed(&self, ty: &Type) -> Type {
         let boxed = |one: &Type| Box::new(self.closed(one));
         match ty {
@@ -213,7 +214,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the path under which a type is defined.
+    /// Returns the path under which a named type is defined.
     fn path(&self, TypeName { path, module, .. }: &TypeName) -> String {
         let within = module.as_ref().map(|module| format!("{module}::{path}"));
         let within = within.filter(|one| self.types.contains_key(one));
@@ -269,7 +270,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Resolves a type that was an argument, in which no type parameters remain.
+    /// Resolves a type that was an argument. Such a type contains no type parameters.
     fn ty_of(&mut self, closed: &Type) -> DescribedType {
         let arguments = core::mem::take(&mut self.arguments);
         let ty = self.ty(closed);
@@ -312,7 +313,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Returns a text that identifies a named type and its arguments.
+/// Returns a text that is unique for a named type and its arguments.
 fn key(name: &TypeName) -> String {
     fn of(ty: &Type) -> String {
         match ty {
@@ -338,7 +339,7 @@ fn call_error() -> DescribedBody {
     DescribedBody::Struct(vec![chain])
 }
 
-/// Computes the sizes of plain types, which the text does not contain.
+/// Computes the sizes of plain types. The source text does not contain these sizes.
 struct Sizes<'a> {
     described: Described,
     types: &'a HashMap<String, Definition>,
@@ -348,11 +349,11 @@ struct Sizes<'a> {
     states: Vec<State>,
 }
 
-/// How much is known of the size of a type.
+/// How much is known about the size of a type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     New,
-    /// The sizes of its parts are being computed.
+    /// The sizes of the types that this type contains are being computed.
     Open,
     Done,
 }
@@ -368,8 +369,8 @@ impl Sizes<'_> {
         }
     }
 
-    /// Computes the size of a type, and first the sizes of its parts. It does not call itself, because a
-    /// description may have a long chain of types.
+    /// Computes the size of a type, after the sizes of the types that it contains. The function is not
+    /// recursive, because a description may contain a long chain of types.
     fn find(&mut self, number: usize) -> Result<()> {
         if self.states[number] == State::Done {
             return Ok(());
@@ -397,7 +398,7 @@ impl Sizes<'_> {
         Ok(())
     }
 
-    /// Computes the size of a type from those of its parts.
+    /// Computes the size of a type from the sizes of the types that it contains.
     fn compute(&mut self, number: usize) -> Result<()> {
         let named = &self.described.types[number];
         let DescribedBody::Plain { fields, .. } = &named.body else { return Ok(()) };
@@ -424,7 +425,7 @@ impl Sizes<'_> {
         Ok(())
     }
 
-    /// Returns the position of a field of a plain type.
+    /// Returns the position of a field of a plain type in the source.
     fn field(&self, number: usize, place: usize) -> Span {
         let (path, span) = &self.defined[number];
         match self.types.get(path).map(|definition| &definition.body) {
@@ -434,7 +435,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Returns the number of the named type, if `ty` is a named type or an array of one.
+/// Returns the number of a named type if `ty` is this type, or an array whose elements are of this type.
 fn plain_part(ty: &DescribedType) -> Option<usize> {
     match ty {
         DescribedType::Array(one, _) => plain_part(one),

@@ -1,4 +1,4 @@
-//! Splits text into tokens, and bounds their nesting and the length of numbers for the parser.
+//! Splits text into tokens. To protect the parser, limits the nesting of tokens and the length of numbers.
 
 use core::str::FromStr;
 
@@ -6,8 +6,8 @@ use proc_macro2::{LexError, TokenStream, TokenTree};
 
 use crate::error::ParseError;
 
-/// The deepest nesting of brackets of all kinds, also in code that is skipped. The parser recurses for each
-/// level.
+/// The maximum nesting of brackets of all kinds, also in code that the parser skips. The parser recurses for
+/// each level.
 ///
 /// ```
 /// let nested = |depth| format!("trait A {{}}\nimpl B {}{}", "{".repeat(depth), "}".repeat(depth));
@@ -16,8 +16,9 @@ use crate::error::ParseError;
 /// ```
 pub const NESTING_MAX: usize = 128;
 
-/// The largest number of characters of a number. The time that the parser takes is quadratic in this number.
-/// A `u128` has at most 130 binary digits and prefix characters. The other characters may be `_`.
+/// The maximum number of characters in a number. The time that parsing a number takes is quadratic in its
+/// length. A `u128` needs at most 130 characters: 128 binary digits and a prefix. The other characters may be
+/// `_`.
 ///
 /// ```
 /// let digits = "9".repeat(peregrine_idl::NUMBER_LETTERS_MAX + 1);
@@ -29,8 +30,8 @@ pub const NUMBER_LETTERS_MAX: usize = 256;
 /// Returns all tokens of a text.
 pub(crate) fn tokens(text: &str) -> Result<TokenStream, ParseError> {
     let tokens = TokenStream::from_str(text).map_err(|error| unreadable(text, &error))?;
-    // This loop does not recurse. For each group around the current token, `around` has the tokens of this
-    // group that follow.
+    // This loop replaces a recursion. The current token is in several groups. For each of these groups,
+    // `around` contains the tokens of the group that are still to be checked.
     let mut around = vec![tokens.clone().into_iter()];
     while let Some(inner) = around.last_mut() {
         match inner.next() {

@@ -1,4 +1,4 @@
-//! A parsed text. Its types still have names instead of numbers.
+//! The result of parsing a text. In it, types still have names, which are not yet replaced by numbers.
 
 use std::collections::HashMap;
 
@@ -7,17 +7,18 @@ use proc_macro2::Span;
 
 use crate::default::Written;
 
-/// The kind of a plain type, for texts without derives.
+/// The kind of a plain type. It is used for types without derives.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Plain,
     PlainEnum(DescribedType),
 }
 
-/// Everything in a text.
+/// All items of a text.
 pub(crate) struct Source {
     pub(crate) root: Trait,
-    /// The types by their paths. A path is the name of a type, after the name of its module if there is one.
+    /// The types, by their paths. The path of a type is its name. If the type is in a module, the name of the
+    /// module precedes the name of the type.
     pub(crate) types: HashMap<String, Definition>,
 }
 
@@ -53,11 +54,11 @@ pub(crate) struct Parameter {
 pub(crate) struct Growth {
     pub(crate) was: Vec<String>,
     pub(crate) widens: bool,
-    /// The default, and its position.
+    /// The default, and the position of the default in the text.
     pub(crate) default: Option<(Written, Span)>,
 }
 
-/// A type as it is written in the text.
+/// A type, as it is written in the text.
 #[derive(Clone)]
 pub(crate) enum Type {
     Simple(DescribedType),
@@ -75,7 +76,7 @@ pub(crate) struct TypeName {
     /// The path without `super`, `crate` and names of crates.
     pub(crate) path: String,
     pub(crate) span: Span,
-    /// The module that is searched first.
+    /// The module in which the type is searched first.
     pub(crate) module: Option<String>,
     /// The types between `<` and `>`.
     pub(crate) arguments: Vec<Type>,
@@ -84,7 +85,7 @@ pub(crate) struct TypeName {
 /// A struct or an enum.
 pub(crate) struct Definition {
     pub(crate) span: Span,
-    /// The names of its type parameters.
+    /// The names of the type parameters.
     pub(crate) parameters: Vec<String>,
     pub(crate) body: Body,
 }

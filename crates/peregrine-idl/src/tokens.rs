@@ -1,4 +1,4 @@
-//! Parses names, numbers, signs and brackets, and makes the error for an unexpected token.
+//! Parses names, numbers, signs and brackets, and creates the error for an unexpected token.
 
 use core::fmt::Display;
 use core::str::FromStr;
@@ -22,7 +22,7 @@ pub(crate) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
             Delimiter::Brace | Delimiter::None => "`{`".to_owned(),
         },
         Some((token, _)) => quoted(&token.to_string()),
-        // At the end of a group, the span is that of its closing bracket.
+        // At the end of a group, the span is the span of the group's closing bracket.
         None => span.source_text().map_or("the end of the text".to_owned(), |text| quoted(&text)),
     };
     Error::new(span, format!("expected {wanted}, found {found}"))
@@ -31,7 +31,8 @@ pub(crate) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
 fn quoted(token: &str) -> String {
     let shown: String = token.chars().take(SHOWN_MAX).collect();
     let more = if shown.len() < token.len() { "..." } else { "" };
-    // A string may contain any characters, and errors are printed on terminals.
+    // Control characters are replaced: a string may contain any characters, and errors are printed on
+    // terminals.
     let shown = shown.replace(char::is_control, "\u{fffd}");
     format!("`{shown}{more}`")
 }
@@ -41,12 +42,12 @@ pub(crate) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
     input.parse::<T>().is_ok()
 }
 
-/// Consumes a sign. If it is not the next token, the error calls the sign `wanted`.
+/// Consumes a sign. If the sign is not the next token, returns an error, which calls the sign `wanted`.
 pub(crate) fn sign<T: Parse>(input: ParseStream<'_>, wanted: &str) -> Result<()> {
     if keyword::<T>(input) { Ok(()) } else { Err(expected(input, wanted)) }
 }
 
-/// Consumes a name, and returns it and its position. The name may be a keyword or be in quotes.
+/// Consumes a name. Returns the name and its position. The name may be a keyword, or be in quotes.
 pub(crate) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
     let span = input.span();
     if input.peek(Ident::peek_any) {
@@ -65,7 +66,7 @@ pub(crate) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
     }
 }
 
-/// Returns whether a name can be in a canonical text (REPRESENTATION.md, part 6).
+/// Returns whether a canonical text can contain this name (REPRESENTATION.md, part 6).
 pub(crate) fn is_name(name: &str) -> bool {
     let letter = |c: char| match c.is_ascii() {
         true => c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'),
@@ -74,7 +75,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(letter)
 }
 
-/// Consumes an integer, which may be negative. `ty` is the name of the type `N`.
+/// Consumes an integer, which may be negative. `ty` is the name of the type `N` for the error message.
 pub(crate) fn number<N: FromStr>(input: ParseStream<'_>, ty: &str) -> Result<N> {
     let span = input.span();
     let minus = if keyword::<Token![-]>(input) { "-" } else { "" };
@@ -115,7 +116,7 @@ pub(crate) fn parentheses<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>>
     Ok(inside)
 }
 
-/// Parses all elements inside of brackets, with commas between them.
+/// Parses all elements in brackets. There are commas between the elements.
 pub(crate) fn list<T>(
     inside: ParseStream<'_>,
     mut one: impl FnMut(ParseStream<'_>) -> Result<T>,

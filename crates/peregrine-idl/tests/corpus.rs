@@ -1,4 +1,5 @@
-//! Replays the corpus of the fuzz target `descriptions`, which parses interfaces in all of their forms.
+//! Replays the corpus of the fuzz target `descriptions`, which parses descriptions of interfaces in all
+//! forms.
 
 #[allow(unreachable_pub)]
 #[path = "../../../fuzz/src/descriptions.rs"]

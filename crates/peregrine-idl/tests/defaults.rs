@@ -1,11 +1,11 @@
-//! Tests that printed defaults compile, and that they are read as the same values.
+//! Tests that printed defaults compile, and that parsing them returns the same values.
 
 use peregrine::interface::Described;
 use peregrine::value::default_bytes;
 use peregrine_idl::{parse_trait, to_trait};
 use proptest::prelude::*;
 
-/// The interface in [`PRINTED`], as the compiler reads it.
+/// The interface in [`PRINTED`], as compiled code.
 #[allow(dead_code, missing_docs, non_camel_case_types, unreachable_pub, unused_qualifications)]
 #[allow(clippy::use_self, clippy::ptr_arg, reason = "a description has the names of types")]
 mod printed {
@@ -27,8 +27,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns an interface with one procedure, whose parameter has the type `ty` and the default `default`.
-/// `types` has the definitions of the named types.
+/// Returns an interface with one procedure. The procedure has a parameter of the type `ty` with the default
+/// `default`. `types` contains the definitions of the named types.
 fn with_default(ty: &str, default: &[u8], types: &str) -> Described {
     let text = format!(
         "interface I version 0\nf(in a: {ty} = x{}) -> unit or unit\n{types}",
@@ -37,8 +37,8 @@ fn with_default(ty: &str, default: &[u8], types: &str) -> Described {
     Described::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Asserts that the default in `described` is printed as `expression`, and that the printed trait is read as
-/// `described`.
+/// Asserts that the default in `described` is printed as `expression`, and that parsing the printed trait
+/// returns `described`.
 fn is_printed(described: &Described, expression: &str) {
     let text = to_trait(described);
     assert!(text.contains(&format!("#[default({expression})]")), "{text}\nlacks\n{expression}");

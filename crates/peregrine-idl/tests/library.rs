@@ -1,9 +1,10 @@
-//! Tests that types of the standard library and of other crates are read as `peregrine` describes them.
+//! Tests that types of the standard library and of other crates are parsed to the definitions that
+//! `peregrine` has.
 
 use peregrine::interface;
 use peregrine_idl::{parse_trait, to_trait};
 
-/// Compiles a trait, and keeps its text.
+/// Compiles a trait, and also keeps its text in a constant.
 macro_rules! compiled_and_read {
     ($text:ident: $($token:tt)*) => {
         #[interface]
@@ -90,7 +91,7 @@ fn types_are_read_as_they_are_compiled() {
     ] {
         let read = parse_trait(text).unwrap();
         assert_eq!(read.to_string(), compiled.canonical_text());
-        // The printed trait defines the types of other crates, so that it can be compiled without them.
+        // The printed trait defines the types of other crates, so that it compiles without these crates.
         let printed = to_trait(&read);
         assert!(!printed.contains("chrono") && !printed.contains("uuid::"), "{printed}");
         assert_eq!(parse_trait(&printed).unwrap(), read);

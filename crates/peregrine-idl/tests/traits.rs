@@ -1,4 +1,5 @@
-//! Traits are printed and read back. Invalid texts are refused at the position of the error, within bounds.
+//! Tests that traits are printed and parsed again, and that invalid texts are refused at the position of the
+//! error, within bounds of time and memory.
 
 use peregrine::interface::*;
 use peregrine::limits::CANONICAL_BYTES_MAX;
@@ -57,7 +58,7 @@ proptest! {
     }
 }
 
-/// Asserts that an error has a position in the text, or at its end.
+/// Asserts that the position of an error is in the text, or at the end of the text.
 fn is_inside(text: &str, error: &ParseError) {
     let line = text.split('\n').nth(error.line() - 1);
     let line = line.unwrap_or_else(|| panic!("{error}: no such line in {text:?}"));
@@ -132,7 +133,7 @@ impl From<peregrine::CallError> for Failed {
 #[test]
 fn trait_is_printed_as_in_the_source_of_the_server() {
     let described = parse_trait(SHAPES).unwrap();
-    // Types are printed in the order of their first use, independently of their order in the source.
+    // Types are printed in the order of their first use. Their order in the source has no influence.
     let printed = to_trait(&described);
     let place = |text: &str, what: &str| text.find(what).unwrap();
     assert!(place(&printed, "pub enum Failed") < place(&printed, "pub mod m"));
@@ -341,7 +342,7 @@ fn names_and_bounds_are_found_where_the_compiler_finds_them() {
          X#2 = struct {inner: u16}\n\
          X#3 = struct {outer: u8}\n"
     );
-    // A type with the name of a generated type is printed in a separate module.
+    // If a type has the name of a type that `#[interface]` generates, it is printed in a separate module.
     let text = "interface A version 0\nf() -> AClient#0 or unit\nAClient#0 = struct {}\n";
     assert!(to_trait(&Described::parse(text).unwrap()).contains("pub mod m0 {"));
 }
@@ -415,7 +416,7 @@ fn long_chain_of_types_does_not_overflow_the_stack() {
     let error = parse_trait(&format!("{text}#[derive(Plain)] struct P8000 {{ x: P7999 }}"));
     let error = error.unwrap_err().to_string();
     assert!(error.contains("`P7999` contains itself"), "{error}");
-    // Each type is looked at once, although each contains the next one twice.
+    // Each type must be visited only once, although each type contains the next one twice.
     let mut text = String::from("trait A { fn f(&self, x: &P0) -> peregrine::Result<()>; }\n");
     for number in 0..100 {
         let next = number + 1;
@@ -425,7 +426,7 @@ fn long_chain_of_types_does_not_overflow_the_stack() {
     assert!(error.to_string().contains("a plain type of 0 bytes"), "{error}");
 }
 
-/// Returns a text of about `bytes` bytes: a start, a repeated part, and an end.
+/// Returns a text of about `bytes` bytes. It consists of `start`, repetitions of `again`, and `end`.
 fn filled(bytes: usize, start: &str, again: &str, end: &str) -> String {
     let count = (bytes - start.len() - end.len()) / again.len();
     format!("{start}{}{end}", again.repeat(count))
@@ -457,7 +458,7 @@ fn deep_nesting_is_refused_without_stack_overflow() {
         ("/*", "/*", "", "this comment has no `*/`"),
         ("", "\"", "", "expected a"),
     ] {
-        // A recursion without a bound would overflow the stack on a much shorter text.
+        // This text is much longer than a text that would overflow the stack if the recursion had no bound.
         let text = filled(CANONICAL_BYTES_MAX / 8, start, again, end);
         match parse_trait(&text) {
             Ok(_) => assert_eq!(said, "", "{start}{again}...{end} is read"),

@@ -1,4 +1,4 @@
-//! Turns the syntax of a trait into a model: the interface, or all errors in the trait.
+//! Converts the syntax of a trait to a model of the interface, or reports all errors in the trait.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
@@ -11,7 +11,7 @@ use syn::{
 use crate::growth::{self, Growth};
 use crate::parse::{self, Arguments, Errors};
 
-/// An interface, from which stubs are generated.
+/// The model of an interface, from which stubs are generated.
 pub(crate) struct Interface {
     pub(crate) visibility: Visibility,
     pub(crate) ident: Ident,
@@ -21,7 +21,7 @@ pub(crate) struct Interface {
     pub(crate) methods: Vec<Method>,
 }
 
-/// A method; its position in the trait is the number of its procedure.
+/// A method. The index of the method in the trait is the number of the procedure.
 pub(crate) struct Method {
     pub(crate) ident: Ident,
     pub(crate) docs: String,
@@ -30,23 +30,23 @@ pub(crate) struct Method {
     pub(crate) was: Vec<LitStr>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Type,
-    /// The return type as the stubs name it.
+    /// The return type, in the form that the stubs use (see `types`).
     pub(crate) outcome: Type,
 }
 
-/// A parameter.
+/// A parameter of a method.
 pub(crate) struct Parameter {
     pub(crate) ident: Ident,
-    /// The whole type, as written.
+    /// The whole type, as the trait contains it.
     pub(crate) written: Type,
     pub(crate) form: Form,
-    /// The type of the value, or of an element of the buffer, as the stubs name it.
+    /// The type of the value, or of an element of the buffer, in the form that the stubs use (see `types`).
     pub(crate) ty: Type,
     pub(crate) max_len: Option<Expr>,
     pub(crate) growth: Growth,
 }
 
-/// How the type of a parameter is written; this determines its direction.
+/// How the type of a parameter is written. The form determines the direction of the parameter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `T`
@@ -79,7 +79,8 @@ impl Form {
     }
 }
 
-/// Names of the client's own methods, and of methods that it gets from `Clone` and `Debug`.
+/// Names of the methods that every client has, including those from `Clone` and `Debug`. A procedure cannot
+/// have them.
 const TAKEN: &[&str] = &[
     "bind",
     "bind_with",
@@ -94,10 +95,10 @@ const TAKEN: &[&str] = &[
     "fmt",
 ];
 
-/// The largest number of bytes of an interface's name. It is the same for an export's name.
+/// The largest number of bytes in the name of an interface. The limit for the name of an export is the same.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Checks the trait, and removes from it the attributes that only this crate understands.
+/// Checks the trait. Also removes the attributes that only this crate understands from the trait.
 pub(crate) fn interface(
     arguments: Arguments,
     item: &mut ItemTrait,
@@ -194,7 +195,8 @@ fn report_item(item: &TraitItem, errors: &mut Errors) {
     errors.at(item, text);
 }
 
-/// Reports conditional compilation, because client and server could then have different interfaces.
+/// Reports conditional compilation as an error, because client and server could then have different
+/// interfaces.
 fn conditional(attributes: &[Attribute], advice: &str, errors: &mut Errors) {
     for attribute in attributes {
         if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {
@@ -355,11 +357,12 @@ fn returns(function: &TraitItemFn, errors: &mut Errors) -> Type {
     (**returns).clone()
 }
 
-/// Reports methods whose error is a type of the standard library that cannot hold a failed call. Reports each
-/// such type once.
+/// Reports methods whose error is a type of the standard library that cannot represent a failed call. Reports
+/// each such type once.
 ///
-/// The trait bounds of the stubs would report these types, too, but once for each method. The advice would be
-/// to implement a trait that only the standard library can implement for these types.
+/// Without this function, the trait bounds of the stubs would report such a type, but once for each method.
+/// They would also give wrong advice: to implement a trait that only the standard library can implement for
+/// this type.
 fn foreign_errors(methods: &[Method], errors: &mut Errors) {
     let mut seen = Vec::new();
     for method in methods {
@@ -389,7 +392,7 @@ impl From<peregrine::CallError> for Error {{
     }
 }
 
-/// Returns the error type in a `Result`, and its name, if it is `String` or `std::io::Error`.
+/// If the error type in a `Result` is `String` or `std::io::Error`, returns this type and its name.
 fn foreign_error(returns: &Type) -> Option<(&Type, &'static str)> {
     let is = |path: &TypePath, names: [&str; 2]| {
         let segments: Vec<String> =
@@ -534,14 +537,14 @@ fn buffer(path: &TypePath, form: Form, errors: &mut Errors) -> Option<(Form, Typ
     Some((form, element.clone()))
 }
 
-/// Where a type is used; the advice for a borrowed type depends on it.
+/// Where a type is used. The advice for a borrowed type depends on this.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Parameter,
     Result,
 }
 
-/// Reports the parts of a type that cannot be sent: a value owns all of its parts.
+/// Reports the parts of a type that cannot be sent. A value must own all of its parts.
 fn value_type(ty: &Type, place: Place, errors: &mut Errors) {
     match ty {
         Type::Array(array) => value_type(&array.elem, place, errors),
@@ -621,7 +624,8 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
                             }
                             _ => value_type(ty, place, errors),
                         },
-                        // A received `Cow<'static, str>` owns its value, so this lifetime is allowed.
+                        // A `Cow<'static, str>` that was received owns its value, so this lifetime is
+                        // allowed.
                         GenericArgument::Lifetime(lifetime) if lifetime.ident == "static" => {}
                         GenericArgument::Lifetime(lifetime) => errors.at(
                             lifetime,
@@ -641,7 +645,8 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
     }
 }
 
-/// Returns whether a path names a primitive type, as in `core::primitive::usize`.
+/// Returns whether a path names the primitive type `name`. The path can also be `core::primitive::usize`, for
+/// example.
 fn is_primitive(path: &Path, name: &str) -> bool {
     let mut last = path.segments.iter().rev();
     last.next().is_some_and(|one| one.ident == name)
@@ -652,7 +657,7 @@ fn last_is(path: &TypePath, name: &str) -> bool {
     path.path.segments.last().is_some_and(|last| last.ident == name)
 }
 
-/// Returns the type without parentheses and invisible groups around it.
+/// Returns a type without the parentheses and the invisible groups around it.
 fn bare(ty: &Type) -> &Type {
     match ty {
         Type::Paren(paren) => bare(&paren.elem),

@@ -1,4 +1,5 @@
-//! `#[derive(Plain)]`: a layout without padding, proven by constant assertions.
+//! Generates the code of `#[derive(Plain)]`. Constant assertions in this code prove that the type has no
+//! padding.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -32,8 +33,8 @@ fn representations(input: &DeriveInput) -> syn::Result<Vec<String>> {
     for attribute in input.attrs.iter().filter(|one| one.path().is_ident("repr")) {
         attribute.parse_nested_meta(|meta| {
             found.extend(meta.path.get_ident().map(Ident::to_string));
-            // The arguments of `align(16)` and `packed(2)` are skipped: the generated assertions check their
-            // effect.
+            // The numbers in `align(16)` and `packed(2)` are skipped, because the generated assertions check
+            // the resulting layout.
             if meta.input.peek(syn::token::Paren) {
                 let inner;
                 syn::parenthesized!(inner in meta.input);
@@ -128,7 +129,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
 
             #[inline]
             fn swap(bytes: &mut [u8]) {
-                // The slice becomes an array, so that the compiler removes the bounds checks below.
+                // The slice is converted to an array, so that the compiler removes the bounds checks below.
                 let bytes = bytes.first_chunk_mut::<{ ::core::mem::size_of::<#ident>() }>();
                 let ::core::option::Option::Some(bytes) = bytes else { return };
                 #(#swap)*
@@ -139,7 +140,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
     })
 }
 
-/// Generates assertions that all fields are plain, and that there is no padding.
+/// Generates assertions that all fields are plain, and that there is no padding between them or at the end.
 fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
     let plain = fields
         .iter()
@@ -260,7 +261,7 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
     })
 }
 
-/// Implements `Value` for a plain type.
+/// Generates the implementation of `Value` for a plain type.
 fn value(ident: &Ident, body: &TokenStream) -> TokenStream {
     let name = ident.unraw().to_string();
     quote! {

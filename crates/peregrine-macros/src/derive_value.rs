@@ -1,5 +1,5 @@
-//! `#[derive(Value)]`: sends the fields one after the other. In an enum, they follow the number of the
-//! variant.
+//! Generates the code of `#[derive(Value)]`. The generated code sends the fields one after the other. For an
+//! enum, it sends the number of the variant before the fields.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -68,7 +68,7 @@ pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// Requires every type parameter to be a value, and reports a lifetime parameter as an error.
+/// Requires that every type parameter is a value, and reports a lifetime parameter as an error.
 fn bound_parameters(generics: &mut Generics) -> syn::Result<()> {
     for parameter in &mut generics.params {
         match parameter {
@@ -139,7 +139,8 @@ fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
     let mut links = all
         .iter()
         .filter_map(|(number, variant, ..)| Some((*number, Link::of(ident, &variant.fields)?)));
-    // If several variants end with a link, the values form a tree, and are encoded by recursion.
+    // If several variants end with a link (a box with the next node), the values form a tree. Trees are
+    // encoded by recursion.
     let link = links.next().filter(|_| links.next().is_none());
     let mut node = None;
     let (mut encode, mut decode) = (TokenStream::new(), TokenStream::new());
@@ -214,24 +215,26 @@ fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
     })
 }
 
-/// The code for the nodes of a linked list.
+/// The generated code for the nodes of a linked list.
 struct Node {
-    /// Encodes the fields, which the variables of the pattern hold. Then continues with the next node, or
-    /// breaks the loop.
+    /// Code that encodes the fields, which are in the variables of the pattern. Then the code continues with
+    /// the next node, or ends the loop after the last node.
     encode: TokenStream,
-    /// Decodes the fields. Then adds them to `__before`, or breaks the loop with the last node.
+    /// Code that decodes the fields. Then the code adds them to `__before`, or ends the loop with the last
+    /// node.
     decode: TokenStream,
-    /// Prepends the nodes in `__before` to `__list`, beginning with the last node of `__before`.
+    /// Code that prepends the nodes in `__before` to `__list`, in reverse order.
     again: TokenStream,
 }
 
-/// Code for the fields of a struct or a variant, in each form that is needed.
+/// The generated code for the fields of a struct or a variant: to match, encode, build and describe them.
 struct Parts {
     pattern: TokenStream,
     encode: TokenStream,
     build: TokenStream,
     described: TokenStream,
-    /// For each field: its member, the variable that has its value, and its type as `<T as Value>`.
+    /// For each field: the member, the variable that contains the value of the field, and the type as `<T as
+    /// Value>`.
     fields: Vec<(Member, Ident, TokenStream)>,
 }
 
@@ -265,7 +268,8 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Returns the code for nodes that are built by `node { ... }` and end with this link.
+    /// Returns the code for the nodes of a linked list. A node is built by `node { ... }`, and `link` is its
+    /// last field.
     fn node(&self, node: &TokenStream, link: Link) -> syn::Result<Node> {
         let Some(((member, last, _), others)) = self.fields.split_last() else {
             return Err(Error::new_spanned(node, "a node has a link"));

@@ -1,4 +1,5 @@
-//! Generates the code of a model: a client that implements the trait, and a server that calls an object.
+//! Generates code from the model of an interface: a client that implements the trait, and a server that calls
+//! an object.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
@@ -11,7 +12,7 @@ use crate::check::{self, Form, Interface, Method, Parameter};
 use crate::parse::{self, Errors};
 use crate::types;
 
-/// Returns the trait and its stubs, or the trait and its errors.
+/// Returns the trait and its stubs. If the trait has errors, returns the trait and these errors.
 pub(crate) fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let arguments = parse::arguments(arguments, &mut errors);
@@ -47,8 +48,8 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     quote!(#item_trait #client #server #shared #asynchronous)
 }
 
-/// Generates implementations of the trait for `Arc`, `Box` and `&` of an object that implements it, so that a
-/// shared object can be served.
+/// Generates implementations of the trait for `Arc`, `Box` and `&` of an object that implements the trait.
+/// With them, a server can export a shared object.
 fn shared(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     let ident = &model.ident;
     let methods: TokenStream = model.methods.iter().map(forwarded).collect();
@@ -78,7 +79,8 @@ fn forwarded(method: &Method) -> TokenStream {
     let Method { ident, returns, parameters, .. } = method;
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
     let types = parameters.iter().map(|parameter| &parameter.written);
-    // This name gets another span, so that the compiler reports an error about a type only in the trait.
+    // Here the name of the method gets another span, so that the compiler reports an error about a type only
+    // in the trait.
     let mut called = ident.clone();
     called.set_span(Span::call_site());
     quote! {
@@ -119,7 +121,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             /// Binds to the export at a name or address.
             ///
             /// # Errors
-            /// If there is no such export, or the client cannot use its interface.
+            /// Fails if there is no such export, or if the client cannot use the interface of the export.
             #visibility fn bind(
                 address: &str,
             ) -> ::core::result::Result<Self, ::peregrine::__rt::CallError> {
@@ -129,7 +131,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             /// Binds with options.
             ///
             /// # Errors
-            /// As `bind`.
+            /// Fails in the same cases as `bind`.
             #visibility fn bind_with(
                 address: &str,
                 options: &::peregrine::__rt::BindOptions,
@@ -138,10 +140,10 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 ::core::result::Result::Ok(Self { binding })
             }
 
-            /// Returns a client that calls an object of this process through the same stubs, for tests.
+            /// Returns a client that calls an object of this process through the same stubs. It is for tests.
             ///
             /// # Panics
-            /// If there is no memory for its A-stacks.
+            /// Panics if there is no memory for the A-stacks, which hold the messages of the client's calls.
             #visibility fn in_process<__Object>(object: __Object) -> Self
             where
                 __Object: #ident + ::core::marker::Send + ::core::marker::Sync + 'static,
@@ -152,7 +154,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             /// Returns a client as `in_process` does, with options.
             ///
             /// # Panics
-            /// If there is no memory for its A-stacks.
+            /// Panics if there is no memory for the A-stacks, which hold the messages of the client's calls.
             #visibility fn in_process_with<__Object>(
                 object: __Object,
                 options: &::peregrine::__rt::BindOptions,
@@ -166,11 +168,11 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
-            /// Returns a client that calls a server of this process through the same stubs, for tests. The
-            /// interface of the server may be older or newer.
+            /// Returns a client that calls a server of this process through the same stubs. It is for tests.
+            /// The interface of the server may be older or newer than that of the client.
             ///
             /// # Errors
-            /// If the client cannot use the server's interface.
+            /// Fails if the client cannot use the server's interface.
             #visibility fn in_process_to(
                 server: impl ::peregrine::__rt::Serve + 'static,
             ) -> ::core::result::Result<Self, ::peregrine::__rt::CallError> {
@@ -191,7 +193,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
-            /// Returns a client whose calls end at the deadline `moment`.
+            /// Returns a client whose calls have the deadline `moment`.
             #[must_use]
             #visibility fn with_deadline(&self, moment: ::std::time::Instant) -> Self {
                 let limit = ::peregrine::__rt::Limit::Until(moment);
@@ -205,7 +207,8 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 &self.binding
             }
 
-            /// Returns whether the connection to the server is open, as far as is known without a call.
+            /// Returns whether the connection to the server is open. This is what the client knows without a
+            /// call.
             #visibility fn is_alive(&self) -> bool {
                 self.binding.is_alive()
             }
@@ -218,7 +221,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// Generates the description of the interface, as constant data.
+/// Generates the description of the interface as constant data.
 fn description(model: &Interface, client: &Ident) -> TokenStream {
     let Interface { name, version, docs, methods, .. } = model;
     let procedures = methods.iter().map(|method| {
@@ -297,7 +300,7 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     }
 }
 
-/// Generates the bound of a buffer, as an argument for a function of the library.
+/// Generates the maximum length of a buffer, as an argument for a function of the library.
 pub(crate) fn limit(max_len: Option<&Expr>) -> TokenStream {
     match max_len {
         Some(max_len) => quote! {
@@ -310,7 +313,7 @@ pub(crate) fn limit(max_len: Option<&Expr>) -> TokenStream {
     }
 }
 
-/// The code of a parameter in the client stub.
+/// The generated code for a parameter in the client stub.
 #[derive(Default)]
 pub(crate) struct Sent {
     pub(crate) marshal: TokenStream,
@@ -384,7 +387,8 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     let outs = sent.iter().map(|one| &one.outs);
     let (take, assign) = (sent.iter().map(|one| &one.take), sent.iter().map(|one| &one.assign));
     let as_result = as_result(outcome);
-    // In-out values are assigned only after all of them were read.
+    // In-out values are assigned only after all of them were read, so that a failed call changes none of
+    // them.
     let finish = if method.parameters.iter().any(|one| one.form.is_in_out()) {
         quote! {
             if #as_result.is_ok() {
@@ -398,7 +402,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     } else {
         quote!(__returned.finish()?;)
     };
-    // The closure only borrows the arguments, because it runs again if the call is repeated.
+    // The closure only borrows the arguments, because it runs a second time if the call is repeated.
     let body = quote! {
         |__stub| {
             #head_only
@@ -422,7 +426,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     }
 }
 
-/// Generates the conversion of the result of a method to a `Result`.
+/// Generates the conversion of a method's result to a `Result`.
 pub(crate) fn as_result(outcome: &Type) -> TokenStream {
     quote_spanned! {outcome.span()=>
         <#outcome as ::peregrine::__rt::Outcome>::as_result(&__result)
@@ -449,7 +453,8 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
         where
             __Object: #ident + ::core::marker::Send + ::core::marker::Sync + 'static,
         {
-            /// Returns a server that calls `object` from many threads at the same time.
+            /// Returns a server that calls `object`. It may call the object from many threads at the same
+            /// time.
             #visibility fn new(object: __Object) -> Self {
                 Self { object }
             }
@@ -481,23 +486,25 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// The code of a parameter in the server stub.
+/// The generated code for a parameter in the server stub.
 #[derive(Default)]
 struct Received {
     take: TokenStream,
     pass: TokenStream,
-    /// Code that records how much of the block was filled, or copies the values to the block.
+    /// Code that completes the block of the parameter in the reply. For an out parameter, it records how many
+    /// bytes are filled. For an in-out parameter, it copies the values to the block.
     block: TokenStream,
-    /// Code that appends an in-out value to the head.
+    /// Code that appends an in-out value to the head of the reply.
     head: TokenStream,
 }
 
 impl Received {
-    /// Generates the code; `out` counts the blocks of the reply.
+    /// Generates the code for a parameter. `out` is the number of blocks of the reply before this parameter.
     fn new(parameter: &Parameter, out: &mut usize) -> Self {
         let Parameter { ident, ty, .. } = parameter;
         let own = format_ident!("__arg_{}", ident);
-        // This is the same variable with the position of the type, so that the compiler reports errors there.
+        // This is the same variable, but at the position of the type, so that the compiler reports errors at
+        // the type.
         let mut here = own.clone();
         here.set_span(own.span().located_at(ty.span()));
         let limit = limit(parameter.max_len.as_ref());

@@ -5,10 +5,10 @@ use quote::{ToTokens, quote};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, Expr, ExprLit, Fields, Lit, LitStr, Meta, Token, Variant};
 
-/// The names of the attributes of fields and parameters.
+/// The names of the attributes that fields and parameters can have.
 const NAMES: [&str; 3] = ["default", "was", "widens"];
 
-/// How a field or a parameter may differ between client and server.
+/// How a field or a parameter may differ between client and server, according to its attributes.
 #[derive(Default)]
 pub(crate) struct Growth {
     was: Vec<LitStr>,
@@ -16,7 +16,7 @@ pub(crate) struct Growth {
     default: Option<Default>,
 }
 
-/// The value that is used if the peer does not know the field or parameter.
+/// The value that is used if the peer does not know the field or the parameter.
 enum Default {
     /// The value of `Default::default()`.
     OfType,
@@ -54,14 +54,15 @@ impl Growth {
         Ok(growth)
     }
 
-    /// Removes the attributes of a parameter from the trait, and reads them.
+    /// Reads the attributes of a parameter, and removes them from the trait.
     pub(crate) fn take(attributes: &mut Vec<Attribute>) -> syn::Result<Self> {
         let is_own = |one: &mut Attribute| NAMES.iter().any(|name| one.path().is_ident(name));
         let own: Vec<_> = attributes.extract_if(.., is_own).collect();
         Self::of(&own)
     }
 
-    /// Returns the growth of a parameter that is a buffer. Its default can only be an empty buffer.
+    /// Returns the growth of a parameter that is a buffer. The default of a buffer can only be an empty
+    /// buffer.
     pub(crate) fn of_buffer(mut self) -> syn::Result<Self> {
         match self.default {
             None => {}
@@ -80,7 +81,7 @@ impl Growth {
         self.default.is_some()
     }
 
-    /// Returns the growth of a field or parameter of type `ty`, as constant data.
+    /// Generates the growth of a field or parameter of type `ty` as constant data.
     pub(crate) fn described(&self, ty: &impl ToTokens) -> TokenStream {
         let Self { was, widens, default } = self;
         if was.is_empty() && !widens && default.is_none() {
@@ -95,7 +96,8 @@ impl Growth {
                     },
                     Default::Expression(expression) => {
                         let value = match expression {
-                            // The text of a `String`, or of another type that is made from a text.
+                            // This is the text for a `String`, or for another type that can be created from a
+                            // text.
                             Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => {
                                 quote!(::core::convert::From::from(#expression))
                             }
@@ -142,7 +144,8 @@ pub(crate) fn was(attributes: &[Attribute]) -> syn::Result<Vec<LitStr>> {
     Ok(all)
 }
 
-/// Returns whether a variant has the attribute `#[other]`: it receives all variants that are not known.
+/// Returns whether a variant has the attribute `#[other]`. Such a variant receives all variants that are not
+/// known.
 pub(crate) fn is_other(variant: &Variant) -> syn::Result<bool> {
     let mut found = variant.attrs.iter().filter(|one| one.path().is_ident("other"));
     let Some(attribute) = found.next() else { return Ok(false) };
@@ -161,7 +164,7 @@ pub(crate) fn is_other(variant: &Variant) -> syn::Result<bool> {
     Ok(true)
 }
 
-/// Reports a second variant with the attribute `#[other]`.
+/// Reports an error if a second variant has the attribute `#[other]`.
 pub(crate) fn one_other<'a>(variants: impl IntoIterator<Item = &'a Variant>) -> syn::Result<()> {
     let mut found = false;
     for variant in variants {

@@ -1,5 +1,6 @@
-//! Linked lists: types whose last field is a box, or an optional box, with a value of the same type. They are
-//! encoded and decoded in a loop, so that their length does not depend on the stack.
+//! Linked lists: types whose last field is a box, or an optional box, with a value of the same type.
+//!
+//! They are encoded and decoded in a loop, so that the stack does not limit their length.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
@@ -15,7 +16,7 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Returns which kind of link the last of these fields is, or `None` if it is not a link.
+    /// Returns which kind of link the last of these fields is. Returns `None` if this field is not a link.
     pub(crate) fn of(ident: &Ident, fields: &Fields) -> Option<Self> {
         let ty = &fields.iter().last()?.ty;
         if boxes(ty, ident) {
@@ -24,8 +25,8 @@ impl Link {
         argument(ty, "Option").filter(|inner| boxes(inner, ident)).map(|_| Self::Optional)
     }
 
-    /// Returns code that encodes the link in the variable `last`, and ends the loop if the link has no next
-    /// node.
+    /// Returns code that encodes the link in the variable `last`. If the link has no next node, this code
+    /// ends the loop.
     pub(crate) fn encode(self, last: &Ident) -> TokenStream {
         let has_next = match self {
             Self::Boxed => quote!(let __next = #last;),
@@ -41,7 +42,8 @@ impl Link {
         }
     }
 
-    /// Returns code that breaks the loop with `end` if the link, which is decoded next, has no next node.
+    /// Returns code that decodes whether the link has a next node. If not, this code ends the loop with the
+    /// value `end`.
     pub(crate) fn decode(self, end: &TokenStream) -> TokenStream {
         match self {
             Self::Boxed => TokenStream::new(),
@@ -53,7 +55,7 @@ impl Link {
         }
     }
 
-    /// Returns code for the value of a link to the node in the variable `__list`.
+    /// Returns code for the value of a link whose next node is in the variable `__list`.
     pub(crate) fn to_list(self) -> TokenStream {
         let boxed = quote!(::peregrine::__rt::std::boxed::Box::new(__list));
         match self {
@@ -62,13 +64,13 @@ impl Link {
         }
     }
 
-    /// Returns code for the value of a link without a next node.
+    /// Returns code for the value of a link that has no next node.
     pub(crate) fn end(self) -> TokenStream {
         quote!(::core::option::Option::None)
     }
 }
 
-/// Returns the argument `T` if the type is `name<T>`, such as `Option<T>`.
+/// If the type has the form `name<T>`, such as `Option<T>`, returns `T`.
 fn argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == name)?;
@@ -94,7 +96,7 @@ pub(crate) fn is_marked(field: &Field) -> bool {
     field.attrs.iter().any(|one| one.path().is_ident("list"))
 }
 
-/// Checks that `#[list]` is only at the link of a struct, where it has an effect.
+/// Checks that `#[list]` is only at the link of a struct. At other fields it has no effect.
 pub(crate) fn check_marks(fields: &Fields, link: Option<Link>) -> syn::Result<()> {
     let last = fields.len().saturating_sub(1);
     for (index, field) in fields.iter().enumerate() {
@@ -109,8 +111,8 @@ pub(crate) fn check_marks(fields: &Fields, link: Option<Link>) -> syn::Result<()
     Ok(())
 }
 
-/// Returns an implementation of `Drop` for a list of any length, which frees the nodes in a loop. The
-/// compiler's own code would call itself for each node, and a long list would overflow the stack.
+/// Generates an implementation of `Drop` for a list, which frees the nodes in a loop. The compiler's own code
+/// would recurse for each node, so a long list would overflow the stack.
 pub(crate) fn drop_in_a_loop(ident: &Ident, generics: &Generics, link: &Member) -> TokenStream {
     let (impl_generics, ty_generics, where_clause) = generics.split_for_impl();
     quote! {

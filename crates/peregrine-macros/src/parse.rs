@@ -1,4 +1,4 @@
-//! Turns tokens into syntax: the arguments of the attribute, the trait, and the attributes within it.
+//! Converts tokens to syntax: the arguments of the attribute, the trait, and the attributes within the trait.
 
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt as _;
@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     pub(crate) max_len: Option<Expr>,
 }
 
-/// Reads the arguments. Reports wrong arguments, and skips them.
+/// Reads the arguments of the attribute. Reports wrong arguments as errors, and skips them.
 pub(crate) fn arguments(tokens: TokenStream, errors: &mut Errors) -> Arguments {
     let mut arguments = Arguments::default();
     let parser = Punctuated::<Argument, Token![,]>::parse_terminated;
@@ -82,7 +82,7 @@ fn number(value: Option<&Expr>) -> Option<u32> {
     }
 }
 
-/// Reads the trait that the attribute is on.
+/// Reads the trait to which the attribute is applied.
 pub(crate) fn item_trait(tokens: TokenStream) -> syn::Result<ItemTrait> {
     match syn::parse2(tokens)? {
         Item::Trait(item) => Ok(item),
@@ -93,7 +93,7 @@ pub(crate) fn item_trait(tokens: TokenStream) -> syn::Result<ItemTrait> {
     }
 }
 
-/// Returns the text of the doc comments, without the space at the start of each line.
+/// Returns the text of the documentation comments, without the space at the start of each line.
 pub(crate) fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => string(Some(&pair.value)),
@@ -122,7 +122,7 @@ pub(crate) fn max_len(attribute: &Attribute) -> syn::Result<Expr> {
     }
 }
 
-/// All errors found, which are reported together.
+/// All errors that were found. They are reported together.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 

@@ -1,8 +1,8 @@
-//! How stubs name the types of an interface, so that the compiler reports a wrong type once.
+//! Determines how stubs name the types of an interface, so that the compiler reports a wrong type only once.
 //!
-//! A type that is not a value fails a trait bound at each use in generated code. The compiler drops an error
-//! message that equals an earlier one. So the stubs name a type always in the same form, such as
-//! `<T as Travels>::Is`, and with the position of its first mention in the trait.
+//! If a type is not a value, a trait bound fails at each use of the type in generated code. The compiler
+//! drops an error message that equals an earlier one. So the stubs always name a type in the same form, such
+//! as `<T as Travels>::Is`, and at the same position: that of its first mention in the trait.
 
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote_spanned};
@@ -12,7 +12,7 @@ use syn::spanned::Spanned as _;
 use crate::check::{Form, Interface};
 use crate::generated_at;
 
-/// The types of an interface, and the place of the first mention of each.
+/// The types of an interface, each with the position of its first mention.
 #[derive(Default)]
 struct Types(Vec<(String, Span)>);
 
@@ -32,7 +32,7 @@ pub(crate) fn name(model: &mut Interface) {
 }
 
 impl Types {
-    /// Returns `<T as BOUND>::Is`, located at the first mention of the type.
+    /// Returns `<T as BOUND>::Is`, at the position of the first mention of the type.
     fn bound(&mut self, ty: &Type, bound: &str) -> Type {
         let text = ty.to_token_stream().to_string();
         let first = self.0.iter().find(|(seen, _)| *seen == text).map(|(_, span)| *span);
@@ -47,7 +47,7 @@ impl Types {
     }
 }
 
-/// Returns the tokens with the position `place`. Names in the tokens resolve as before.
+/// Returns the tokens, moved to the position `place`. Names in the tokens resolve as before.
 fn moved(tokens: TokenStream, place: Span) -> TokenStream {
     let moved = |token: TokenTree| {
         let mut token = match token {

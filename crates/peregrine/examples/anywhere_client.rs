@@ -1,5 +1,5 @@
-//! Calls `whereabouts` on the fastest path that works, and prints why that path was chosen:
-//! `cargo run --example anywhere_client -- [ADDRESS]`
+//! Calls `whereabouts` over the fastest path that works, and prints why that path was chosen: `cargo run
+//! --example anywhere_client -- [ADDRESS]`
 
 pub mod anywhere;
 

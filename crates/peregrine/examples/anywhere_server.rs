@@ -1,5 +1,5 @@
-//! Exports `whereabouts` on this machine, and at the given endpoints: `cargo run --example anywhere_server --
-//! [ENDPOINT]...`
+//! Exports `whereabouts` on this machine, and also listens at the given endpoints: `cargo run --example
+//! anywhere_server -- [ENDPOINT]...`
 
 pub mod anywhere;
 

@@ -1,4 +1,4 @@
-//! Copies a served file: `cargo run --example files_client -- FILE COPY`
+//! Copies a file from the server `files_server`: `cargo run --example files_client -- FILE COPY`
 
 pub mod files;
 

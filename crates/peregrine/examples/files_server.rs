@@ -1,4 +1,4 @@
-//! Serves the files of a directory: `cargo run --example files_server -- DIRECTORY`
+//! Exports the files of a directory: `cargo run --example files_server -- DIRECTORY`
 
 pub mod files;
 

@@ -1,4 +1,4 @@
-//! Buffers and sizes: a chapter of docs/GUIDE.md.
+//! The program of the chapter about buffers and sizes in docs/GUIDE.md.
 
 use peregrine::{Lent, Out, Plain, Server, interface};
 

@@ -1,4 +1,4 @@
-//! Deadlines: a chapter of docs/GUIDE.md.
+//! The program of the chapter about deadlines in docs/GUIDE.md.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Deployment: a chapter of docs/GUIDE.md.
+//! The program of the chapter about deployment in docs/GUIDE.md.
 
 use std::time::Duration;
 

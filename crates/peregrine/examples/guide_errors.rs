@@ -1,4 +1,4 @@
-//! Errors: a chapter of docs/GUIDE.md.
+//! The program of the chapter about errors in docs/GUIDE.md.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,4 +1,4 @@
-//! Names: a chapter of docs/GUIDE.md.
+//! The program of the chapter about names in docs/GUIDE.md.
 
 use peregrine::directory::Directory;
 use peregrine::{Address, BindOptions, CallError, Place, Server, interface};

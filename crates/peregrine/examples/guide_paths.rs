@@ -1,4 +1,4 @@
-//! Choosing a path: a chapter of docs/GUIDE.md.
+//! The program of the chapter about choosing a path in docs/GUIDE.md.
 
 use peregrine::{Server, interface};
 

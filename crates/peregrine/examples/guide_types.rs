@@ -1,4 +1,4 @@
-//! Types: a chapter of docs/GUIDE.md.
+//! The program of the chapter about types in docs/GUIDE.md.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Upgrading without stopping: a chapter of docs/GUIDE.md.
+//! The program of the chapter about upgrades without a stop in docs/GUIDE.md.
 
 use peregrine::{Result, Server};
 

@@ -1,4 +1,4 @@
-//! Waiting: a chapter of docs/GUIDE.md.
+//! The program of the chapter about waiting in docs/GUIDE.md.
 
 use std::thread;
 

@@ -1,5 +1,5 @@
-//! `Address`: the place of an export, as people write it. Addresses have one grammar and one parser, whose
-//! errors name the column.
+//! An `Address` names an export, and optionally its machine and a path to it. All addresses have one grammar,
+//! which one parser reads. The parser's errors contain the column.
 //!
 //! ```text
 //! address  = [scheme ":"] target
@@ -21,7 +21,7 @@ use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::{SERVER_NAME, valid_name};
 
-/// A machine and a port on it.
+/// A machine, and a port on this machine.
 ///
 /// ```
 /// use peregrine::Place;
@@ -37,17 +37,20 @@ pub struct Place {
     port: u16,
 }
 
-/// The place of an export: a name, possibly with a machine, and possibly with a path.
+/// The address of an export: a name, optionally with a machine, and optionally with a path.
 ///
 /// | written | means |
 /// |---|---|
-/// | `files` | the server that exports `files`: on this machine, or where the [hosts file](crate::directory) lists it |
-/// | `files@fs.example.org` | the server on that machine, at port [7193](Place::DEFAULT_PORT) |
-/// | `files@fs.example.org:7000` | the same at another port |
-/// | `local:files` | on this machine, by shared memory and nothing else |
-/// | `tcp:files@fs.example.org:7000` | by TCP and nothing else |
-/// | `@fs.example.org`, `@fs.example.org:7000` | the [description](crate::server_info) that the server there gives of itself |
-/// | `udp:`..., `eth:`... | like `tcp:`, but by UDP or by raw Ethernet. For `eth:`, the client asks for the server's Ethernet address at that UDP address |
+/// | `files` | the server of `files`, on this machine or on one in the [hosts file](crate::directory) |
+/// | `files@fs.example.org` | the server of `files` on that machine, at port [7193](Place::DEFAULT_PORT) |
+/// | `files@fs.example.org:7000` | the server of `files` on that machine, at port 7000 |
+/// | `local:files` | the server of `files` on this machine, only by shared memory |
+/// | `tcp:files@fs.example.org:7000` | the server of `files` on that machine, only by TCP |
+/// | `@fs.example.org` | the server on that machine itself, which [describes itself](crate::server_info) |
+/// | `udp:`..., `eth:`... | like `tcp:`, but only by UDP, or only by raw Ethernet |
+///
+/// A port may follow each host, as in `@fs.example.org:7000`. With `eth:`, the client asks for the server's
+/// Ethernet address. It sends this request by UDP, to the host and port of the address.
 ///
 /// ```
 /// use peregrine::{Address, PathKind};
@@ -59,7 +62,8 @@ pub struct Place {
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 ///
-/// With a scheme, `HOST:PORT/NAME` is read as `NAME@HOST:PORT`, which is how an address is printed.
+/// With a scheme, the form `HOST:PORT/NAME` is also accepted. It means `NAME@HOST:PORT`, and is printed in
+/// this form.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     path: Option<PathKind>,
@@ -67,7 +71,7 @@ pub struct Address {
     place: Option<Place>,
 }
 
-/// Where a server listens: an address without a name.
+/// The place where a server listens. It is written like an address without a name.
 ///
 /// ```
 /// use peregrine::Endpoint;
@@ -85,7 +89,7 @@ pub enum Endpoint {
     Udp(Place),
     /// `eth:HOST:PORT`.
     Ethernet(Place),
-    /// `HOST:PORT`: TCP, UDP and, where it works, raw Ethernet.
+    /// `HOST:PORT`: TCP, UDP and, if the machine allows it, raw Ethernet.
     All(Place),
 }
 
@@ -98,7 +102,7 @@ impl Endpoint {
     }
 }
 
-/// Text that is read from left to right. An error names the column.
+/// A text that is read from left to right. Errors contain the current column.
 struct Cursor<'a> {
     text: &'a str,
     at: usize,
@@ -127,7 +131,7 @@ impl<'a> Cursor<'a> {
         found
     }
 
-    /// Returns an error that says that `what` was expected at this position.
+    /// Returns an error that says that `what` was expected at the current position.
     #[cold]
     fn expected(&self, what: &str) -> CallError {
         let here = match self.rest() {
@@ -139,7 +143,7 @@ impl<'a> Cursor<'a> {
         CallError::not_executed(Kind::BadName, Phase::Resolve, text)
     }
 
-    /// Reads the scheme, if there is one. Returns its path.
+    /// Reads the scheme, if there is one. Returns the path that the scheme selects.
     fn scheme(&mut self) -> Option<PathKind> {
         let rest = self.rest();
         let is_written =
@@ -168,7 +172,7 @@ impl<'a> Cursor<'a> {
 
     fn host(&mut self) -> Result<String, CallError> {
         if !self.eat("[") {
-            // An IPv6 address needs brackets, because the host ends at the first colon.
+            // The host ends at the first colon. So an IPv6 address must be in brackets.
             let end = self.rest().find([':', '/', '[', ']', '@']).unwrap_or(self.rest().len());
             if end == 0 {
                 return Err(self.expected("a host"));
@@ -177,7 +181,7 @@ impl<'a> Cursor<'a> {
         }
         let end = self.rest().find(']').unwrap_or(self.rest().len());
         let host = &self.rest()[..end];
-        // A link-local address may name its network interface, after a `%`.
+        // A link-local address may contain the name of a network interface after a `%`.
         let bare = host.split('%').next().unwrap_or(host);
         if bare.parse::<Ipv6Addr>().is_err() {
             return Err(self.expected("an IPv6 address and `]`"));
@@ -189,7 +193,7 @@ impl<'a> Cursor<'a> {
         Ok(host.to_owned())
     }
 
-    /// Reads a name, up to the end or a character that may follow a name.
+    /// Reads a name. A name ends at the end of the text, or before a character that may follow a name.
     fn name(&mut self) -> Result<String, CallError> {
         let end = self.rest().find(['/', '@', ':']).unwrap_or(self.rest().len());
         let name = &self.rest()[..end];
@@ -232,15 +236,15 @@ impl<'a> Cursor<'a> {
         Ok(Address { path, name, place })
     }
 
-    /// Returns whether to read the rest as `HOST:PORT` and not as a name: a colon or a bracket comes before
-    /// any `@` or `/`, or the rest is empty.
+    /// Returns whether the rest begins with `HOST:PORT`, and not with a name. This is the case if a colon or
+    /// a bracket comes before any `@` or `/`. It is also the case if the rest is empty.
     fn reads_as_place(&self) -> bool {
         let found = self.rest().find([':', '[', '@', '/']);
         found.is_none_or(|at| matches!(self.rest().as_bytes()[at], b':' | b'['))
             && (found.is_some() || self.rest().is_empty())
     }
 
-    /// Reads what follows a name: `@HOST`, possibly with a port.
+    /// Reads the text that follows a name: `@HOST`, optionally with a port.
     fn place_of_name(&mut self) -> Result<Place, CallError> {
         self.eat("@");
         let host = self.host()?;
@@ -254,22 +258,22 @@ impl<'a> Cursor<'a> {
 }
 
 impl Place {
-    /// The port of a server if an address has none: `files@fs.example.org`.
+    /// The port of the server if an address contains a host but no port, such as `files@fs.example.org`.
     pub const DEFAULT_PORT: u16 = 7193;
 
-    /// Returns the host, without brackets.
+    /// Returns the host. An IPv6 address is without brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Returns the port. If it is 0, a server that listens gets any free port.
+    /// Returns the port. A server that listens at port 0 gets any free port.
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Returns the socket addresses of the host, at least one, with IPv4 and IPv6 alternating (RFC 8305). So
-    /// if one version of IP does not work, a client tries only one address of this version before it tries
-    /// the other version.
+    /// Returns the socket addresses of the host. There is at least one. IPv4 and IPv6 addresses alternate
+    /// (RFC 8305). So if one of these versions does not work, a client tries only one address of this version
+    /// before it tries the other version.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, CallError> {
         let failed = |error: io::Error| {
             let text = format!("finding the host `{}`", self.host);
@@ -283,8 +287,8 @@ impl Place {
     }
 }
 
-/// Returns the addresses without duplicates, with the two versions of IP alternating. The first address stays
-/// the first, and the addresses of one version keep their order.
+/// Removes duplicates from the addresses, and orders them so that IPv4 and IPv6 addresses alternate. The
+/// first address stays the first, and the addresses of one version of IP keep their order.
 fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let like_first = found.first().is_some_and(SocketAddr::is_ipv6);
     let (first, other): (Vec<_>, Vec<_>) =
@@ -305,23 +309,23 @@ fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 impl Address {
-    /// Returns the name of the export, or [`SERVER_NAME`](crate::server_info::SERVER_NAME) if the address
-    /// means the server itself.
+    /// Returns the name of the export. If the address refers to the server itself, this is
+    /// [`SERVER_NAME`](crate::server_info::SERVER_NAME).
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the path, or `None` for the fastest one that works.
+    /// Returns the path that the address selects. `None` means the fastest path that works.
     pub const fn path(&self) -> Option<PathKind> {
         self.path
     }
 
-    /// Returns whether the address names a path that reaches only this machine.
+    /// Returns whether the address selects a path that reaches only this machine.
     pub(crate) fn is_on_this_machine(&self) -> bool {
         self.path.is_some_and(PathKind::is_on_this_machine)
     }
 
-    /// Returns the machine and port, or `None` if directories are searched.
+    /// Returns the machine and the port. If it is `None`, the client searches the name in directories.
     pub const fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
@@ -331,8 +335,8 @@ impl Address {
         Self { name: SERVER_NAME.to_owned(), ..self.clone() }
     }
 
-    /// Splits text at the slash that follows an address. Returns the address and the rest, if there is a
-    /// slash.
+    /// Splits a text at the slash that follows an address. Returns the address and the text after the slash.
+    /// This text is `None` if there is no slash.
     ///
     /// ```
     /// use peregrine::Address;
@@ -359,7 +363,7 @@ impl FromStr for Address {
         let address = cursor.address()?;
         match (&address.path, &address.place, cursor.rest()) {
             (_, _, "") => Ok(address),
-            // The host may have been read as the name, as in `tcp:host/files`.
+            // The part before the slash may be a host that was parsed as a name, as in `tcp:host/files`.
             (Some(path), None, _) if !path.is_on_this_machine() => {
                 Err(cursor.expected("`@HOST` or nothing more"))
             }
@@ -449,8 +453,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// Returns the address that is used for limits per host. For IPv6 this is the /64 network, because one host
-/// can use all addresses of its network.
+/// Returns the address to which limits per host apply. For IPv6 this is the /64 network, because one host can
+/// use all addresses of such a network.
 pub(crate) fn host_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

@@ -1,7 +1,8 @@
-//! SHA-256 (FIPS 180-4), from which the identity of an interface is derived.
+//! SHA-256 (FIPS 180-4). It computes the identity of an interface.
 //!
-//! The identity of an interface is 128 bits of the hash of its canonical text. SHA-256 is available in all
-//! languages. It is short enough to be implemented here, instead of by a crate with six dependencies.
+//! The identity of an interface is the first 128 bits of the hash of the interface's canonical text. SHA-256
+//! is available in all languages. It is short enough to be implemented here. A crate for it would add six
+//! dependencies.
 
 const K: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -14,7 +15,8 @@ const K: [u32; 64] = [
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 ];
 
-/// Returns the SHA-256 hash of `message`: 32 bytes, the most significant byte of the first word first.
+/// Returns the SHA-256 hash of `message`. The hash has 32 bytes: its words in order, each in big-endian
+/// order.
 ///
 /// ```
 /// let hash = peregrine::digest::sha256(b"abc");
@@ -29,8 +31,8 @@ pub fn sha256(message: &[u8]) -> [u8; 32] {
     for block in &mut blocks {
         compress(&mut state, block);
     }
-    // `tail` has the rest of the message, one set bit, and zeros. At the end of a block, it has the length of
-    // the message in bits.
+    // `tail` contains the rest of the message, one set bit, and zeros. The last 8 bytes of its last block
+    // contain the length of the message in bits.
     let rest = blocks.remainder();
     let mut tail = [0u8; 128];
     tail[..rest.len()].copy_from_slice(rest);
@@ -81,7 +83,7 @@ mod tests {
         bytes.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// Test vectors of NIST. The padding of the third message takes a second block.
+    /// These test vectors are from NIST. The padding of the third message needs a second block.
     #[test]
     fn known_hashes() {
         for (message, hash) in [
@@ -101,8 +103,8 @@ mod tests {
         );
     }
 
-    /// The padding fits the last block of a message if this block has at most 55 bytes of the message.
-    /// Otherwise the padding needs a further block. The expected hashes come from the program `sha256sum`.
+    /// The padding fits into the last block if this block contains at most 55 bytes of the message. Otherwise
+    /// the padding needs a further block. The program `sha256sum` computed the expected hashes.
     #[test]
     fn padding_begins_a_block_where_it_does_not_fit() {
         for (bytes, hash) in [

@@ -1,18 +1,19 @@
-//! `CallError`: what failed, where, in which phase, why, whether the call was executed, and what to do.
+//! `CallError`: it says what failed, where, in which phase, why, whether the call was executed, and what to
+//! do.
 
 use core::fmt;
 use std::borrow::Cow;
 use std::error::Error;
 
-/// The result of a procedure without its own error type.
+/// The result of a procedure that has no error type of its own.
 pub type Result<T, E = CallError> = core::result::Result<T, E>;
 
 /// Whether a failed call was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executed {
-    /// The call was not executed: it was refused before the procedure began. It may be repeated.
+    /// The call was not executed, because it was refused before the procedure began. It may be repeated.
     No,
-    /// The call may have been executed: the outcome is unknown. If it is repeated, it may be executed twice.
+    /// It is unknown whether the call was executed. If the call is repeated, the procedure may run twice.
     Maybe,
 }
 
@@ -31,13 +32,13 @@ impl fmt::Display for Executed {
 pub enum Phase {
     /// Looking up or publishing a name.
     Resolve,
-    /// Making the session and the binding.
+    /// Creating the session and the binding.
     Bind,
-    /// Offering an interface under a name.
+    /// Exporting an interface under a name.
     Export,
     /// Writing the arguments to the message.
     Marshal,
-    /// From sending the call until its result has arrived.
+    /// The time from sending the call until its result has arrived.
     Call,
     /// Reading the result from the message.
     Unmarshal,
@@ -76,7 +77,7 @@ macro_rules! kinds {
                 match self { $(Self::$name => $advice,)* }
             }
 
-            /// Returns the kind with this number on the wire.
+            /// Returns the kind that this number represents in messages.
             pub(crate) const fn from_number(number: u32) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
@@ -100,7 +101,7 @@ kinds! {
     /// This user may not use the export.
     Denied = 4, "permission denied",
         "run as the server's user, or let the server be opened to others";
-    /// The interfaces of client and server differ.
+    /// The interface of the client does not fit the interface of the server.
     InterfaceMismatch = 5, "the interfaces differ",
         "change interfaces by the rules of docs/EVOLUTION.md, or export both under two names; \
          `peregrine compare` shows all differences";
@@ -119,10 +120,10 @@ kinds! {
     /// The server could not read the arguments.
     BadArguments = 10, "the arguments are not valid",
         "this is a fault of the client's program or of Peregrine: please report it";
-    /// The message does not fit the A-stack.
+    /// The message does not fit the A-stack, which is the memory for the messages of one call.
     TooLarge = 11, "the message is too large",
         "declare #[max_len] on the parameter, or raise both BindOptions::message_bytes and ExportOptions::message_bytes_max";
-    /// All threads of the server are busy and its queue is full.
+    /// All threads of the server are busy, and the queue for calls is full.
     Overloaded = 12, "the server is overloaded",
         "try again later with a growing pause, or give the server more threads";
     /// The process or session of the server has ended.
@@ -134,16 +135,16 @@ kinds! {
     /// The deadline passed.
     TimedOut = 15, "the deadline passed",
         "allow more time, or find out what keeps the server busy";
-    /// The result cannot be read, or does not fit its destination.
+    /// The result cannot be read, or does not fit the memory of the caller.
     BadResult = 16, "the result is not readable",
         "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if the fault is in Peregrine";
-    /// This process was forked from the process that made the binding.
+    /// This process was forked from the process that created the binding.
     Forked = 17, "the binding belongs to the parent process",
         "bind again in the child";
     /// The export was withdrawn, or the server is stopping.
     Withdrawn = 18, "the export was withdrawn",
         "export the name again: the binding binds again by itself";
-    /// The procedure failed because of a call that it made.
+    /// The procedure failed, because a call that the procedure itself made failed.
     Relayed = 19, "the server's own call failed",
         "see the cause, which the server relayed as text";
     /// No server answers at the host and port of the address.
@@ -153,7 +154,7 @@ kinds! {
 
 /// Why a call, a binding or an export failed, and whether the call was executed.
 ///
-/// The text says what failed, for which address, in which phase, the cause, and what to do.
+/// The error's text says what failed, for which address, in which phase, why, and what to do.
 ///
 /// ```
 /// use peregrine::{Executed, Kind};
@@ -166,7 +167,8 @@ kinds! {
 /// assert!(error.to_string().contains("surely-nobody-exports-this"));
 /// ```
 ///
-/// `{:?}` has the same text, so that `unwrap` and `main` show people what happened. `{:#?}` has the fields.
+/// `{:?}` prints the same text, so that `unwrap` and `main` show users what happened. `{:#?}` prints the
+/// fields.
 pub struct CallError(Box<Inner>);
 
 #[derive(Debug)]
@@ -177,12 +179,13 @@ struct Inner {
     address: String,
     procedure: Cow<'static, str>,
     detail: String,
-    /// Replaces the advice of the kind, if set.
+    /// The advice for this error, if it differs from the advice for the error's kind.
     advice: Option<&'static str>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// The advice for a result that is too large. A result cannot declare a size.
+/// The advice for a result that is too large. `#[max_len]` cannot be the advice, because a result has no such
+/// attribute.
 const RESULT_TOO_LARGE: &str = "return a smaller or less deeply nested result, or raise both \
      BindOptions::message_bytes and ExportOptions::message_bytes_max";
 
@@ -190,7 +193,7 @@ const RESULT_TOO_LARGE: &str = "return a smaller or less deeply nested result, o
 pub(crate) const NO_CONNECTION: &str = "check that the server runs and listens there, and that \
      firewalls let connections to that port through";
 
-/// The advice for datagrams that are not answered.
+/// The advice if no answer to datagrams arrives.
 pub(crate) const NO_DATAGRAMS: &str = "check that the server runs and listens there, and that \
      firewalls let UDP to that port and the answers from it through; tcp: may work where UDP is \
      filtered";
@@ -221,7 +224,7 @@ impl CallError {
         Self::new(kind, Executed::No, detail).in_phase(phase)
     }
 
-    /// Returns an error of the operating system in a phase before any call was made.
+    /// Returns an error of the operating system. It happened before any call was made, in the given phase.
     #[cold]
     pub(crate) fn system(phase: Phase, what: impl Into<String>, error: std::io::Error) -> Self {
         let kind = match error.raw_os_error() {
@@ -241,30 +244,40 @@ impl CallError {
         self
     }
 
-    /// Returns the same error for a request that executes nothing and may be repeated.
+    /// Marks the error as not executed. This is for a request that executes nothing and may be repeated.
     pub(crate) fn not_executed_after_all(mut self, phase: Phase) -> Self {
         (self.0.executed, self.0.phase) = (Executed::No, phase);
         self
     }
 
-    /// Returns the same error for a call whose earlier attempt may have been executed.
+    /// Returns an error with the same text, for another call that failed for the same reason.
+    pub(crate) fn copy(&self) -> Self {
+        let Inner { kind, executed, phase, detail, advice, .. } = &*self.0;
+        let error = Self::new(*kind, *executed, detail.clone()).in_phase(*phase);
+        match advice {
+            Some(advice) => error.with_advice(advice),
+            None => error,
+        }
+    }
+
+    /// Marks the error as possibly executed. This is for a call whose earlier attempt may have been executed.
     pub(crate) fn may_have_executed(mut self) -> Self {
         self.0.executed = Executed::Maybe;
         self
     }
 
-    /// Replaces the advice of the error's kind.
+    /// Replaces the advice for the error's kind by this advice.
     pub(crate) fn with_advice(mut self, advice: &'static str) -> Self {
         self.0.advice = Some(advice);
         self
     }
 
-    /// Replaces the advice if the operating system denied the operation.
+    /// Replaces the advice by this advice if the operating system denied the operation.
     pub(crate) fn denied_means(self, advice: &'static str) -> Self {
         if self.kind() == Kind::Denied { self.with_advice(advice) } else { self }
     }
 
-    /// Takes over the advice of another error.
+    /// Replaces the advice of this error by the advice of another error.
     pub(crate) fn advised_like(mut self, other: &Self) -> Self {
         self.0.advice = other.0.advice;
         self
@@ -292,7 +305,7 @@ impl CallError {
         self.0.kind
     }
 
-    /// Returns whether the call was executed.
+    /// Returns whether the failed call was executed.
     pub fn executed(&self) -> Executed {
         self.0.executed
     }
@@ -302,17 +315,17 @@ impl CallError {
         self.0.phase
     }
 
-    /// Returns the address or name of the server. It is empty if none is known.
+    /// Returns the address or the name of the server. The text is empty if neither is known.
     pub fn address(&self) -> &str {
         &self.0.address
     }
 
-    /// Returns the procedure that was called. It is empty for bindings and exports.
+    /// Returns the name of the called procedure. The text is empty for bindings and exports.
     pub fn procedure(&self) -> &str {
         &self.0.procedure
     }
 
-    /// Returns the details. They may be empty.
+    /// Returns the details of the failure. The text may be empty.
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
@@ -326,7 +339,7 @@ impl CallError {
         }
     }
 
-    /// Returns the error and its causes in one line, without advice. This text is sent to clients.
+    /// Returns the error and its causes in one line, without advice. Servers send this text to clients.
     pub fn chain(&self) -> String {
         let mut text = self.summary();
         let mut cause = self.source();
@@ -367,13 +380,13 @@ impl CallError {
     }
 }
 
-/// The detail of an error if the keeper's thread cannot be started. It names the limits that may be the
-/// reason.
+/// The detail of the error if the keeper's thread cannot be started. This thread watches the sockets of the
+/// process. The text names the limits that may be the reason.
 pub(crate) const NO_THREAD: &str =
     "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
 
-/// Returns the error for a peer's memory that differs from what the peer announced, or that this process
-/// cannot map.
+/// Returns the error for shared memory of a peer. Either this memory differs from what the peer announced, or
+/// this process cannot map it.
 #[cold]
 pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> CallError {
     if error.kind() == std::io::ErrorKind::InvalidData {
@@ -382,8 +395,8 @@ pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> Call
     CallError::system(Phase::Bind, format!("mapping {what}"), error)
 }
 
-/// Returns a text that names the limit that was reached, if the error of the operating system reports a
-/// limit. People then know which limit to raise.
+/// If the error of the operating system means that a limit was reached, returns a text with the name of this
+/// limit. Users then know which limit to raise.
 #[cold]
 pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
     let process = std::process::id();

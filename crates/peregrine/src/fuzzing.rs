@@ -21,8 +21,8 @@ pub use crate::path::local::fuzzing::{Script, Word, WordLook, WordNotify, answer
 use crate::protocol::{description, stream};
 use crate::value::ByteOrder;
 
-/// Returns a binding to a script, which takes the place of a server with the byte order `order`. Each call
-/// gets the reply that the script holds. `bytes`: the length of the largest message in bytes.
+/// Returns a binding to a script. The script takes the place of a server with the byte order `order`. Each
+/// call gets the reply that the script holds. `bytes` is the length of the largest message in bytes.
 ///
 /// # Errors
 /// Fails if the kernel has no memory or descriptor left.

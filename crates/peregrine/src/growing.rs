@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 /// The number of entries that are made together.
 const GROUP: usize = 64;
 
-/// A table with a fixed number of entries, which are made on demand.
+/// A table with a fixed number of entries. The entries are made on demand.
 pub(crate) struct Growing<T> {
     first: Box<[T]>,
     more: Box<[OnceLock<Box<[T]>>]>,

@@ -1,8 +1,9 @@
-//! The keeper: one thread of each process, which sleeps until a descriptor is ready or a timer expires.
+//! The keeper: one background thread of each process. It sleeps until a descriptor is ready or a timer
+//! expires.
 //!
-//! The keeper watches sockets for requests and for the death of the other end, so that threads that make or
-//! serve calls only need to read memory. The first bind or export starts the keeper. A forked child that
-//! binds gets its own keeper.
+//! The keeper watches sockets for requests and for the death of the other end. So threads that make or serve
+//! calls only need to read memory. The first bind or export starts the keeper. A forked child that binds gets
+//! its own keeper.
 
 use std::collections::HashMap;
 use std::io;
@@ -78,7 +79,7 @@ pub(crate) enum Next {
     Sleep,
     /// Stop watching the descriptor, and cancel the timer.
     Forget,
-    /// As `Forget`, but call [`Watched::tick`] after this time.
+    /// As `Forget`, but also call [`Watched::tick`] after this time.
     Tick(Duration),
     /// Stop watching the descriptor for this time. Then watch it again, and call [`Watched::ready`].
     Pause(Duration),
@@ -86,7 +87,7 @@ pub(crate) enum Next {
     SleepAndTick(Duration),
 }
 
-/// The process's keeper.
+/// The keeper of a process: its thread, and what the thread watches.
 pub(crate) struct Keeper {
     epoll: OwnedFd,
     /// Wakes the keeper's thread when a timer was set that may expire before the thread's current timeout.
@@ -100,10 +101,10 @@ struct Entry {
     what: Arc<dyn Watched>,
     /// Whether the descriptor of `what` is on the interest list of epoll.
     listed: bool,
-    /// When [`Watched::tick`] is called.
+    /// The time at which [`Watched::tick`] is called.
     tick: Option<Instant>,
-    /// When the descriptor is watched again after a pause. This is separate from the timer: if a peer sends
-    /// so much that the keeper pauses, the timer still expires in time.
+    /// When the descriptor is watched again after a pause. This time is separate from the timer: if a peer
+    /// sends so much that the keeper pauses, the timer still expires in time.
     again: Option<Instant>,
 }
 
@@ -172,8 +173,9 @@ impl Drop for Watch {
 impl Keeper {
     /// Returns the keeper of this process, and starts it first if necessary.
     pub(crate) fn of_process() -> io::Result<Arc<Self>> {
-        // A forked child does not use its parent's keeper, because it does not have the keeper's thread. The
-        // keeper's descriptors stay open in the child: closing them would change the parent's interest list.
+        // A forked child does not use its parent's keeper, because the child does not have the keeper's
+        // thread. The keeper's descriptors stay open in the child: closing them would change the parent's
+        // interest list.
         static KEEPER: PerProcess<Mutex<Option<Arc<Keeper>>>> = PerProcess::new();
         let mut keeper = KEEPER.own().lock();
         if let Some(keeper) = &*keeper {
@@ -243,7 +245,7 @@ impl Keeper {
     }
 
     fn again(&self, key: u64) {
-        // In a forked child, the interest list is the parent's.
+        // A forked child shares the interest list with its parent, and must not change the list.
         if self.pid != std::process::id() {
             return;
         }
@@ -370,7 +372,7 @@ impl Keeper {
                 let listed = self.list(key, &*what).is_ok();
                 if let Some(entry) = self.entries().get_mut(&key) {
                     entry.listed = listed;
-                    // The kernel lacks memory at the moment: try again later.
+                    // The kernel lacks memory at the moment, so the keeper tries again later.
                     entry.again = (!listed).then(|| now + Duration::from_millis(50));
                 }
                 let ready = || Arc::clone(&what).ready_for(EventFlags::empty());

@@ -1,8 +1,9 @@
 //! Remote procedure calls that cost what the distance costs, and nothing more.
 //!
-//! You write a trait, and a client calls an object that implements it: in the same process, in another
-//! process (shared memory), or on another machine (raw Ethernet, UDP or TCP). This program is server and
-//! client; `cargo run serve` starts the server, and `cargo run` the client:
+//! You write a trait, and a client calls an object that implements the trait. The object may be in the same
+//! process, in another process (shared memory), or on another machine (raw Ethernet, UDP or TCP). The
+//! following program is both server and client. `cargo run serve` starts the server, and `cargo run` starts
+//! the client:
 //!
 //! ```no_run
 //! use peregrine::{Server, interface};
@@ -33,28 +34,29 @@
 //! ```
 //!
 //! `docs/GUIDE.md` in the repository is a tutorial, and says what to do about each error message. Each of the
-//! following sections names the items that belong to one chapter of the tutorial.
+//! following sections lists the items that one chapter of the tutorial explains.
 //!
 //! # Interfaces
 //!
-//! [`#[interface]`](macro@interface) makes a trait an interface: it adds a client, which implements the
-//! trait by calling a server, and a server, which calls an object. Values that travel derive [`Value`]
-//! (structured) or [`Plain`] (fixed layout, copied as one block).
+//! [`#[interface]`](macro@interface) converts a trait to an interface. It generates a client, which
+//! implements the trait by calling a server. It also generates a server, which calls an object. Values in
+//! parameters and results must derive [`Value`] (structured) or [`Plain`] (fixed layout, copied as one
+//! block).
 //!
-//! The primitive types are values, and so are arrays, tuples, `Option`, `Result`, texts, collections and
-//! pointers of the standard library, `Duration`, `SystemTime`, IP addresses, and file system paths. Types of
-//! other crates are values with [features](#features).
+//! The primitive types are values. Arrays, tuples, `Option` and `Result` are values, too, and so are texts,
+//! collections and pointers of the standard library. `Duration`, `SystemTime`, IP addresses, and file system
+//! paths are also values. [Features](#features) add types of other crates.
 //!
 //! # Errors
 //!
-//! Every call can fail with a [`CallError`]. It says what failed ([`Kind`]), in which [`Phase`], and
-//! whether the call ran ([`Executed`]). A procedure's own error type is any [`Value`] that can be made
-//! from a `CallError`.
+//! Every call can fail with a [`CallError`]. This error says what failed ([`Kind`]), in which [`Phase`], and
+//! whether the call was executed ([`Executed`]). The error type of a procedure may be any [`Value`] that can
+//! be created from a `CallError`.
 //!
 //! # Buffers and sizes
 //!
-//! The type of a parameter says in which direction it travels: `&[T]` and [`Lent`] in, [`Out`] out,
-//! `&mut [T]` both ways:
+//! The type of a parameter determines in which direction it is sent: `&[T]` and [`Lent`] with the call,
+//! [`Out`] with the result, and `&mut T` and `&mut [T]` with both:
 //!
 //! ```
 //! use peregrine::{Out, interface};
@@ -91,68 +93,69 @@
 //! }
 //! ```
 //!
-//! [`limits`] lists every bound, with its default and what happens beyond it.
+//! [`limits`] lists every limit, with its default and what happens beyond it.
 //!
 //! # Choosing a path
 //!
-//! An [`Address`] names an export, and perhaps its [`Place`] and one path. Without a path, binding takes
-//! the fastest one that works. [`Binding::explain`] and [`explain`](fn@explain) say why ([`Explanation`],
-//! [`Candidate`], [`Verdict`]). [`Server::listen`] takes an [`Endpoint`]. [`EthernetDevice`] chooses how
-//! raw Ethernet is sent.
+//! An [`Address`] contains the name of an export, and optionally its [`Place`] and a path. Without a path, a
+//! binding uses the fastest path that works. [`Binding::explain`] and [`explain`](fn@explain) say why a
+//! binding uses a path ([`Explanation`], [`Candidate`], [`Verdict`]). [`Server::listen`] needs an
+//! [`Endpoint`]. [`EthernetDevice`] determines how raw Ethernet is sent.
 //!
 //! # Waiting
 //!
-//! [`BindOptions::wait`] and [`Server::wait`] choose how threads [`Wait`]. [`BindOptions::astacks`]
-//! bounds the calls in flight, and [`OnExhausted`] says what further callers do.
+//! [`BindOptions::wait`] and [`Server::wait`] determine how threads wait ([`Wait`]). [`BindOptions::astacks`]
+//! limits the number of calls in flight, and [`OnExhausted`] determines what further callers do.
 //!
 //! # Deadlines
 //!
-//! A [`Limit`] bounds a call. A procedure asks its [`caller`] how much time is left, and whether the
-//! caller still waits.
+//! A [`Limit`] bounds the time of a call. A procedure can ask through [`caller`] how much time is left, and
+//! whether the caller still waits.
 //!
 //! # Names
 //!
-//! [`directory`] says where names are looked up, and lists the names of this machine.
-//! [`describe`](fn@describe) asks a server for the interface of an export, and [`exports`](fn@exports) for
-//! its exports.
+//! [`directory`] says where clients search names, and lists the names of this machine.
+//! [`describe`](fn@describe) asks a server for the interface of an export. [`exports`](fn@exports) asks a
+//! server for the list of its exports.
 //!
 //! # Deployment
 //!
-//! [`Server`] and [`ExportOptions`] say what is served, to whom and with how many threads. [`Running`]
-//! and [`StopHandle`] stop a server. [`Rebind`] says what a client does when its server has gone. [`Fault`]
-//! and [`Losses`] are what a server reports. [`stat`](fn@stat) reads the counters of a server
-//! ([`counters::Stat`]), and [`Disclosure`] decides which of the counters other processes may read
+//! [`Server`] and [`ExportOptions`] determine what a server exports, to which users and with how many
+//! threads. [`Running`] and [`StopHandle`] stop a server. [`Rebind`] determines what a client does after its
+//! server has ended. A server reports [`Fault`] and [`Losses`]. [`stat`](fn@stat) reads the counters of a
+//! server ([`counters::Stat`]). [`Disclosure`] determines which of these counters other processes may read
 //! ([`server_info`]).
 //!
 //! # Programs without the trait
 //!
-//! [`GenericClient`] and [`GenericServer`] call and serve interfaces that are known only at run time,
-//! with values of type [`Dynamic`].
+//! [`GenericClient`] and [`GenericServer`] use interfaces that are known only at run time. Their values have
+//! the type [`Dynamic`].
 //!
 //! # Features
 //!
 //! All features are optional, and none is on by default.
 //!
-//! | feature | what it adds |
-//! |---|---|
-//! | `async` | `#[interface]` on a trait `Files` also makes `FilesAsync`, `FilesAsyncClient` and `FilesAsyncServer` |
-//! | `bytes` | `Bytes` and `BytesMut` are values, like `Vec<u8>` |
-//! | `chrono` | `DateTime<Utc>`, `DateTime<FixedOffset>`, `FixedOffset`, `NaiveDate`, `NaiveTime`, `NaiveDateTime`, `TimeDelta`, `Weekday` and `Month` are values |
-//! | `time` | `UtcDateTime`, `OffsetDateTime`, `UtcOffset`, `Date`, `Time`, `PrimitiveDateTime`, `Duration`, `Weekday` and `Month` are values |
-//! | `uuid` | `Uuid` is [`Plain`] |
-//! | `json` | the module `json`: descriptions and values as JSON |
-//! | `stamps` | records the time at several moments of each local call, for measurements only |
+//! * `async`: `#[interface]` on a trait `Files` also makes `FilesAsync`, `FilesAsyncClient` and
+//!   `FilesAsyncServer`.
+//! * `bytes`: `Bytes` and `BytesMut` are values, like `Vec<u8>`.
+//! * `chrono`: `DateTime<Utc>`, `DateTime<FixedOffset>`, `FixedOffset`, `NaiveDate`, `NaiveTime`,
+//!   `NaiveDateTime`, `TimeDelta`, `Weekday` and `Month` are values.
+//! * `time`: `UtcDateTime`, `OffsetDateTime`, `UtcOffset`, `Date`, `Time`, `PrimitiveDateTime`, `Duration`,
+//!   `Weekday` and `Month` are values.
+//! * `uuid`: `Uuid` is [`Plain`].
+//! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
+//! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!
-//! Types that mean the same are the same in an interface: a client with `chrono::NaiveDate` can call a
-//! server with `time::Date`. An instant in UTC is a `SystemTime` in all crates. `chrono` has leap seconds;
-//! a leap second is sent as the last nanosecond of the second before. Each receiver refuses values that its
-//! own type cannot hold. `docs/REPRESENTATION.md` in the repository has the details.
+//! Types with the same meaning are the same type in an interface. So a client with `chrono::NaiveDate` can
+//! call a server with `time::Date`. In all crates, an instant in UTC is a `SystemTime`. `chrono` has leap
+//! seconds: a leap second is sent as the last nanosecond of the second before it. A receiver refuses values
+//! that its type cannot hold. `docs/REPRESENTATION.md` in the repository contains the details.
 //!
-//! The documentation leaves out the modules that only generated code and measurements use. They may
-//! change in any version.
+//! This documentation omits the modules that only generated code and measurements use. They may change in any
+//! version.
 #![deny(unsafe_code)]
 
-// The code that the macros generate refers to the crate by this name.
+// With this declaration, the code that the macros generate can refer to this crate as `peregrine`.
 extern crate self as peregrine;
 
 mod address;
@@ -204,7 +207,7 @@ pub use stub::{
 };
 pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 
-/// The items that generated code uses. Not part of the public interface.
+/// The items that generated code uses. They are not part of the public interface.
 #[doc(hidden)]
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
@@ -219,8 +222,8 @@ pub mod __rt {
     };
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped,
-        target,
+        AsyncCall, CallTarget, Outcome, Scratch, Stub, Travels, TravelsAsBlock, assign, call,
+        call_swapped, target,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

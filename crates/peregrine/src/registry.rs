@@ -8,7 +8,7 @@ use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
 
 /// Sessions, connections, associations or link ports of this process, by key. The registry holds weak
-/// references, which keep no value alive.
+/// references, so it keeps no value alive.
 ///
 /// A forked child begins with an empty registry, and takes no lock that its parent may have held.
 pub(crate) struct Registry<K: 'static, V: 'static> {
@@ -16,12 +16,12 @@ pub(crate) struct Registry<K: 'static, V: 'static> {
     rank: Rank,
 }
 
-/// The values of one key. A thread holds the lock from its search until it has added a new value, so that
-/// two threads do not create two values where one suffices.
+/// The values of one key. A thread holds the lock from its search until it has added a new value. Otherwise
+/// two threads could create two values where one suffices.
 pub(crate) type Entry<V> = Arc<Mutex<Vec<Weak<V>>>>;
 
 impl<K: Eq + Hash + Send, V: Send + Sync> Registry<K, V> {
-    /// Returns an empty registry, whose entries have locks of this rank.
+    /// Returns an empty registry. The locks of its entries have this rank.
     pub(crate) const fn new(rank: Rank) -> Self {
         Self { entries: PerProcess::new(), rank }
     }

@@ -35,16 +35,16 @@ pub trait ServerInfo {
     fn stat(&self) -> Result<Stat>;
 }
 
-/// One export of a server.
+/// One export of a server, as the server describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Exported {
     /// The name of the export.
     pub name: String,
-    /// The name of its interface.
+    /// The name of the export's interface.
     pub interface: String,
-    /// The version of its interface.
+    /// The version of the export's interface.
     pub version: u32,
-    /// The identity of its interface: the bytes of a [`Digest`](crate::digest).
+    /// The identity of the export's interface: the bytes of a [`Digest`](crate::digest).
     pub digest: [u8; 16],
     /// The process ID of the server, on the server's machine.
     pub process: u32,

@@ -1,16 +1,16 @@
 //! Exact counts for tests: the bytes of arguments and results that are copied. Release builds do not count.
 //!
-//! With the feature `stamps`, this module also records moments of calls, which show how a call spends its
-//! time.
+//! With the feature `stamps`, this module also records moments of calls. The moments show how a call spends
+//! its time.
 
 /// LRPC's names for the copies of a call (Table III of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copy {
-    /// From the client's memory into the A-stack.
+    /// The copy from the client's memory into the A-stack.
     A,
     /// From the A-stack into the server's private memory: the head and all blocks except lent ones.
     E,
-    /// From the A-stack into the client's memory.
+    /// The copy from the A-stack into the client's memory.
     F,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn count(copy: Copy, bytes: usize) {
     let _ = (copy, bytes);
 }
 
-/// Returns the numbers of bytes that this process has copied so far as A, E and F, or `None` in release
+/// Returns how many bytes this process has copied so far by the copies A, E and F, or `None` in release
 /// builds.
 pub fn copied() -> Option<[u64; 3]> {
     #[cfg(debug_assertions)]
@@ -50,7 +50,7 @@ pub enum Moment {
     Ready = 0,
     /// The word has been written, and no earlier write is still in the processor's store buffer.
     Posted = 1,
-    /// The word of the other side has been seen.
+    /// The thread has seen the word that the other side has written.
     Seen = 2,
     /// The procedure begins. This crate does not record this moment: the procedures of the measuring program
     /// do.

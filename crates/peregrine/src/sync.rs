@@ -1,14 +1,14 @@
 //! Locks. Debug builds check the order in which a thread takes them.
 //!
-//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap those of the standard library, without poisoning: a thread
-//! holds a lock while it panics only if the protected data is consistent. In debug builds, and so in all
-//! tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is not
-//! above the ranks of all locks that it holds, or a lock that it holds already. The message names both
-//! places. Two threads that take locks in different orders deadlock only at certain moments. This check
-//! reports a wrong order as soon as one thread uses it.
+//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap the types of the standard library, without poisoning: a
+//! thread holds a lock while it panics only if the protected data is consistent. In debug builds, and so in
+//! all tests, each thread records the locks that it holds. The thread panics when it takes a lock whose
+//! [`Rank`] is not above the ranks of all locks that it holds, or a lock that it holds already. The message
+//! names both places. Two threads that take locks in different orders deadlock only at certain moments. This
+//! check reports a wrong order as soon as one thread uses it.
 //!
-//! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
-//! calls of `lock` are checked against it.
+//! `try_lock` cannot block, so it may be called in any order. A lock that `try_lock` took counts as held:
+//! later calls of `lock` are checked against this lock.
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -18,6 +18,8 @@ use std::sync::{self, PoisonError, TryLockError};
 /// says what its locks protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
+    /// The calls of a client's binding that share batches. Held while a batch is sent or received.
+    Lane,
     /// Held while a client binds again, for all clones of a binding.
     Rebind,
     /// A client's sessions or connections with one server. Held while a thread binds to the server.
@@ -38,7 +40,8 @@ pub(crate) enum Rank {
     Threads,
     /// Which thread receives for all callers (leader/follower).
     Receive,
-    /// A client's activity over datagrams. The thread that receives for all may hold two locks of this rank.
+    /// A client's activity over datagrams. The thread that receives for all callers may hold two locks of
+    /// this rank.
     Activity,
     /// Handles that no activity uses yet.
     Handles,
@@ -58,6 +61,8 @@ pub(crate) enum Rank {
     LinkPorts,
     /// Frames between this process and a network interface.
     Ring,
+    /// The lanes of a server: which clients send batches.
+    Lanes,
     /// No lock is taken while a lock of this rank is held. The default rank.
     Leaf,
 }
@@ -69,7 +74,7 @@ pub(crate) struct Mutex<T: ?Sized> {
     inner: sync::Mutex<T>,
 }
 
-/// A lock that is held until this is dropped.
+/// Keeps a lock held until this guard is dropped.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T: ?Sized> {
     inner: sync::MutexGuard<'a, T>,
@@ -78,12 +83,12 @@ pub(crate) struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// Returns a lock of the rank [`Rank::Leaf`]: no other lock is taken while it is held.
+    /// Returns a lock of the rank [`Rank::Leaf`]: no other lock is taken while this lock is held.
     pub(crate) const fn new(value: T) -> Self {
         Self::ranked(Rank::Leaf, value)
     }
 
-    /// Returns a lock of a rank: only locks of a higher rank are taken while it is held.
+    /// Returns a lock of a rank: only locks of a higher rank are taken while this lock is held.
     pub(crate) const fn ranked(rank: Rank, value: T) -> Self {
         #[cfg(not(debug_assertions))]
         let _ = rank;
@@ -130,7 +135,7 @@ impl<T: ?Sized> Mutex<T> {
         self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the lock if no thread holds it. Returns `None` otherwise.
+    /// Takes the lock if no thread holds the lock. Otherwise returns `None`.
     #[track_caller]
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -206,14 +211,14 @@ impl Condvar {
         Self(sync::Condvar::new())
     }
 
-    /// Waits for a notification. May also return without one.
+    /// Waits for a notification. May also return without a notification.
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let (inner, wrap) = guard.split();
         wrap(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for a notification, for at most `limit`. May also return without one. The second value says
-    /// whether the limit has passed.
+    /// Waits for a notification, for at most `limit`. May also return without a notification. The second
+    /// value says whether the limit has passed.
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
@@ -266,11 +271,11 @@ mod order {
         at: &'static Location<'static>,
     }
 
-    // The array has no destructor, so it is usable until the thread ends. It is not allocated, because tests
-    // count allocations.
+    // The array has no destructor, so it is usable until the thread ends. The array is not allocated, because
+    // tests count allocations.
     std::thread_local!(static HELD: RefCell<[Option<Lock>; HELD_MAX]> = const { RefCell::new([None; HELD_MAX]) });
 
-    /// The record of a lock that this thread holds. Dropping it removes the record.
+    /// The record of a lock that this thread holds. Dropping this value removes the record.
     #[derive(Debug)]
     pub(super) struct Held {
         address: usize,
@@ -303,7 +308,7 @@ mod order {
             lock.address == address || lock.rank > rank || (lock.rank == rank && !another)
         };
         let wrong = HELD.with_borrow(|held| held.iter().flatten().copied().find(is_wrong));
-        // If the thread is already panicking, it does not panic here: a second panic would abort the process,
+        // If the thread is already panicking, it does not panic here. A second panic would abort the process,
         // and the first message is the useful one.
         let Some(Lock { address: held, rank: above, at }) =
             wrong.filter(|_| !std::thread::panicking())
@@ -329,7 +334,7 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// Returns the message of the panic of a function.
+    /// Runs a function that panics, and returns the message of the panic.
     fn panic_text(what: impl FnOnce()) -> String {
         let panic = catch_unwind(AssertUnwindSafe(what)).expect_err("no panic");
         *panic.downcast::<String>().expect("text")

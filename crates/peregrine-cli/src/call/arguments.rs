@@ -1,4 +1,4 @@
-//! Converts the words after the procedure on the command line to the arguments of the call.
+//! Converts the command-line words that follow the procedure name to the arguments of the call.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,13 +16,13 @@ use tempfile::NamedTempFile;
 use crate::args::Call;
 use crate::output::{Failure, OrFail as _, near, near_files};
 
-/// Total capacity in bytes of the returned buffers whose size is not given.
+/// The total capacity, in bytes, of all returned buffers for which the command line gives no size.
 const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
-/// Bytes of a message besides its arguments, as `Described::message_bytes` counts them.
+/// The bytes that a message contains in addition to its arguments, as `Described::message_bytes` counts them.
 const HEAD_BYTES: usize = 64;
-/// The maximum number of bytes that an argument takes in addition to its content: its length and its padding.
+/// The maximum number of bytes that an argument takes in addition to its content: a length and padding.
 const ARGUMENT_BYTES: usize = 32;
-/// Bytes added if the size of a value is only estimated.
+/// The number of bytes by which the message size is increased if the size of a value is only estimated.
 const ESTIMATE_BYTES: usize = 64 << 10;
 
 /// A call that is ready to be made.
@@ -31,9 +31,10 @@ pub(super) struct PreparedCall {
     pub(super) number: u32,
     /// One argument per parameter.
     pub(super) slots: Vec<Slot>,
-    /// Files for returned buffers. They are created before the call; if that fails, no call is made.
+    /// The files for returned buffers. They are created before the call. If a file cannot be created, no call
+    /// is made.
     pub(super) files: Vec<Target>,
-    /// Defaults that were chosen for missing arguments.
+    /// Messages about the defaults that were used for missing arguments.
     pub(super) notes: Vec<String>,
     /// The message size to ask for; 0 if the default is enough.
     pub(super) message_bytes: usize,
@@ -41,10 +42,11 @@ pub(super) struct PreparedCall {
 
 /// A file for a returned buffer.
 pub(super) struct Target {
-    /// The parameter.
+    /// The name of the parameter.
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// The temporary file, renamed to `path` when complete; `None` for standard output and special files.
+    /// The temporary file, which is renamed to `path` when it is complete. `None` for standard output and for
+    /// special files.
     made: Option<NamedTempFile>,
 }
 
@@ -67,7 +69,7 @@ impl Target {
         self.path.as_os_str() == "-"
     }
 
-    /// Writes the buffer; a regular file appears under its name only when complete.
+    /// Writes the buffer to the file. A regular file gets its name only when it is complete.
     pub(super) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let Some(mut made) = self.made.take() else { return std::fs::write(&self.path, bytes) };
         made.write_all(bytes)?;
@@ -77,7 +79,7 @@ impl Target {
     }
 }
 
-/// An argument.
+/// An argument, in the form that the direction and the type of its parameter require.
 pub(super) enum Slot {
     In(Dynamic),
     Bytes(Vec<u8>),
@@ -88,14 +90,14 @@ pub(super) enum Slot {
 /// A value from the command line, before conversion to its type.
 enum Input {
     Json(Value),
-    /// The text after `name=`; the type determines how it is read.
+    /// The text after `name=`. The type of the parameter determines how this text is parsed.
     Word(String),
     /// The content of a file.
     Raw(Vec<u8>),
 }
 
 impl PreparedCall {
-    /// Reads the arguments of the procedure that the command line names.
+    /// Reads the arguments for the procedure that the command line names.
     pub(super) fn read(described: &Described, call: &Call) -> Result<Self, Failure> {
         let (number, procedure) = procedure(described, &call.procedure)?;
         let mut written: Vec<Option<Input>> = procedure.parameters.iter().map(|_| None).collect();
@@ -157,7 +159,7 @@ impl PreparedCall {
     }
 }
 
-/// The sizes of the messages of a call.
+/// The message sizes that a call needs, in bytes.
 struct Needed {
     call: usize,
     reply: usize,
@@ -170,7 +172,7 @@ impl Needed {
         Self { call: HEAD_BYTES, reply: HEAD_BYTES, is_estimated: false }
     }
 
-    /// Counts an argument in the messages that carry it.
+    /// Adds the size of an argument to the sizes of the messages that contain the argument.
     const fn add(&mut self, direction: Direction, bytes: usize) {
         let bytes = bytes.saturating_add(ARGUMENT_BYTES);
         if !matches!(direction, Direction::Out) {
@@ -181,7 +183,8 @@ impl Needed {
         }
     }
 
-    /// Returns the message size to ask for, or 0 if the messages fit every binding to the interface.
+    /// Returns the message size to request when binding. Returns 0 if every binding allows messages of the
+    /// needed size.
     fn message_bytes(&self, described: &Described, procedure: &DescribedProcedure) -> usize {
         let result = described.bytes_max(&procedure.result);
         let bytes = self.call.max(self.reply.saturating_add(result.unwrap_or(0)));
@@ -219,14 +222,14 @@ pub(crate) fn find_procedure<'a>(
     described.procedure(name).or_else(|| described.procedure(own?))
 }
 
-/// Returns whether a parameter returns bytes, which can be written to a file.
+/// Returns whether the call returns the parameter as a buffer of bytes, which can be written to a file.
 pub(crate) fn is_buffer_back(described: &Described, parameter: &DescribedParameter) -> bool {
     matches!(parameter.direction, Direction::Out | Direction::InOut)
         && parameter.shape == Shape::Buffer
         && described.plain_bytes(&parameter.ty).is_some()
 }
 
-/// Joins names with commas. If there are too many, only the first ones are shown.
+/// Joins names with commas. If there are more than 32 names, shows only the first ones.
 fn first_names(names: impl Iterator<Item = String>) -> String {
     const MOST: usize = 32;
     let mut all: Vec<String> = names.take(MOST + 1).collect();
@@ -332,7 +335,7 @@ fn read_object(
     all.into_iter().try_for_each(|(name, value)| put(find(procedure, &name)?, Input::Json(value)))
 }
 
-/// Reads an array of arguments: one for each parameter that is sent with the call, in order.
+/// Reads a JSON array of arguments: one for each parameter that is sent with the call, in order.
 fn read_array(
     procedure: &DescribedProcedure,
     all: Vec<Value>,
@@ -374,7 +377,7 @@ fn slot(parameter: &DescribedParameter, value: Dynamic) -> Slot {
     }
 }
 
-/// The size of an argument in a message.
+/// The size of an argument in a message, in bytes.
 struct Size {
     bytes: usize,
     is_estimated: bool,
@@ -386,7 +389,7 @@ impl Size {
     }
 }
 
-/// Returns the argument for a parameter, and its size.
+/// Returns the argument for a parameter, and the size of the argument.
 fn value(
     described: &Described,
     parameter: &DescribedParameter,
@@ -411,18 +414,19 @@ fn value(
         Input::Raw(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
             usage(format!("{}: cannot parse the file as JSON: {error}", parameter.name))
         })?,
-        // A number stays text, because conversion to a JSON number can lose digits.
+        // A number stays text, because the conversion to a JSON number can lose digits.
         Input::Word(word) if is_bytes || is_text(described, parameter) || is_number(parameter) => {
             Value::String(word)
         }
-        // A word that is not JSON is used as text.
+        // A word that is not valid JSON is used as text.
         Input::Word(word) => serde_json::from_str(&word).unwrap_or(Value::String(word)),
     };
     let value = described.argument_from_json(parameter, &json).map_err(|unfit| mismatch(&unfit))?;
     let size = match &value {
         Dynamic::Plain(bytes) => Size::exact(bytes.len()),
         Dynamic::Text(text) => Size::exact(text.len()),
-        // The text of a structured value is about as long as its representation.
+        // The JSON text of a structured value is about as long as the representation of the value in a
+        // message.
         _ => match described.bytes_max(&parameter.ty) {
             Some(bytes) if parameter.shape == Shape::One => Size::exact(bytes),
             _ => Size { bytes: json.to_string().len(), is_estimated: true },
@@ -435,7 +439,7 @@ fn mismatch(unfit: &Unfit) -> Failure {
     usage(unfit.to_string())
 }
 
-/// Returns whether a word is used as text, without parsing it as JSON.
+/// Returns whether a word for this parameter is used as text, and is not parsed as JSON.
 fn is_text(described: &Described, parameter: &DescribedParameter) -> bool {
     match (parameter.shape, &parameter.ty) {
         (Shape::Text, _) | (Shape::One, DescribedType::Text | DescribedType::Char) => true,

@@ -1,4 +1,5 @@
-//! `call`: calls any procedure of any server, with the interface that the server describes.
+//! `call`: calls any procedure of any server. The interface comes from the server, or from a saved
+//! description.
 
 mod arguments;
 mod show;
@@ -17,7 +18,7 @@ use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
 use crate::saved;
 
-/// How long an interrupted call may take to complete.
+/// How long a call may still run after a signal interrupted the command.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// Makes one call.
@@ -26,7 +27,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let name = call.procedure.clone();
     let interrupt =
         Interrupt::handle(signals, || {}, move || format!("the call of `{name}` was cancelled"))?;
-    // With a saved description, the arguments are checked before any server is asked.
+    // If the interface comes from a file, the arguments are checked before any server is contacted.
     let saved = call.interface.as_deref().map(saved::read).transpose()?;
     let ready = saved.as_ref().map(|described| PreparedCall::read(described, call)).transpose()?;
     let begun = Instant::now();
@@ -61,7 +62,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         "bind_ns": output::whole_ns(bind),
     });
     let made = made.map_err(|error| match refused {
-        // The earlier error states the size that the server allows.
+        // The error of the earlier bind states which message size the server allows.
         Some(refused) if error.kind() == Kind::TooLarge => refused,
         _ => error,
     });
@@ -82,15 +83,15 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// A client, and the error if the server did not allow the requested message size.
+/// A client. If the server refused the requested message size, also the error of that refusal.
 struct BoundClient {
     client: GenericClient,
     refused: Option<CallError>,
 }
 
 impl BoundClient {
-    /// Binds with the interface `described`, and with `message_bytes` if the server allows messages of that
-    /// size.
+    /// Binds with the interface `described`. Requests messages of `message_bytes`, and binds with the default
+    /// size if the server refuses that size.
     fn as_described(
         call: &Call,
         described: Described,
@@ -99,7 +100,8 @@ impl BoundClient {
         let bind =
             |bytes| GenericClient::bind_as(&call.address, described.clone(), &options(bytes));
         match bind(message_bytes) {
-            // The size is an upper bound: the call may fit nevertheless.
+            // `message_bytes` is an upper bound: the messages of the call may fit the default size
+            // nevertheless.
             Err(error) if error.kind() == Kind::TooLarge && message_bytes > 0 => {
                 Ok(Self { client: bind(0)?, refused: Some(error) })
             }
@@ -121,7 +123,8 @@ impl BoundClient {
 }
 
 fn options(message_bytes: usize) -> BindOptions {
-    // For a single call, measuring how long to spin takes longer than sleeping once.
+    // Measuring how long to spin takes longer than sleeping once, so a single call is not worth the
+    // measurement.
     let options = BindOptions::default().wait(Wait::Block);
     match message_bytes {
         0 => options,
@@ -129,7 +132,7 @@ fn options(message_bytes: usize) -> BindOptions {
     }
 }
 
-/// Makes the call; returned values replace the arguments.
+/// Makes the call. The returned values replace the arguments in `given`.
 fn make(
     client: &GenericClient,
     given: &mut PreparedCall,
@@ -162,7 +165,7 @@ fn make(
     Ok(if made? { Ok(result) } else { Err(result) })
 }
 
-/// A call that returned.
+/// A completed call, with what is needed to show its results.
 struct CompletedCall<'a> {
     described: &'a Described,
     procedure: &'a DescribedProcedure,
@@ -238,13 +241,13 @@ impl CompletedCall<'_> {
             if let (Some(whole), Value::Object(members)) = (whole.as_object_mut(), members) {
                 whole.extend(members);
             }
-            // JSON has the notes, too.
+            // The JSON output contains the notes, too.
             if !self.given.notes.is_empty() {
                 whole["notes"] = json!(self.given.notes);
             }
             return match failed {
                 Some(failure) => Err(failure.with(whole)),
-                // Standard output has only the content of the buffer.
+                // Standard output must contain only the content of the buffer.
                 None if piped => Ok(()),
                 None => output::print(whole),
             };
@@ -254,7 +257,7 @@ impl CompletedCall<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Returns the failure for an error that the procedure returned.
+    /// Converts an error that the procedure returned to a failure.
     fn returned_error(&self, error: &Dynamic, mut members: Value) -> Failure {
         let value = self.described.value_to_json(&self.procedure.error, error, self.bytes);
         let text = match &value {

@@ -1,4 +1,4 @@
-//! The result of a call as text.
+//! Formats the result of a call as text.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 use super::Returned;
 use crate::output::{self, BOLD, DIM, Failure, nanoseconds};
 
-/// Maximum number of bytes of a buffer that are shown.
+/// The maximum number of bytes that are shown of a buffer.
 const SHOWN_BYTES: usize = 4096;
-/// Bytes per line.
+/// The number of bytes that are shown per line.
 const LINE_BYTES: usize = 16;
 
-/// Shows the result and the returned parameters; a single value has no name. Shows nothing if a
-/// buffer was `piped` to standard output.
+/// Shows the result and the returned parameters. If there is only one value, its name is not shown. Shows
+/// nothing if a buffer was `piped` to standard output.
 pub(super) fn text(result: &Value, back: &[Returned<'_>], piped: bool) -> Result<(), Failure> {
     if piped {
         return Ok(());
@@ -46,7 +46,7 @@ pub(super) fn how(path: &str, took: Duration) -> String {
     format!("{DIM}path {path}, {}{DIM:#}", nanoseconds(took.as_nanos() as f64))
 }
 
-/// Formats JSON for reading: a string without quotes, a long value in several lines.
+/// Formats JSON for readers: a string without quotes, and a long value on several lines.
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => harmless(text),
@@ -62,7 +62,7 @@ fn text_of(value: &Value) -> String {
     }
 }
 
-/// Replaces control characters in text of a server, so that it cannot control the terminal.
+/// Replaces control characters in text from a server, so that the text cannot control the terminal.
 fn harmless(text: &str) -> String {
     let letter = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c };
     text.strip_suffix('\n').unwrap_or(text).chars().map(letter).collect()
@@ -76,7 +76,7 @@ fn buffer(one: &Returned<'_>) -> String {
     }
 }
 
-/// Formats bytes as lines of offset, hexadecimal digits and ASCII characters.
+/// Formats bytes as lines, each with an offset, hexadecimal digits and ASCII characters.
 fn lines(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let mut lines: Vec<String> = shown

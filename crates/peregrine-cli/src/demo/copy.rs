@@ -1,4 +1,4 @@
-//! Copies a file with calls of `Files`, and measures the same reads without calls.
+//! Copies a file with calls of `Files`, and also measures the same reads without calls.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -17,11 +17,11 @@ use crate::output::{self, Counted, Failure, OrFail};
 pub(super) struct Copied {
     /// The number of bytes that were copied.
     pub(super) bytes: u64,
-    /// For each chunk, the time of the call, and the time of the same read in this process.
+    /// For each chunk, the duration of the call, and the duration of the same read in this process.
     pub(super) times: Vec<[Duration; 2]>,
-    /// Hash of the source file, read by this process.
+    /// The hash of the source file, which this process read without calls.
     pub(super) source: String,
-    /// Hash of the copy on disk.
+    /// The hash of the copy on disk.
     pub(super) copy: String,
 }
 
@@ -49,7 +49,8 @@ pub(super) fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies the file `name` of the server, whose path is `source`, to `target`.
+/// Copies the file that the server knows as `name` to `target`. The same file has the path `source` in this
+/// process.
 pub(super) fn copy(
     files: &impl Files,
     name: &str,
@@ -67,7 +68,7 @@ pub(super) fn copy(
     let mut hash = Sha256::new();
     let (mut at, mut times) = (0, Vec::new());
     while at < bytes {
-        // The order alternates, because the second read of a chunk is faster.
+        // The order of the two reads alternates, because the second read of the same chunk is faster.
         let call_first = (at / CHUNK_BYTES as u64).is_multiple_of(2);
         let (mut filled, mut took) = (0, [Duration::ZERO; 2]);
         for by_call in [call_first, !call_first] {
@@ -98,7 +99,8 @@ pub(super) fn copy(
     Ok(Copied { bytes, times, source, copy: hash_of(target)? })
 }
 
-/// Writes a note through `Lent`; returns its length, and whether the file has the same content.
+/// Writes the file `note` with calls that have a `Lent` parameter. Returns the length of the written bytes,
+/// and whether the file contains exactly these bytes.
 pub(super) fn write(files: &impl Files, root: &Path) -> Result<(usize, bool), Failure> {
     let note: Vec<u8> = (0..CHUNK_BYTES + 4321).map(|i| (i * i / 7) as u8).collect();
     for (i, part) in note.chunks(CHUNK_BYTES).enumerate() {

@@ -47,7 +47,7 @@ pub(crate) trait Directions {
     fn exchange(&self, bytes: &mut [u8]) -> peregrine::Result<()>;
 }
 
-/// The implementation.
+/// The implementation of [`Directions`].
 struct Answers;
 
 impl Directions for Answers {
@@ -83,7 +83,7 @@ impl Directions for Answers {
     }
 
     fn squares(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
-        // Stops when the buffer is full.
+        // The iteration stops when the buffer is full.
         (1..).map(|i| i * i).find(|square| into.put(&[*square]).is_err());
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Directions for Answers {
     }
 }
 
-/// Runs the second process: serves until a signal stops it.
+/// Runs the server process of the demonstration. The server runs until a signal stops it.
 pub(crate) fn serve(part: &DemoServer) -> Result<(), Failure> {
     end_with(part.parent, Signal::KILL)?;
     let server = Server::new().wait(part.wait.into()).stop_on_signals();
@@ -121,19 +121,19 @@ pub(crate) fn serve(part: &DemoServer) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A parameter direction, and the call that demonstrates it.
+/// A parameter direction, and the result of the call that demonstrates this direction.
 pub(super) struct DirectionResult {
     /// The type of the parameter.
     pub(super) direction: &'static str,
-    /// The call.
+    /// The text of the call.
     pub(super) call: &'static str,
-    /// The result.
+    /// The text of the result.
     pub(super) result: String,
     /// Whether the result is correct.
     pub(super) right: bool,
 }
 
-/// Calls one procedure per direction.
+/// Calls one procedure for each parameter direction.
 pub(super) fn show(server: &impl Directions) -> Result<Vec<DirectionResult>, CallError> {
     let shown =
         |direction, call, result: String, right| DirectionResult { direction, call, result, right };

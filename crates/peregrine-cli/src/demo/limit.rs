@@ -1,9 +1,9 @@
-//! The limit of the machine: two processes that exchange two cache lines and a payload.
+//! Measures the limit of the machine: the shortest round trip between two processes.
 //!
-//! This is the smallest program that moves the same data as a call in the same way. One side writes
-//! the payload to shared memory and swaps a word; the other side sees the word, reads the payload,
-//! and replies in the same way. Either both sides poll memory (*lines*), or both sleep on a futex
-//! (*futex*: four system calls per round trip).
+//! This is the smallest program that moves the same data as a call, in the same way as a call. One process
+//! writes the payload to shared memory and swaps a word. The other process detects the new word, reads the
+//! payload, and replies in the same way. Each process writes one cache line. Either both processes poll
+//! memory (*lines*), or both sleep on a futex (*futex*: four system calls per round trip).
 
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU32;
@@ -21,23 +21,24 @@ use crate::home::Home;
 use crate::output::{self, Failure, OrFail};
 use crate::serve::end_with;
 
-/// The size in bytes of the shared memory. In its layout, lines that different sides write are far apart,
+/// The size in bytes of the shared memory. Cache lines that different processes write are far apart in it,
 /// because a processor may also prefetch adjacent lines.
 const BYTES: usize = 16 << 10;
-/// The offset of the number of the round. The peer sleeps on this number between rounds.
+/// The offset of the number of the round. The peer sleeps on this number between two rounds.
 const ROUND: usize = 0;
-/// The offset of the parameters of a round: request bytes, reply bytes, sleep or poll, repetitions, previous
-/// word.
+/// The offset of the parameters of a round, each of 32 bits: request bytes, reply bytes, whether to sleep,
+/// number of round trips, and the number of the last round trip.
 const TERMS: usize = 512;
-/// The offset of the cache line that the measuring side writes: a word, and a payload that fits the line.
+/// The offset of the cache line that the measuring process writes. The line contains a word, and a payload if
+/// the payload is short enough.
 const CALL: usize = 1024;
 /// The offset of the cache line that the peer writes.
 const REPLY: usize = 2048;
-/// The offset of a request payload that does not fit the line of its word.
+/// The offset of a request payload that is too long for the cache line at `CALL`.
 const CALL_BLOCK: usize = 4096;
-/// The offset of a reply payload that does not fit the line of its word.
+/// The offset of a reply payload that is too long for the cache line at `REPLY`.
 const REPLY_BLOCK: usize = 8192;
-/// Maximum number of bytes of a payload that is in the cache line of the word.
+/// The maximum length in bytes of a payload that is stored in the cache line of the word.
 const LINE_ROOM: usize = 60;
 /// Maximum number of bytes of a payload.
 const PAYLOAD_BYTES: usize = 4096;
@@ -56,7 +57,7 @@ pub(super) struct RoundTrip {
     pub(super) asleep: bool,
 }
 
-/// The side that measures.
+/// The process that measures.
 pub(super) struct Limit {
     memory: Memory,
     last: u32,
@@ -69,13 +70,13 @@ impl Limit {
     /// Starts the peer.
     pub(super) fn start(home: &Home) -> Result<Self, Failure> {
         let (memory, file) = Memory::shared(BYTES).or_fail("cannot create shared memory")?;
-        // The child opens the memory by this path while this process keeps it open.
+        // While this process keeps the memory open, the child can open it by this path.
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let (process, _) = home.spawn(&["demo-echo", "--memory", &path])?;
         Ok(Self { memory, last: 0, rounds: 0, process })
     }
 
-    /// Makes `times` round trips; returns their total time.
+    /// Makes `times` round trips. Returns the total duration of these round trips.
     pub(super) fn round(&mut self, terms: RoundTrip, times: u32) -> Result<Duration, Failure> {
         let values = [terms.there as u32, terms.back as u32, terms.asleep.into(), times, self.last];
         for (i, value) in values.into_iter().enumerate() {
@@ -99,7 +100,7 @@ impl Limit {
     }
 }
 
-/// Runs the peer: replies until it is killed.
+/// Runs the peer. The peer replies until it is killed.
 pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
     end_with(part.parent, Signal::KILL)?;
     let file = OpenOptions::new().read(true).write(true).open(&part.memory);
@@ -129,7 +130,7 @@ pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
     }
 }
 
-/// Returns the offset of the payload that belongs to the word at `line`.
+/// Returns the offset of a payload of `bytes` bytes. `line` is the offset of the word with which it is sent.
 const fn place(line: usize, bytes: usize) -> usize {
     match line {
         _ if bytes <= LINE_ROOM => line + 4,
@@ -177,7 +178,7 @@ fn receive(
     Some(())
 }
 
-/// Waits for a number; returns `None` on a timeout.
+/// Waits until the word has the value `number`. Returns `None` after a timeout.
 fn wait(word: &AtomicU32, number: u32, asleep: bool) -> Option<()> {
     let before = number.wrapping_sub(1);
     let mut until = None;

@@ -1,4 +1,5 @@
-//! Measures round trips of calls and the limit of the machine, in alternating rounds.
+//! Measures round trips of calls and of the ping-pong in `limit.rs`, which is the limit of the machine. A
+//! round of one is followed by a round of the other.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,14 @@ use crate::args::WaitOption;
 use crate::home::{Home, signal};
 use crate::output::{Failure, OrFail};
 
-/// A combination of placement and waiting.
+/// A combination of processors and a way to wait.
 struct Setting {
     wait: WaitOption,
     placement: &'static str,
     limit: &'static str,
-    /// The processors of client and server.
+    /// The processor of the client, and that of the server.
     cpus: [u32; 2],
-    /// Round trips per round.
+    /// The number of round trips in each round.
     calls: u32,
 }
 
@@ -45,29 +46,31 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// The number of round trips that are made before each round and not counted, so that both sides are awake.
+/// The number of round trips that are made, but not measured, before each round. They ensure that both
+/// processes are awake.
 const WARM_UP: u32 = 50;
 
-/// One row of the table.
+/// One row of the table of results.
 pub(super) struct Row {
-    /// The call.
+    /// The kind of call.
     pub(super) case: &'static str,
-    /// How both sides wait.
+    /// How client and server wait.
     pub(super) wait: &'static str,
-    /// Where both sides run.
+    /// The processors on which client and server run.
     pub(super) placement: &'static str,
-    /// The limit to compare with.
+    /// The limit with which the call is compared: `lines` or `futex`.
     pub(super) limit: &'static str,
-    /// Nanoseconds of a call: median of the rounds.
+    /// The median, over all rounds, of the duration of a call in nanoseconds.
     pub(super) ours_ns: f64,
-    /// Nanoseconds of a round trip of the limit: median of the rounds.
+    /// The median, over all rounds, of the duration of a round trip of the limit in nanoseconds.
     pub(super) limit_ns: f64,
-    /// The time of a call divided by that of the limit: median, 10th and 90th percentile of the rounds.
+    /// The duration of a call divided by that of a round trip of the limit. The three numbers are the median,
+    /// the 10th and the 90th percentile over all rounds.
     pub(super) ratio: [f64; 3],
 }
 
 impl Row {
-    /// Returns the row with the members that all experiments have.
+    /// Returns the row as JSON, with the members that the results of all experiments have.
     pub(super) fn to_json(&self, path: &str) -> Value {
         json!({
             "case": self.case,
@@ -101,7 +104,7 @@ pub(super) fn run(home: &Home, quick: bool, mut step: impl FnMut()) -> Result<Ve
     Ok(rows)
 }
 
-/// Returns the number of rows of [`run`].
+/// Returns the number of rows that [`run`] returns.
 pub(super) fn rows() -> usize {
     sched_getaffinity(None).map_or(0, |cpus| settings(&cpus).len() * CASES.len())
 }
@@ -126,7 +129,7 @@ fn settings(allowed: &CpuSet) -> Vec<Setting> {
     settings
 }
 
-/// Returns another processor, on another core if possible.
+/// Returns a processor other than `first`. It is on another core if possible.
 fn other_core(first: u32, cpus: &[u32]) -> Option<u32> {
     let core = |cpu: u32| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -153,7 +156,8 @@ fn measure(
     server.null()?;
     let mut limit = Limit::start(home)?;
     pin_to(setting.cpus[0]).or_fail("cannot set the processor affinity")?;
-    // Pins all threads that exist after the first call; later threads inherit the affinity.
+    // After the first call, all threads of the server that the measurement uses exist, so all of them are
+    // pinned here. Later threads inherit the affinity.
     pin_process(process, setting.cpus[1])?;
     pin_process(limit.process, setting.cpus[1])?;
     for case in &CASES {
@@ -188,7 +192,8 @@ fn row(
     let per_call = |took: Duration| took.as_nanos() as f64 / f64::from(calls);
     let (mut ours, mut limits, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        // A spinning server would occupy the processor of the limit's peer.
+        // The server is stopped while the limit is measured. A spinning server would occupy the processor on
+        // which the peer of the ping-pong runs.
         let spins = setting.wait == WaitOption::Spin;
         if spins {
             signal(process, Signal::STOP);
@@ -229,7 +234,7 @@ fn pin_process(process: u32, cpu: u32) -> Result<(), Failure> {
         let task = task.or_fail("cannot list the threads of the child")?;
         let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(thread) = thread.and_then(Pid::from_raw) {
-            // The thread may have ended meanwhile.
+            // The setting can fail, because the thread may have ended meanwhile.
             let _ = sched_setaffinity(Some(thread), &cpus);
         }
     }

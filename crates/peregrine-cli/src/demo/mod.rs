@@ -22,9 +22,9 @@ use crate::output::{self, Counted, Failure, OrFail};
 pub(crate) use self::directions::serve as serve_directions;
 pub(crate) use self::limit::echo;
 
-/// The size of the generated file.
+/// The size in bytes of the generated file.
 const FILE_BYTES: u64 = 256 << 20;
-/// The size of the generated file with `--quick`.
+/// The size in bytes of the generated file with `--quick`.
 const QUICK_BYTES: u64 = 16 << 20;
 
 /// Runs the demonstration.
@@ -48,7 +48,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     std::fs::create_dir(&root).or_fail("cannot create a directory")?;
     let (source, name) = source(demo, &root)?;
     let scratch = FileServer::start(home, &root, "demo", true)?;
-    // If a file is given, its directory is served read-only.
+    // If the user names a file, a second server exports its directory read-only.
     let other = match source.parent() {
         Some(parent) if demo.file.is_some() => {
             Some(FileServer::start(home, parent, "demo-source", false)?)
@@ -106,8 +106,8 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     })
 }
 
-/// Copies a file from a server at the far end of a link; returns the address, the device and the
-/// result.
+/// Copies a file from a server at the far end of a link. Returns the address of the server, the network
+/// device, and the result of the copy.
 fn copy_over(
     link: &Link,
     home: &Home,
@@ -129,7 +129,7 @@ fn check(is_right: bool, otherwise: &str) -> Result<(), Failure> {
     if is_right { Ok(()) } else { Err(Failure::Refused(otherwise.to_owned())) }
 }
 
-/// Returns the file to copy, and its name in its directory.
+/// Returns the path of the file to copy, and the name of the file in its directory.
 fn source(demo: &Demo, root: &Path) -> Result<(PathBuf, String), Failure> {
     let Some(file) = &demo.file else {
         let bytes = demo.bytes.unwrap_or(if demo.quick { QUICK_BYTES } else { FILE_BYTES });
@@ -143,12 +143,12 @@ fn source(demo: &Demo, root: &Path) -> Result<(PathBuf, String), Failure> {
     Ok((source, name.ok_or_else(|| Failure::local(what, advice))?))
 }
 
-/// A second process that serves a directory, and a client of it.
+/// A server process that exports a directory, and a client that is bound to this server.
 struct FileServer {
     process: u32,
     client: FilesClient,
     bind: Duration,
-    /// Its addresses on network paths.
+    /// The addresses of the server on network paths.
     addresses: Vec<String>,
 }
 

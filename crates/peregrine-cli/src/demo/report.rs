@@ -1,4 +1,4 @@
-//! The output of the demonstration: text during the run, or one JSON object at the end.
+//! The output of the demonstration: text that is printed during the run, or one JSON object at the end.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use crate::args::Format;
 use crate::files::CHUNK_BYTES;
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, nanoseconds, print};
 
-/// All results.
+/// All results of the demonstration.
 pub(super) struct Report {
-    /// The path of the local copy.
+    /// The path over which the file was copied on this machine.
     pub(super) path: String,
-    /// The process that served the files.
+    /// The process ID of the server that exported the files.
     pub(super) server_process: u32,
-    /// How long the bind took.
+    /// How long binding to the server took.
     pub(super) bind: Duration,
-    /// The file that was copied.
+    /// The name of the file that was copied.
     pub(super) source: String,
     /// The result of the local copy.
     pub(super) copied: Copied,
     /// The results of copies over network paths.
     pub(super) far: Vec<(String, Copied)>,
-    /// Why raw Ethernet was skipped, if it was.
+    /// Why the copy over raw Ethernet was skipped. `None` if it was not skipped.
     pub(super) skipped: Option<String>,
-    /// The number of bytes that were written through `Lent`.
+    /// The number of bytes that were written with `Lent` parameters.
     pub(super) written: usize,
-    /// The result of each direction.
+    /// The result for each parameter direction.
     pub(super) directions: Vec<DirectionResult>,
-    /// The table of round trips.
+    /// The rows of the table of round trips.
     pub(super) rows: Vec<Row>,
 }
 
 impl Report {
-    /// Prints the end of the report.
+    /// Prints the last part of the report.
     pub(super) fn finish(&self, took: Duration, format: Format) -> Result<(), Failure> {
         let seconds = took.as_secs_f64();
         if format.is_json() {
@@ -74,7 +74,7 @@ impl Report {
     }
 }
 
-/// Prints text, unless the format is JSON: the JSON object is printed at the end, and has all results.
+/// Prints text if the format is text. With JSON, the object that is printed at the end contains all results.
 fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
     if format == Format::Human { output::say(line) } else { Ok(()) }
 }
@@ -84,7 +84,7 @@ pub(super) fn title(format: Format) -> Result<(), Failure> {
     say(format, format_args!("{BOLD}Peregrine{BOLD:#}: one trait, two processes, on every path\n"))
 }
 
-/// Prints the processes and the path.
+/// Prints the processes, and the path that connects them.
 pub(super) fn served(format: Format, served: &FileServer) -> Result<(), Failure> {
     let bind = nanoseconds(served.bind.as_nanos() as f64);
     let (address, path) = (served.client.binding().address(), served.path());
@@ -144,14 +144,14 @@ pub(super) fn skipped(format: Format, path: &str, why: &str) -> Result<(), Failu
     say(format, format_args!("  {DIM}- {path} skipped: {why}{DIM:#}"))
 }
 
-/// Prints the result of writing through `Lent`.
+/// Prints the result of writing with a `Lent` parameter.
 pub(super) fn written(format: Format, bytes: usize, equal: bool) -> Result<(), Failure> {
     let mark = mark(equal);
     let call = "write(path, offset, bytes: Lent<u8>)";
     say(format, format_args!("  {mark} {bytes} bytes written by {call} and verified on disk\n"))
 }
 
-/// Prints the results of all directions.
+/// Prints the results for all parameter directions.
 pub(super) fn directions(
     format: Format,
     process: u32,
@@ -199,8 +199,9 @@ fn mark(right: bool) -> String {
 }
 
 impl Copied {
-    /// Returns the bytes per second of reads with calls and of reads without calls, and the ratio of their
-    /// times. All three are medians, so that single preemptions do not distort them.
+    /// Returns the bytes per second of reads with calls, the bytes per second of reads without calls, and the
+    /// ratio of the durations. All three are medians over the chunks, so that a single preemption does not
+    /// distort them.
     fn rates(&self) -> [f64; 3] {
         let median = |of: fn(&[Duration; 2]) -> f64| {
             let mut all: Vec<f64> = self.times.iter().map(of).collect();

@@ -1,4 +1,4 @@
-//! Features of the kernel; each check acquires the feature and releases it.
+//! Checks features of the kernel. Each check tries to use the feature, and then releases what it acquired.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ pub(super) fn look() -> Vec<Finding> {
     ]
 }
 
-/// Returns the version at the start of a release, such as 5.4.
+/// Returns the major and the minor version at the start of a kernel release, such as 5 and 4.
 fn number(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -44,7 +44,7 @@ fn release() -> Finding {
 }
 
 fn futex_sets() -> Finding {
-    // An empty set is invalid. So a kernel that has the system call reports an error other than ENOSYS.
+    // The kernel refuses an empty set. If the kernel has the system call, the error is other than ENOSYS.
     let flags = futex::WaitvFlags::empty();
     let result = futex::waitv(&[], flags, None, futex::ClockId::Monotonic);
     let has = result != Err(Errno::NOSYS);
@@ -84,7 +84,7 @@ fn process_descriptors() -> Finding {
     )
 }
 
-/// Reports a feature that the local path requires.
+/// Reports a feature of the kernel that the local path requires.
 fn needed(what: &'static str, tried: Result<(), Errno>, why: &str) -> Finding {
     match tried {
         Ok(()) => Finding::good(what, "available").costs(why),
@@ -125,7 +125,8 @@ fn fix_of(error: Errno) -> &'static str {
     }
 }
 
-/// Checks whether several datagrams are sent and received in one system call, between two sockets.
+/// Checks whether one system call sends several datagrams, and whether one system call receives several
+/// datagrams.
 fn offload() -> Finding {
     let what = "UDP GSO and GRO";
     match send_batch() {
@@ -150,7 +151,7 @@ fn offload() -> Finding {
     }
 }
 
-/// Returns whether four datagrams are sent and received in one system call.
+/// Returns whether one system call sends four datagrams, and whether one system call receives four datagrams.
 fn send_batch() -> io::Result<(bool, bool)> {
     const SEGMENT: usize = 1000;
     let any = Address::from(SocketAddr::from(([127, 0, 0, 1], 0)));

@@ -10,14 +10,14 @@ use crate::home::Home;
 use crate::link::{Link, missing};
 use crate::output::{Failure, OrFail as _, nanoseconds};
 
-/// Number of calls per path; the result is the median of their times.
+/// The number of calls per path. The result for a path is the median of their durations.
 const CALLS: usize = 400;
 const WHAT: &str = "calls over a link";
 
-/// A path, its device, and the nanoseconds of a call.
+/// A path, its network device, and the duration of a call in nanoseconds.
 type Measured = (&'static str, String, f64);
 
-/// Measures raw Ethernet, UDP and TCP, one after the other.
+/// Measures calls over raw Ethernet, UDP and TCP, one path after the other.
 pub(super) fn measure(format: Format) -> Vec<Finding> {
     if let Some(why) = missing() {
         return vec![
@@ -75,7 +75,7 @@ fn call_all(home: &Home) -> Result<Vec<Measured>, Failure> {
     Ok(all)
 }
 
-/// Returns the device of a binding, and the median nanoseconds of a call.
+/// Returns the network device of a binding, and the median duration of a call in nanoseconds.
 fn ping(address: &str) -> Result<(String, f64), Failure> {
     let options = BindOptions::default().timeout(Duration::from_secs(2));
     let binding = Binding::bind_any(address, &options)?;

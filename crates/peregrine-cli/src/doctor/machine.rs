@@ -1,4 +1,4 @@
-//! The machine: processors, clock, memory, interfaces.
+//! Checks properties of the machine: processors, clock, memory, network interfaces.
 
 use std::fs;
 use std::hint::black_box;
@@ -26,7 +26,7 @@ pub(super) fn look() -> Vec<Finding> {
     ]
 }
 
-/// Returns whether the processor has a flag of `/proc/cpuinfo`.
+/// Returns whether `information`, the text of `/proc/cpuinfo`, contains a flag of the processor.
 fn has(information: &str, flag: &str) -> bool {
     let flags = information.lines().find(|line| line.starts_with("flags"));
     flags.is_some_and(|line| line.split_whitespace().any(|one| one == flag))
@@ -85,7 +85,7 @@ fn governor() -> Finding {
     }
 }
 
-/// Checks how a processor idles: leaving the idle state is the larger part of the cost of a wake-up.
+/// Checks how an idle processor sleeps. Leaving the idle state is the larger part of the cost of a wake-up.
 fn sleep(is_virtual: bool) -> Finding {
     let what = "idle processors";
     let driver = read_kernel_file(format!("{CPU}/cpuidle/current_driver"));
@@ -129,7 +129,8 @@ fn clock(information: &str) -> Finding {
         .measured("time_stamp", ns)
 }
 
-/// Returns the nanoseconds of reading the clock: the minimum of several rounds, without preemptions.
+/// Returns how long reading the clock takes, in nanoseconds. The result is the minimum of several rounds, so
+/// that preemptions have no influence.
 fn stamp_ns() -> f64 {
     const STAMPS: u32 = 2000;
     let round = |_| {
@@ -142,7 +143,7 @@ fn stamp_ns() -> f64 {
     (0..10).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// Reports huge pages, which Peregrine does not use.
+/// Reports the setting for huge pages. Peregrine does not use huge pages.
 fn pages() -> Finding {
     let shared = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     let shared = read_kernel_file(shared).and_then(|text| chosen(&text).map(str::to_owned));
@@ -160,7 +161,7 @@ fn pages() -> Finding {
     )
 }
 
-/// Returns the word in brackets.
+/// Returns the word in brackets, which marks the current setting in some kernel files.
 fn chosen(text: &str) -> Option<&str> {
     text.split_once('[')?.1.split_once(']').map(|(word, _)| word)
 }

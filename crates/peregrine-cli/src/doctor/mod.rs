@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::args::{Doctor, Format};
 use crate::output::{self, BAD, BOLD, DIM, FAIR, Failure, GOOD};
 
-/// The verdict on one property.
+/// The verdict on one property of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As fast as possible.
+    /// The property is as good as it can be.
     Good,
-    /// It works, but could be faster.
+    /// Calls work, but could be faster.
     Slow,
-    /// It is not available.
+    /// The machine does not have the property.
     Missing,
 }
 
@@ -31,13 +31,13 @@ pub(super) struct Finding {
     /// The name of the property.
     what: &'static str,
     verdict: Verdict,
-    /// Its value on this machine.
+    /// The value of the property on this machine.
     found: String,
-    /// The consequence for calls.
+    /// What the value of the property means for calls.
     costs: String,
-    /// How to improve it, if possible as a command; empty if it is good.
+    /// How to improve the property, if possible as a command. Empty if the verdict is `Good`.
     fix: String,
-    /// Measurements: names and nanoseconds.
+    /// Measurements, each with a name and a number of nanoseconds.
     measured: Vec<(&'static str, f64)>,
 }
 
@@ -51,7 +51,7 @@ impl Finding {
         Self::new(what, Verdict::Good, found)
     }
 
-    /// Returns a finding whose verdict is `Good` if `is` is true, and otherwise `Missing`.
+    /// Returns a finding with the verdict `Good` if `is` is true, and with the verdict `Missing` otherwise.
     fn of(what: &'static str, is: bool, found: impl Into<String>) -> Self {
         Self::new(what, if is { Verdict::Good } else { Verdict::Missing }, found)
     }
@@ -61,7 +61,7 @@ impl Finding {
         self
     }
 
-    /// Sets the improvement, unless the finding is good.
+    /// Sets the advice on how to improve the property, unless the verdict is `Good`.
     fn fix(mut self, fix: impl Into<String>) -> Self {
         if self.verdict != Verdict::Good {
             self.fix = fix.into();
@@ -75,7 +75,7 @@ impl Finding {
     }
 }
 
-/// Checks all properties, and reports them.
+/// Checks all properties, and prints the findings.
 pub(crate) fn run(doctor: &Doctor, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut findings = Vec::new();
@@ -155,7 +155,7 @@ impl Finding {
     }
 }
 
-/// Reads a file of the kernel, without the last newline; returns `None` if that fails.
+/// Reads a file of the kernel, without the newline at its end. Returns `None` if reading fails.
 fn read_kernel_file(path: impl AsRef<Path>) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     Some(text.trim_end().to_owned())

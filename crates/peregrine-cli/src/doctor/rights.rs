@@ -1,4 +1,4 @@
-//! The rights of this process: capabilities, limits, and the runtime directory.
+//! Checks the rights of this process: capabilities, limits, and access to the runtime directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +11,8 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use super::{Finding, Verdict};
 
-/// The number of bytes that AF_XDP locks per queue. See `crates/peregrine/src/device/ethernet/pool.rs`.
+/// The number of bytes that AF_XDP locks in memory per queue. See
+/// `crates/peregrine/src/device/ethernet/pool.rs`.
 const LOCKED_BYTES: u64 = 8 << 20;
 
 /// Checks all rights.
@@ -91,7 +92,7 @@ fn descriptors() -> Finding {
         .fix(format!("ulimit -n {hard}"))
 }
 
-/// Checks the directory in which this process would export.
+/// Checks the runtime directory in which a server of this user would publish its exports.
 fn runtime_directory() -> Finding {
     let what = "runtime directory";
     let path = directory::search_path().swap_remove(0);
@@ -119,7 +120,7 @@ fn runtime_directory() -> Finding {
         .costs("servers export there, and clients search there first")
 }
 
-/// Checks a directory that does not exist yet; the first server creates it.
+/// Checks a runtime directory that does not exist yet. The first server would create it.
 fn future_directory(path: &Path) -> Finding {
     let what = "runtime directory";
     let shown = path.display();

@@ -1,4 +1,4 @@
-//! Measures the cost of passing a word to another thread, with polling and with sleeping.
+//! Measures how long two threads take to pass a word to each other, by polling memory and by sleeping.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,14 +10,14 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 use super::{Finding, Verdict};
 use crate::output::nanoseconds;
 
-/// How both sides wait.
+/// How both threads wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiting {
     Polling,
     Sleeping,
 }
 
-/// Number of rounds; the result is the median of their times.
+/// The number of rounds. The result is the median over the rounds.
 const ROUNDS: usize = 7;
 /// Time limit of a round trip.
 const TIMEOUT: Duration = Duration::from_millis(100);
@@ -34,7 +34,8 @@ pub(super) fn measure() -> Vec<Finding> {
     all
 }
 
-/// Returns a measurement as a finding, which is good below `bound` nanoseconds.
+/// Converts a measurement to a finding. The verdict is `Good` if the measured time is below `bound`
+/// nanoseconds.
 fn finding(
     what: &'static str,
     name: &'static str,
@@ -78,11 +79,11 @@ fn polling(cpus: [u32; 2]) -> Finding {
         .fix("run client and server on processors that share a cache: lscpu --extended")
 }
 
-/// Returns the nanoseconds of a round trip of a word between two threads.
+/// Returns how many nanoseconds a word takes from one thread to another thread and back.
 fn round_trip(cpus: [u32; 2], waiting: Waiting, trips: u32) -> io::Result<f64> {
-    // Even values belong to the near thread, odd values to the far thread.
+    // The far thread waits for odd values and writes even values. The near thread does the opposite.
     let word = AtomicU32::new(0);
-    // After a timeout, one thread ends, and the other thread times out, too.
+    // If one thread times out, that thread ends. Then the other thread times out, too.
     let wait = |until: u32| -> bool {
         let begun = Instant::now();
         let mut polls = 0_u32;
@@ -121,7 +122,7 @@ fn round_trip(cpus: [u32; 2], waiting: Waiting, trips: u32) -> io::Result<f64> {
             }
             Ok(())
         });
-        // The near side also runs on a separate thread, because `pin_to` is not undone.
+        // The near side also runs on a separate thread, because nothing undoes `pin_to`.
         let near = scope.spawn(|| -> io::Result<Option<Vec<f64>>> {
             pin_to(cpus[0])?;
             let mut rounds = Vec::new();

@@ -1,4 +1,4 @@
-//! Failures: their reports as text or JSON, and their exit codes.
+//! Failures of commands: their reports as text or JSON, and their exit codes.
 
 use core::fmt::Display;
 use std::error::Error;
@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Call(CallError),
     /// The procedure ran and returned an error.
     Refused(String),
-    /// An operation of this process failed; nothing was called.
+    /// An operation of this process failed. No call was made.
     Local {
         /// What failed.
         what: String,
@@ -49,23 +49,23 @@ pub(crate) enum Failure {
         /// Whether a call was executed: "no" or "maybe".
         executed: &'static str,
     },
-    /// A failure with results: more members for the JSON object.
+    /// A failure of a command that also has results. In JSON, the report contains these results.
     With {
-        /// An object with these members.
+        /// An object whose members are the results.
         results: Value,
         /// What failed.
         failure: Box<Self>,
     },
-    /// The output could not be written; the call itself may have been executed.
+    /// The output could not be written. The call itself may have been executed.
     Unwritten {
         /// What failed.
         what: String,
         /// Why it failed.
         error: io::Error,
     },
-    /// Two interfaces do not fit. The output says why.
+    /// The two compared interfaces do not fit each other. The output says why.
     Breaks,
-    /// The reader of standard output has closed the pipe: exit code 0.
+    /// The reader of standard output has closed the pipe. The exit code is 0.
     Closed,
 }
 
@@ -76,17 +76,17 @@ impl From<CallError> for Failure {
 }
 
 impl Failure {
-    /// Returns a failure of this process.
+    /// Returns a failure of an operation of this process.
     pub(crate) fn local(what: impl Into<String>, advice: &'static str) -> Self {
         Self::Local { what: what.into(), causes: Vec::new(), advice, suggestions: Vec::new() }
     }
 
-    /// Adds the members of an object to the report in JSON.
+    /// Adds the members of the object `results` to the report in JSON.
     pub(crate) fn with(self, results: Value) -> Self {
         Self::With { results, failure: Box::new(self) }
     }
 
-    /// Adds similar names that exist.
+    /// Adds names that exist and are similar to a wrong name.
     pub(crate) fn suggest(mut self, near: Vec<String>) -> Self {
         if let Self::Local { suggestions, .. } = &mut self {
             *suggestions = near;
@@ -118,7 +118,7 @@ impl Failure {
         }
     }
 
-    /// Prints the report of a failure after the time `took`; returns the exit code.
+    /// Prints the report of a failure that happened after the time `took`. Returns the exit code.
     pub(crate) fn report(self, format: Format, took: Duration) -> u8 {
         let code = self.code();
         let cleared = super::clear_bars();
@@ -128,7 +128,7 @@ impl Failure {
             results = more;
             failure = *inner;
         }
-        // A usage error is found before anything starts, so it has no time.
+        // The report of a usage error has no duration, because such an error is found before anything starts.
         if !matches!(failure, Self::Usage { .. }) && results["took_ns"].is_null() {
             results["took_ns"] = super::whole_ns(took);
         }
@@ -137,8 +137,8 @@ impl Failure {
             results["error"] = error.to_json();
             drop(super::print(results));
         } else {
-            // Starts a new line after the `^C` that the terminal shows. If a bar was cleared, the `^C` was
-            // cleared with it.
+            // After Ctrl-C, the terminal shows `^C`, so the report starts on a new line. If a progress bar
+            // was cleared, the `^C` was cleared with the bar, and no new line is needed.
             if error.kind == "Interrupted" && !cleared && io::stderr().is_terminal() {
                 super::note("");
             }
@@ -181,7 +181,7 @@ impl Failure {
 
 /// Converts an error of the operating system to a failure.
 pub(crate) trait OrFail<T> {
-    /// Adds what failed: `cannot open the file`.
+    /// Converts the error to a failure. `what` says what failed, such as `cannot open the file`.
     fn or_fail(self, what: impl Display) -> Result<T, Failure>;
 }
 
@@ -274,7 +274,7 @@ impl Explained {
 
     fn print(&self) {
         let executed = match (&*self.kind, self.executed) {
-            // For these kinds the text does not mention execution.
+            // For these kinds, the text does not mention whether a call was executed.
             ("Usage" | "Interrupted", _) => String::new(),
             (_, "no") => format!(" {DIM}(not executed){DIM:#}"),
             (_, "maybe") => format!(" {DIM}(may have been executed){DIM:#}"),

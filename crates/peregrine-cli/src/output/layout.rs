@@ -1,4 +1,4 @@
-//! Fits text to the terminal: folds lines between words, and turns wide tables into records.
+//! Fits text to the terminal: folds lines between words, and shows each row of a wide table as a record.
 
 use std::os::fd::AsFd;
 
@@ -11,19 +11,20 @@ use super::visible;
 /// The minimum width in columns. A narrower terminal is treated as if it had this width.
 const COLUMNS_MIN: usize = 20;
 
-/// Returns the columns of the terminal of a stream, or `None` if it is no terminal or reports no size.
+/// Returns the number of columns of the terminal to which a stream is connected. Returns `None` if the stream
+/// is no terminal, or if the terminal reports no size.
 pub(crate) fn columns(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then(|| usize::from(size.ws_col).max(COLUMNS_MIN))
 }
 
-/// Formats a table without a frame; the columns of `right` are aligned right. If the table is wider
-/// than the terminal, each row becomes a record with one line per column.
+/// Formats a table without a frame. The columns whose indices are in `right` are aligned right. If the table
+/// is wider than the terminal, each row becomes a record with one line per column.
 pub(crate) fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
     fitted(header, right, rows, columns(std::io::stdout()))
 }
 
-/// Formats the table, or returns `None` if it is wider than `columns`.
+/// Formats a table. Returns `None` if the table is wider than `columns`.
 pub(crate) fn table_within(
     header: &[&str],
     right: &[usize],
@@ -35,7 +36,7 @@ pub(crate) fn table_within(
     table.lines().all(fits).then_some(table)
 }
 
-/// Formats like [`table`], for a terminal with `columns`.
+/// Formats a table like [`table`], for a terminal with `columns` columns.
 pub(crate) fn fitted(
     header: &[&str],
     right: &[usize],
@@ -71,11 +72,11 @@ fn frameless(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     lines.join("\n")
 }
 
-/// Formats each row as a record: the first cell is the title, each other cell is on a separate line.
+/// Formats each row as a record. The first cell is the title, and each other cell is on a separate line.
 fn records(header: &[&str], rows: &[Vec<String>], columns: usize) -> String {
     const BOLD: Style = Style::new().bold();
     let names = header.iter().map(|name| name.to_lowercase()).collect::<Vec<_>>();
-    // A column without a name only indents the table.
+    // A column without a name only indents the table, so records omit it.
     let shown: Vec<usize> = (0..names.len()).filter(|i| !names[*i].is_empty()).collect();
     let Some((title, rest)) = shown.split_first() else { return String::new() };
     let longest = rest.iter().map(|i| width(&names[*i])).max().unwrap_or(0);
@@ -93,8 +94,9 @@ fn records(header: &[&str], rows: &[Vec<String>], columns: usize) -> String {
     rows.iter().map(record).collect::<Vec<_>>().join("\n")
 }
 
-/// Folds long lines. A continuation line is aligned with the text after the last gap of at least two
-/// spaces in the left half of the terminal, or indented by two more columns if there is no gap.
+/// Folds lines that are wider than `columns`. A continuation line is aligned with the text after the last gap
+/// in the left half of the terminal. A gap consists of at least two spaces. Without a gap, the continuation
+/// line is indented by two more columns than the folded line.
 pub(crate) fn fold(text: &str, columns: usize) -> String {
     let one = |line: &str| {
         let indent = line.len() - line.trim_start_matches(' ').len();
@@ -107,23 +109,23 @@ pub(crate) fn fold(text: &str, columns: usize) -> String {
     text.split('\n').map(one).collect::<Vec<_>>().join("\n")
 }
 
-/// Folds one line; continuation lines are indented by `hang` columns.
+/// Folds one line. Continuation lines are indented by `hang` columns.
 fn fold_line(line: &str, columns: usize, hang: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
     }
     let text = line.trim_start_matches(' ');
-    // An indentation takes at most half of the terminal, so that there is space for text.
+    // The indentation takes at most half of the terminal, so that the other half has space for text.
     let [indent, hang] = [line.len() - text.len(), hang].map(|deep| deep.min(columns / 2));
     let mut lines = vec![" ".repeat(indent)];
     let (mut used, mut is_fresh, mut gap) = (indent, true, 0);
     for word in text.split(' ') {
-        // Two adjacent spaces: the gap grows.
+        // An empty word means that two spaces are adjacent: the gap grows.
         if word.is_empty() {
             gap += 1;
             continue;
         }
-        // A word that must be cut in any case can start on this line.
+        // A word that is wider than a line must be cut. Such a word can start on the current line.
         let wide = width(word);
         let is_cut = hang + wide > columns && used + gap < columns * 2 / 3;
         if !is_fresh && used + gap + wide > columns && !is_cut {
@@ -148,8 +150,8 @@ fn fold_line(line: &str, columns: usize, hang: usize) -> String {
     lines.join("\n")
 }
 
-/// Returns where to cut a word that is wider than `columns`: after a slash, or at the last column.
-/// Escape sequences have no width, and are not cut.
+/// Returns the index at which to cut a word that is wider than `columns`: after a slash, or at the last
+/// column. Escape sequences have no width and are never cut.
 fn cut(word: &str, columns: usize) -> usize {
     let (mut used, mut end, mut slash) = (0, 0, 0);
     let mut rest = word;
@@ -161,7 +163,7 @@ fn cut(word: &str, columns: usize) -> usize {
         }
         let letter = rest.chars().next().map_or(1, char::len_utf8);
         used += rest[..letter].width();
-        // At least one character stays on the line, so that folding terminates.
+        // Each line gets at least one character, so that folding terminates.
         if used > columns && end > 0 {
             break;
         }
@@ -185,7 +187,8 @@ pub(crate) fn width(text: &str) -> usize {
     columns + rest.width()
 }
 
-/// Returns the length of the escape sequence `ESC [ ... letter` at the start of a text, or 0.
+/// Returns the length in bytes of the escape sequence `ESC [ ... letter` at the start of a text. Returns 0 if
+/// the text does not start with an escape sequence.
 fn escape_bytes(text: &str) -> usize {
     let Some(rest) = text.strip_prefix("\u{1b}[") else { return 0 };
     rest.find(|c: char| c.is_ascii_alphabetic()).map_or(text.len(), |at| at + 3)

@@ -1,4 +1,4 @@
-//! Output: text that fits the terminal, or JSON.
+//! Output of commands: text that fits the terminal, or JSON.
 
 mod failure;
 mod layout;
@@ -32,7 +32,7 @@ pub(crate) const FAIR: Style = AnsiColor::Yellow.on_default().bold();
 /// The style of a failure.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Writes a line to standard output without folding: JSON, and text for programs.
+/// Writes a line to standard output without folding. It is used for JSON, and for text that programs read.
 pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
     let mut stdout = anstream::stdout();
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
@@ -60,18 +60,18 @@ pub(crate) fn say(text: impl Display) -> Result<(), Failure> {
     print(folded(&text.to_string(), layout::columns(io::stdout())))
 }
 
-/// Returns the columns of the terminal of standard output, if it is a terminal.
+/// Returns the number of columns of the terminal, or `None` if standard output is no terminal.
 pub(crate) fn columns() -> Option<usize> {
     layout::columns(io::stdout())
 }
 
-/// Writes text to standard error, folded to the width of the terminal; ignores errors.
+/// Writes text to standard error, folded to the width of the terminal. Errors of writing are ignored.
 pub(crate) fn note(text: impl Display) {
     let text = folded(&text.to_string(), layout::columns(io::stderr()));
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-/// Folds text to `columns` and escapes control characters other than styles.
+/// Folds text to `columns`, and escapes control characters. Escape sequences for styles stay.
 pub(crate) fn folded(text: &str, columns: Option<usize>) -> String {
     let text = visible::guarded(text);
     match columns {
@@ -80,8 +80,8 @@ pub(crate) fn folded(text: &str, columns: Option<usize>) -> String {
     }
 }
 
-/// Prints several results: as one object with the member `name` and the members of `whole`, or one per
-/// line.
+/// Prints several results. As NDJSON, each result is one line. As JSON, the output is the object `whole`,
+/// with the results as its member `name`.
 pub(crate) fn print_all(
     format: Format,
     name: &str,
@@ -115,7 +115,7 @@ pub(crate) fn nanoseconds(ns: f64) -> String {
     }
 }
 
-/// Formats an age with one unit.
+/// Formats an age, given in milliseconds, with one unit.
 pub(crate) fn age(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..120 => format!("{seconds} s"),

@@ -1,10 +1,10 @@
-//! Suggestions: existing names, paths and files that are similar to a wrong one.
+//! Suggestions: existing names, paths and files that are similar to the wrong one that a user wrote.
 
 use std::path::Path;
 
 use peregrine::Address;
 
-/// Maximum number of suggestions.
+/// The maximum number of suggestions for one word.
 const SUGGESTIONS_MAX: usize = 3;
 
 /// Returns the candidates that are similar to `word`, most similar first, without `word` itself.
@@ -13,9 +13,9 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
     let mut near: Vec<(usize, String)> = candidates
         .into_iter()
         .filter(|candidate| candidate != word)
-        // A hostile server can return texts that are longer than any name.
+        // The length is limited, because a hostile server can return texts that are longer than any name.
         .filter(|candidate| candidate.len() <= 256)
-        // The distance between two short words is small, even if they have no letter in common.
+        // A common letter is required, because the distance between any two short words is small.
         .filter(|candidate| word.chars().any(|letter| candidate.contains(letter)))
         .map(|candidate| (distance(word, &candidate), candidate))
         .filter(|(distance, _)| *distance <= within)
@@ -25,8 +25,9 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
     near.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
 }
 
-/// Returns similar live names of this machine. For an address with a host, it returns the address with
-/// similar names that the server there exports.
+/// Returns names that exist and are similar to the name in an address. If the address has a host, these are
+/// exports of the server at that host, and each result is a complete address. Otherwise they are exports of
+/// this machine.
 pub(super) fn names(address: &str) -> Vec<String> {
     let Ok(parsed) = address.parse::<Address>() else { return Vec::new() };
     if parsed.place().is_none() {
@@ -41,21 +42,23 @@ pub(super) fn names(address: &str) -> Vec<String> {
     near.into_iter().filter_map(|name| renamed(address, &parsed, &name)).collect()
 }
 
-/// Replaces the name in the text of an address.
+/// Replaces the name in the text of an address by another name.
 fn renamed(text: &str, address: &Address, name: &str) -> Option<String> {
     let places = text.match_indices(address.name()).map(|(at, _)| at);
     let mut whole = places.map(|at| {
         let (before, rest) = text.split_at(at);
         format!("{before}{name}{}", &rest[address.name().len()..])
     });
-    // The name can also occur in the host.
+    // The host can contain the old name, too. So the result is parsed to check that only the name has
+    // changed.
     whole.find(|whole| {
         let parsed = whole.parse::<Address>();
         parsed.is_ok_and(|one| one.name() == name && one.place() == address.place())
     })
 }
 
-/// Returns the address with existing paths that are similar to its unknown path.
+/// Returns variants of an address whose path is unknown. Each has an existing path that is similar to the
+/// unknown one.
 pub(super) fn paths(address: &str) -> Vec<String> {
     let Some((path, rest)) = address.split_once(':') else { return Vec::new() };
     let paths = ["local", "eth", "udp", "tcp"];
@@ -71,14 +74,14 @@ pub(super) fn paths(address: &str) -> Vec<String> {
     whole.filter(|address| address.parse::<Address>().is_ok()).collect()
 }
 
-/// Returns files in the same directory with names that are similar to that of a missing file.
+/// Returns paths of files whose names are similar to the name of a missing file in the same directory.
 pub(crate) fn files(path: &Path) -> Vec<String> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let Ok(beside) = std::fs::read_dir(parent.unwrap_or(Path::new("."))) else {
         return Vec::new();
     };
-    // Bounds the time in a very large directory.
+    // The number of names is limited, because a directory can be very large.
     let names = beside.take(10_000).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let whole = |name: String| match parent {
         Some(parent) => parent.join(name).display().to_string(),

@@ -1,4 +1,4 @@
-//! Progress bars on standard error: shown only on a terminal, and always cleared.
+//! Progress bars on standard error. They are shown only on a terminal, and are always cleared at the end.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::LazyLock;
@@ -7,13 +7,13 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, T
 
 use super::layout;
 
-/// The number of free columns after a bar. The terminal echoes `^C` there. On a full line, the `^C` would
-/// wrap to the next line, and the wrong line would be cleared.
+/// The number of columns that stay free after a bar. The terminal shows `^C` there after Ctrl-C. If the line
+/// were full, the `^C` would wrap to the next line, and clearing the bar would clear the wrong line.
 const FREE: usize = 3;
-/// Maximum draws of a bar per second.
+/// How many times per second a bar is drawn at most.
 const DRAWN_PER_S: u8 = 20;
 
-/// All visible bars: the process has one terminal.
+/// All visible bars. They share one value, because the process has only one terminal.
 static SHOWN: LazyLock<MultiProgress> = LazyLock::new(|| {
     MultiProgress::with_draw_target(match is_drawn() {
         true => ProgressDrawTarget::term_like_with_hz(Box::new(Narrower), DRAWN_PER_S),
@@ -30,13 +30,13 @@ fn is_drawn() -> bool {
 /// What a bar counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Bytes, with a rate per second.
+    /// Bytes. The bar also shows the rate per second.
     Bytes,
     /// Steps.
     Steps,
 }
 
-/// Returns a bar of `whole` bytes or steps; it is cleared on drop.
+/// Returns a new bar that is full at `whole` bytes or steps. Dropping the bar clears it.
 pub(crate) fn bar(whole: u64, what: &'static str, counted: Counted) -> ProgressBar {
     let columns = layout::columns(io::stderr()).unwrap_or(80);
     let style = ProgressStyle::with_template(&template(columns, counted));
@@ -44,7 +44,7 @@ pub(crate) fn bar(whole: u64, what: &'static str, counted: Counted) -> ProgressB
     SHOWN.add(ProgressBar::new(whole).with_style(style).with_message(what))
 }
 
-/// Clears all bars and disables drawing; returns whether any bars were drawn.
+/// Clears all bars and disables drawing. Returns whether any bar was drawn.
 pub(crate) fn clear_bars() -> bool {
     let Some(shown) = LazyLock::get(&SHOWN) else { return false };
     let _ = shown.clear();
@@ -67,12 +67,12 @@ fn template(columns: usize, counted: Counted) -> String {
     format!("  {{msg:14}} {{bar:{wide}}} {suffix}")
 }
 
-/// The terminal of standard error, with `FREE` fewer columns.
+/// The terminal of standard error. Its reported width is reduced by `FREE` columns.
 #[derive(Debug)]
 struct Narrower;
 
 impl Narrower {
-    /// Moves the cursor with a control sequence of ECMA-48.
+    /// Moves the cursor by `steps`, with the control sequence of ECMA-48 that ends in `letter`.
     fn go(steps: usize, letter: char) -> io::Result<()> {
         if steps == 0 { Ok(()) } else { write!(io::stderr(), "\u{1b}[{steps}{letter}") }
     }

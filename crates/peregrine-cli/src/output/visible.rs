@@ -3,8 +3,8 @@
 
 use core::fmt::Write as _;
 
-/// Escapes control characters, such as `\u{1b}`, so that the text cannot move the cursor or change the
-/// title. Line breaks stay.
+/// Escapes control characters, such as `\u{1b}`, so that the text cannot move the cursor or change the title
+/// of the terminal. Line breaks stay.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -13,7 +13,7 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
-/// Escapes control characters of a whole output, except for styles.
+/// Escapes the control characters of a whole output, except for the escape sequences of styles.
 pub(super) fn guarded(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -31,7 +31,7 @@ pub(super) fn guarded(text: &str) -> String {
 }
 
 fn push(shown: &mut String, letter: char) {
-    // Characters that change the direction of text can disguise it.
+    // Characters that change the direction of text can make a text look like another one.
     let is_bidi = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     match letter {
         '\n' => shown.push('\n'),
@@ -43,7 +43,8 @@ fn push(shown: &mut String, letter: char) {
     }
 }
 
-/// Returns the length of a style at the start of a text: `ESC [`, numbers, `m`.
+/// Returns the length in bytes of a style at the start of a text: `ESC [`, numbers, `m`. Returns `None` if
+/// the text does not start with a style.
 fn style_bytes(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("\u{1b}[")?;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;

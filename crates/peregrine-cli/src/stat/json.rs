@@ -1,4 +1,4 @@
-//! An interval as JSON.
+//! Formats an interval between two readings of a server's counters as JSON.
 
 use peregrine::counters::{BindingStat, Counts, ExportStat, Latency, SessionStat};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Interval;
 use crate::output;
 
-/// Returns the JSON object of an interval.
+/// Returns an interval as a JSON object.
 pub(super) fn interval(interval: &Interval) -> Value {
     let Interval { before, now, .. } = interval;
     let (server, then) = (&now.server, &before.server);
@@ -60,7 +60,7 @@ fn counts(interval: &Interval, before: &Counts, now: &Counts) -> Map<String, Val
     members
 }
 
-/// Returns quantiles; they are null if no call was timed.
+/// Returns quantiles of latencies as JSON. They are null if no call was timed.
 fn latency(of: &Latency) -> Value {
     let ns = |part| of.percentile(part).map(output::whole_ns);
     json!({

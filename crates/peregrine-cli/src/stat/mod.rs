@@ -15,24 +15,24 @@ use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
 use screen::{Key, Screen};
 
-/// How long the server may take to reply when the command is interrupted.
+/// How long the current request to the server may still run after a signal interrupted the command.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// Two readings of the counters, and the time between them.
+/// Two readings of a server's counters. The interval is the time between them.
 pub(super) struct Interval {
     /// The address of the server.
     pub(super) address: String,
     pub(super) before: Stat,
     pub(super) now: Stat,
-    /// How long the request took.
+    /// How long the request for the second reading took.
     pub(super) took: Duration,
 }
 
 impl Interval {
-    /// Returns the interval between two readings. If the server was replaced in between, the interval begins
-    /// at the start of the new server.
+    /// Returns the interval between two readings. If another server replaced the server of the first reading,
+    /// the interval begins at the start of the new server.
     fn new(address: &str, before: &Stat, now: Stat, took: Duration) -> Self {
-        // A new server can have the process ID of the old one, so the start time is compared, too.
+        // A new server can have the same process ID as the old server, so the start times are compared, too.
         let began =
             |stat: &Stat| (stat.server.at_ns / 1_000_000).saturating_sub(stat.server.age_ms);
         let same = before.server.process == now.server.process
@@ -42,7 +42,7 @@ impl Interval {
         Self { address: address.to_owned(), before, now, took }
     }
 
-    /// Returns the length of the interval by the clock of the server.
+    /// Returns the length of the interval in seconds, by the clock of the server.
     pub(super) fn seconds(&self) -> f64 {
         let whole = self.now.server.age_ms.saturating_mul(1_000_000);
         let ns = match self.before.server.at_ns {
@@ -52,8 +52,8 @@ impl Interval {
         (ns as f64 / 1e9).max(1e-9)
     }
 
-    /// Returns the increase per second of a counter that was `before` at the start of the interval, and is
-    /// `now` at its end.
+    /// Returns by how much a counter increased per second. The counter was `before` at the start of the
+    /// interval, and is `now` at the end of the interval.
     pub(super) fn rate(&self, before: u64, now: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.seconds()
     }
@@ -74,15 +74,17 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
             suggestions: Vec::new(),
         });
     }
-    // The first request comes before the alternate screen, so that its failure is visible.
+    // The first request comes before the switch to the alternate screen, so that an error of this request
+    // stays visible.
     let first = peregrine::stat(&address)?;
     let screen = if stat.watch && !format.is_json() { Screen::take()? } else { None };
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let saved = screen.as_ref().map(Screen::saved);
     let last = move || {
-        // Restores the terminal first, so that the report stays visible.
+        // The terminal is restored before the report is printed, so that the report stays visible.
         if let Some(saved) = saved {
-            // Uses a separate thread, because writing blocks if the terminal does not accept output.
+            // A separate thread restores the terminal, because writing blocks if the terminal does not accept
+            // output.
             let (done, restored) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
                 saved.restore();
@@ -94,7 +96,7 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     };
     let interrupt = Interrupt::handle(signals, || {}, last)?;
     let shown = show(stat, format, &address, first, screen.as_ref(), &interrupt);
-    // Restores the terminal before the report.
+    // Dropping the screen restores the terminal, before any error is reported.
     drop(screen);
     let shown = shown.and_then(|shown| {
         let what = || format!("{shown} intervals were shown");
@@ -104,7 +106,7 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     shown
 }
 
-/// Shows intervals; returns their number.
+/// Shows intervals until the last one, until the user quits, or until a signal arrives. Returns their number.
 fn show(
     stat: &args::Stat,
     format: Format,
@@ -118,7 +120,7 @@ fn show(
     let mut shown = 0;
     let mut due = Instant::now();
     if let Some(screen) = screen {
-        // The totals are shown until the end of the first interval.
+        // Until the end of the first interval, the screen shows the totals since the start of the server.
         let since = Interval::new(address, &Stat::default(), before.clone(), Duration::ZERO);
         screen.draw(|columns| tables::whole(&since, columns))?;
     }
@@ -146,7 +148,7 @@ fn show(
         }
         before = interval.now;
         shown += 1;
-        // After a delay, missed intervals are skipped.
+        // If the command was delayed for longer than an interval, the missed intervals are skipped.
         due = due.max(Instant::now() - stat.interval);
     }
     if format == Format::Json && interrupt.signal().is_none() {
@@ -161,9 +163,9 @@ fn show(
     Ok(shown)
 }
 
-/// Waits until the end of the interval, a key or a signal.
+/// Waits until the time `due`, a key or a signal.
 fn wait(due: Instant, screen: Option<&Screen>, interrupt: &Interrupt) -> Result<Key, Failure> {
-    /// Interval of checks for a signal.
+    /// How often this function checks whether a signal has arrived.
     const CHECK: Duration = Duration::from_millis(20);
     loop {
         let left = due.saturating_duration_since(Instant::now());

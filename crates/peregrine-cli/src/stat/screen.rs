@@ -1,8 +1,8 @@
 //! `Screen`: draws on a terminal in place, and restores the terminal at the end.
 //!
-//! It uses the alternate screen, so that the previous content comes back. Keys are read one by one
-//! without an echo. Ctrl-C is the only key that sends a signal. [`SavedTerminal`] restores the terminal
-//! however the command ends.
+//! A `Screen` uses the alternate screen of the terminal, so that the previous content comes back. Keys are
+//! read one by one without an echo. Ctrl-C is the only key that sends a signal. [`SavedTerminal`] restores
+//! the terminal, no matter how the command ends.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 /// The control sequences that show the cursor and switch back from the alternate screen.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// A key.
+/// The meaning of a key that the user pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// No key, or one without a meaning.
+    /// No key was pressed, or the key has no meaning.
     None,
     /// Space: refresh.
     Refresh,
@@ -37,18 +37,19 @@ pub(super) enum Key {
 /// A terminal on which the command draws.
 pub(super) struct Screen {
     saved: Arc<SavedTerminal>,
-    /// Whether standard input is a terminal, too.
+    /// Whether keys can be read, because standard input is a terminal, too.
     keys: bool,
 }
 
-/// The previous modes of the terminal.
+/// The modes that the terminal had before the command changed them.
 pub(super) struct SavedTerminal {
     before: Option<Termios>,
     is_restored: AtomicBool,
 }
 
 impl Screen {
-    /// Switches to the alternate screen; returns `None` if standard output is no terminal that can draw.
+    /// Switches to the alternate screen. Returns `None` if standard output is no terminal on which a command
+    /// can draw.
     pub(super) fn take() -> Result<Option<Self>, Failure> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if dumb || !io::stdout().is_terminal() {
@@ -63,7 +64,8 @@ impl Screen {
         if let Some(before) = &screen.saved.before {
             let mut own = before.clone();
             own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // A process that a key stops or kills could not restore the terminal.
+            // These keys are disabled, because a process that a key stops or kills could not restore the
+            // terminal.
             for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
                 own.special_codes[key] = DISABLED;
             }
@@ -73,12 +75,13 @@ impl Screen {
         Ok(Some(screen))
     }
 
-    /// Returns the handle that restores the terminal, for a forced exit.
+    /// Returns the saved modes, with which a forced exit restores the terminal.
     pub(super) fn saved(&self) -> Arc<SavedTerminal> {
         Arc::clone(&self.saved)
     }
 
-    /// Draws as many lines of a text as the terminal shows. `text` returns the text for a number of columns.
+    /// Draws as many lines of a text as the terminal has rows. `text` returns the text for a given number of
+    /// columns.
     pub(super) fn draw(&self, text: impl FnOnce(Option<usize>) -> String) -> Result<(), Failure> {
         let columns = output::columns();
         let rows = tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row)).max(2);
@@ -103,7 +106,7 @@ impl Screen {
         write(&picture)
     }
 
-    /// Waits for a key for at most `limit`.
+    /// Waits until a key is pressed, for at most `limit`.
     pub(super) fn key(&self, limit: Duration) -> Result<Key, Failure> {
         if !self.keys {
             std::thread::sleep(limit);
@@ -122,7 +125,7 @@ impl Screen {
         let mut keys = [0; 64];
         let read = rustix::io::read(&stdin, &mut keys).unwrap_or(0);
         Ok(match &keys[..read] {
-            // The terminal is closed.
+            // Reading no bytes means that the terminal is closed.
             [] => Key::Quit,
             [0x1b] => Key::Quit,
             // An escape sequence, such as that of an arrow key.
@@ -141,16 +144,16 @@ impl Drop for Screen {
 }
 
 impl SavedTerminal {
-    /// Restores the terminal; later calls do nothing.
+    /// Restores the terminal. Only the first call has an effect.
     pub(super) fn restore(&self) {
         if self.is_restored.swap(true, Ordering::SeqCst) {
             return;
         }
-        // The modes come first, because changing them does not block.
+        // The modes are restored first, because changing them does not block.
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
-        // A closed terminal needs no restoring.
+        // Errors are ignored, because a closed terminal need not be restored.
         let _ = write(LEAVE);
     }
 }
@@ -169,7 +172,7 @@ fn write(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Removes styles: escape sequences that end with `m`.
+/// Removes styles, which are escape sequences that end with `m`.
 fn without_colours(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;

@@ -1,4 +1,5 @@
-//! An interval as tables that fit the terminal, or as one line.
+//! Formats an interval between two readings of a server's counters as tables that fit the terminal, or as one
+//! line.
 
 use core::fmt::Write as _;
 
@@ -7,22 +8,22 @@ use peregrine::counters::{BindingStat, Counts, Latency, SessionStat};
 use super::Interval;
 use crate::output::{self, BOLD, DIM, age, nanoseconds};
 
-/// Returns the counters of a session at the start of the interval.
+/// Returns the counters that the session `now` had at the start of the interval.
 pub(super) fn session_before(interval: &Interval, now: &SessionStat) -> Counts {
     let before = interval.before.sessions.iter().find(|one| one.number == now.number);
     before.map(|one| one.counts).unwrap_or_default()
 }
 
-/// Returns the counters of a binding at the start of the interval.
+/// Returns the counters that the binding `now` had at the start of the interval.
 pub(super) fn binding_before(interval: &Interval, now: &BindingStat) -> Counts {
     let same = |one: &&BindingStat| (one.number, one.began_ns) == (now.number, now.began_ns);
     interval.before.bindings.iter().find(same).map(|one| one.counts).unwrap_or_default()
 }
 
-/// A column: its header, whether it has numbers, and its priority (0 is the highest).
+/// A column of a table: its header, whether it contains numbers, and its priority. 0 is the highest priority.
 struct Column(&'static str, bool, u8);
 
-/// Formats all tables for a terminal with `columns`.
+/// Formats all tables of an interval for a terminal with `columns` columns.
 pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
     let mut text = head(interval);
     for (title, table) in [
@@ -204,12 +205,12 @@ fn client(session: &SessionStat) -> String {
     }
 }
 
-/// Replaces control characters in text of a server, so that it cannot control the terminal.
+/// Replaces control characters in text from a server, so that the text cannot control the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// Formats a table; omits columns with a low priority if it is too wide.
+/// Formats a table. If the table is wider than the terminal, omits columns with a low priority.
 fn table(header: &[Column], rows: Vec<Vec<String>>, columns: Option<usize>) -> Option<String> {
     if rows.is_empty() {
         return None;

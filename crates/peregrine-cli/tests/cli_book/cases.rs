@@ -1,6 +1,6 @@
-//! The sections of the document `docs/CLI.md`, and their command lines.
+//! The sections of the document `docs/CLI.md`, with the command lines that each section shows.
 //!
-//! A new command needs a new entry of [`CASES`], and nothing else.
+//! To document a new command, add an entry to [`CASES`]. Nothing else is needed.
 
 use super::world::{World, leave_interfaces, leave_something_dead, nothing};
 
@@ -11,30 +11,32 @@ pub(crate) struct Case {
     pub(crate) steps: &'static [Step],
 }
 
-/// One command line. `ADDRESS` is replaced by the address of the export `files` on each path.
+/// One command line, and how to run it. In the line, `ADDRESS` stands for the address of the export `files`
+/// on each path.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
-    /// The arguments of `peregrine`.
+    /// The arguments for `peregrine`.
     pub(crate) line: &'static str,
-    /// The exit code.
+    /// The expected exit code.
     pub(crate) code: i32,
     /// The formats in which the command runs.
     pub(crate) forms: &'static [Form],
     /// The formats that the document shows. On paths other than `local`, the document shows only text.
     pub(crate) shown: &'static [Form],
-    /// Ctrl-C is sent when this text is on the screen, or after the first line in a pipe.
+    /// In a terminal, the test sends Ctrl-C when this text is on the screen. In a pipe, it sends Ctrl-C after
+    /// the first line.
     pub(crate) until: &'static str,
-    /// Runs before the command.
+    /// A function that runs before the command.
     pub(crate) before: fn(&World),
-    /// Whether the document must show exactly this output; if not, the output depends on the machine.
+    /// Whether the document must show exactly this output. It is false if the output depends on the machine.
     pub(crate) held: bool,
-    /// The maximum number of lines that are shown.
+    /// The maximum number of lines that the document shows.
     pub(crate) lines: usize,
     /// The number of columns of the terminal.
     pub(crate) columns: u16,
 }
 
-/// A format.
+/// A format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Human,
@@ -56,7 +58,7 @@ impl Form {
 }
 
 impl Step {
-    /// Returns whether the document shows this output.
+    /// Returns whether the document shows the output in this format on this path.
     pub(crate) fn shows(&self, form: Form, path: &str) -> bool {
         self.shown.contains(&form) && (form == Human || path == "local")
     }
@@ -75,7 +77,7 @@ const STEP: Step = Step {
     columns: 100,
 };
 
-/// A step whose text is for programs, and is not folded.
+/// A step whose output is text for programs, which must not be folded.
 const SCRIPT: Step = Step { columns: 1000, ..STEP };
 
 pub(crate) static CASES: &[Case] = &[

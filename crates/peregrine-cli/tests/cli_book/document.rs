@@ -1,4 +1,5 @@
-//! The document: a section per case, with transcripts. Texts that differ between runs are replaced.
+//! Generates the document `docs/CLI.md`: a section per case, with transcripts. Placeholders replace texts
+//! that differ between runs.
 
 use core::fmt::Write as _;
 
@@ -52,8 +53,9 @@ impl Block {
         Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// Returns the text of the block. For [`Holds::Elsewhere`], the existing block in the document `before` is
-    /// kept. For [`Holds::Never`], it is kept, too, unless an optimized build (`well`) made the new output.
+    /// Returns the text of the block. With [`Holds::Elsewhere`], this is the text of the same block in the
+    /// existing document `before`. With [`Holds::Never`], it is also the existing text, unless an optimized
+    /// build (`well`) made the new output.
     fn whole(&self, before: &str, well: bool) -> String {
         let keeps = match self.holds {
             Holds::Always => false,
@@ -70,25 +72,25 @@ impl Block {
     }
 }
 
-/// Replaces everything that differs between runs.
+/// Replaces everything that differs between runs by placeholders.
 pub(crate) fn plain(text: &str, differs: &[(String, String)]) -> String {
     placed(text, differs).split('\n').map(timeless).collect::<Vec<_>>().join("\n")
 }
 
-/// Replaces directories, processes and ports.
+/// Replaces directories, process IDs and ports.
 pub(crate) fn placed(text: &str, differs: &[(String, String)]) -> String {
     differs.iter().fold(text.to_owned(), |text, (from, to)| exchanged(&text, from, to))
 }
 
-/// Replaces a word. In a column of numbers, with at least two spaces before and other columns after it,
-/// the new word is aligned with the end of the old one.
+/// Replaces a word by another. A number in a table column has at least two spaces before it and other columns
+/// after it. There, the end of the new number is aligned with the end of the old one.
 fn exchanged(text: &str, from: &str, to: &str) -> String {
     let (mut whole, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(from) {
         let (before, found) = rest.split_at(at);
         let after = &found[from.len()..];
         whole.push_str(before);
-        // Replaces whole words only, and no part of a longer name or number.
+        // Only whole words are replaced. A part of a longer name or number stays.
         let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if whole.ends_with(part) || after.starts_with(part) {
             whole.push_str(from);
@@ -102,8 +104,7 @@ fn exchanged(text: &str, from: &str, to: &str) -> String {
     whole + rest
 }
 
-/// Appends `to`, which replaces a text of `letters` characters. `after` is the text that follows the replaced
-/// one.
+/// Appends `to` in place of a text of `letters` characters. `after` is the text after the replaced text.
 fn aligned(whole: &mut String, letters: usize, to: &str, after: &str) {
     let is_last = after.is_empty() || after.starts_with('\n');
     if whole.ends_with("  ") && !is_last {
@@ -119,7 +120,7 @@ fn aligned(whole: &mut String, letters: usize, to: &str, after: &str) {
     whole.push_str(to);
 }
 
-/// Replaces times with `T` and rates with `N`.
+/// Replaces durations with `T`, and rates with `N`.
 fn timeless(line: &str) -> String {
     const TIMES: [&str; 7] = ["ns", "us", "ms", "s", "min", "h", "d"];
     let (mut whole, mut rest) = (String::new(), line);
@@ -133,7 +134,8 @@ fn timeless(line: &str) -> String {
             [..unit.find(|c: char| !c.is_ascii_alphabetic() && c != '/').unwrap_or(unit.len())];
         let is_word = !whole.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
         let is_rate = unit == "GB/s" || after.starts_with(" per s)");
-        // The bindings of a client that has ended may still be counted for a moment.
+        // A number of bindings is replaced, too. For a moment, the server may still count those of a client
+        // that has ended.
         let is_bindings = whole.trim_end().trim_end_matches(':').ends_with("bindings");
         rest = after;
         if is_word && TIMES.contains(&unit) {
@@ -159,7 +161,7 @@ pub(crate) fn pretty(value: Value, differs: &[(String, String)]) -> String {
     unquoted(&plain(&text, differs))
 }
 
-/// Replaces times and rates in a value with placeholders.
+/// Replaces the times and rates in a JSON value with placeholders.
 fn constant(value: Value) -> Value {
     match value {
         Value::Object(members) => {

@@ -1,5 +1,5 @@
 //! The document `docs/CLI.md` shows every command on every path, in a terminal and in a pipe. This test runs
-//! all command lines of the document, and compares their output with it.
+//! all command lines of the document, and compares their output with the document.
 //!
 //! `PEREGRINE_WRITE=1 cargo test -p peregrine-cli --test cli_book` generates the document.
 
@@ -18,7 +18,8 @@ use cases::{CASES, Case, Form, Step};
 use document::{Block, Part};
 use world::World;
 
-/// Runs a step in all formats, and on all paths if it has an address; returns what is shown.
+/// Runs a step in all of its formats. If the step contains an address, runs it on all paths. Returns the
+/// transcripts that the document shows.
 fn run(world: &World, step: &'static Step) -> Vec<Block> {
     let mut shown = Vec::new();
     for (path, address) in world.addresses(step) {

@@ -1,4 +1,5 @@
-//! The environment in which the command lines of `docs/CLI.md` run: a server exports `files` on every path.
+//! The environment in which the command lines of `docs/CLI.md` run. In it, a server exports `files` on every
+//! path.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::process::Command;
@@ -12,18 +13,19 @@ use super::document::{self, Holds, Shown};
 use super::sandbox::{Process, Sandbox};
 use super::terminal::Terminal;
 
-/// The number of rows of the terminal: enough for the longest output.
+/// The number of rows of the terminal. The longest output fits this number.
 const ROWS: u16 = 300;
-/// Commands that show all runtime directories of the machine; one directory is outside the sandbox.
+/// Commands that show all runtime directories of the machine. One of these directories is outside the
+/// sandbox.
 const OF_ALL: [&str; 2] = ["list", "clean"];
-/// The members of a failure, in order.
+/// The members of the JSON object of a failure, in order.
 const MEMBERS: [&str; 8] =
     ["kind", "what", "executed", "address", "phase", "causes", "advice", "suggestions"];
 
 /// The environment of the command lines: a sandbox, a server and its addresses.
 pub(crate) struct World {
     sandbox: Sandbox,
-    /// Runs as long as the environment exists.
+    /// The server, which runs as long as the environment exists.
     _server: Process,
     /// The address of `files` on each path.
     at: Vec<(&'static str, String)>,
@@ -31,21 +33,21 @@ pub(crate) struct World {
     differs: Vec<(String, String)>,
     /// Whether other servers export in a directory that all users search.
     crowded: bool,
-    /// Whether this user cannot read the directory that all users search. A name that is not found may then
-    /// be there.
+    /// Whether this user cannot read the directory that all users search. If so, a name that is not found may
+    /// exist in that directory.
     closed: bool,
 }
 
-/// Prepares nothing.
+/// Does nothing. It is for steps that need no preparation.
 pub(crate) const fn nothing(_: &World) {}
 
-/// Kills a server, which leaves its name.
+/// Starts a server and kills it. Its exported name stays in the runtime directory.
 pub(crate) fn leave_something_dead(world: &World) {
     let server = world.sandbox.serve(&["--name", "old"]);
     server.signal(Signal::KILL);
 }
 
-/// The interfaces that `compare` compares, by the names of their files.
+/// The interfaces for `compare`, with the names of their files.
 const INTERFACES: [(&str, &str); 4] = [
     (
         "shop-1.rs",
@@ -57,7 +59,8 @@ struct Item { name: String, #[widens] price: u32 }
 enum Payment { Cash }
 ",
     ),
-    // A new field, a wider field, a new parameter, and a procedure with a new name.
+    // Compared with the first interface: a new field, a wider field, a new parameter, and a procedure with a
+    // new name.
     (
         "shop-2.rs",
         "trait Shop {
@@ -69,7 +72,7 @@ struct Item { name: String, #[default(\"piece\")] unit: String, #[widens] price:
 enum Payment { Cash }
 ",
     ),
-    // A variant that servers of the first interface do not know.
+    // This interface has a variant that servers of the first interface do not know.
     (
         "shop-3.rs",
         "trait Shop {
@@ -80,7 +83,7 @@ struct Item { name: String, note: Option<String>, #[widens] price: u32 }
 enum Payment { Cash, Card }
 ",
     ),
-    // A result of another type, and a new field without a default.
+    // This interface has a result of another type, and a new field without a default.
     (
         "shop-4.rs",
         "trait Shop {
@@ -130,7 +133,7 @@ impl World {
         Self { sandbox, _server: server, at, differs, crowded, closed }
     }
 
-    /// Returns the paths and addresses of a step.
+    /// Returns the paths on which a step runs, each with the address of `files` on that path.
     pub(crate) fn addresses(&self, step: &Step) -> Vec<(&'static str, String)> {
         let all = if step.line.contains("ADDRESS") { self.at.len() } else { 1 };
         self.at[..all].to_vec()
@@ -147,7 +150,7 @@ impl World {
         }
     }
 
-    /// Splits a line like a shell, with single quotes.
+    /// Splits a command line into words like a shell. Single quotes are supported.
     fn command(&self, line: &str) -> Command {
         let (mut words, mut is_quoted) = (vec![String::new()], false);
         for letter in line.chars() {
@@ -160,11 +163,11 @@ impl World {
         self.sandbox.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Returns the replacements, with the numbers of this run.
+    /// Returns all texts to replace, including the numbers that only this run has.
     fn differs(&self, process: u32, out: &str) -> Vec<(String, String)> {
         let mut all = self.differs.clone();
         all.push((process.to_string(), "4712".to_owned()));
-        // Ports of a server that the step started.
+        // These are the ports of a server that the step started.
         for part in out.split("127.0.0.1:").skip(1) {
             let port: String = part.chars().take_while(char::is_ascii_digit).collect();
             if port.len() == 5 && !all.iter().any(|(known, _)| *known == port) {
@@ -174,7 +177,7 @@ impl World {
         all
     }
 
-    /// Runs a line in a terminal; returns the screen.
+    /// Runs a command line in a terminal. Returns the screen after the command has ended.
     pub(crate) fn in_terminal(&self, step: &Step, line: &str) -> Shown {
         let terminal = Terminal::start(self.command(line), ROWS, step.columns);
         let process = terminal.process.0.id();
@@ -197,7 +200,7 @@ impl World {
         Shown { line, text, holds: self.holds(step) }
     }
 
-    /// Runs a line with pipes; checks and returns the output.
+    /// Runs a command line with pipes. Checks its output, and returns it.
     pub(crate) fn through_pipe(&self, step: &Step, line: &str, form: Form, path: &str) -> Shown {
         let line = format!("{line} --format {}", form.text());
         let mut process = Process::start(&mut self.command(&line));
@@ -246,8 +249,8 @@ impl World {
             }
         }
         let has_address = step.line.contains("ADDRESS");
-        // In NDJSON, a command with several results prints a line for each result. Such a line has no time,
-        // even if it is the only one.
+        // In NDJSON, a command with several results prints a line for each result. Such a line contains no
+        // duration, even if there is only one line.
         let is_line = form == Form::Ndjson && objects.len() == 1 && last["error"].is_null();
         if (has_address && !is_line) || (step.code > 2 && is_interrupted == 0) {
             assert!(last["took_ns"].as_u64() > Some(0), "{line} has no time: {last}");

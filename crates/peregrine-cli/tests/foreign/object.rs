@@ -1,5 +1,5 @@
-//! The interface `Foreign`, with every kind of parameter and of result, an implementation, and checks of
-//! all procedures.
+//! The interface `Foreign`, which has every kind of parameter and of result. Also an implementation of the
+//! interface, and checks of all its procedures.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 
-/// A plain enum: of all 16-bit patterns, only two are valid.
+/// A plain enum. Only two of all 16-bit patterns are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
 #[repr(u16)]
 pub(crate) enum Colour {
@@ -344,7 +344,7 @@ fn people() -> Vec<Person> {
     ]
 }
 
-/// Calls the procedures of `far` and of a local object, and compares the results.
+/// Calls the procedures of `far` and of an object in this process, and compares the results.
 pub(crate) fn check(far: &impl Foreign) {
     let near = Object::default();
     far.nothing().unwrap();

@@ -1,5 +1,5 @@
-//! A sandbox for the command: a runtime directory, a directory to serve, and one for temporary files; and
-//! processes that end with their test.
+//! A sandbox for tests of the command: a runtime directory, a directory to serve, and a directory for
+//! temporary files. Also processes that are killed when their test ends.
 
 // Each test program uses only a part of this module.
 #![allow(dead_code)]
@@ -21,8 +21,8 @@ pub(crate) struct Sandbox(pub(crate) TempDir);
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        // The path does not depend on `TMPDIR`, so that output with this path has the same length on every
-        // machine.
+        // The path does not depend on `TMPDIR`. So output that contains this path has the same length on
+        // every machine.
         let dir = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").unwrap();
         for name in ["run", "files", "tmp"] {
             fs::create_dir(dir.path().join(name)).unwrap();
@@ -39,7 +39,8 @@ impl Sandbox {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
         command.args(arguments).stdin(Stdio::null());
         command.env("PEREGRINE_DIR", self.path("run")).env("TMPDIR", self.path("tmp"));
-        // Removes the influence of the environment of the test: exports, hosts files and preferences.
+        // The environment of the test must not influence the command: exports, hosts files and preferences
+        // are hidden.
         command.env("HOME", self.0.path()).current_dir(self.0.path());
         let others = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS"];
         for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
@@ -52,7 +53,7 @@ impl Sandbox {
         Done::of(&self.command(arguments).output().unwrap())
     }
 
-    /// Runs with `--format json`, which must print exactly one JSON object.
+    /// Runs the command with `--format json`, and checks that it prints exactly one JSON object.
     pub(crate) fn json(&self, arguments: &[&str]) -> (i32, Value) {
         let done = self.run(&[arguments, &["--format", "json"]].concat());
         let value = serde_json::from_str(&done.out);
@@ -63,7 +64,8 @@ impl Sandbox {
         self.serve_files(arguments).0
     }
 
-    /// Serves the files; returns the server, and the object that it printed when ready.
+    /// Starts a server that exports the files. Returns the process, and the object that it printed when it
+    /// was ready.
     pub(crate) fn serve_files(&self, arguments: &[&str]) -> (Process, Value) {
         let files = self.path("files");
         let arguments = [&["serve", &files, "--format", "json"], arguments].concat();
@@ -74,7 +76,7 @@ impl Sandbox {
         (process, ready)
     }
 
-    /// Returns the exports in this runtime directory; the machine may have others.
+    /// Returns the exports in the runtime directory of this sandbox. The machine may have other exports.
     pub(crate) fn list(&self) -> Vec<Value> {
         let (code, listed) = self.json(&["list"]);
         assert_eq!(code, 0);
@@ -112,7 +114,7 @@ impl Done {
     }
 }
 
-/// A process that ends with its test.
+/// A process that is killed when its test ends.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
@@ -120,7 +122,7 @@ impl Process {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Reads the first line of standard output, and closes the pipe.
+    /// Reads the first line that the process prints to standard output, and then closes the pipe.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();

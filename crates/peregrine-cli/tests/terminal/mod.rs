@@ -24,7 +24,7 @@ pub(crate) struct Terminal {
     shows: JoinHandle<()>,
 }
 
-/// The screen at the end of a command.
+/// The exit code of a command, and the screen when the command has ended.
 pub(crate) struct Seen {
     pub(crate) code: i32,
     pub(crate) screen: Screen,
@@ -42,14 +42,14 @@ impl Terminal {
         pty.resize(Size::new(rows, columns)).unwrap();
         command.env("TERM", kind);
         let command = pty_process::blocking::Command::from(command);
-        // The terminal replaces the standard streams of `command`.
+        // The terminal becomes the standard input, output and error of `command`.
         let process = Process(command.spawn(inside).unwrap());
         let [rows, columns] = [rows, columns].map(|size| NonZeroU16::new(size).unwrap());
         let (pty, parser) = (Arc::new(pty), Arc::new(Mutex::new(Parser::new(rows, columns, 0))));
         let (from, to) = (Arc::clone(&pty), Arc::clone(&parser));
         let shows = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // Reading fails when the last process has closed the terminal.
+            // Reading fails when the last process that uses the terminal has closed it.
             while let Ok(read @ 1..) = (&*from).read(&mut bytes) {
                 to.lock().unwrap_or_else(PoisonError::into_inner).process(&bytes[..read]);
             }
@@ -82,7 +82,7 @@ impl Terminal {
         });
     }
 
-    /// Waits until the last line is complete, so that typed text starts a new line.
+    /// Waits until the last line on the screen is complete, so that typed text starts a new line.
     #[allow(dead_code)] // not every test program uses it
     pub(crate) fn until_line_ends(&self) {
         until("the cursor is at the start of a line", || self.screen().cursor_position().1 == 0);
@@ -107,7 +107,7 @@ impl Seen {
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// Returns the lines that wrapped.
+    /// Returns the lines that were wider than the screen and therefore wrapped.
     pub(crate) fn wrapped(&self) -> Vec<String> {
         let (rows, columns) = self.screen.size();
         let lines = (0..rows.get()).zip(self.screen.rows(0, columns.get()));

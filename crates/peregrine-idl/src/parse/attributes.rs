@@ -1,4 +1,4 @@
-//! Attributes and documentation.
+//! Parses attributes and documentation comments.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser as _};
@@ -16,7 +16,7 @@ pub(super) struct Attributes {
 }
 
 struct Attribute {
-    /// The last name of its path: `interface` of `#[peregrine::interface(...)]`.
+    /// The last name in the path of the attribute, such as `interface` in `#[peregrine::interface(...)]`.
     name: String,
     span: Span,
     /// The tokens after the path.
@@ -31,9 +31,11 @@ pub(super) struct Arguments {
     pub(super) max_len: Option<u32>,
 }
 
-/// Parses all attributes before an item. Attributes of the whole text (`#![...]`, `//!`) are skipped.
+/// Parses all attributes before an item. Attributes that apply to the whole text (`#![...]`, `//!`) are
+/// skipped.
 ///
-/// `syn::Attribute` is not used, because it parses values as expressions with unbounded recursion.
+/// `syn::Attribute` is not used, because it parses the values of attributes as expressions, with unbounded
+/// recursion.
 pub(super) fn attributes(input: ParseStream<'_>) -> Result<Attributes> {
     let (mut lines, mut all) = (Vec::new(), Vec::new());
     while keyword::<Token![#]>(input) {
@@ -60,7 +62,7 @@ fn attribute(inside: ParseStream<'_>) -> Result<Attribute> {
     Ok(Attribute { name: last, span, arguments: inside.parse()? })
 }
 
-/// Parses `= "..."`.
+/// Parses the `= "..."` of a documentation attribute.
 fn doc(input: ParseStream<'_>) -> Result<String> {
     sign::<Token![=]>(input, "`=`")?;
     Ok(input.parse::<LitStr>()?.value())
@@ -71,12 +73,12 @@ impl Attributes {
         self.all.iter().filter(move |one| one.name == name)
     }
 
-    /// Returns whether there is an attribute of that name.
+    /// Returns whether there is an attribute of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.of(name).next().is_some()
     }
 
-    /// Returns whether an attribute of that name has the word between its parentheses.
+    /// Returns whether an attribute of this name contains `word` in its parentheses.
     pub(super) fn has_word(&self, name: &str, word: &str) -> bool {
         self.of(name).flat_map(Attribute::words).any(|(one, _)| one == word)
     }
@@ -85,7 +87,8 @@ impl Attributes {
     pub(super) fn max_len(&self) -> Result<Option<u32>> {
         let Some(one) = self.of("max_len").next() else { return Ok(None) };
         let bound = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
-        // Missing arguments have no position, so the error gets the position of the attribute.
+        // If the arguments are missing, they have no position, so the error gets the position of the
+        // attribute.
         let at = |error| match one.arguments.is_empty() {
             true => Error::new(one.span, "`max_len` needs a number: `#[max_len(4096)]`"),
             false => error,
@@ -121,7 +124,7 @@ impl Attributes {
         Ok(all)
     }
 
-    /// Returns how a field or a parameter may grow.
+    /// Returns which differences the attributes allow for a field or a parameter when the interface grows.
     pub(super) fn growth(&self) -> Result<Growth> {
         let mut growth = Growth { was: self.was()?, widens: self.has("widens"), default: None };
         if let Some(one) = self.of("default").next() {
@@ -144,7 +147,8 @@ impl Attributes {
 }
 
 impl Attribute {
-    /// Returns the words between the attribute's parentheses, each with the tokens in parentheses after it.
+    /// Returns the words in the attribute's parentheses. If tokens in parentheses follow a word, returns them
+    /// with the word.
     fn words(&self) -> Vec<(String, Option<TokenStream>)> {
         let Some(TokenTree::Group(all)) = self.arguments.clone().into_iter().next() else {
             return Vec::new();
@@ -165,7 +169,7 @@ impl Attribute {
     }
 }
 
-/// Parses `(name = "...", version = N, max_len = N)`.
+/// Parses the arguments of `#[interface]`: `(name = "...", version = N, max_len = N)`.
 fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
     let mut found = Arguments::default();
     list(&parentheses(input)?, |input| {

@@ -1,7 +1,8 @@
-//! Parses tokens as a trait and its types.
+//! Parses tokens as a trait and the types that the trait uses.
 //!
-//! This parser uses parts of `syn`, but not `syn::File`. It accepts names in quotes and skips bodies, and its
-//! recursion is bounded. The recursion of `syn` in types and expressions is not bounded.
+//! This parser uses parts of `syn`, but not `syn::File`. It differs from `syn::File` in three ways: it
+//! accepts names in quotes, it skips bodies, and its recursion is bounded. `syn` recurses without a bound in
+//! types and expressions.
 
 mod attributes;
 mod types;
@@ -42,12 +43,12 @@ pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Defi
 struct Found<'a> {
     root: Option<Trait>,
     types: HashMap<String, Definition>,
-    /// The kinds of plain types, by their names. They apply to types without derives.
+    /// The kinds of types, by the names of the types. They apply to types that have no derives in the text.
     kinds: &'a HashMap<String, Kind>,
 }
 
 impl Found<'_> {
-    /// Parses the items of the text or of a module.
+    /// Parses the items of the whole text, or those of a module.
     fn items(&mut self, input: ParseStream<'_>, module: Option<&str>) -> Result<()> {
         while !input.is_empty() {
             let attributes = attributes(input)?;
@@ -94,7 +95,8 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// Returns the kind of a type without derives, if `kinds` has it.
+    /// Returns the kind of this type in `kinds`. Returns `None` if the type has derives, or if `kinds` does
+    /// not contain it.
     fn kind(&self, attributes: &Attributes, name: &str) -> Option<&Kind> {
         self.kinds.get(name).filter(|_| !attributes.has("derive"))
     }
@@ -132,7 +134,7 @@ fn parameters(input: ParseStream<'_>) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// Skips tokens up to and including the first one for which `last` returns true.
+/// Skips tokens until `last` returns true for one of them. This token is skipped, too.
 fn skip_past(
     input: ParseStream<'_>,
     wanted: &str,
@@ -206,7 +208,7 @@ fn parameter(input: ParseStream<'_>, default_max_len: Option<u32>) -> Result<Par
     Ok(Parameter { name, direction, shape, ty, max_len, growth })
 }
 
-/// Parses the rest of a struct, after its name.
+/// Parses the rest of a struct, which follows its name.
 fn structure(
     input: ParseStream<'_>,
     attributes: &Attributes,
@@ -253,7 +255,7 @@ fn named(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     })
 }
 
-/// Parses the rest of an enum, after its name, whose position is `span`.
+/// Parses the rest of an enum, which follows its name. `span` is the position of the name.
 fn enumeration(
     input: ParseStream<'_>,
     attributes: &Attributes,

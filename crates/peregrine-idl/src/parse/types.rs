@@ -1,4 +1,4 @@
-//! Parses types, and how parameters are passed.
+//! Parses types, including the types that determine how parameters are passed.
 
 use peregrine::interface::{DescribedType, Direction, Shape};
 use peregrine::limits::CANONICAL_DEPTH_MAX;
@@ -10,7 +10,7 @@ use syn::{Ident, Lifetime, LitStr, Result, Token, token};
 use crate::syntax::{Type, TypeName};
 use crate::tokens::{brackets, expected, keyword, list, name, number, parentheses, sign};
 
-/// Types without parts, by their names in Rust.
+/// Types that contain no other types, by their names in Rust.
 pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
     ("bool", DescribedType::Bool),
     ("char", DescribedType::Char),
@@ -39,7 +39,8 @@ pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
     ("NonZeroI128", DescribedType::I128),
 ];
 
-/// Parses the type of a parameter. Returns its direction, its shape, and the type of its value or elements.
+/// Parses the type of a parameter. Returns its direction, its shape, and the type of its value or of its
+/// elements.
 pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
     if keyword::<Token![&]>(input) {
         return referenced(input);
@@ -83,7 +84,7 @@ fn referenced(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
     Ok((direction, Shape::One, array(&inside, one)?))
 }
 
-/// Parses the rest of an array type, after the type of its elements.
+/// Parses the rest of an array type, which follows the type of its elements.
 fn array(inside: ParseStream<'_>, one: Type) -> Result<Type> {
     sign::<Token![;]>(inside, "`;`")?;
     let count = number(inside, "u64")?;
@@ -101,7 +102,8 @@ struct Path {
     is_above: bool,
 }
 
-/// Parses a path. `super`, `crate`, `self` and names of crates at its beginning are left out.
+/// Parses a path. If it begins with `super`, `crate`, `self` or the name of a crate, the result omits this
+/// part.
 fn path(input: ParseStream<'_>) -> Result<Path> {
     keyword::<Token![::]>(input);
     let (first, span) = name(input)?;
@@ -130,13 +132,15 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
             || is_std && STD.contains(&name.as_str())
     };
     let start = names[..names.len() - 1].iter().take_while(skipped).count();
-    // `Result` with two parameters and `peregrine::Result` with one are different types.
+    // `Result` with two parameters and `peregrine::Result` with one parameter are different types. So
+    // `peregrine` is kept.
     let is_ours = start > 0 && names[start - 1] == "peregrine" && names[start..] == ["Result"];
     let start = if is_ours { start - 1 } else { start };
     Ok(Path { path: names[start..].join("::"), span, is_above })
 }
 
-/// Parses a type that is nested in `depth` other types, and is written in the module `module`.
+/// Parses a type. `depth` is the number of types that contain it. `module` is the module in which it is
+/// written.
 pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
     if depth > CANONICAL_DEPTH_MAX {
         let wanted =
@@ -238,7 +242,7 @@ pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> 
     })
 }
 
-/// Parses the type to which a pointer points. This type may also be `str` or `[T]`.
+/// Parses the type to which a reference or a smart pointer points. This type may also be `str` or `[T]`.
 fn pointed(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
     if input.fork().call(Ident::parse_any).is_ok_and(|one| one == "str") {
         name(input)?;
@@ -255,7 +259,7 @@ fn pointed(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result
     }
 }
 
-/// Skips the other arguments of a collection, such as its hasher.
+/// Skips the arguments of a collection that do not matter here, such as its hasher.
 fn rest_of_arguments(input: ParseStream<'_>) -> Result<()> {
     while keyword::<Token![,]>(input) && !input.peek(Token![>]) {
         path(input)?;
@@ -263,7 +267,7 @@ fn rest_of_arguments(input: ParseStream<'_>) -> Result<()> {
     sign::<Token![>]>(input, "`>`")
 }
 
-/// Parses `<T>`.
+/// Parses `<T>`, where `part` parses `T`.
 fn one_part<T>(input: ParseStream<'_>, part: impl Fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
     sign::<Token![<]>(input, "`<` and a type")?;
     let one = part(input)?;

@@ -1,4 +1,5 @@
-//! Prints a default as a Rust expression. `crate::default` evaluates this expression to the same bytes.
+//! Prints a default as a Rust expression. If `crate::default` evaluates this expression, it returns the same
+//! bytes.
 
 use core::cell::RefCell;
 use std::collections::HashMap;
@@ -12,18 +13,19 @@ use crate::library::{self, Constructor};
 pub(super) struct Types<'a> {
     /// Returns the path of the named type with this number.
     pub(super) path: &'a dyn Fn(usize) -> String,
-    /// Returns whether the first named type contains the second one in a box.
+    /// Returns whether the first named type contains the second named type in a box.
     pub(super) is_boxed: &'a dyn Fn(usize, usize) -> bool,
     /// The variants of the plain enums that have been printed.
     pub(super) choices: &'a Choices,
 }
 
-/// For each plain enum that has been printed, the indices of its variants by their discriminants. This avoids
-/// a search for each value: a default may have a thousand values of an enum with many variants.
+/// For each plain enum that has been printed, a table that maps discriminants to indices of variants. With
+/// this table, no search is necessary for each value. A default may contain thousands of values of an enum
+/// with many variants.
 pub(super) type Choices = RefCell<HashMap<usize, HashMap<u128, usize>>>;
 
-/// Returns the expression of a default of the type `ty`. `within` is the named type that has the field; it is
-/// `None` for a parameter of a method.
+/// Returns the expression for a default of the type `ty`. `within` is the named type that has the field. It
+/// is `None` for a parameter of a method.
 ///
 /// `bytes` is a valid value of `ty`, because the description was checked when it was read.
 pub(super) fn expression(
@@ -36,7 +38,7 @@ pub(super) fn expression(
     Reader { described, bytes, at: 0, types, within }.value(ty)
 }
 
-/// The largest number of values without bytes that are written one by one. A longer list is written as
+/// The largest number of values without bytes that are printed one by one. A longer list is printed as
 /// `value; count`.
 const ALIKE_MAX: u64 = 64;
 
@@ -56,7 +58,7 @@ impl<'a> Reader<'a> {
         self.bytes.get(at..at + count).unwrap_or(&[])
     }
 
-    /// Takes an unsigned integer of `bytes` bytes.
+    /// Reads an unsigned integer of `bytes` bytes.
     fn number(&mut self, bytes: usize) -> u128 {
         let mut all = [0; 16];
         let taken = self.take(bytes, bytes);
@@ -64,15 +66,15 @@ impl<'a> Reader<'a> {
         u128::from_le_bytes(all)
     }
 
-    /// Returns the text between the brackets of an array or a sequence with `count` elements. `one` takes an
-    /// element, and returns its expression.
+    /// Returns the text that is printed between the brackets of an array or a sequence with `count` elements.
+    /// `one` reads an element, and returns its expression.
     fn values(&mut self, count: u64, mut one: impl FnMut(&mut Self) -> String) -> String {
         let at = self.at;
         let mut all = Vec::new();
         for place in 0..count {
             all.push(one(self));
             if place == 0 && self.at == at && count > ALIKE_MAX {
-                // The elements have no bytes, so they are all equal.
+                // The elements take no bytes, so they are all equal.
                 return format!("{}; {count}", all.concat());
             }
         }
@@ -92,7 +94,7 @@ impl<'a> Reader<'a> {
             DescribedType::Sequence(one) => {
                 let count = self.number(4) as u64;
                 let values = self.values(count, |reader| match &**one {
-                    // A vector has a known size, so its elements need no box.
+                    // The elements need no box, because the size of a `Vec` does not depend on them.
                     DescribedType::Named(number) => reader.named(*number),
                     one => reader.value(one),
                 });
@@ -132,7 +134,8 @@ impl<'a> Reader<'a> {
                     let count = self.number(4) as usize;
                     match core::str::from_utf8(self.take(1, count)) {
                         Ok(text) => return format!("{path}::from({text:?})"),
-                        // Bytes that are not UTF-8 are printed below, as the field of the struct.
+                        // Bytes that are not valid UTF-8 are printed further below, as the field of the
+                        // struct.
                         Err(_) => self.at = before,
                     }
                 }
@@ -161,8 +164,8 @@ impl<'a> Reader<'a> {
                 let value = self.number(size);
                 let mut choices = self.types.choices.borrow_mut();
                 let known = choices.entry(number).or_insert_with(|| {
-                    // A key has only the bits of the enum's integer. Of variants with equal discriminants, the
-                    // first one is kept.
+                    // A key contains only as many bits as the integer of the enum. If several variants have
+                    // the same discriminant, the first of them is used.
                     let bits = |one: i128| one as u128 & (u128::MAX >> (128 - 8 * size.min(16)));
                     let all = variants.iter().enumerate().rev();
                     all.map(|(place, one)| (bits(one.value), place)).collect()
@@ -225,8 +228,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Returns a float as a literal. An infinity is a constant of the type instead. A NaN is a constant if its
-/// bits are `nan`, and a call of `from_bits` otherwise.
+/// Returns the expression for a float. A finite float is a literal, and an infinity is a constant of its
+/// type. A NaN is a constant if its bits are `nan`. Otherwise it is a call of `from_bits`.
 fn float_of(ty: &str, value: f64, literal: String, bits: u128, nan: u128) -> String {
     match value {
         _ if value.is_finite() => literal,
@@ -237,7 +240,8 @@ fn float_of(ty: &str, value: f64, literal: String, bits: u128, nan: u128) -> Str
     }
 }
 
-/// Returns the text that follows the name of a struct or a variant. `all` has the expressions of the fields.
+/// Returns the text that follows the name of a struct or a variant. `all` contains the expressions of its
+/// fields.
 fn written(fields: &[DescribedField], all: &[String]) -> String {
     if all.is_empty() {
         return String::new();

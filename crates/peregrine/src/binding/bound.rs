@@ -1,19 +1,20 @@
-//! `Bound`: the result of binding, with everything that a call needs.
+//! `Bound`: the result of binding a client to an export. It contains everything that a call needs.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::explain::Explanation;
 use crate::call::{CallPath, Frames, OnExhausted};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::path::bind::BoundPath;
-use crate::stub::{Conversion, ConvertedPath, SharedPath};
+use crate::stub::{Conversion, ConvertedPath, Lane, SharedPath};
 use crate::sys::ForkMark;
 use crate::value::ByteOrder;
 
-/// The state that all clones of a binding share until it is bound again.
+/// The state that all clones of a binding share until the binding is bound again, for example to a new
+/// server.
 pub(crate) struct Bound {
     pub(crate) path: Box<dyn CallPath>,
     pub(crate) frames: Arc<Frames>,
@@ -21,24 +22,26 @@ pub(crate) struct Bound {
     pub(crate) interface: InterfaceRef,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
-    /// A bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
+    /// The calls that share batches. Made when the first of them begins.
+    lane: OnceLock<Arc<Lane>>,
+    /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
     flags: AtomicU32,
-    /// How calls find the server's procedures. `None`: the server uses the client's numbers of procedures.
+    /// How calls find the server's procedures. `None`: client and server use the same procedure numbers.
     fit: Option<Box<Differing>>,
 }
 
-/// How a client calls the procedures of a server whose interface differs from its own.
+/// How a client calls the procedures of a server whose interface differs from the client's.
 #[derive(Debug)]
 pub(crate) struct Fit {
-    /// The server's number of each of the client's procedures. `None`: the server has no such procedure.
+    /// For each procedure of the client, its number at the server. `None`: the server has no such procedure.
     pub(super) numbers: Box<[Option<u32>]>,
-    /// The conversion of the messages that differ. `None`: no message differs.
+    /// How the messages that differ are converted. `None`: no message differs.
     pub(super) conversion: Option<Conversion>,
 }
 
-/// The data by which calls find the server's procedures if its interface differs from the client's.
+/// The data by which calls find the server's procedures if the server's interface differs from the client's.
 struct Differing {
-    /// As [`Fit::numbers`].
+    /// The numbers of the procedures, as in [`Fit::numbers`].
     numbers: Box<[Option<u32>]>,
     /// The part of the binding that makes converted calls. `None`: no procedure needs conversion.
     converted: Option<Converted>,
@@ -46,7 +49,7 @@ struct Differing {
 
 /// The part of a binding that makes converted calls.
 struct Converted {
-    /// For each of the client's procedures, whether its calls are converted.
+    /// For each of the client's procedures, whether the calls of the procedure are converted.
     which: Box<[bool]>,
     bound: Bound,
 }
@@ -57,7 +60,7 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// The server's values have the other byte order.
+/// The byte order of the server's values is not the native one.
 const SWAPPED: u32 = 1;
 /// The server's interface differs from the client's.
 const DIFFERENT: u32 = 2;
@@ -109,7 +112,22 @@ impl Bound {
             CallError::system(Phase::Bind, "cannot allocate the fork mark", error)
         })?;
         let flags = AtomicU32::new(swapped | different);
-        Ok(Self { path, frames, on_exhausted, interface, explanation, mark, flags, fit })
+        Ok(Self {
+            path,
+            frames,
+            on_exhausted,
+            interface,
+            explanation,
+            mark,
+            lane: OnceLock::new(),
+            flags,
+            fit,
+        })
+    }
+
+    /// Returns the lane of the calls that share batches.
+    pub(crate) fn lane(self: &Arc<Self>) -> &Arc<Lane> {
+        self.lane.get_or_init(|| Lane::new(self))
     }
 
     /// Returns whether calls must take the slow path.
@@ -118,14 +136,15 @@ impl Bound {
         self.flags.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns whether the stub must write values in the other byte order for calls of this procedure.
+    /// Returns whether the stub must write the values of this procedure's calls in the non-native byte order.
     #[cold]
     pub(crate) fn is_swapped(&self, procedure: u32) -> bool {
         // The stub writes converted calls in the native byte order. `ConvertedPath` converts them later.
         self.flags.load(Ordering::Relaxed) & SWAPPED != 0 && self.converted(procedure).is_none()
     }
 
-    /// Returns the `Bound` that makes the calls of a procedure, if these are converted.
+    /// Returns the `Bound` that makes the converted calls of a procedure. `None`: its calls are not
+    /// converted.
     fn converted(&self, procedure: u32) -> Option<&Self> {
         let converted = self.fit.as_ref()?.converted.as_ref()?;
         let is_converted = converted.which.get(procedure as usize).copied().unwrap_or(false);
@@ -157,7 +176,7 @@ impl Bound {
         match fit.numbers.get(procedure as usize) {
             Some(Some(number)) => Ok((self, *number)),
             Some(None) => Err(self.lacking(procedure)),
-            // The number belongs to a built-in procedure, which every export has.
+            // The number belongs to a built-in procedure. Every export has these procedures.
             None => Ok((self, procedure)),
         }
     }
@@ -177,12 +196,12 @@ impl Bound {
         CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, text).with_advice(ADVICE)
     }
 
-    /// Returns the name of a procedure, for errors.
+    /// Returns the name of a procedure, for the text of an error.
     pub(crate) fn procedure_name(&self, number: u32) -> &str {
         self.interface.procedure_name(number).unwrap_or("ping")
     }
 
-    /// Returns whether a procedure may run twice.
+    /// Returns whether it does no harm if a procedure runs twice for one call.
     fn is_idempotent(&self, number: u32) -> bool {
         // `None`: a built-in procedure of every export, which is not part of the interface. Built-in
         // procedures may run twice: they do nothing, or return a description.

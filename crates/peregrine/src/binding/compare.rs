@@ -1,5 +1,5 @@
-//! Compares the interface of a client with the one that is served, if they are not the same. Either the
-//! client can use the served one, or the error names the first difference that breaks a rule.
+//! Compares the interface of a client with the interface that the server exports, if the two differ. Either
+//! the client can use the server's interface, or the error names the first difference that breaks a rule.
 
 use super::bound::Fit;
 use crate::error::{CallError, Kind, Phase};

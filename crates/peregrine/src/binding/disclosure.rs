@@ -16,12 +16,12 @@ use crate::sys::Memory;
 
 /// Returns the counters of a server.
 ///
-/// The address is the name of an export on this machine, or has a place, such as `@fs.example.org`. A
-/// server on this machine must belong to this user, unless the user is root. A server on another machine
-/// may disclose less.
+/// The address is the name of an export on this machine, or contains a place (a host, possibly with a port),
+/// such as `@fs.example.org`. A server on this machine must belong to this user, unless the user is root. A
+/// server on another machine may disclose less.
 ///
 /// A server on this machine passes its pages of counters to this process once. This process maps the pages,
-/// and reading them costs the server nothing. See [`Stat`] for an example.
+/// and then reads them at no cost to the server. See [`Stat`] for an example.
 ///
 /// # Errors
 /// If there is no such server, or if the server refuses this user or does not answer within 5 seconds.
@@ -40,7 +40,8 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
     stat.map_err(|error| error.at(address))
 }
 
-/// Returns what the server at a place, such as `@fs.example.org`, exports to networks.
+/// Returns what the server at a place (a host, possibly with a port), such as `@fs.example.org`, exports to
+/// networks.
 ///
 /// ```
 /// use peregrine::exports;
@@ -61,12 +62,13 @@ pub fn exports(address: &str) -> Result<Vec<Exported>, CallError> {
     at(&far)?.list().map_err(|error| error.at(address))
 }
 
-/// Returns the address of the server at the place of an address, if it has a place.
+/// Returns the address of the server at the place (host and port) in an address. `None`: the address has no
+/// place.
 fn far(address: &Address) -> Option<Address> {
     address.place().is_some().then(|| address.of_server())
 }
 
-/// Returns the address of the server at the first place that a hosts file has for a name.
+/// Returns the address of the server at the first place that a hosts file lists for a name.
 fn elsewhere(address: &Address) -> Option<Address> {
     if address.is_on_this_machine() {
         return None;

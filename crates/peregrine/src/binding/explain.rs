@@ -22,24 +22,24 @@ pub struct Explanation {
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// One path and its outcome.
+/// A path that binding considered, and the outcome for this path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The path.
     pub path: PathKind,
-    /// Whether it was chosen.
+    /// Whether binding chose the path.
     pub verdict: Verdict,
     /// What carries the calls, or why the path was not chosen. May be empty.
     pub reason: String,
 }
 
-/// Whether a path was chosen.
+/// Whether binding chose a path, or why it did not choose the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
     /// Calls take this path.
     Chosen,
-    /// Binding tried this path, and it does not work.
+    /// Binding tried this path without success.
     Failed,
     /// Binding did not try this path: no server offers it, or the address excludes it.
     Excluded,
@@ -75,7 +75,7 @@ impl Explanation {
         &self.address
     }
 
-    /// Returns all paths, the fastest first.
+    /// Returns all paths with their outcomes, the fastest path first.
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }
@@ -117,7 +117,7 @@ impl Explanation {
 }
 
 impl fmt::Display for Explanation {
-    /// Writes one line for each path.
+    /// Writes one line for each path and its outcome.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, candidate) in self.candidates.iter().enumerate() {
             let Candidate { path, verdict, reason } = candidate;

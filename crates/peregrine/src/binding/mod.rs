@@ -1,4 +1,5 @@
-//! `Binding`: the object through which a client calls an export, over a path that was chosen at bind.
+//! `Binding`: the object through which a client calls an export. The path of the calls is chosen when the
+//! client binds.
 
 mod bound;
 mod compare;
@@ -45,8 +46,8 @@ use crate::sys::Replaceable;
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 pub struct Binding {
-    /// The state that calls of this binding use. A call that finds a newer state in `home` stores it here,
-    /// too.
+    /// The state that calls of this binding use. A call that finds a newer state in `home` also stores the
+    /// newer state here.
     pub(crate) bound: Replaceable<Bound>,
     pub(crate) home: Arc<Home>,
     pub(crate) limit: Limit,
@@ -60,7 +61,7 @@ impl Clone for Binding {
     }
 }
 
-/// Returns the description of the export at an address. The caller need not know its interface.
+/// Returns the description of the export at an address. The caller need not know the export's interface.
 ///
 /// ```
 /// use peregrine::{Kind, describe};
@@ -99,13 +100,14 @@ pub fn explain(address: &str, options: &BindOptions) -> (Explanation, Result<(),
 }
 
 impl Binding {
-    /// Binds to the export at an [`Address`](crate::Address), over the path that the address names, or else
-    /// over the fastest path that works.
+    /// Binds to the export at an [`Address`](crate::Address). Uses the path that the address names. If the
+    /// address names none, uses the fastest path that works.
     ///
     /// Networks carry calls and results unencrypted and unauthenticated in this version.
     ///
     /// # Errors
-    /// If there is no such export, its server refuses this user, or the client cannot use its interface.
+    /// If there is no such export, the server refuses this user, or the client cannot use the export's
+    /// interface.
     pub fn bind(
         address: &str,
         interface: impl Into<InterfaceRef>,
@@ -151,8 +153,8 @@ impl Binding {
         Ok(Self { bound, home: Arc::new(home), limit: options.limit })
     }
 
-    /// Returns the state that calls use now, also after the binding was bound again. Later calls then find
-    /// this state on the fast path.
+    /// Returns the state that calls use now. If the binding was bound again, returns the new state. Later
+    /// calls then find the new state on the fast path.
     pub(crate) fn now(&self) -> Arc<Bound> {
         self.home.now(&self.bound)
     }
@@ -160,7 +162,7 @@ impl Binding {
     /// Returns a binding to an object of this process.
     ///
     /// # Panics
-    /// If there is no memory for its frames.
+    /// If there is no memory for the call frames (A-stacks).
     #[doc(hidden)]
     pub fn in_process(serve: Arc<dyn Serve>, options: &BindOptions) -> Self {
         Self::to_object(serve.interface(), None, serve, options).expect("memory for the frames")
@@ -170,7 +172,8 @@ impl Binding {
     /// object's.
     ///
     /// # Errors
-    /// If the client cannot use the interface of the object, or there is no memory for the frames.
+    /// If the client cannot use the interface of the object, or there is no memory for the call frames
+    /// (A-stacks).
     #[doc(hidden)]
     pub fn in_process_as(
         interface: impl Into<InterfaceRef>,
@@ -193,8 +196,9 @@ impl Binding {
         let frames = Frames::private(count, options.astacks, bytes)
             .map_err(|error| CallError::system(Phase::Bind, "cannot allocate frames", error))?;
         let order = serve.byte_order();
-        let path =
-            BoundPath { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
+        let frames = Arc::new(frames);
+        let path = Box::new(InProcess::new(serve, &frames));
+        let path = BoundPath { path, frames, order };
         let why = "the object is in this process";
         let explanation = explain_all("in-process", Verdict::NotNeeded, why);
         Self::of_path(path, fit, interface, explanation, options)
@@ -206,7 +210,7 @@ impl Binding {
         Self { bound: Replaceable::new(self.now()), home: Arc::clone(&self.home), limit }
     }
 
-    /// Returns which path calls take, what carries them, and why the other paths were not chosen.
+    /// Returns which path calls take, what carries the calls, and why the other paths were not chosen.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -244,7 +248,7 @@ impl Binding {
         &self.home.address
     }
 
-    /// Returns the path that calls take.
+    /// Returns the path that calls of this binding take now.
     pub fn path(&self) -> PathKind {
         self.now().path.kind()
     }
@@ -272,7 +276,7 @@ impl Binding {
     /// Calls the procedure that every export has and that does nothing.
     ///
     /// # Errors
-    /// The errors of any call.
+    /// The errors that any call can have.
     pub fn ping(&self) -> Result<(), CallError> {
         crate::stub::ping(self)
     }
@@ -289,8 +293,9 @@ impl fmt::Debug for Binding {
 }
 
 impl CallError {
-    /// Makes the error of a call whose message is larger than `own`, the largest that the client sends, or
-    /// than `server`, the largest that the server accepts. `server` is `None` for calls within one process.
+    /// Makes the error of a call whose message has too many bytes. `own` is the size of the largest message
+    /// that the client sends. `server` is the size of the largest message that the server accepts, or `None`
+    /// for calls within one process.
     #[cold]
     pub(crate) fn too_large(bytes: usize, own: usize, server: Option<usize>) -> Self {
         let mut text = format!(

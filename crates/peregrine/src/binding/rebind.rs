@@ -1,4 +1,5 @@
-//! Binds again when the server is gone, according to a policy. A call never changes its server while it runs.
+//! Binds a client again when its server is gone, if a policy allows it. A running call never changes its
+//! server.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::path::bind::{hold, until};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Replaceable;
 
-/// The duration of the shortest failed attempt to bind that is followed by a backoff. The backoff lasts as
-/// long as the attempt took.
+/// A failed attempt to bind that took at least this long is followed by a backoff. The backoff lasts as long
+/// as the attempt took.
 const LONG: Duration = Duration::from_millis(500);
 
 /// The parts of a binding that stay the same when it is bound again.
@@ -25,7 +26,8 @@ pub(crate) struct Home {
     options: BindOptions,
     /// The state since the binding was last bound again. `None` if it was never bound again.
     latest: Mutex<Option<Arc<Bound>>>,
-    /// Held by the thread that binds again. The value is the end of the backoff after a long failed attempt.
+    /// The lock is held by the thread that binds again. The value is the end of the backoff after a long
+    /// failed attempt.
     binds: Mutex<Option<Instant>>,
 }
 
@@ -82,7 +84,7 @@ impl Home {
     /// replaces `known`, so that later calls find it on the fast path.
     pub(crate) fn now(&self, known: &Replaceable<Bound>) -> Arc<Bound> {
         let current = known.share();
-        // In a forked child, the parent's state is returned and its mark makes the call fail. No lock is
+        // A forked child gets the parent's state. The mark in this state then makes the call fail. No lock is
         // taken here, because the parent may have held any lock when it forked.
         if !current.has_moved() || current.mark.wiped() {
             return current;
@@ -93,8 +95,8 @@ impl Home {
         latest
     }
 
-    /// Binds again after a call of procedure `number` failed on `gone`. Returns the state on which the call
-    /// may be repeated.
+    /// Binds again after a call of procedure `number` failed on the state `gone`. Returns the state on which
+    /// the call may be repeated.
     ///
     /// # Errors
     /// Returns the error of the call if the call must not be repeated. If binding again failed, returns that
@@ -165,8 +167,8 @@ impl Home {
         let Self { address, interface, digest, options, .. } = self;
         let selected = select::select(address, interface, *digest, options, until);
         let bound = selected.and_then(|selected| self.bound(selected)).inspect_err(|_| {
-            // Without this backoff, if no server answers, every call would wait as long as this attempt for
-            // the same failure.
+            // While no server answers, each attempt to bind may take long and then fails for the same reason.
+            // Without this backoff, every call would wait for such an attempt.
             let (now, took) = (Instant::now(), begun.elapsed());
             *quiet = (took >= LONG).then_some(now + took);
         })?;
@@ -176,7 +178,7 @@ impl Home {
         // long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
-        // Other bindings that share `gone` see at their next call that it was replaced.
+        // Other bindings that share `gone` see at their next call that `gone` was replaced.
         gone.moves();
         self.now(known);
         Ok(bound)

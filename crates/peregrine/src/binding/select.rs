@@ -22,7 +22,7 @@ use crate::protocol::description;
 use crate::stub;
 use crate::sys;
 
-/// The client halves of all paths, the fastest first.
+/// The client sides of all paths, the fastest path first.
 const CONNECTS: &[&dyn Connect] = &[&Local, &OverEthernet, &OverUdp, &Tcp];
 
 /// The longest time that one attempt may take if another one can follow.
@@ -48,7 +48,7 @@ struct Attempt<'a> {
     only_if_here: bool,
 }
 
-/// The error if no path works, and the outcome of each path.
+/// The result of an unsuccessful selection: the error, and the outcome of each path.
 pub(super) struct Unbound(Box<(CallError, Explanation)>);
 
 impl Unbound {
@@ -75,7 +75,7 @@ pub(super) struct Selected {
     pub(super) explanation: Explanation,
 }
 
-/// Binds by the fastest path that works.
+/// Binds to an export by the fastest path that works.
 pub(super) fn select(
     address: &str,
     interface: &InterfaceRef,
@@ -114,8 +114,8 @@ fn try_all(
     let (targets, no_more) = targets(&address, options);
     let searched = searched(&address, &targets, &no_more);
     let attempts = attempts(CONNECTS, &address, &targets, &no_more.cause(), explanation);
-    // A directory that cannot be read explains the failure. A directory that lacks the name explains it only
-    // if there is nothing to try.
+    // A directory that cannot be read explains the failure. A directory that lacks the name explains the
+    // failure only if there is no address to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
     // Binding over Ethernet begins with a request over UDP. If a place does not answer this request, the
     // client does not try to bind to the place over UDP.
@@ -173,9 +173,9 @@ fn try_all(
     })
 }
 
-/// Why an attempt failed.
+/// Why an attempt to bind failed.
 enum Failed {
-    /// The address belongs to another server.
+    /// The server at the address is not the server that exports the name on this machine.
     Elsewhere(String),
     Error(CallError),
 }
@@ -202,7 +202,7 @@ const fn is_final(kind: Kind) -> bool {
     matches!(kind, Kind::InterfaceMismatch | Kind::TooLarge | Kind::BadName)
 }
 
-/// Returns the more informative of two failures: that of the attempt that got further.
+/// Returns the more informative of two failures: the failure of the attempt that got further.
 fn furthest(a: CallError, b: CallError) -> CallError {
     let progress = |error: &CallError| match error.kind() {
         Kind::NotFound => 0,
@@ -214,7 +214,8 @@ fn furthest(a: CallError, b: CallError) -> CallError {
     if progress(&b) >= progress(&a) { b } else { a }
 }
 
-/// Returns one error for all attempts. It has the kind of the attempt that got furthest, and all reasons.
+/// Returns one error for all attempts. Its kind is that of the attempt that got furthest. Its text has all
+/// reasons.
 fn all_failed(furthest: &CallError, explanation: &Explanation) -> CallError {
     let mut reasons: Vec<(String, &str)> = Vec::new();
     for candidate in explanation.candidates().iter().filter(|one| !one.reason.is_empty()) {
@@ -235,7 +236,7 @@ fn no_other_machine() -> CallError {
     CallError::not_executed(Kind::NotFound, Phase::Resolve, "no hosts file names another machine")
 }
 
-/// Returns a text that says where, besides this machine, an unknown name was searched.
+/// Returns a text that says where, besides this machine, the client searched for an unknown name.
 fn searched(address: &Address, targets: &[Address], no_more: &CallError) -> Option<String> {
     let asked = address.place().is_none() && !address.is_on_this_machine();
     let unknown = targets.len() == 1 && no_more.kind() == Kind::NotFound;
@@ -253,7 +254,7 @@ fn with_searched(error: CallError, searched: Option<String>) -> CallError {
     }
 }
 
-/// Returns the addresses at which the export may be, and why there are no more.
+/// Returns the addresses at which the export may be, and the reason why there are no more addresses.
 fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError) {
     let mut targets = vec![address.clone()];
     if address.place().is_some() || address.is_on_this_machine() {
@@ -280,9 +281,9 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     (targets, no_more)
 }
 
-/// Returns the attempts to reach the targets by these paths, in the order of `connects`. Stores in
-/// `explanation` why a path has no attempt. `no_more` says where hosts and ports were searched, for paths
-/// that need them.
+/// Returns the attempts to reach the targets by these paths, in the order of `connects`. If a path has no
+/// attempt, stores the reason in `explanation`. `no_more` says where hosts and ports were searched for. It is
+/// the reason for a path that needs a host and a port.
 fn attempts<'a>(
     connects: &[&'static dyn Connect],
     address: &Address,
@@ -325,7 +326,7 @@ fn attempts<'a>(
 }
 
 impl Attempt<'_> {
-    /// Binds. If the interfaces differ, checks whether the client can use the server's.
+    /// Binds. If the interfaces differ, checks whether the client can use the server's interface.
     fn bind(&self, wanted: &Wanted<'_>) -> Result<Selection, Failed> {
         self.check_machine(wanted).map_err(Failed::Elsewhere)?;
         match self.connect.bind(&self.target, wanted) {
@@ -333,8 +334,8 @@ impl Attempt<'_> {
             Err(error) if error.kind() == Kind::InterfaceMismatch => {
                 let theirs = self.describe(wanted)?;
                 let fit = compare::fit(wanted.interface, theirs.digest, &theirs.text)?;
-                // The server may have been replaced meanwhile: it must have the interface that was
-                // compared.
+                // The server may have been replaced meanwhile. Binding must then fail unless the new server
+                // has the interface that was compared.
                 let wanted = Wanted { digest: Some(theirs.digest), ..*wanted };
                 Ok((self.connect.bind(&self.target, &wanted)?, fit))
             }
@@ -429,7 +430,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
 mod tests {
     use super::*;
 
-    /// A path that leads to no address, and says why.
+    /// A path that reaches no address, and says why.
     struct Nowhere(Exclusion);
 
     impl Connect for Nowhere {

@@ -1,7 +1,7 @@
 //! `block_cost`: how long a thread polls before it sleeps in the kernel.
 //!
-//! All paths use it for [`Wait::Adaptive`](super::Wait::Adaptive). Polling for as long as a sleep and a
-//! wake-up take costs at most twice what the best choice would have cost (Karlin et al., 1991).
+//! All paths poll for this time under [`Wait::Adaptive`](super::Wait::Adaptive). A thread that polls for as
+//! long as a sleep and a wake-up take spends at most twice the time of the best choice (Karlin et al., 1991).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use crate::sys;
 
-/// Returns what a sleep and a wake-up cost on this machine. The first call of this function measures the
-/// cost.
+/// Returns how long a sleep and a wake-up together take on this machine. The first call of this function
+/// measures this time, the cost.
 ///
 /// The cost is zero on a machine with one processor, where polling never pays. A thread may be bound to fewer
 /// processors than the machine has. Each waiting thread therefore also checks whether the thread that it
 /// waits for runs on the same processor.
 pub(crate) fn block_cost() -> Duration {
-    /// The cost in nanoseconds, or one of the two constants below.
+    /// The measured cost in nanoseconds, or one of the two constants below.
     static COST: AtomicU32 = AtomicU32::new(UNKNOWN);
     const UNKNOWN: u32 = u32::MAX;
     const MEASURING: u32 = u32::MAX - 1;
@@ -59,8 +59,9 @@ fn measure() -> Duration {
     };
     let gauge = || std::thread::Builder::new().name("peregrine-gauge".into());
     std::thread::scope(|scope| {
-        // Two new threads measure, because the calling thread may be bound to one processor. If they may use
-        // only one processor, they measure the hand-over on that processor, which is the cost in this case.
+        // Two new threads measure, because the calling thread may be bound to one processor. If the new
+        // threads may use only one processor, they measure the hand-over on that processor. The hand-over is
+        // then the cost.
         let echo = gauge().spawn_scoped(scope, || {
             let _ = sys::pin_to(1);
             for round in 1..=ROUNDS {

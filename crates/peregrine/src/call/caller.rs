@@ -14,15 +14,15 @@ use super::deferred::{Cancels, Owed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathKind {
-    /// The same process.
+    /// Calls within one process.
     InProcess,
-    /// Shared memory with another process of this machine.
+    /// Calls through shared memory to another process of this machine.
     Local,
-    /// A TCP connection.
+    /// Calls over a TCP connection.
     Tcp,
-    /// UDP datagrams.
+    /// Calls over UDP datagrams.
     Udp,
-    /// Ethernet frames.
+    /// Calls over raw Ethernet frames, without IP.
     Ethernet,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct CallerInfo {
     pub(crate) process: u32,
     pub(crate) user: u32,
     pub(crate) group: u32,
-    /// The caller's address, for calls over IP networks.
+    /// The address and port of the caller, for calls over IP networks.
     pub(crate) from: Option<SocketAddr>,
     /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
@@ -86,10 +86,10 @@ impl CallerInfo {
     pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
-/// The source of the calls that a thread runs. Each call has a number, which only the source can interpret.
+/// The source of the calls that a thread runs. Each call has a number that only the source can interpret.
 pub(crate) trait Calls: Send + Sync {
-    /// Returns whether the call is known to be abandoned: its caller has cancelled it, or no longer
-    /// exists.
+    /// Returns whether the call is known to be abandoned: the caller has cancelled the call, or the caller no
+    /// longer exists.
     fn is_given_up(&self, call: u64) -> bool;
 
     /// Takes over the running call, whose reply any thread may send later. From now on the source calls
@@ -131,7 +131,7 @@ impl Caller {
     /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
         let mut processes = chain::processes();
-        // Over datagrams only the chain contains process numbers.
+        // Over datagrams, only the chain contains the numbers of processes.
         let told = self.info.process != 0 || processes.is_empty();
         if told && processes.last() != Some(&self.info.process) {
             processes.push(self.info.process);
@@ -139,12 +139,12 @@ impl Caller {
         processes
     }
 
-    /// Returns how long the caller still waits: zero if that time has passed, `None` if there is no
-    /// limit. The time counts from the arrival of the call.
+    /// Returns how much longer the caller waits: zero if the caller's time has passed, `None` if there is no
+    /// limit. The time is measured from the arrival of the call.
     ///
-    /// A procedure that makes calls need not check this time: these calls end when it has passed, whatever
-    /// their own limit. (Work that must continue without a caller belongs on another thread, to which no
-    /// limit applies.)
+    /// A procedure that makes calls need not check this time: these calls end when the time has passed, even
+    /// if their own limits are longer. (Work that must continue without a caller belongs on another thread,
+    /// to which no limit applies.)
     ///
     /// ```
     /// use core::time::Duration;
@@ -180,9 +180,9 @@ impl Caller {
     /// call, the deadline has [passed](Self::remaining), or the caller's process or connection no longer
     /// exists. Once this function has returned true for a call, it always returns true for that call.
     ///
-    /// The death of a caller is known at once locally and over TCP. Over UDP and raw Ethernet it is known
-    /// within 2.5 seconds: the server probes a caller that has been silent for 500 ms (or for a second,
-    /// if it has answered before) five times, at intervals of 300 ms.
+    /// Locally and over TCP, the death of a caller is known at once. Over UDP and raw Ethernet, it is known
+    /// within 2.5 seconds: the server sends five probes, at intervals of 300 ms. The first probe is
+    /// sent when the caller has been silent for 500 ms, or for a second if the caller has answered before.
     ///
     /// A long procedure should check this regularly, on any thread, and end early. Its result is then
     /// discarded.
@@ -241,22 +241,25 @@ impl Caller {
         stopping.is_some_and(|stopping| stopping.load(Ordering::Relaxed))
     }
 
-    /// Returns the name of the export to which the call was made. It is empty for calls within a process.
+    /// Returns the name of the export to which the call was made. The name is empty for calls within a
+    /// process.
     pub fn export(&self) -> &str {
         &self.info.export
     }
 
-    /// Returns the number of the caller's process. Over a network it is the caller's own claim.
+    /// Returns the number of the caller's process. Over a network the number is the caller's own claim.
     pub fn process(&self) -> u32 {
         self.info.process
     }
 
-    /// Returns the caller's effective user number. Over a network it is [`u32::MAX`], which no user has.
+    /// Returns the caller's effective user number. Over a network the number is [`u32::MAX`]. No user has
+    /// this number.
     pub fn user(&self) -> u32 {
         self.info.user
     }
 
-    /// Returns the caller's effective group number. Over a network it is [`u32::MAX`], which no group has.
+    /// Returns the caller's effective group number. Over a network the number is [`u32::MAX`]. No group has
+    /// this number.
     pub fn group(&self) -> u32 {
         self.info.group
     }
@@ -285,7 +288,7 @@ thread_local! {
     static CALLER: RefCell<Option<Arc<CallerInfo>>> = const { RefCell::new(None) };
     /// The source of the calls that this thread runs.
     static CALLS: RefCell<Option<Arc<dyn Calls>>> = const { RefCell::new(None) };
-    /// The number of the current call at its source.
+    /// The number that the current call has at its source.
     static CALL: Cell<u64> = const { Cell::new(0) };
     /// The deadline of the current call, if it has one. Valid only inside procedures.
     static DUE: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -310,9 +313,7 @@ thread_local! {
 pub fn caller() -> Option<Caller> {
     inside()?;
     let info = CALLER.with_borrow(Clone::clone)?;
-    // A call within the process runs on its caller's thread, so it cannot be cancelled meanwhile.
-    let calls =
-        CALLS.with_borrow(|calls| calls.clone().filter(|_| info.path != PathKind::InProcess));
+    let calls = CALLS.with_borrow(Clone::clone);
     Some(Caller { info, due: DUE.get(), call: calls.map(|calls| (calls, CALL.get())) })
 }
 
@@ -321,17 +322,18 @@ const OUTSIDE: u32 = u32::MAX;
 
 /// Returns the value of [`INSIDE`] for a thread that runs a call of the process `process`.
 const fn inside_of(process: u32) -> u32 {
-    // A caller over a network may claim any process number.
+    // A caller over a network may claim any process number, also the value of `OUTSIDE`.
     if process == OUTSIDE { OUTSIDE - 1 } else { process }
 }
 
 thread_local! {
-    /// The process whose call this thread runs (zero if it is unknown), or [`OUTSIDE`]. The other values
-    /// about the current call are valid only while this value is not [`OUTSIDE`].
+    /// The process whose call this thread runs, or zero if the process is unknown. [`OUTSIDE`] if the thread
+    /// runs no call. The other values about the current call are valid only while this value is not
+    /// [`OUTSIDE`].
     static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }
 
-/// Returns the process whose call this thread runs, if it runs one.
+/// Returns the process whose call this thread runs, if the thread runs a call.
 #[inline(always)]
 pub(crate) fn inside() -> Option<u32> {
     let process = INSIDE.get();
@@ -348,14 +350,14 @@ pub(crate) fn serve_calls_of(calls: Option<Arc<dyn Calls>>) {
     drop(CALLS.replace(calls));
 }
 
-/// Marks the beginning of call number `call`, which the process `process` makes, on this thread.
+/// Marks that this thread begins to run call number `call`, which the process `process` makes.
 #[inline(always)]
 pub(crate) fn serve_call(call: u64, process: u32) {
     CALL.set(call);
     INSIDE.set(inside_of(process));
 }
 
-/// Marks the end of the call on this thread.
+/// Marks the end of the call that this thread runs.
 #[inline(always)]
 pub(crate) fn leave_call() {
     INSIDE.set(OUTSIDE);
@@ -367,15 +369,39 @@ pub(crate) struct Nested {
     inside: u32,
     caller: Option<Arc<CallerInfo>>,
     due: Option<Instant>,
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
 }
 
 impl Nested {
-    pub(crate) fn enter(caller: &Arc<CallerInfo>, due: Option<Instant>) -> Self {
+    /// Begins a call. `call` is its number at the source `calls`.
+    pub(crate) fn enter(
+        caller: &Arc<CallerInfo>,
+        due: Option<Instant>,
+        calls: Arc<dyn Calls>,
+        call: u64,
+    ) -> Self {
         Self {
             inside: INSIDE.replace(inside_of(caller.process)),
             caller: CALLER.replace(Some(Arc::clone(caller))),
             due: DUE.replace(due),
+            calls: CALLS.replace(Some(calls)),
+            call: CALL.replace(call),
         }
+    }
+}
+
+#[cfg(test)]
+impl Nested {
+    /// Begins a call whose caller never gives it up.
+    pub(crate) fn of(caller: &Arc<CallerInfo>, due: Option<Instant>) -> Self {
+        struct Patient;
+        impl Calls for Patient {
+            fn is_given_up(&self, _: u64) -> bool {
+                false
+            }
+        }
+        Self::enter(caller, due, Arc::new(Patient), 0)
     }
 }
 
@@ -384,6 +410,8 @@ impl Drop for Nested {
         INSIDE.set(self.inside);
         drop(CALLER.replace(self.caller.take()));
         DUE.set(self.due);
+        drop(CALLS.replace(self.calls.take()));
+        CALL.set(self.call);
     }
 }
 
@@ -427,6 +455,11 @@ impl Conditions {
         self.calls.as_ref().map(|calls| (calls, self.call))
     }
 
+    /// Returns the deadline of the call.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
     /// Sets this state on the thread until the returned value is dropped.
     pub(super) fn enter(&self) -> Entered {
         let before = Self::of_thread();
@@ -441,6 +474,55 @@ impl Conditions {
         CALL.set(self.call);
         DUE.set(self.due);
         chain::enter(self.chain.iter().copied());
+    }
+}
+
+/// Returns the source of the call that this thread runs, and the call's number there.
+pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
+    inside()?;
+    CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
+}
+
+/// The calls of a batch, which this thread runs one after the other within the call that carries the batch. When this
+/// value is dropped, that call is current again.
+pub(super) struct InBatch {
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
+    due: Option<Instant>,
+    /// Whether the calls have a source of their own, and `calls` is the one before.
+    has_source: bool,
+    /// When the batch arrived.
+    arrived: Instant,
+}
+
+impl InBatch {
+    /// Begins to run calls. `calls` is their source, or `None` if they are cancelled with the batch.
+    pub(super) fn enter(calls: Option<Arc<dyn Calls>>) -> Self {
+        let has_source = calls.is_some();
+        let calls = if has_source { CALLS.replace(calls) } else { None };
+        let (call, due, arrived) = (CALL.get(), DUE.get(), Instant::now());
+        Self { calls, has_source, call, due, arrived }
+    }
+
+    /// Begins the next call. `left` is how long its caller waited when the batch arrived, if there is a limit.
+    /// Returns false if this time has passed.
+    pub(super) fn begin(&self, call: u64, left: Option<Duration>) -> bool {
+        if self.has_source {
+            CALL.set(call);
+        }
+        let due = left.and_then(|left| self.arrived.checked_add(left));
+        DUE.set(due);
+        due.is_none_or(|due| due > Instant::now())
+    }
+}
+
+impl Drop for InBatch {
+    fn drop(&mut self) {
+        if self.has_source {
+            drop(CALLS.replace(self.calls.take()));
+            CALL.set(self.call);
+        }
+        DUE.set(self.due);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Nested calls: a procedure calls another server, whose procedure may call back.
+//! Nested calls: a procedure calls another server, and the called procedure may call back.
 //!
 //! A call that a procedure makes carries its *chain*: the processes through which it has come. If the call
 //! comes back into one of these processes, that process knows that one of its own threads waits for the call.
@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use crate::sys;
 
 /// A process in a chain, as four words: the number of its domain (lower and upper word), its process ID, and
-/// a reserved word.
+/// a reserved word. The number of the domain is random, so only peers of the process know it.
 pub(super) type Link = [u32; 4];
 pub(super) const LINK_BYTES: usize = size_of::<Link>();
 
@@ -29,10 +29,10 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// While this value exists, the thread that made it counts as waiting. Each path to another process holds
-/// such a value while a procedure waits for a call that the procedure makes. For each such value, the servers
-/// of this process may run one nested call more than their bound, so that a call that comes back finds a
-/// thread.
+/// While this value exists, the thread that made the value counts as waiting. Each path to another process
+/// holds such a value while a procedure waits for a call that the procedure makes. For each such value, the
+/// servers of this process may run one nested call more than their limit allows. A call that comes back to
+/// this process thus finds a thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 
@@ -72,8 +72,8 @@ pub(super) fn own_link() -> Link {
     [domain as u32, (domain >> 32) as u32, pid, 0]
 }
 
-/// Returns the link of the first caller. The number of the caller's domain is unknown, so the link has 0 in
-/// its place.
+/// Returns the link of the first caller. The number of the caller's domain is unknown, so the link contains 0
+/// instead.
 const fn first_link(process: u32) -> Link {
     [0, 0, process, 0]
 }

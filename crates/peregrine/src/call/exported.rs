@@ -1,4 +1,5 @@
-//! `Exported`: a served object, whose drop may panic on any thread that releases its last reference.
+//! `Exported`: a served object. Its drop may panic on any thread, because any thread may release the last
+//! reference.
 
 use super::request::Refusal;
 use super::{Reply, Request, Serve, Served};
@@ -26,6 +27,10 @@ impl<S: Serve> Serve for Exported<S> {
 
     fn byte_order(&self) -> ByteOrder {
         self.0.byte_order()
+    }
+
+    fn is_async(&self) -> bool {
+        self.0.is_async()
     }
 
     #[inline]

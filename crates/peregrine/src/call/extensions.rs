@@ -24,9 +24,9 @@ use crate::value::{Window, align_up};
 const CHAIN: u32 = 1;
 const DEADLINE: u32 = 2;
 
-/// The size in bytes of a tag and a length.
+/// The size in bytes of an entry's tag and length.
 const HEADER_BYTES: usize = 8;
-/// The largest number of entries of one call that are examined. A peer may send thousands.
+/// The largest number of entries of one call that are examined. A peer may send thousands of entries.
 const TAGS_MAX: usize = 32;
 /// The largest size in bytes of the extensions that this process sends: the longest chain and a deadline.
 pub(crate) const BYTES_MAX: usize =
@@ -34,7 +34,7 @@ pub(crate) const BYTES_MAX: usize =
 
 /// The extensions of one outgoing call.
 pub(crate) struct Extensions {
-    /// The written bytes, followed by zeros.
+    /// The buffer: the written bytes, and zeros after them.
     bytes: [u8; BYTES_MAX],
     /// The number of written bytes.
     length: usize,
@@ -44,8 +44,9 @@ pub(crate) struct Extensions {
 const TOO_NESTED: &str = "let procedures call each other less deeply";
 
 impl Extensions {
-    /// Makes the extensions of a call that is sent now: the chain, if the call is made by a procedure that
-    /// the process `inside` has called, and the time until the deadline, if there is one.
+    /// Makes the extensions of a call that is sent now. They contain the time until the deadline, if there is
+    /// one. They also contain the chain, if the call is made by a procedure that the process `inside` has
+    /// called.
     ///
     /// # Errors
     /// Fails if calls nest too deeply, or if no time is left.
@@ -60,8 +61,8 @@ impl Extensions {
             if left.is_zero() {
                 return Err(no_time_left());
             }
-            // The time is rounded down, so that the server does not get more time than is left here. At least
-            // 1 µs is sent.
+            // The time is rounded down, so that the server does not get more time than this process has. At
+            // least 1 µs is sent.
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1);
             extensions.begin(DEADLINE, size_of::<u64>());
             extensions.put(&left.to_le_bytes());
@@ -141,8 +142,8 @@ fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
     })
 }
 
-/// Applies the extensions of the call that this thread is about to run. `waited` returns how long the
-/// call has waited since it was received.
+/// Applies the extensions of the call that this thread is about to run. `waited` returns how long ago the
+/// call was received.
 ///
 /// # Errors
 /// Fails if the deadline has passed: the call must not run.
@@ -158,7 +159,7 @@ pub(crate) fn enter(
         return Ok(());
     };
     let left = Duration::from_micros(left).saturating_sub(waited());
-    // A deadline beyond the clock's range is no limit.
+    // A deadline beyond the range of the clock counts as no deadline.
     set_due(Instant::now().checked_add(left));
     if left.is_zero() { Err(Refusal::late()) } else { Ok(()) }
 }
@@ -170,7 +171,7 @@ pub(crate) fn leave() {
 }
 
 /// Returns whether the extensions say that their call came through this process. This is a hint: any peer
-/// that this process has called can claim it.
+/// that this process has called can make this claim.
 pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
     let own = chain::own_link();
     links(extensions).any(|link| link == own)
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(due(), None);
         let error = Extensions::of(None, Some(Instant::now())).err().expect("no time is left");
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
-        // A deadline far in the future.
+        // This deadline is far in the future.
         entered(&one(DEADLINE, 8, &[0xff; 8])).unwrap();
         assert!(left().is_none_or(|left| left > 1_000_000 * LONG));
     }
@@ -273,7 +274,7 @@ mod tests {
             entered(&[&parts.map(|part| &part[..]).concat(), &[0; 16][..]].concat()).unwrap();
             assert!(left() > Some(LONG / 2) && processes() == [3], "{parts:?}");
         }
-        // The first of two equal tags counts.
+        // If a tag occurs twice, only its first entry counts.
         entered(&[&deadline[..], &one(DEADLINE, 8, &[1, 0, 0, 0, 0, 0, 0, 0])].concat()).unwrap();
         assert!(left() > Some(LONG / 2));
         for senseless in [

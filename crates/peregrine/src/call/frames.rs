@@ -4,17 +4,18 @@
 //! case, when no frame is free, the caller waits or more frames are activated, as [`OnExhausted`] says.
 //! `pool.rs` has the states of the frames and the queue of callers; this file has their memory.
 
+pub(super) mod future;
+
 use core::cell::Cell;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
-use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::OnExhausted;
-use super::pending::{Bell, Bells, Rings};
+use super::pending::Bell;
 use super::pool::{FramePool, WaitPolicy};
 use crate::growing::Growing;
 use crate::limits;
@@ -26,7 +27,7 @@ use crate::value::{Space, Window, align_up};
 pub struct FrameLayout {
     /// The number of frames.
     pub count: u32,
-    /// The number of bytes before the first frame.
+    /// The number of bytes in the memory before the first frame.
     pub first: usize,
     /// The number of bytes from the start of one frame to the start of the next.
     pub stride: usize,
@@ -34,14 +35,14 @@ pub struct FrameLayout {
     pub call_at: usize,
     /// The number of bytes from a frame's start to its reply space.
     pub reply_at: usize,
-    /// The size in bytes of each of the two spaces.
+    /// The size in bytes of the call space, which is also the size of the reply space.
     pub bytes: usize,
 }
 
 /// The frames of one session, for any number of threads and bindings.
 ///
-/// All frames have memory addresses from the beginning. Only some are *active*, which means that callers can
-/// take them. Memory that was never touched has no pages. Beyond the first 64 frames, a frame that was never
+/// All frames have memory addresses from the beginning. Only some frames are *active*: callers can take only
+/// these. Memory that was never touched has no pages. Beyond the first 64 frames, a frame that was never
 /// active has no recorded state either.
 ///
 /// ```
@@ -70,8 +71,9 @@ pub struct Frames {
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
 ///
 /// The number is the same on every path, so that a binding may have the same number of calls in flight
-/// whichever path it takes. It is the number that fits a region of the local path, whose frames take the most
-/// address space (`path/local/region.rs`). Memory that is never touched costs nothing.
+/// whichever path it takes. It is the number of frames that fit a shared-memory region of the local path.
+/// Frames of the local path take the most address space (`path/local/region.rs`). Memory that is never
+/// touched costs nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     /// The largest number of bytes of a region that are not in frames: one page before the frames, and at
     /// most one after them.
@@ -89,14 +91,15 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     count.min(most).clamp(1, limits::ASTACKS_MAX)
 }
 
-/// The longest interval, while callers wait, between checks for frames that are released silently.
+/// The longest interval between two checks for frames that the server has released. Waiting callers check,
+/// because no event announces a release.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Maps private memory for `count` frames of `stride` bytes each. Maps fewer frames if the process has
 /// too little address space. Returns the memory and the number of frames.
 ///
 /// # Errors
-/// Fails if there is no memory for [`limits::ASTACKS_SPARING`] frames either.
+/// Fails if there is no memory even for [`limits::ASTACKS_SPARING`] frames.
 pub(crate) fn sparse_memory(stride: usize, mut count: u32) -> io::Result<(Memory, u32)> {
     loop {
         match Memory::private(stride.saturating_mul(count as usize)) {
@@ -115,7 +118,7 @@ pub(crate) fn is_short(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOMEM)
 }
 
-/// Returns a small number for this thread, by which the thread finds its last frame again.
+/// Returns a small number for this thread, by which the thread finds the frame that it used last.
 #[inline]
 fn thread_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -166,12 +169,12 @@ impl Frames {
         &self.memory
     }
 
-    /// Returns the location of the frames.
+    /// Returns the location of the frames in the memory.
     pub const fn layout(&self) -> &FrameLayout {
         &self.layout
     }
 
-    /// Returns the number of active frames, including those that are free.
+    /// Returns the number of active frames. Both taken and free frames can be active.
     pub fn active(&self) -> u32 {
         self.pool.active()
     }
@@ -183,12 +186,13 @@ impl Frames {
     }
 
     /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
-    /// until `deadline`. `is_released` returns whether the server has released a captured frame.
-    /// `is_released` may run on behalf of another caller, and must not take frames itself. No lock of this
-    /// pool is held while it runs, and it may use the other functions of the pool.
+    /// until `deadline`. `is_released` returns whether the server has released a
+    /// [captured](FrameGuard::capture) frame. `is_released` may run on behalf of another caller, and must not
+    /// take frames itself. No lock of this pool is held while `is_released` runs, and it may use the other
+    /// functions of the pool.
     ///
-    /// Returns `None` to a caller that waits until the deadline, even if a frame became free at the last
-    /// moment: the next caller gets that frame.
+    /// Returns `None` if the caller waits until the deadline. If a frame became free at the last moment, the
+    /// next caller gets this frame.
     #[inline]
     pub fn take(
         &self,
@@ -202,7 +206,7 @@ impl Frames {
         }
     }
 
-    /// Takes a frame if the one that this thread used last is not free, or other callers wait.
+    /// Takes a frame if the frame that this thread used last is not free, or if other callers wait.
     #[cold]
     #[inline(never)]
     fn take_slowly(
@@ -222,75 +226,9 @@ impl Frames {
         Some(FrameGuard { frames: self, index })
     }
 
-    /// Takes a frame for a future, as [`take`](Self::take) does for a thread, but does not wait: if no frame is
-    /// free, `waker` is woken when the future may try again, or at `deadline`. `wait` is the wait of the future,
-    /// which begins as `None`. The future must call [`leave`](Self::leave) when it does not wait any more.
-    pub(crate) fn poll_take<'a>(
-        self: &'a Arc<Self>,
-        wait: &mut Option<FutureWait>,
-        deadline: Option<Instant>,
-        is_released: &dyn Fn(u32) -> bool,
-        on_exhausted: OnExhausted,
-        waker: &Waker,
-    ) -> Poll<FrameGuard<'a>> {
-        let hint = thread_index();
-        if wait.is_none()
-            && let Some(index) = self.pool.take(hint)
-        {
-            return Poll::Ready(FrameGuard { frames: self, index });
-        }
-        let ticket = wait.as_ref().map(|wait| wait.ticket);
-        match self.pool.take_for_future(hint, is_released, on_exhausted, ticket, waker) {
-            Ok(index) => {
-                if let Some(wait) = wait.take() {
-                    wait.bell.silence();
-                }
-                Poll::Ready(FrameGuard { frames: self, index })
-            }
-            Err((ticket, is_first)) => {
-                let bell = wait.take().map_or_else(Arc::default, |wait| wait.bell);
-                bell.0.set(waker);
-                // Nothing announces that a captured frame was released, so the first future checks.
-                let look = is_first.then(|| Instant::now() + self.look_every);
-                if let Some(at) = deadline.into_iter().chain(look).min() {
-                    let rings: Arc<dyn Rings> = Arc::clone(&bell) as _;
-                    // If the thread cannot be started, the future waits until a frame is returned.
-                    let _ = Bells::of_process().watch(&rings, 0, Some(at), false);
-                }
-                *wait = Some(FutureWait { ticket, bell });
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Ends the wait of a future that gives up.
-    pub(crate) fn leave(&self, wait: &FutureWait) {
-        wait.bell.silence();
-        self.pool.leave_future(wait.ticket);
-    }
-
-    /// Returns the bell of a frame, which rings when there is something to look for its pending call.
-    pub(crate) fn bell(&self, index: u32) -> &Bell {
-        &self.bells[index as usize]
-    }
-
-    /// Returns how many calls are pending.
-    pub(crate) fn pending(&self) -> u32 {
-        self.pending.load(Ordering::Relaxed)
-    }
-
-    /// Counts one more pending call, or one less.
-    pub(crate) fn count_pending(&self, begins: bool) {
-        if begins {
-            self.pending.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.pending.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns to the pool the captured frames that the server has released according to `is_released`.
-    /// Without this function, captured frames return only when a caller finds no other frame, and their
-    /// memory cannot be released until then.
+    /// Makes captured frames free again if the server has released them, as `is_released` says. Otherwise
+    /// captured frames become free only when a caller finds no other frame, and their memory cannot be
+    /// released until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         self.pool.reclaim(is_released);
     }
@@ -319,37 +257,7 @@ impl fmt::Debug for Frames {
     }
 }
 
-/// The wait of a future for a frame.
-#[derive(Debug)]
-pub(crate) struct FutureWait {
-    ticket: u64,
-    bell: Arc<LookBell>,
-}
-
-/// What wakes a future that waits for a frame at a certain time.
-#[derive(Debug, Default)]
-struct LookBell(Bell);
-
-impl LookBell {
-    /// Wakes nothing any more.
-    fn silence(self: &Arc<Self>) {
-        let rings: Arc<dyn Rings> = Arc::clone(self) as _;
-        Bells::of_process().forget(&rings, 0);
-        self.0.clear();
-    }
-}
-
-impl Rings for LookBell {
-    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
-        None
-    }
-    fn examine(&self, _: u32) {}
-    fn ring(&self, _: u32) {
-        self.0.ring();
-    }
-}
-
-/// A frame that belongs to one call. Dropping it returns the frame to the pool.
+/// A frame that belongs to one call. Dropping this guard returns the frame to the pool.
 #[derive(Debug)]
 pub struct FrameGuard<'a> {
     frames: &'a Frames,
@@ -395,8 +303,15 @@ impl<'a> FrameGuard<'a> {
         self.part(self.frames.layout.reply_at)
     }
 
-    /// Leaves the frame to the server, which may still use it after the caller has given up. The frame
-    /// returns to the pool when the server releases it.
+    /// Keeps the frame taken after this guard has ended. Returns its number, for [`Frames::kept`].
+    pub(crate) fn keep(self) -> u32 {
+        let index = self.index;
+        core::mem::forget(self);
+        index
+    }
+
+    /// Leaves the frame to the server. The server may still use the frame after the caller has given up. The
+    /// frame returns to the pool when the server releases it.
     pub fn capture(self) {
         self.frames.pool.capture(self.index);
         core::mem::forget(self);
@@ -465,7 +380,7 @@ mod tests {
             until(|| self.pool.waiting() == callers);
         }
 
-        /// Shrinks, and returns the frames whose memory is released.
+        /// Shrinks the pool, and returns the frames whose memory was released.
         fn shrunk(&self) -> Vec<u32> {
             let released = Mutex::new(Vec::new());
             self.shrink(&|index| released.lock().unwrap().push(index));
@@ -523,7 +438,7 @@ mod tests {
                 });
                 frames.until_waiting(1);
                 drop(taken);
-                // This caller comes immediately, while the other caller is still being woken.
+                // This caller asks for a frame at once, while the other caller is still being woken.
                 let _taken = frames.wait().unwrap();
                 assert!(was_next.load(Ordering::Relaxed), "another caller took its frame");
             });

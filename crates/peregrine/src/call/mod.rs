@@ -1,10 +1,13 @@
-//! The shape of a call that every path shares: `Call` on one side, `Request` and `Reply` on the other.
+//! The form of a call, which is the same on every path: `Call` at the client, `Request` and `Reply` at the
+//! server.
 //!
-//! A message is a *head* of small values and *blocks* of plain data. The blocks that are copied for the
-//! procedure come first, and the lent blocks come last. Each block begins at a multiple of 16 bytes. A reply
-//! is a table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
-//! knowing their contents; stubs fill messages without knowing the path.
+//! A message is a *head* of small values and *blocks* of plain data. First come the blocks that are copied
+//! for the procedure. The *lent* blocks come last: the procedure reads them where the path stored them. Each
+//! block begins at a multiple of 16 bytes. A reply is a table of the filled length of each out block, the
+//! blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill messages without
+//! knowing the path.
 
+pub(crate) mod batch;
 mod block_cost;
 mod caller;
 pub(crate) mod chain;
@@ -25,24 +28,25 @@ pub(crate) use caller::{
 };
 pub use deferred::{Answered, Executor, OwnedCall, serve_async};
 pub(crate) use exported::Exported;
-pub(crate) use frames::FutureWait;
 pub(crate) use frames::frames_that_fit;
+pub(crate) use frames::future::FutureWait;
 pub use frames::{FrameGuard, FrameLayout, Frames};
 pub(crate) use frames::{is_short, sparse_memory};
 pub use pending::{Begun, Bell};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
-pub(crate) use serve::{Placed, execute_in_place, refuse};
+pub(crate) use serve::{Placed, execute_in_place, refuse, write_later};
 
 use core::time::Duration;
 use std::time::Instant;
 
 use crate::error::{CallError, Executed, Kind};
+use crate::limits;
 use crate::stats::{self, Copy};
 use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
-/// The number of a procedure that does nothing, and that every export answers itself.
+/// The number of the ping procedure. The procedure does nothing, and the served object does not take part.
 pub const PING: u32 = u32::MAX;
 
 /// How long a caller waits for a call. This includes the waits for an A-stack, and for other callers to
@@ -60,12 +64,12 @@ pub const PING: u32 = u32::MAX;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limit {
-    /// Until there is a result or the server is known to be dead.
+    /// The caller waits until there is a result, or until the server is known to be dead.
     #[default]
     None,
-    /// For this duration, from the beginning of each call.
+    /// The caller waits for this duration, from the beginning of each call.
     Within(Duration),
-    /// Until this moment.
+    /// The caller waits until this moment.
     Until(Instant),
 }
 
@@ -92,7 +96,7 @@ impl Limit {
     }
 }
 
-/// How a thread waits for the other side.
+/// How a thread waits for the other side of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// Polls memory all the time: fastest, but occupies a processor.
@@ -104,7 +108,7 @@ pub enum Wait {
     Adaptive,
 }
 
-/// What a caller does if no A-stack is free (in LRPC, "the client waits or more are made").
+/// What a caller does if no A-stack (call frame) is free. In LRPC, "the client waits or more are made".
 ///
 /// ```
 /// use peregrine::{BindOptions, OnExhausted};
@@ -121,10 +125,10 @@ pub enum OnExhausted {
     /// Activates another A-stack, and waits only if all existing A-stacks are active. An A-stack that was
     /// captured by an abandoned call is still active, and is not free.
     More,
-    /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
-    /// activates further A-stacks for the callers that wait: each time at most as many A-stacks as are
-    /// already active. Thus short calls share few A-stacks even if there are many short calls, and long calls
-    /// do not keep other callers waiting.
+    /// Waits, as with `Wait`, while A-stacks are being returned. If no A-stack has been returned for 10 ms,
+    /// activates further A-stacks for the callers that wait. Each time, the number of active A-stacks at most
+    /// doubles. Thus short calls share few A-stacks even if there are many short calls, and long calls do not
+    /// keep other callers waiting.
     Adaptive,
 }
 
@@ -139,9 +143,9 @@ pub struct Call<'a, 'f, 'o> {
     pub head: &'a mut Head<'f>,
     /// Blocks that are copied for the procedure.
     pub ins: &'a [Block<'a>],
-    /// Blocks that the procedure reads where the path stored them.
+    /// The lent blocks: the procedure reads them where the path stored them.
     pub lent: &'a [Block<'a>],
-    /// The destinations of the result's blocks.
+    /// The memory into which the path copies the blocks of the result.
     pub outs: &'a mut [OutBlock<'o>],
     /// How long the caller waits. Stubs pass [`Limit::Until`] or [`Limit::None`].
     pub limit: Limit,
@@ -219,6 +223,11 @@ pub trait CallPath: Send + Sync {
         Ok(())
     }
 
+    /// Returns the size in bytes of the largest message that both sides allow. It may be smaller than the real limit.
+    fn message_bytes(&self) -> usize {
+        limits::MESSAGE_BYTES_MIN
+    }
+
     /// Returns how callers of this path wait.
     fn wait(&self) -> Wait {
         Wait::Block
@@ -249,7 +258,7 @@ pub trait CallPath: Send + Sync {
     fn is_released(&self, frame: u32) -> bool;
 }
 
-/// The sizes of the parts of a message.
+/// The sizes of a message and of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The size of the head in bytes.
@@ -364,26 +373,11 @@ impl Call<'_, '_, '_> {
         place: usize,
         room: impl Fn(usize, usize) -> usize,
     ) -> Result<usize, Invalid> {
-        let mut end = 0;
-        let mut at = blocks_at(self.outs.len());
-        for (i, out) in self.outs.iter_mut().enumerate() {
-            let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
-            let filled = u32::from_le(filled) as usize;
-            if filled > out.capacity() {
-                return Err(Invalid::TooLong);
-            }
-            out.fill(space.part(place + at, filled).ok_or(Invalid::Short)?)?;
-            stats::count(Copy::F, filled);
-            if filled > 0 {
-                end = at + filled;
-            }
-            at = align_up(at + room(out.capacity(), filled));
-        }
-        Ok(end)
+        take_outs(self.outs, space, place, room)
     }
 
     /// Fills a part of one out block early, from a reply that is still being written. The block is the one
-    /// that contains offset `there` of the reply, and the server has written it up to that offset.
+    /// that contains offset `there` of the reply. The server has written the block up to that offset.
     pub fn take_early(&mut self, place: usize, there: usize) {
         let space = self.frame.reply_space();
         let mut at = blocks_at(self.outs.len());
@@ -401,10 +395,43 @@ impl Call<'_, '_, '_> {
         }
     }
 
-    /// Discards what was filled early, because it is not valid.
+    /// Discards the parts of blocks that were filled early, because these parts are not valid.
     pub fn forget_early(&mut self) {
         self.outs.iter_mut().for_each(OutBlock::forget_early);
     }
+}
+
+/// Fills out blocks (copy F) from a whole reply in `space`, in which each block has the space for its capacity.
+///
+/// # Errors
+/// As for [`Call::take_blocks`].
+pub(crate) fn fill_outs(outs: &mut [OutBlock<'_>], space: Window<'_>) -> Result<usize, Invalid> {
+    take_outs(outs, space, 0, |capacity, _| capacity)
+}
+
+#[inline(always)]
+fn take_outs(
+    outs: &mut [OutBlock<'_>],
+    space: Window<'_>,
+    place: usize,
+    room: impl Fn(usize, usize) -> usize,
+) -> Result<usize, Invalid> {
+    let mut end = 0;
+    let mut at = blocks_at(outs.len());
+    for (i, out) in outs.iter_mut().enumerate() {
+        let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
+        let filled = u32::from_le(filled) as usize;
+        if filled > out.capacity() {
+            return Err(Invalid::TooLong);
+        }
+        out.fill(space.part(place + at, filled).ok_or(Invalid::Short)?)?;
+        stats::count(Copy::F, filled);
+        if filled > 0 {
+            end = at + filled;
+        }
+        at = align_up(at + room(out.capacity(), filled));
+    }
+    Ok(end)
 }
 
 #[inline]
@@ -422,8 +449,8 @@ fn put_block(head: &mut Head<'_>, at: usize, block: &Block<'_>, most: usize) -> 
     Some(end)
 }
 
-/// Returns the offset of the first out block of a reply: after the table and the rest of the first
-/// line, into which most heads fit.
+/// Returns the offset of the first out block of a reply. The block begins after the table, but not within the
+/// first [`FIRST_BYTES`] bytes: most heads fit there, after the table.
 #[inline]
 pub(crate) const fn blocks_at(outs: usize) -> usize {
     let table = align_up(4 * outs);
@@ -446,7 +473,7 @@ mod tests {
     use crate::value::{CopyMethod, Out, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
-    /// Writes each part, and does not announce it.
+    /// Writes each part without announcing it.
     #[derive(Debug)]
     struct Silent;
 
@@ -586,7 +613,7 @@ mod tests {
             call.take_early(1000, 32 + 5000);
             call.take_early(1000, 10_032 + 20_000);
             call.take_early(1000, 30_032 + 10);
-            // Positions outside of the blocks announce nothing.
+            // Offsets outside of the blocks are ignored.
             for nowhere in [0, 31, 32, 30_043, usize::MAX] {
                 call.take_early(1000, nowhere);
             }

@@ -14,6 +14,7 @@
 //! [`CallPath::give_up`]: super::CallPath::give_up
 
 mod bells;
+mod timers;
 mod unblock;
 
 pub(crate) use bells::{Bells, Rings};

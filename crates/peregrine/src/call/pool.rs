@@ -1,4 +1,4 @@
-//! `FramePool`: the state of each frame, and the queue of callers when none is free.
+//! `FramePool`: the state of each call frame (A-stack), and the queue of callers when no frame is free.
 //!
 //! The state of a frame determines what may happen to it:
 //!
@@ -7,24 +7,26 @@
 //! | `FREE`, `UNUSED`, `EMPTY` | `TAKEN` | caller | it begins a call, or is first in the queue |
 //! | `TAKEN` | `FREE` | caller | its call has ended |
 //! | `TAKEN` | `CAPTURED` | caller | it gave up, and the server may still use the frame |
-//! | `CAPTURED` | `TAKEN` | caller, keeper | it checks whether the server has released the frame; if not, `CAPTURED` again |
+//! | `CAPTURED` | `TAKEN` | caller, keeper | the server may have released it; if not, `CAPTURED` again |
 //! | `FREE` | `UNUSED` | keeper | [`FramePool::shrink`] marks it |
-//! | `UNUSED` | `TAKEN`, `EMPTY` | keeper | the mark is still there at the next `shrink`: the memory is released |
+//! | `UNUSED` | `TAKEN`, `EMPTY` | keeper | the next `shrink` finds the mark, and releases the memory |
 //! | `EMPTY` | `INACTIVE` | keeper | the frame is the last active one |
 //! | `INACTIVE` | `TAKEN`, `FREE` | caller, binder | more frames are needed |
+//!
+//! The keeper is a background thread of the process. A binder is a thread that binds a client.
 //!
 //! The fast path takes only `FREE` frames, so the mark `UNUSED` costs the fast path nothing.
 //!
 //! A caller that finds no frame joins a queue under a lock and closes the *gate*: `open`, the number of
-//! frames that the fast path may try, becomes 0. Later callers then join the end of the queue. A caller
-//! that returns a frame hands it over to the first in the queue, and wakes only that one. Only a caller
-//! that began to take a frame before the gate was closed can overtake the queue.
+//! frames that the fast path may try, becomes 0. Later callers then join the end of the queue. A caller that
+//! returns a frame hands the frame over to the first caller in the queue, and wakes only that caller. Only a
+//! caller that began to take a frame before the gate was closed can overtake the queue.
 //!
 //! No event announces that the server has released a captured frame: a caller must ask its path. Each caller
 //! asks its path before it waits. While callers wait, one of them asks on behalf of all, every few
 //! milliseconds. If each of them asked, ten thousand callers would keep the processors busy. A released frame
-//! is returned like any other, to the caller that waits longest. No lock is held while a path is asked: see
-//! [`queue`].
+//! goes, like any returned frame, to the caller that has waited longest. No lock is held while a path is
+//! asked: see [`queue`].
 //!
 //! A queue is slow: a frame that is handed over stays unused until its next holder has been woken. A queue
 //! that has formed also persists (a convoy): a caller that returns a frame and begins another call finds the
@@ -39,17 +41,18 @@
 //! runs a thread of this process (`membarrier`), and then a check of all frames. For each thread that returns
 //! a frame, the barrier is executed
 //!
-//! * before its load, which then sees the gate closed: the thread takes the lock and finds the waiting
-//!   callers; or
-//! * after its load, and therefore after its store: the thread that closed the gate finds the frame free.
+//! * before the thread's load. The load then sees the gate closed, so the thread takes the lock and finds the
+//!   waiting callers; or
+//! * after the thread's load, and therefore after its store. The thread that closed the gate then finds the
+//!   frame free.
 //!
 //! While the gate is closed, callers that join the queue need no further barrier. Under the lock, the gate is
 //! opened and closed, callers join and leave the queue, and frames are handed over. So a caller that leaves
 //! the queue knows whether it was given a frame before, and hands that frame on.
 //!
 //! Without `membarrier` a third case exists: the load sees the gate open, and the check does not see the
-//! store, which is not visible yet. Therefore the caller that checks for captured frames also checks for
-//! free ones. In this case a frame is handed over late, but it is handed over.
+//! store, because the store is not visible yet. Therefore the caller that checks for captured frames also
+//! checks for free ones. In this case a frame is handed over late, but it is handed over.
 
 mod queue;
 mod slots;
@@ -70,7 +73,7 @@ use crate::sys;
 pub(super) trait Machine: Sized + 'static {
     type Word: Word;
     type Lock: Lock<Self>;
-    /// How often to check for a free frame before waiting for one.
+    /// How many times a caller checks for a free frame before it waits for one.
     const LOOKS: u32;
     /// Yields the processor between two checks.
     fn offer_processor();
@@ -81,7 +84,7 @@ pub(super) trait Machine: Sized + 'static {
     fn barrier();
     /// Returns the word that this thread waits on.
     fn waiter() -> Arc<Waiter<Self>>;
-    /// Returns a time in microseconds, which wraps around.
+    /// Returns a time in microseconds. The value wraps around.
     fn clock() -> u32;
 }
 
@@ -138,15 +141,16 @@ pub(super) struct FramePool<M: Machine = Linux> {
 #[repr(align(128))]
 struct PaddedQueue<M: Machine> {
     inner: Queue<M>,
-    /// When a waiting caller last checked for frames on behalf of all waiting callers, by [`Machine::clock`].
+    /// The time, by [`Machine::clock`], at which a waiting caller last checked for frames on behalf of all
+    /// waiting callers.
     looked: M::Word,
 }
 
-/// How a caller waits.
+/// How a caller waits for a frame.
 pub(super) struct WaitPolicy<'a> {
     /// Returns the time that is left: zero if the caller must give up, [`Duration::MAX`] without limit.
     pub(super) left: &'a dyn Fn() -> Duration,
-    /// The longest interval between checks for frames that are released silently.
+    /// The longest interval between two checks for frames whose release no event announces.
     pub(super) look_every: Duration,
 }
 
@@ -207,6 +211,24 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
+    /// Takes a free or released frame, or a new one unless `on_exhausted` is [`OnExhausted::Wait`]. Does not wait.
+    #[cold]
+    pub(super) fn try_take(
+        &self,
+        hint: u32,
+        is_released: &dyn Fn(u32) -> bool,
+        on_exhausted: OnExhausted,
+    ) -> Option<u32> {
+        let open = self.slots.open.peek();
+        if open == 0 {
+            return None;
+        }
+        let taken = self.slots.take_free(hint, open);
+        let taken = taken.or_else(|| self.slots.recover_any(open, is_released));
+        let more = on_exhausted != OnExhausted::Wait;
+        taken.or_else(|| if more { self.queue.inner.activate_taken(&self.slots) } else { None })
+    }
+
     /// Takes a frame for a future: a free or released one, or a new one unless `on_exhausted` is
     /// [`OnExhausted::Wait`]. Otherwise makes the future wait, as [`Queue::join_future`] does.
     #[cold]
@@ -265,8 +287,8 @@ impl<M: Machine> FramePool<M> {
         look_every.saturating_sub(Duration::from_micros(since.into()))
     }
 
-    /// Checks for frames that were released silently, for all waiting callers. If no frame was given to a
-    /// waiting caller for `look_every`, also activates more frames for the callers that allow it.
+    /// Checks, on behalf of all waiting callers, for frames whose release no event announced. If no frame was
+    /// given to a waiting caller for `look_every`, also activates more frames for the callers that allow it.
     fn look(&self, look_every: Duration, is_released: &dyn Fn(u32) -> bool) {
         self.queue.looked.store(M::clock());
         self.hand_over_free();
@@ -311,8 +333,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Returns to the pool the captured frames that the server has released. Callers that find another frame
-    /// do not check captured frames.
+    /// Makes captured frames free again if the server has released them. Callers that find another frame do
+    /// not check captured frames.
     pub(super) fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         for index in 0..self.active() {
             if self.slots.recover(index, is_released) {
@@ -321,8 +343,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Releases the memory of frames above the base that have not been used since the previous call, and
-    /// deactivates the last frames if they have no memory.
+    /// Releases the memory of frames above the base that have not been used since the previous call of this
+    /// function. Then deactivates the last frames if they have no memory.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
         for index in self.queue.inner.base()..self.active() {
             let state = &self.slots.at(index).state;
@@ -481,7 +503,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
-    /// A value on a separate cache line.
+    /// A value that lies on a separate cache line.
     #[repr(align(128))]
     struct Padded<T>(T);
 

@@ -1,4 +1,5 @@
-//! `Reply`: the space into which a server stub writes the result, already in its final place.
+//! `Reply`: the space into which a server stub writes the result of a call, in the place where the caller or
+//! the path reads it.
 
 use super::request::{InOut, Refusal};
 use super::{Answer, blocks_at};
@@ -11,7 +12,7 @@ use crate::value::{Departing, Departs, Overflow, Space, Value, Writer, align_up}
 pub struct Reply<'a> {
     head: Writer<'a>,
     outs: usize,
-    /// The offset of the next out block.
+    /// The offset in the space at which the next out block begins.
     next: usize,
     /// Receives the offset of each out block. `None`: the offsets are not recorded.
     blocks: Option<&'a mut Vec<u32>>,
@@ -54,14 +55,14 @@ impl<'a> Reply<'a> {
         self.next = blocks_at(outs);
     }
 
-    /// Prefetches the line of the head for writing, for a procedure that answers with a head only. See
+    /// Prefetches the cache line of the head for writing, for a procedure that answers with a head only. See
     /// [`Stub::head_only`](crate::stub::Stub::head_only).
     #[inline]
     pub fn head_only(&self) {
         self.head.space().prefetch_write();
     }
 
-    /// Returns how many bytes a result may have.
+    /// Returns the size in bytes of the largest result.
     pub(super) fn bytes(&self) -> usize {
         self.head.space().window().len()
     }
@@ -82,7 +83,7 @@ impl<'a> Reply<'a> {
         Some(Departing::new(block, at, departs))
     }
 
-    /// Copies an in-out slice to its block, if its values are plain. Other values are in the head.
+    /// Copies an in-out slice with plain values to the slice's block. Other values are in the head.
     ///
     /// # Errors
     /// Fails if the reply is too small.
@@ -109,7 +110,7 @@ impl<'a> Reply<'a> {
         noted.ok_or_else(too_large)
     }
 
-    /// Writes the value of `Ok` to the head, and then what `more` appends.
+    /// Writes the value of `Ok` to the head, and then whatever `more` writes.
     ///
     /// # Errors
     /// Fails if the reply is too small: the procedure ran, and its result is lost.
@@ -168,7 +169,7 @@ impl<'a> Reply<'a> {
         self.head(answer, |writer| writer.plain_all(head))
     }
 
-    /// Writes the head into the rest of the first line if it fits there, otherwise after the blocks.
+    /// Writes the head between the table and the first block if it fits there, otherwise after the blocks.
     #[inline]
     fn put_head(
         &mut self,
@@ -188,7 +189,7 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Writes the head after the blocks. `overflow` says why it does not fit before them.
+    /// Writes the head after the blocks. `overflow` says why the head does not fit before them.
     #[cold]
     fn put_head_after_blocks(
         &mut self,
@@ -217,7 +218,8 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Writes the collected first bytes, which completes the reply.
+    /// Writes the first bytes of the reply from where the head has collected them. The reply is then
+    /// complete.
     #[inline]
     pub(super) fn flush(&self) {
         self.head.flush();
@@ -259,7 +261,7 @@ mod tests {
     const HEAD: [u8; 64] = [7; 64];
 
     /// Writes a reply with one out block in a space of `bytes` bytes, of which `left` remain after the block.
-    /// Returns the offset and the size of its head.
+    /// Returns the offset and the size of the reply's head.
     fn put_after_a_block(bytes: usize, left: usize) -> Result<(usize, usize), Refusal> {
         let mut memory = vec![0; bytes];
         let mut reply = Reply::new(Space::of_mut(&mut memory), None);

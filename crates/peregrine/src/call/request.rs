@@ -50,14 +50,14 @@ pub struct Request<'a> {
 pub struct RawRequest<'a> {
     /// The head, in private memory.
     pub head: Window<'a>,
-    /// The copied blocks, in private memory. The first begins at offset 0, each other at the next
-    /// multiple of 16 after the previous one.
+    /// The copied blocks, in private memory. The first block begins at offset 0. Each further block begins at
+    /// the next multiple of 16 after the previous block.
     pub copied: &'a mut [u8],
     /// The lent blocks, in the same layout.
     pub lent: Arriving<'a>,
 }
 
-/// A slice argument: in place if it is plain, rebuilt if it is structured.
+/// A slice argument. Plain values stay in place, and structured values are rebuilt.
 #[derive(Debug)]
 pub enum Slice<'a, T> {
     /// The block itself, in private memory.
@@ -87,7 +87,7 @@ impl<T> DerefMut for Slice<'_, T> {
     }
 }
 
-/// An in-out slice, and its block of the reply.
+/// An in-out slice, and the block of the reply that sends the slice back.
 #[derive(Debug)]
 pub struct InOut<'a, 'r, T> {
     values: Slice<'a, T>,
@@ -148,7 +148,7 @@ impl<'a> Request<'a> {
         self.procedure
     }
 
-    /// Takes everything that has not been taken yet, without decoding.
+    /// Takes all parts of the message that were not taken yet, without decoding them.
     #[doc(hidden)]
     pub fn raw(&mut self) -> RawRequest<'a> {
         let head = self.head.rest();
@@ -281,8 +281,8 @@ impl<'a> Request<'a> {
         Ok(Lent::of_bytes(block))
     }
 
-    /// Takes the buffer for an out parameter of at most `max_len` values. The number of filled values is
-    /// stored in `filled`.
+    /// Takes the buffer for an out parameter of at most `max_len` values. The stub later stores the number of
+    /// filled values in `filled`.
     ///
     /// # Errors
     /// Fails if the buffer that the caller offers does not fit the reply.
@@ -333,8 +333,7 @@ impl<'a> Request<'a> {
 }
 
 impl Refusal {
-    /// Makes the refusal for a call that ran, but whose result is not sent because its caller no longer
-    /// waits.
+    /// Makes the refusal for a call that ran. Its result is not sent, because the caller no longer waits.
     #[cold]
     pub(crate) fn abandoned(text: &str) -> Self {
         Self { kind: Kind::TimedOut, executed: Executed::Maybe, text: text.to_owned() }
@@ -352,7 +351,8 @@ impl Refusal {
         Self::new(Kind::TimedOut, "the caller's deadline passed before the call began")
     }
 
-    /// Makes the refusal for a procedure that ran, and that failed because a call that it made failed.
+    /// Makes the refusal for a procedure that ran and made a call itself. The procedure failed because this
+    /// call failed.
     #[cold]
     pub(crate) fn relayed(error: &CallError) -> Self {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }

@@ -1,6 +1,8 @@
-//! The server's side of a call, which is the same for every path: copy the arguments, run the procedure,
-//! answer.
+//! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
+//! are the same on every path.
 
+use super::batch::{BATCH, serve_batch};
+use super::deferred::Answered;
 use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
@@ -19,10 +21,17 @@ pub trait Serve: Send + Sync {
     /// Returns the interface that is served.
     fn interface(&self) -> InterfaceRef;
 
-    /// Returns the byte order of the values that the stub takes and returns. Clients learn it when they bind.
+    /// Returns the byte order of the values that the stub takes and returns. Clients learn this order when
+    /// they bind.
     #[doc(hidden)]
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::NATIVE
+    }
+
+    /// Returns whether the procedures are async: a call may then take long without occupying a thread.
+    #[doc(hidden)]
+    fn is_async(&self) -> bool {
+        false
     }
 
     /// Runs one call.
@@ -150,7 +159,7 @@ pub struct Ran {
 /// Runs a call and writes its answer to `reply`.
 ///
 /// # Panics
-/// Panics if the procedure does. Nothing that a caller sends causes a panic here.
+/// Panics if the procedure panics. Nothing that a caller sends causes a panic here.
 #[inline(always)]
 pub fn execute<'a>(
     serve: &dyn Serve,
@@ -182,8 +191,11 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
-        Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
-        // A ping: nothing is run.
+        Ok(Some(mut request)) => match serve.serve(&mut request, &mut reply) {
+            Ok(()) => Ok(()),
+            Err(refusal) => refused(serve, &mut request, &mut reply, refusal),
+        },
+        // The call is a ping, so nothing is run.
         Ok(None) => Ok(()),
         Err(undone) => Err(undone),
     };
@@ -195,6 +207,21 @@ fn run<'a>(
     finish(&reply)
 }
 
+/// Handles a call that the stub has refused. A stub does not have the procedure that runs batches, which every export
+/// has.
+#[cold]
+fn refused(
+    serve: &dyn Serve,
+    request: &mut Request<'_>,
+    reply: &mut Reply<'_>,
+    refusal: Refusal,
+) -> Result<(), Undone> {
+    if request.procedure() != BATCH || refusal.kind != Kind::NoSuchProcedure {
+        return Err(Undone::Refused(refusal));
+    }
+    serve_batch(serve, request, reply).map_err(Undone::Refused)
+}
+
 /// Writes a refusal to `reply`, without running a procedure.
 #[cold]
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
@@ -203,16 +230,27 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     finish(&reply)
 }
 
+/// Writes the result of a deferred call to `reply`.
+///
+/// Stores in `blocks` at which offset of `reply` each out block begins.
+pub(crate) fn write_later(answered: &Answered, reply: Space<'_>, blocks: &mut Vec<u32>) -> Ran {
+    let mut reply = Reply::noting(reply, blocks);
+    if let Err(refusal) = answered.write(&mut reply) {
+        reply.refuse(&refusal);
+    }
+    finish(&reply)
+}
+
 /// Completes the reply.
 #[inline(always)]
-fn finish(reply: &Reply<'_>) -> Ran {
+pub(super) fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
-    // Both numbers are at most the size of an A-stack, which fits 32 bits.
+    // Both numbers fit 32 bits, because they are at most the size of an A-stack.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
 
-/// Why a call was not run to its end.
+/// Why a call ended without an answer of its procedure.
 enum Undone {
     Refused(Refusal),
     /// The message of the call did not arrive completely.
@@ -226,7 +264,7 @@ impl From<Refusal> for Undone {
     }
 }
 
-/// Copies a message that is still being written, each piece when it arrives.
+/// Copies a message that is still being written. Copies each part as soon as it has arrived.
 #[cold]
 fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Result<(), Undone> {
     let part = space.part(0, message.len()).ok_or(Undone::NotWhole)?;
@@ -261,7 +299,7 @@ impl<'a> Incoming<'a> {
         if copied <= FIRST_BYTES
             && let (Some(line), Some(first)) = (line, space.read_plain(0))
         {
-            // The whole message is in the cache line of the header: copy a fixed size, in registers.
+            // The whole message is in the cache line of the header. So a fixed size is copied, in registers.
             *line = first;
         } else {
             let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
@@ -304,7 +342,7 @@ impl Refusal {
             (_, Some(text)) => text.clone(),
             _ => String::new(),
         };
-        // Dropping the payload would run code of the procedure, which may panic again.
+        // Dropping the payload would run code of the procedure, and this code may panic again.
         core::mem::forget(panic);
         Self { kind: Kind::Panicked, executed: Executed::Maybe, text }
     }

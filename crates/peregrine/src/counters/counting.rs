@@ -1,8 +1,8 @@
 //! `Counting`: the part of the counters that one thread writes.
 //!
-//! A thread writes only to its own cache lines, with plain stores. Of short calls, one in 64 is timed, chosen
-//! at random, and counts for the others. A call is always timed if the thread slept before it, or if the
-//! previous timed call took [`LONG`] or longer.
+//! A thread writes only to its own cache lines, with plain stores. Of short calls, about one in 64 is timed,
+//! chosen at random. The time of a timed call also counts for the calls that were not timed. A call is always
+//! timed if the thread slept before it, or if the previous timed call took [`LONG`] or longer.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use super::page::{Page, SHARED, Tally};
 use crate::call::Answer;
 use crate::sys;
 
-/// A time in nanoseconds. After a timed call that took at least this time, the next call is timed, too.
-/// Timing costs less than a hundredth of such a call.
+/// A time in nanoseconds. If a timed call takes at least this time, the next call is timed, too. Timing adds
+/// less than a hundredth to the time of such a call.
 const LONG: u64 = 4_000;
 /// The largest distance between two timed calls, in calls, if calls are shorter than [`LONG`]. The average
 /// distance is half of it.
 const SELDOM: u64 = 128;
 
-/// The kind of a counted thread: the server half of a path whose calls the thread serves. The numbers are the
-/// values of [`thread::KIND`]. Readers do not count threads with other numbers.
+/// The kind of a counted thread: the path whose calls the thread serves. The numbers are the values of
+/// [`thread::KIND`]. Readers do not count threads with other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,
@@ -32,7 +32,8 @@ pub(crate) enum ThreadKind {
 /// The counters of one thread.
 pub(crate) struct Counting {
     page: Arc<Page>,
-    /// The number of the row of the thread, which only the thread writes, or [`SHARED`].
+    /// The number of the thread's row in the shared pages. Only this thread writes to the row, except to the
+    /// row [`SHARED`].
     thread: usize,
     kind: ThreadKind,
     /// A bit for each group of bindings for which the row has counts.
@@ -43,7 +44,7 @@ pub(crate) struct Counting {
     skip: u32,
     /// The number of calls for which the next timed call counts.
     weight: u32,
-    /// The state of the generator of random numbers.
+    /// The state of the random number generator.
     random: u64,
     /// Whether the thread has polled without finding a call.
     looked: bool,
@@ -57,7 +58,7 @@ impl Counting {
         let number = page.take_thread(kind);
         let random = sys::boot_ns() | 1;
         let page = Arc::clone(page);
-        // The counts of an earlier thread with this row remain.
+        // An earlier thread may have used this row. The row still has the earlier thread's counts.
         let word = |index| page.word(thread_at(number), index).load(Ordering::Relaxed);
         let (groups, exports) = (word(thread::BINDINGS), word(thread::EXPORTS));
         let (skip, weight, looked) = (0, 1, false);
@@ -101,9 +102,9 @@ impl Counting {
         Some(sys::boot_ns())
     }
 
-    /// Notes that the thread runs a call. `binding`: the row of its binding plus one, or 0 if the call has
-    /// ended. At the beginning of most calls, the thread writes no other counter. The cache line of this word
-    /// is the same for all bindings, so it is always in the cache.
+    /// Notes that the thread runs a call. `binding` is the row of the call's binding plus one, or 0 if the
+    /// call has ended. At the beginning of most calls, the thread writes no other counter. The cache line of
+    /// this word is the same for all bindings, so this cache line is always in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {
@@ -150,6 +151,38 @@ impl Counting {
         }
     }
 
+    /// Counts the reply to a deferred call, which took `took` nanoseconds. Notes no beginning: the thread that began
+    /// the call has noted its end when it deferred the call.
+    pub(crate) fn end_deferred(
+        &mut self,
+        tally: &Tally,
+        took: u64,
+        answer: Answer,
+        bytes_in: u64,
+        bytes_out: u64,
+    ) {
+        let group = 1 << (tally.row as usize / GROUP);
+        if self.groups & group == 0 {
+            self.groups |= group;
+            self.tell(thread::BINDINGS, group);
+        }
+        if answer != Answer::Ok && self.is_nothing(tally, answer) {
+            return;
+        }
+        let lane = self.page.lane(self.thread, tally.row);
+        self.add(&lane[lane::ENDED], 1);
+        self.add(&lane[lane::IN], bytes_in);
+        self.add(&lane[lane::OUT], bytes_out);
+        self.time_next();
+        self.timed(tally, took);
+    }
+
+    /// Notes that a call was deferred: this thread runs it no longer, and its reply will be counted later.
+    #[cold]
+    pub(crate) fn deferred(&mut self, tally: &Tally) {
+        self.runs(tally, 0);
+    }
+
     /// Counts an answer other than [`Answer::Ok`]. Returns whether the call was not executed.
     #[cold]
     fn is_nothing(&mut self, tally: &Tally, answer: Answer) -> bool {
@@ -192,7 +225,7 @@ impl Counting {
         self.weight = self.skip + 1;
     }
 
-    /// Times the next call, which counts for itself only.
+    /// Requests that the next call is timed. Its time counts for this call only.
     fn time_next(&mut self) {
         (self.skip, self.weight) = (0, 1);
     }
@@ -219,7 +252,7 @@ impl Counting {
         self.looked = true;
     }
 
-    /// Notes that a call was found. If polls before it found none, the thread has waited, and the wait is
+    /// Notes that a call was found. If earlier polls found no call, the thread has waited, and this wait is
     /// counted.
     #[inline]
     pub(crate) fn found(&mut self) {

@@ -1,16 +1,16 @@
 //! Histograms of how long calls took. They have eight buckets for each power of two, so the width of a bucket
-//! is at most an eighth of its times.
+//! is at most an eighth of the times in the bucket.
 
-/// The position of the highest bit of a time, and this number of bits after it, select the bucket of the
-/// time.
+/// The position of a time's highest bit, and this number of bits after the highest bit, select the time's
+/// bucket.
 const FINE: u32 = 3;
-/// The number of bits of the longest times that have buckets of their own, in nanoseconds: 36 bits are 68
-/// seconds. Longer times are in the last bucket.
+/// Times of up to this number of bits, in nanoseconds, have separate buckets: 36 bits are 68 seconds. Longer
+/// times are in the last bucket.
 const BITS: u32 = 36;
 /// The number of buckets.
 pub(super) const BUCKETS: usize = ((BITS - FINE + 1) << FINE) as usize;
 
-/// Returns the bucket of a time in nanoseconds.
+/// Returns the number of the bucket of a time in nanoseconds.
 #[inline]
 pub(super) const fn bucket_of(ns: u64) -> usize {
     if ns < 1 << FINE {

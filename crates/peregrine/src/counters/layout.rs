@@ -1,4 +1,5 @@
-//! The layout of the shared pages: words of 64 bits, in the machine's byte order.
+//! The layout of the pages in which a server shares its counters: words of 64 bits, in the machine's byte
+//! order.
 //!
 //! | at | what | each |
 //! |---|---|---|
@@ -6,18 +7,20 @@
 //! | [`THREADS_AT`] | a row for each thread that serves calls; only the thread writes to it | 128 bytes |
 //! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
 //! | [`SESSIONS_AT`] | a row for each session | 128 bytes |
-//! | [`BINDINGS_AT`] | a row for each binding; each of the first 64 is for all bindings to one export that have no row of their own | 128 bytes |
-//! | [`LANES_AT`] | for each thread, for each binding: what the thread has counted for the binding | 64 bytes |
+//! | [`BINDINGS_AT`] | a row for each binding, and rows that bindings share | 128 bytes |
+//! | [`LANES_AT`] | the counts of each thread for each binding | 64 bytes |
 //! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
+//!
+//! Bindings without a row of their own share the first 64 rows of bindings: one row for each export.
 //!
 //! Most of the pages are never touched, and then cost no memory.
 
 use super::histogram::BUCKETS;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 
-/// The first word of the pages.
+/// The first word of the pages, by which readers recognize pages of counters.
 pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"PRGcount");
-/// The version of this layout. Other versions are not read.
+/// The version of this layout. Readers refuse pages of other versions.
 pub(super) const VERSION: u64 = 1;
 
 const WORD: usize = size_of::<u64>();
@@ -39,9 +42,9 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// The number of server halves of paths: local, TCP, datagrams. For each of them, the header has the number
-/// of threads that share row 0, and the number of captured calls. A further server half needs a new version
-/// of the layout.
+/// The number of server halves of paths: local, TCP, datagrams. Each accepts calls over one kind of path. For
+/// each of them, the header has the number of threads that share row 0, and the number of captured calls. A
+/// further server half needs a new version of the layout.
 pub(crate) const SERVER_HALVES: usize = 3;
 
 /// The indexes of the words in the header. The words from `CAPTURED` on are gauges: the server computes them
@@ -53,7 +56,7 @@ pub(super) mod header {
     /// The size of all pages together, in bytes.
     pub(crate) const BYTES: usize = 2;
     pub(crate) const PROCESS: usize = 3;
-    /// When the server began, in nanoseconds since the machine was started.
+    /// The time at which the server began, in nanoseconds since the machine was started.
     pub(crate) const SINCE: usize = 4;
     /// The number of the first row of sessions that was never used.
     pub(crate) const SESSIONS: usize = 5;
@@ -89,7 +92,7 @@ pub(super) mod thread {
     pub(crate) const SLEPT: usize = 4;
     /// The number of retransmitted packets of results.
     pub(crate) const RESENT: usize = 5;
-    /// The number of duplicate packets.
+    /// The number of duplicate packets that were received.
     pub(crate) const AGAIN: usize = 6;
     /// The number of calls that were refused because their binding does not exist.
     pub(crate) const STRANGE: usize = 7;
@@ -101,7 +104,7 @@ pub(super) mod thread {
 /// The indexes of the first words in the rows of exports, sessions and bindings, and the values of `STATE`.
 /// These rows are written while readers may read them.
 pub(super) mod row {
-    /// Odd while the row is being written.
+    /// A number that changes with each write to the row. It is odd while the row is being written.
     pub(crate) const SEQUENCE: usize = 0;
     pub(crate) const STATE: usize = 1;
     /// The row is not in use.
@@ -141,7 +144,7 @@ pub(super) mod session {
     /// The upper half is the IP version of the address, 4 or 6, or 0 if there is no address. The lower half
     /// is the port.
     pub(crate) const PORT: usize = 8;
-    /// The address, in network byte order.
+    /// The client's IP address, in network byte order.
     pub(crate) const ADDRESS: usize = 9;
     /// The six bytes of the hardware address, and then a byte that is 1 if the address is valid.
     pub(crate) const HARDWARE: usize = 11;
@@ -170,7 +173,7 @@ pub(super) mod lane {
     pub(crate) const REFUSED: usize = 2;
     /// The number of calls that ended with an error.
     pub(crate) const FAILED: usize = 3;
-    /// The number of bytes of call messages.
+    /// The number of bytes of the messages of calls.
     pub(crate) const IN: usize = 4;
     /// The number of bytes of results.
     pub(crate) const OUT: usize = 5;
@@ -199,7 +202,7 @@ const _: () = {
     assert!(binding::WORDS * WORD == BINDING_BYTES && binding::BASE + COUNTS <= binding::WORDS);
     assert!(lane::WORDS * WORD == LANE_BYTES && lane::OUT < COUNTS && COUNTS <= lane::WORDS);
     assert!(BUCKETS * WORD <= HISTOGRAM_BYTES);
-    // No two threads write to one cache line.
+    // Rows of threads and lanes are aligned to cache lines, so no two threads write to one cache line.
     assert!(THREADS_AT.is_multiple_of(LANE_BYTES) && THREAD_BYTES.is_multiple_of(LANE_BYTES));
     assert!(LANES_AT.is_multiple_of(LANE_BYTES));
     assert!(HISTOGRAMS_AT.is_multiple_of(LANE_BYTES) && HISTOGRAM_BYTES.is_multiple_of(LANE_BYTES));

@@ -1,9 +1,9 @@
 //! The counters of a server, in pages that other processes can read: calls, waits, retransmitted packets.
 //!
-//! Counting costs a call a few stores to cache lines that only its thread writes: no locked instruction, no
-//! system call, no allocation. A reader maps the pages and adds the counts up, which costs the server
-//! nothing. The rows of sessions and bindings are written when these begin or end. A sequence number in each
-//! row keeps a reader from using a row that is only half written.
+//! To count a call, its thread makes a few stores to cache lines that only this thread writes. Counting needs
+//! no locked instruction, no system call and no allocation. A reader maps the pages and adds the counts up,
+//! which costs the server nothing. The rows of sessions and bindings are written when these begin or end. A
+//! sequence number in each row keeps a reader from using a row that is only half written.
 //!
 //! `layout` has the layout of the pages, `page` writes rows, `counting` counts for one thread, and `reading`
 //! makes a [`Stat`] from the pages of any server. See `docs/STAT.md`.

@@ -1,4 +1,5 @@
-//! `Page`: the shared pages of a server, and the use of their rows.
+//! `Page`: the shared pages of a server's counters, and the use of their rows. A row belongs to one thread,
+//! export, session or binding.
 //!
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
 //! that no call takes. A *lane* has the counts of one thread for one binding (docs/STAT.md). Lanes are never
@@ -30,7 +31,8 @@ pub(super) const SHARED: usize = 0;
 /// The counters of a server.
 pub(crate) struct Page {
     memory: Memory,
-    /// The descriptor that other processes map, or `None` if the kernel cannot keep them from writing.
+    /// The descriptor that other processes map, or `None` if the kernel cannot keep other processes from
+    /// writing.
     file: Option<OwnedFd>,
     rows: Mutex<Rows>,
 }
@@ -62,7 +64,7 @@ impl Places {
     }
 }
 
-/// Values that are computed only on request.
+/// Values that the server computes only when a reader requests them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
     /// The numbers of abandoned calls that still run: local, TCP, datagrams.
@@ -71,7 +73,7 @@ pub(crate) struct Gauges {
     pub(crate) queued: u64,
 }
 
-/// The peer of a session.
+/// The client at the other end of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Visitor {
     pub(crate) path: PathKind,
@@ -82,8 +84,8 @@ pub(crate) struct Visitor {
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
-/// The number of each path in the rows of sessions. Each path needs one, because readers refuse rows with
-/// other numbers.
+/// The number of each path in the rows of sessions. Each path needs a number, because readers refuse rows
+/// with other numbers.
 pub(super) const PATHS: [(PathKind, u64); 4] =
     [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
 
@@ -120,7 +122,7 @@ impl Page {
         Ok(Arc::new(page))
     }
 
-    /// Returns the descriptor that other processes map, if they can.
+    /// Returns the descriptor that other processes map. `None`: other processes cannot map the counters.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
     }
@@ -161,7 +163,7 @@ impl Page {
     fn begin_to_write(&self, at: usize) -> &AtomicU64 {
         let sequence = self.word(at, row::SEQUENCE);
         sequence.store(sequence.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
-        // SYNC: row, in `reading::row`. Nothing that is written after this is visible before the odd
+        // SYNC: row, in `reading::row`. Nothing that is written after this fence is visible before the odd
         // number.
         fence(Ordering::Release);
         sequence
@@ -197,7 +199,7 @@ impl Page {
 
     /// Returns the number of threads of a kind that share a row.
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
-        // The header has one word for each of these kinds.
+        // The header has one word for each kind of thread.
         let at = match kind {
             ThreadKind::Local => 0,
             ThreadKind::Stream => 1,
@@ -246,7 +248,7 @@ pub(crate) struct ExportCounters {
 impl ExportCounters {
     pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &InterfaceRef) -> Self {
         let mut rows = page.rows();
-        // All further exports share the last row.
+        // All exports that get no row of their own share the last row.
         let number = rows.exports.min(COUNTED_EXPORTS - 1);
         let others = number == COUNTED_EXPORTS - 1;
         rows.exports += 1;
@@ -286,7 +288,8 @@ impl ExportCounters {
     }
 
     /// Returns the counters of a new binding to the export, on a path that has neither sessions nor
-    /// connections, such as datagrams. The binding counts as a session. `visitor` is its client.
+    /// connections, such as datagrams. The binding counts as a session. `visitor` is the client of the
+    /// binding.
     pub(crate) fn tally_of(&self, visitor: &Visitor) -> Tally {
         let session = SessionCounters::new(&self.page, visitor);
         Tally::new(&self.page, self.row, session.number(), Some(session))
@@ -395,10 +398,10 @@ impl Visitor {
     }
 }
 
-/// The place where calls of a binding are counted.
+/// The place in the pages where calls of a binding are counted.
 pub(crate) struct Tally {
-    /// The number of a row of bindings: the binding's own row, or the row for all bindings to the export that
-    /// have no row of their own.
+    /// The number of a row of bindings: the binding's own row, or a row that several bindings share. One such
+    /// row is shared by all bindings to the export that have no row of their own.
     pub(super) row: u32,
     pub(super) export: u32,
     /// Fields that no call reads. They are in separate memory, so that the fields that calls read take fewer
@@ -435,7 +438,7 @@ impl Tally {
         Self { row, export, rest: Box::new(Rest { page, ended, session: own }) }
     }
 
-    /// Returns counters that no reader sees.
+    /// Returns counters in new pages that no reader maps.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn unseen() -> Self {
         let page = Page::new().expect("memory for counters");

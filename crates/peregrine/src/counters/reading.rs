@@ -1,7 +1,7 @@
-//! Reads pages of any server, in bounded time and with checks.
+//! Reads the pages of counters of any server, in bounded time and with checks.
 //!
 //! The server writes to the pages at the same time, and may be hostile. Whatever the pages contain, reading
-//! ends. It returns a [`Stat`], or says why the pages are invalid.
+//! ends. The reader returns a [`Stat`], or says why the pages are invalid.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,11 +26,11 @@ const TRIES: usize = 64;
 /// attempt, its counts may be missing from its export, because exports are read before bindings.
 const PASSES: usize = 32;
 
-/// Why pages are invalid.
+/// Why pages of counters are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unreadable {
-    /// The pages have this version, which differs from [`VERSION`]. The number is 0 if they are not pages of
-    /// counters.
+    /// The pages have this version, which differs from [`VERSION`]. The number is 0 if the pages are not
+    /// pages of counters.
     Version(u64),
     /// A row has contents that no server writes. The fields are the kind of the row and its number.
     Row(&'static str, usize),
@@ -50,7 +50,7 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// Reads what pages contain now.
+/// Reads the counts that the pages contain now.
 pub(crate) fn read(memory: &Memory) -> Result<Stat, Unreadable> {
     let words: &[AtomicU64; header::WORDS] = memory.longs(0);
     let word = |index: usize| words[index].load(Ordering::Acquire);
@@ -109,8 +109,8 @@ fn age_ms(now: u64, since: u64) -> u64 {
     now.saturating_sub(since) / 1_000_000
 }
 
-/// Returns a row as it was at one moment. Returns `None` if no attempt finds the row complete: it is written
-/// all the time, or its writer stopped in the middle.
+/// Returns a row as it was at one moment. Returns `None` if no attempt finds the row complete: the row is
+/// written all the time, or its writer stopped in the middle.
 fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     let words: &[AtomicU64; N] = memory.longs(at);
     for _ in 0..TRIES {
@@ -128,7 +128,7 @@ fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
     None
 }
 
-/// The contents of the row of a thread.
+/// The values that a thread's row contains.
 struct ThreadRow {
     number: usize,
     groups: u64,
@@ -310,7 +310,7 @@ fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
         fence(Ordering::Acquire);
         let after = words[thread::RUNS].load(Ordering::Relaxed);
         tried += 1;
-        // If the word changed, the call may have been counted just now, and would be counted twice.
+        // If the word changed, the call may have been counted just now. The call must not be counted twice.
         if before == after || !(is_it(before) || is_it(after)) || tried == TRIES {
             counts[lane::RUNS] = counts[lane::RUNS].wrapping_add(is_it(before).into());
             return counts;

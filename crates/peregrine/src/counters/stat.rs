@@ -25,7 +25,7 @@ use crate::interface::Digest;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Stat {
-    /// The server as a whole.
+    /// The values of the server as a whole.
     pub server: ServerStat,
     /// The exports of the server.
     pub exports: Vec<ExportStat>,
@@ -35,7 +35,7 @@ pub struct Stat {
     pub bindings: Vec<BindingStat>,
 }
 
-/// A server as a whole.
+/// The values of a server as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ServerStat {
     /// The number of the server's process on its machine.
@@ -54,7 +54,7 @@ pub struct ServerStat {
     /// The number of packets of results that the server retransmitted, because the packets or their
     /// acknowledgements were lost or late.
     pub resent: u64,
-    /// The number of duplicate packets. They were answered from the record of their call.
+    /// The number of duplicate packets. The server answered them from its record of the call.
     pub came_again: u64,
     /// The number of calls that wait for a thread.
     pub queued: u64,
@@ -67,25 +67,25 @@ pub struct ServerStat {
     pub bindings: u64,
 }
 
-/// One export.
+/// One export of a server, and its counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct ExportStat {
-    /// The name of the export. It is empty for the exports after the [63rd](crate::limits::COUNTED_EXPORTS),
-    /// which are counted as one.
+    /// The name of the export. The exports after the [63rd](crate::limits::COUNTED_EXPORTS) are counted as
+    /// one export with an empty name.
     pub name: String,
-    /// The name of its interface.
+    /// The name of the export's interface.
     pub interface: String,
-    /// The version of its interface.
+    /// The version of the export's interface.
     pub version: u32,
-    /// The identity of its interface, as bytes. See [`ExportStat::digest`].
+    /// The identity of the export's interface, as bytes. See [`ExportStat::digest`].
     pub digest: [u8; 16],
     /// How long ago the export began, in milliseconds.
     pub age_ms: u64,
-    /// The number of its bindings.
+    /// The number of bindings to the export.
     pub bindings: u64,
-    /// The counts of all its bindings, including those that have ended.
+    /// The counts of all bindings to the export, including those that have ended.
     pub counts: Counts,
-    /// How long its procedures took.
+    /// How long the export's procedures took.
     pub latency: Latency,
 }
 
@@ -96,9 +96,9 @@ pub struct ExportStat {
 pub struct SessionStat {
     /// A number that no other session of the server has.
     pub number: u64,
-    /// `local`, `tcp`, `udp` or `ethernet`.
+    /// The path of the session: `local`, `tcp`, `udp` or `ethernet`.
     pub path: String,
-    /// The number of the client's process. It is 0 over a network, where it cannot be verified.
+    /// The number of the client's process. Over a network it is 0, because a network cannot prove the number.
     pub process: u32,
     /// The number of the client's user. It is [`u32::MAX`] over a network.
     pub user: u32,
@@ -114,7 +114,7 @@ pub struct SessionStat {
     pub counts: Counts,
 }
 
-/// One binding.
+/// One binding of a client, and its counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct BindingStat {
     /// The number of the binding. Together with [`began_ns`](Self::began_ns) it identifies the binding.
@@ -123,7 +123,7 @@ pub struct BindingStat {
     pub began_ns: u64,
     /// The [number](SessionStat::number) of its session, or 0 if the session is not shown.
     pub session: u64,
-    /// The name of the export.
+    /// The name of the export to which the client is bound.
     pub export: String,
     /// How long ago the binding began, in milliseconds.
     pub age_ms: u64,
@@ -131,14 +131,14 @@ pub struct BindingStat {
     pub counts: Counts,
 }
 
-/// Counts of calls.
+/// The counts of calls of a server, an export, a session or a binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Counts {
     /// The number of calls that have begun.
     pub calls: u64,
     /// The number of these calls that have not ended.
     pub in_flight: u64,
-    /// The number of calls that were refused: not executed.
+    /// The number of calls that were refused, so that they were not executed.
     pub refused: u64,
     /// The number of calls that ended with an error of the procedure, or without a result.
     pub failed: u64,
@@ -153,15 +153,15 @@ pub struct Counts {
 pub struct WaitCounts {
     /// The number of waits that ended while the thread polled.
     pub spun: u64,
-    /// The number of times that a thread slept.
+    /// The number of times that a thread slept while it waited.
     pub slept: u64,
 }
 
 /// How long procedures took, from before the arguments are read until the result is complete.
 ///
-/// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random, and counts for the
-/// others. A call is always timed if the thread slept before it, or if the previous timed call took 4 us or
-/// longer.
+/// Of successive calls shorter than 4 us, about one in 64 is timed, chosen at random. The time of a timed
+/// call also counts for the calls that were not timed. A call is always timed if the thread slept before it,
+/// or if the previous timed call took 4 us or longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Latency {
     /// The counts up to the last bucket that is not zero.
@@ -169,7 +169,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Returns the number of calls, approximately.
+    /// Returns approximately how many calls there were.
     pub fn calls(&self) -> u64 {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
@@ -201,7 +201,7 @@ impl Latency {
         Self { buckets: buckets.map(|(now, before)| now.saturating_sub(before)).collect() }
     }
 
-    /// Adds the counts of another latency.
+    /// Adds the counts of another latency histogram.
     pub(super) fn add(&mut self, other: &Self) {
         let longer = self.buckets.len().max(other.buckets.len());
         self.buckets.resize(longer, 0);

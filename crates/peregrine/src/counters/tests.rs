@@ -1,4 +1,4 @@
-//! Tests pages as servers write them, and forged pages.
+//! Tests the reading of pages: pages that a server writes, and forged pages.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -303,7 +303,7 @@ fn invalid_rows_are_refused() {
     // A row that is being written, and never completed, is left out.
     set(&memory, place(session_at(0), row::SEQUENCE), 3);
     assert!(read(&memory).unwrap().sessions.is_empty());
-    // Counts may have any value.
+    // Readers accept any value of a count.
     for index in [thread::SPUN, thread::RESENT] {
         set(&memory, place(thread_at(1), index), u64::MAX);
         set(&memory, place(thread_at(2), index), u64::MAX);

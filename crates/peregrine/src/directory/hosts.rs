@@ -1,4 +1,4 @@
-//! The static directory: a file that lists the machines on which names are served.
+//! The static directory: a hosts file that lists the machines on which servers export names.
 //!
 //! ```text
 //! # name     where it is served
@@ -6,9 +6,9 @@
 //! archive    tcp:disk@192.0.2.9:7000  udp:disk@192.0.2.9:7001
 //! ```
 //!
-//! Each line has a name and one or more addresses. Each address names a machine. The export at an
-//! address may have another name than the line. Several lines for one name are combined. Only the first
-//! of these files that has the name is used:
+//! Each line contains a name and one or more addresses. Each address contains a machine. The export at this
+//! address may have another name than the line. If several lines have the same name, their addresses are
+//! combined. Several files are searched, but only the first file that contains the name is used:
 //!
 //! | file | when |
 //! |---|---|
@@ -25,7 +25,7 @@ use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
 use crate::{limits, sys};
 
-/// Hosts files, in the order in which they are searched.
+/// A directory that consists of hosts files, in the order in which they are searched.
 ///
 /// ```
 /// use peregrine::directory::{Directory, Hosts};
@@ -40,18 +40,18 @@ use crate::{limits, sys};
 #[derive(Clone, Debug)]
 pub struct Hosts {
     files: Vec<PathBuf>,
-    /// Whether each file must exist.
+    /// Whether a missing file is an error.
     required: bool,
 }
 
 impl Hosts {
-    /// Returns a directory of these files.
+    /// Returns a directory that consists of these files. A file that does not exist is skipped.
     pub fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { files: files.into_iter().collect(), required: false }
     }
 
-    /// Returns the directory of the files that the environment names. If the program has more rights than
-    /// its user (set-user-id, file capabilities), this is only `/etc/peregrine/hosts`.
+    /// Returns the directory that consists of the files that the environment selects. If the program has more
+    /// rights than its user (set-user-id, file capabilities), the only file is `/etc/peregrine/hosts`.
     pub fn of_environment() -> Self {
         let set = sys::trusted_variable;
         if let Some(file) = set("PEREGRINE_HOSTS") {
@@ -93,8 +93,8 @@ impl Directory for Hosts {
     }
 }
 
-/// Returns whether a file does not exist, or this user may not read it, for example after `sudo`. Then
-/// the next file is read.
+/// Returns whether the error means that the file does not exist, or that this user may not read it, for
+/// example after `sudo`. In these cases the next file is read.
 fn is_nowhere(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
@@ -110,8 +110,8 @@ fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Returns where a name is served, according to the text of a hosts file. An error has the number of its
-/// line. Lines of other names are not checked.
+/// Returns the addresses that the text of a hosts file lists for a name. An error contains the number of the
+/// invalid line. Lines for other names are not checked.
 fn offers_in(text: &str, name: &str) -> Result<Vec<Address>, (usize, CallError)> {
     let mut offers = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {

@@ -1,11 +1,13 @@
-//! Files that dead servers left in the runtime directories: finds them, and removes those of names that are
-//! certainly dead.
+//! Finds the files that dead servers left in the runtime directories. Removes the files of a name if its
+//! server is certainly dead.
 //!
-//! A name is dead if its lock is free and no process listens at its socket. A process that removes the
-//! files of a name holds the lock meanwhile, like a server that starts, and removes the lock file last.
-//! A server may have opened the lock file before its removal. When this server gets the lock, it finds
-//! that the file was removed, and begins again ([`take`]). So cleaning up never harms a server that
-//! starts.
+//! The server of a name is dead if the name's lock is free and no process listens at the name's socket. A
+//! process that removes the files of a name holds the lock meanwhile, as a server does while it starts. The
+//! process removes the lock file last.
+//!
+//! A server may open the lock file before another process removes this file. When the server then gets the
+//! lock, it finds that the file was removed, and begins again ([`take`]). So removing leftovers never harms a
+//! server that starts.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, DirEntry, File, OpenOptions};
@@ -17,7 +19,7 @@ use super::{hold, lock_is_free, search_path};
 use crate::interface::valid_name;
 use crate::sys::Seqpacket;
 
-/// A name whose server is dead, with the files that the server left.
+/// A name whose server is dead, and the files that this server left.
 ///
 /// ```
 /// for leftover in peregrine::directory::leftovers() {
@@ -32,23 +34,23 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// Returns the name under which the server exported.
+    /// Returns the name that the server exported.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the runtime directory of the name.
+    /// Returns the runtime directory that contains the files.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Returns the files that [`remove`](Self::remove) would remove. These are at least one of: the socket,
-    /// a socket that was not renamed yet, and the lock file.
+    /// Returns the files that [`remove`](Self::remove) would remove. This is at least one of the following
+    /// files: the socket, a socket that was not renamed yet, and the lock file.
     pub fn files(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// Removes the files of the name, if its server is still dead. Returns the removed files.
+    /// Removes the files of the name, if the server of the name is still dead. Returns the removed files.
     ///
     /// ```no_run
     /// for leftover in peregrine::directory::leftovers() {
@@ -60,9 +62,9 @@ impl Leftover {
     /// ```
     ///
     /// # Errors
-    /// If a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]), if a process listens at
-    /// the socket without the lock ([`io::ErrorKind::AddrInUse`]), or if this process must not remove the
-    /// files.
+    /// Fails if a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]). Also fails if a
+    /// process without the lock listens at the socket ([`io::ErrorKind::AddrInUse`]), or if this process must
+    /// not remove the files.
     pub fn remove(&self) -> io::Result<Vec<PathBuf>> {
         let [socket, aside, lock_path] = paths(&self.directory, &self.name);
         let lock = take(&lock_path)?;
@@ -73,7 +75,7 @@ impl Leftover {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
         }
         let mut removed = Vec::new();
-        // The lock file is removed last. Until then no other process can take the name.
+        // The lock file is removed last. Until it is removed, no other process can take the name.
         let is_socket =
             |path: &Path| path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
         for path in [socket, aside, lock_path.clone()] {
@@ -91,8 +93,8 @@ impl Leftover {
     }
 }
 
-/// Returns what dead servers left in all [runtime directories](super::search_path), by directory and name.
-/// Names that this user cannot examine are left out, because they may be alive.
+/// Returns what dead servers left in all [runtime directories](super::search_path), ordered by directory and
+/// name. If this user cannot examine a name, the name is left out, because its server may be alive.
 ///
 /// ```
 /// let dead = peregrine::directory::leftovers();
@@ -128,9 +130,10 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
     let leftover = |(name, _): (String, _)| {
         let paths = paths(directory, &name);
         let [socket, _, lock] = &paths;
-        // A name that this user cannot examine may be alive.
+        // If this user cannot examine the name, its server may be alive.
         let dead = lock_is_free(lock).unwrap_or(false) && is_deserted(socket).unwrap_or(false);
-        // The files are searched again, because a server that started meanwhile may have renamed them.
+        // The files are searched again here, because a server that started meanwhile may have renamed one of
+        // them.
         let files: Vec<_> =
             paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
         let directory = directory.to_owned();
@@ -139,13 +142,13 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
     names.into_iter().filter_map(leftover).collect()
 }
 
-/// Returns the paths of a name: the socket, the socket before it is renamed, and the lock file.
+/// Returns the paths of a name's files: the socket, the socket before it is renamed, and the lock file.
 pub(super) fn paths(directory: &Path, name: &str) -> [PathBuf; 3] {
     let hidden = |what: &str| directory.join(format!(".{name}.{what}"));
     [directory.join(name), hidden("new"), hidden("lock")]
 }
 
-/// Returns whether a file in a runtime directory is Peregrine's.
+/// Returns whether Peregrine could have created this file of a runtime directory.
 pub(super) fn is_ours(file: &DirEntry) -> bool {
     let (Ok(kind), Ok(name)) = (file.file_type(), file.file_name().into_string()) else {
         return false;
@@ -156,12 +159,12 @@ pub(super) fn is_ours(file: &DirEntry) -> bool {
     hidden == "processors" && kind.is_file() || lock.or(aside).is_some_and(valid_name)
 }
 
-/// Returns whether no process listens at a socket, because it does not exist or nothing accepts there.
+/// Returns whether no process listens at a socket: the socket does not exist, or it refuses connections.
 pub(super) fn is_deserted(socket: &Path) -> io::Result<bool> {
     match socket.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(error),
-        // A regular file at this path belongs to no server.
+        // A file of another type at this path does not come from a server, so it is no leftover.
         Ok(about) if !about.file_type().is_socket() => return Ok(false),
         Ok(_) => {}
     }
@@ -169,29 +172,30 @@ pub(super) fn is_deserted(socket: &Path) -> io::Result<bool> {
         Ok(_) => Ok(false),
         Err(error) => match error.raw_os_error() {
             Some(libc::ENOENT | libc::ECONNREFUSED) => Ok(true),
-            // The queue of the socket is full, or it is a socket of another type. It is not a leftover of
-            // Peregrine.
+            // Either the queue of the socket is full, or the socket is of another type. In both cases it is
+            // not a leftover of Peregrine.
             Some(libc::EAGAIN | libc::EPROTOTYPE) => Ok(false),
             _ => Err(error),
         },
     }
 }
 
-/// Returns whether the path still names this lock file. A lock file without a name is not valid.
+/// Returns whether the path still leads to this lock file. A lock file that was removed from its path is not
+/// valid.
 pub(super) fn is_named(lock: &File, path: &Path) -> bool {
     let (Ok(own), Ok(named)) = (lock.metadata(), fs::symlink_metadata(path)) else { return false };
     (named.dev(), named.ino()) == (own.dev(), own.ino())
 }
 
-/// Takes the lock of a name. Makes the file if it does not exist. Returns `None` if a live process holds
-/// the lock.
+/// Takes the lock of a name. Creates the lock file if it does not exist. Returns `None` if a live process
+/// holds the lock.
 ///
-/// The lock is valid only while the file has its name: another process that cleans up may remove the
-/// file after it was opened here. A file that belongs to another user, or that other users may open, is
-/// not valid either: these users could hold its lock to keep the next server from starting. Such a file
-/// is replaced by a new one.
+/// The lock is valid only while the file is at its path. Another process that removes leftovers may remove
+/// the file after this function has opened it. The lock is also not valid if the file belongs to another
+/// user, or if other users may open it. Such a user could hold the lock, and so prevent the next server from
+/// starting. So the function replaces such a file by a new one.
 pub(super) fn take(path: &Path) -> io::Result<Option<File>> {
-    /// The largest number of attempts. An attempt fails if another process removes the file at the same
+    /// The maximum number of attempts. An attempt fails if another process removes the file at the same
     /// moment, or if the file is not valid.
     const ATTEMPTS: usize = 100;
     for _ in 0..ATTEMPTS {
@@ -224,7 +228,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
     use std::time::{Duration, Instant};
 
-    /// Makes the files that a killed server leaves.
+    /// Creates the files that a killed server would leave.
     fn kill(directory: &Path, name: &str) {
         let [socket, aside, lock] = paths(directory, name);
         let published = publish_in(directory, name, Audience::Private).unwrap();
@@ -255,7 +259,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [socket, _, lock] = paths(dir.path(), "name");
         let first = publish_in(dir.path(), "name", Audience::Private).unwrap();
-        // Another process empties the directory, and another server takes the name.
+        // Here, another process removes the files of the name, and another server takes the name.
         fs::remove_file(&lock).unwrap();
         fs::remove_file(&socket).unwrap();
         let _second = publish_in(dir.path(), "name", Audience::Private).unwrap();
@@ -277,8 +281,8 @@ mod tests {
         assert_eq!(names, [("dead", 3), ("old", 1)]);
         for one in &found {
             assert_eq!(one.remove().unwrap(), one.files());
-            // The second call finds only the lock file that it has made itself, and removes this file,
-            // too.
+            // The second call finds only the lock file that the call itself has created. It removes this
+            // file, too.
             assert_eq!(one.remove().unwrap().len(), 1);
         }
         assert!(leftovers_in(dir.path()).is_empty());
@@ -309,7 +313,7 @@ mod tests {
         assert_eq!(one.remove().unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         assert_eq!(leftovers_in(dir.path()).len(), 1);
-        // A stream socket is not Peregrine's.
+        // Peregrine does not create stream sockets, so this socket is no leftover.
         let other = std::os::unix::net::UnixListener::bind(dir.path().join("other")).unwrap();
         assert_eq!(leftovers_in(dir.path()).len(), 1);
         drop(other);
@@ -325,7 +329,7 @@ mod tests {
         drop(Seqpacket::listen(&socket).unwrap());
         assert!(take(&lock).is_err() && leftovers_in(dir.path()).is_empty());
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
-        // A pipe in place of the lock file must not block the search.
+        // If a pipe replaces the lock file, the search must not block.
         fs::remove_file(&lock).unwrap();
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, 0o600.into(), 0).unwrap();
@@ -336,8 +340,8 @@ mod tests {
         assert!(one.remove().is_err() && lock.exists());
     }
 
-    /// Servers start and stop while other threads clean up. A name that a server holds belongs to that
-    /// server only, and is not removed.
+    /// Servers start and stop while other threads remove leftovers. While a server holds a name, no other
+    /// server gets the name, and no other thread removes it.
     #[test]
     fn servers_that_start_lose_nothing_to_those_who_clean() {
         let dir = tempfile::tempdir().unwrap();
@@ -348,7 +352,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    // The loops end even if a server panics.
+                    // With this limit, the loops end even if a server panics.
                     while !over.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE {
                         for one in leftovers_in(dir.path()) {
                             let _ = one.remove();

@@ -1,24 +1,24 @@
-//! Directories return where names are served. None of them needs a daemon.
+//! Directories: they return the machines on which servers export a name. No directory needs a daemon.
 //!
-//! [`Directory`] is the interface of a directory, and [`Hosts`] reads static files. On one machine, a name
-//! is a socket in a runtime directory:
+//! [`Directory`] is the trait that each directory implements, and [`Hosts`] is a directory that reads static
+//! files. On one machine, an exported name is a socket in a runtime directory:
 //!
 //! | directory | when |
 //! |---|---|
 //! | `$PEREGRINE_DIR` | if set |
 //! | `$XDG_RUNTIME_DIR/peregrine` | if `$XDG_RUNTIME_DIR` is set |
-//! | `/tmp/peregrine-UID` | for users other than root, if it belongs to the user and no other user may write there |
+//! | `/tmp/peregrine-UID` | not for root; only if the user owns it and no other user may write there |
 //! | `/run/peregrine` | always; only root may export there |
 //!
-//! A server exports in the first of these directories, and a client searches all of them in this order. A
-//! program that has more rights than its user (set-user-id, file capabilities) ignores both variables,
-//! because the user must not choose which server the program trusts.
+//! A server exports in the first of these directories. A client searches all of them in this order. A program
+//! may have more rights than its user (set-user-id, file capabilities). Such a program ignores both
+//! variables, because the user must not choose which server the program trusts.
 //!
-//! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user
-//! and root can open the lock file. Otherwise another user could hold the lock and keep the server from
-//! starting again. A new server replaces the files of a dead one: it binds the new socket under another
-//! name and then renames it. So clients never see a socket at which no process listens yet.
-//! [`leftovers`](fn@leftovers) finds files that no server has replaced.
+//! Each socket has a lock file. While a server holds the lock, the name is alive. Only the server's user and
+//! root can open the lock file. Otherwise another user could hold the lock, and so prevent the server from
+//! starting again. A new server replaces the files of a dead server: it binds the new socket under a
+//! temporary name, and then renames this socket. So clients never see a socket at which no process listens
+//! yet. [`leftovers`](fn@leftovers) finds files that no server has replaced.
 
 mod hosts;
 mod leftovers;
@@ -45,7 +45,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
 use crate::sys::{Memory, Seqpacket};
 
-/// A directory, which returns the machines on which names are served.
+/// A directory. It returns the machines on which servers export a name.
 ///
 /// ```
 /// use peregrine::directory::Directory;
@@ -70,14 +70,14 @@ use crate::sys::{Memory, Seqpacket};
 /// # Ok::<(), CallError>(())
 /// ```
 pub trait Directory: fmt::Debug + Send + Sync {
-    /// Returns where a name is served, as addresses that name a machine. Returns an empty list if the
-    /// directory does not know the name.
+    /// Returns the addresses at which servers export a name. Each address contains a machine. The list is
+    /// empty if the directory does not know the name.
     ///
     /// # Errors
-    /// If the directory cannot be read or asked, or its data are invalid.
+    /// Fails if the directory cannot be read or asked, or if its data are invalid.
     fn offers(&self, name: &str) -> Result<Vec<Address>, CallError>;
 
-    /// Returns a description of the directory for people.
+    /// Returns a text that describes the directory to users.
     fn describe(&self) -> String;
 }
 
@@ -88,12 +88,12 @@ fn check_name(name: &str, phase: Phase) -> Result<(), CallError> {
     Err(CallError::not_executed(Kind::BadName, phase, format!("`{name}`")))
 }
 
-/// A published name. The name is withdrawn when this value is dropped.
+/// A published name. Dropping this value withdraws the name.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) socket: Seqpacket,
     path: PathBuf,
-    /// The lock of the name: while it is held, the name is alive.
+    /// The lock file of the name. While this process holds the lock, the name is alive.
     lock: File,
     lock_path: PathBuf,
     pid: u32,
@@ -101,14 +101,14 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Withdraws the name. If it was withdrawn before, this does nothing.
+    /// Withdraws the name. Does nothing if the name was withdrawn before.
     pub(crate) fn withdraw(&self) {
-        // A forked child does not own the name.
+        // In a forked child, nothing is withdrawn, because the name belongs to the parent.
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
-            // The name is removed before the lock is released, so a process that gets the lock finds no
-            // name. A process that opened the lock file earlier makes a new one when it finds that the
-            // file was removed. If another server has since made a new lock file, the name belongs to
-            // that server and is not removed.
+            // The name is removed before the lock is released, so a process that then gets the lock finds no
+            // name. Another process may have opened the lock file earlier. When that process finds that the
+            // file was removed, it creates a new lock file. If another server already has a new lock file,
+            // the name belongs to that server and is not removed here.
             if leftovers::is_named(&self.lock, &self.lock_path) {
                 let _ = fs::remove_file(&self.path);
                 let _ = fs::remove_file(&self.lock_path);
@@ -127,14 +127,14 @@ impl Drop for Published {
 /// Which users may connect to an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Audience {
-    /// The server's own user, and root.
+    /// The user of the server, and root.
     #[default]
     Private,
     /// All users of the machine.
     Public,
 }
 
-/// Publishes a name: the socket listens before the name appears.
+/// Publishes a name. The socket listens before the name appears in the directory.
 pub(crate) fn publish(name: &str, audience: Audience) -> Result<Published, CallError> {
     check_name(name, Phase::Export)?;
     let published = export_directory().and_then(|dir| publish_in(&dir, name, audience));
@@ -164,7 +164,8 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
         let text = format!("a live process{whose} holds the lock {}", lock_path.display());
         return Err(CallError::not_executed(Kind::NameTaken, Phase::Export, text));
     };
-    // Only the holder of the lock binds here, so an existing file is a dead server's.
+    // Only the process that holds the lock binds at this path. So if a file exists here, a dead server left
+    // it.
     let _ = fs::remove_file(&aside);
     let socket = Seqpacket::listen(&aside).map_err(|error| failed("binding", &aside, error))?;
     let mode = if audience == Audience::Public { 0o666 } else { 0o600 };
@@ -175,12 +176,12 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
     Ok(Published { socket, path, lock, lock_path, pid, withdrawn })
 }
 
-/// Opens a runtime directory that was made for private exports, so that other users can reach a public
-/// export. Also opens the directories above it that were made at the same time.
+/// Gives other users access to a runtime directory that was created for private exports, so that they can
+/// reach a public export. Does the same for the parent directories that were created together with it.
 ///
 /// # Errors
-/// If a directory is closed to other users and this process must not open it: the directory belongs to
-/// another user, or holds files that are not Peregrine's and may be private.
+/// Fails if a directory is closed to other users and this process must not open it. This is the case if the
+/// directory belongs to another user, or contains files that are not from Peregrine and may be private.
 fn open_to_others(dir: &Path) -> Result<(), CallError> {
     let whole = fs::canonicalize(dir).map_err(|error| {
         CallError::system(Phase::Export, format!("looking at {}", dir.display()), error)
@@ -188,15 +189,15 @@ fn open_to_others(dir: &Path) -> Result<(), CallError> {
     open_one_to_others(&whole, 0o755, &leftovers::is_ours)?;
     let mut below = &*whole;
     while let Some(above) = below.parent() {
-        // Other users may pass through this directory, but cannot list its files.
+        // With this mode, other users may pass through the directory, but cannot list its files.
         open_one_to_others(above, 0o711, &|file| file.path() == below)?;
         below = above;
     }
     Ok(())
 }
 
-/// Sets the mode of a directory to `open` if it is closed to all other users. `is_known` returns whether
-/// other users may reach a file in it.
+/// Sets the mode of a directory to `open` if the directory is closed to all other users. `is_known` returns
+/// whether a file in the directory may become accessible to other users.
 fn open_one_to_others(
     dir: &Path,
     open: u32,
@@ -211,7 +212,7 @@ fn open_one_to_others(
     };
     let about = fs::metadata(dir).map_err(failed)?;
     let mode = about.mode() & 0o7777;
-    // If the directory is open to a group, that was intended.
+    // If the directory is already open to its group or to others, this mode was chosen on purpose.
     if mode & OTHERS != 0 {
         return Ok(());
     }
@@ -238,10 +239,10 @@ fn open_one_to_others(
     })
 }
 
-/// Returns memory that all servers of the runtime directory share, in the file `.processors`.
+/// Returns memory in the file `.processors`, which all servers of the runtime directory share.
 ///
-/// Only a process that runs as the user of these servers, or as root, can write to the file. Such a
-/// process could also end the servers.
+/// Only a process that runs as the user of these servers, or as root, can write to the file. Such a process
+/// could also kill the servers.
 pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
     let dir = export_directory().map_err(io::Error::other)?;
     let path = dir.join(".processors");
@@ -256,8 +257,8 @@ pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
     Memory::of_file(&file, bytes)
 }
 
-/// Takes the lock of a name. A process that lists names holds the lock for a moment, so this tries several
-/// times.
+/// Takes the lock of a name. Tries several times, because a process that lists names also holds the lock for
+/// a moment.
 fn hold(lock: &File) -> bool {
     (0..10).any(|attempt| {
         if attempt > 0 {
@@ -267,7 +268,7 @@ fn hold(lock: &File) -> bool {
     })
 }
 
-/// Connects to the export of a name, before `until`.
+/// Connects to the server that exports a name. Gives up at the time `until`.
 pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError> {
     check_name(name, Phase::Resolve)?;
     let mut why = Vec::new();
@@ -296,7 +297,7 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
 fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {
     loop {
         match Seqpacket::connect(path) {
-            // Many clients connect at once, and the queue of the socket is full.
+            // The queue of the socket is full, because many clients connect at the same time.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -305,20 +306,20 @@ fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {
     }
 }
 
-/// A name in a runtime directory.
+/// A name in a runtime directory, with its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The name.
     pub name: String,
-    /// The socket of the name.
+    /// The path of the name's socket.
     pub socket: PathBuf,
-    /// Whether a server holds the name now. False: a dead server left it. `None`: this user cannot find
-    /// out, because the export is private to another user.
+    /// Whether a server holds the name now. If it is false, a dead server left the name. If it is `None`,
+    /// this user cannot find out, because the export is private to another user.
     pub alive: Option<bool>,
 }
 
-/// Returns all names in the runtime directories, by search order and then by name. If a name occurs twice,
-/// clients use the first one.
+/// Returns all names in the runtime directories, ordered first by the directories and then by name. If a name
+/// occurs twice, clients use the first occurrence.
 ///
 /// ```
 /// for entry in peregrine::directory::list() {
@@ -353,13 +354,13 @@ pub fn list() -> Vec<Entry> {
     all
 }
 
-/// Returns whether a server holds a name, or `None` if this user cannot find out.
+/// Returns whether a server holds a name. Returns `None` if this user cannot find out.
 fn is_alive(dir: &Path, name: &str) -> Option<bool> {
     let [socket, _, lock] = leftovers::paths(dir, name);
     let deserted = match lock_is_free(&lock) {
         Ok(free) => Ok(free),
-        // The lock is another user's. All users may connect to a public export, and the kernel reports
-        // whether a process listens there.
+        // The lock belongs to another user. But all users may connect to a public export, and the kernel then
+        // reports whether a process listens at its socket.
         Err(_) => leftovers::is_deserted(&socket),
     };
     deserted.ok().map(|deserted| !deserted)
@@ -367,15 +368,15 @@ fn is_alive(dir: &Path, name: &str) -> Option<bool> {
 
 /// Returns whether no process holds the lock of a name. If the lock file does not exist, the lock is free.
 fn lock_is_free(path: &Path) -> io::Result<bool> {
-    // The path may name something else, such as a pipe or a link. That is not a lock, and must not block
-    // this thread.
+    // The path may lead to something else, such as a pipe or a link. It would not be a lock, and must not
+    // block this thread.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let lock = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         lock => lock?,
     };
-    // The lock is shared, and held for a moment only. So two processes that list names do not regard
-    // each other as servers.
+    // This lock is shared, and held only for a moment. So if two processes list names at the same time,
+    // neither takes the other one for a server.
     match flock(&lock, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         free => Ok(free.map(|()| true)?),
@@ -398,8 +399,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
 
-        // These are the files that a killed server leaves: the socket, a socket that was not renamed,
-        // and a free lock.
+        // These are the files that a killed server leaves: the socket, a socket that was not renamed, and a
+        // lock file with a free lock.
         fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         fs::rename(dir.path().join("kept"), &path).unwrap();
@@ -425,7 +426,7 @@ mod tests {
         for name in ["private", "public"] {
             assert_eq!(mode(&run.join(format!(".{name}.lock"))), 0o600);
         }
-        // A directory that contains other files stays closed.
+        // If a directory contains other files, it stays closed.
         let home = dir.path().join("home");
         fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
         fs::write(home.join("diary"), "private").unwrap();
@@ -435,7 +436,7 @@ mod tests {
         assert!(error.to_string().contains("not Peregrine's"), "{error}");
         assert_eq!(mode(&home), 0o700);
         assert!(!home.join("public").exists() && !home.join(".public.lock").exists());
-        // A directory that is open to a group is left as it is.
+        // If a directory is open to its group, its mode stays.
         fs::set_permissions(&home, fs::Permissions::from_mode(0o750)).unwrap();
         let _public = publish_in(&home, "public", Audience::Public).unwrap();
         assert_eq!(mode(&home), 0o750);
@@ -451,7 +452,7 @@ mod tests {
         assert_eq!((mode(&app), mode(&run)), (0o700, 0o700));
         let _public = publish_in(&run, "public", Audience::Public).unwrap();
         assert_eq!((mode(&app), mode(&run)), (0o711, 0o755));
-        // A directory with other files in it stays closed, and the export fails.
+        // If a directory contains other files, it stays closed, and the export fails.
         let (home, run) = (dir.path().join("home"), dir.path().join("home/run"));
         let _private = publish_in(&run, "private", Audience::Private).unwrap();
         fs::write(home.join("diary"), "private").unwrap();
@@ -461,7 +462,7 @@ mod tests {
         assert!(error.to_string().contains(&advised), "{error}");
         assert!(!error.to_string().contains("run as the server's user"), "{error}");
         assert!(!run.join("public").exists());
-        // The mode is changed as the error message advises.
+        // Here the test changes the mode as the error message advises.
         fs::set_permissions(&home, fs::Permissions::from_mode(0o711)).unwrap();
         let _public = publish_in(&run, "public", Audience::Public).unwrap();
     }

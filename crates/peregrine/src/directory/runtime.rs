@@ -1,4 +1,4 @@
-//! The runtime directories of this machine: where a process exports names, and where clients search.
+//! The runtime directories of this machine. Servers publish names in them, and clients search them for names.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -19,32 +19,34 @@ pub fn search_path() -> Vec<PathBuf> {
     path
 }
 
-/// Returns the directories that the environment names.
+/// Returns the directories that environment variables select.
 fn chosen() -> Vec<PathBuf> {
     let dir = sys::trusted_variable("PEREGRINE_DIR").map(PathBuf::from);
     let user = sys::trusted_variable("XDG_RUNTIME_DIR");
     dir.into_iter().chain(user.map(|user| PathBuf::from(user).join("peregrine"))).collect()
 }
 
-/// Returns the user's own directory, or `None` for root, which uses `/run/peregrine`. A process exports in
-/// this directory if the environment names none, as in containers, in cron jobs and after `su`.
+/// Returns the user's own directory. Returns `None` for root, which uses `/run/peregrine`. A process
+/// publishes names in this directory if no environment variable selects one, as in containers, in cron jobs
+/// and after `su`.
 fn own_directory() -> Option<PathBuf> {
     let user = rustix::process::geteuid();
     (!user.is_root()).then(|| PathBuf::from(format!("/tmp/peregrine-{}", user.as_raw())))
 }
 
-/// Returns the directory in which this process exports: the first one that the environment names,
-/// otherwise `/run/peregrine` for root, and for another user the user's own directory, which is created.
+/// Returns the directory in which this process publishes names. This is the first directory that an
+/// environment variable selects. Without such a variable, it is `/run/peregrine` for root. For another user,
+/// it is the user's own directory, which is created if necessary.
 ///
 /// # Errors
-/// If the user's own directory is not safe, because another user created it or can change it.
+/// Fails if the user's own directory is not safe, because another user created it or can change it.
 pub(super) fn export_directory() -> Result<PathBuf, CallError> {
     if let Some(first) = chosen().into_iter().next() {
         return Ok(first);
     }
     let Some(own) = own_directory() else { return Ok(PathBuf::from("/run/peregrine")) };
-    // Other users can write to /tmp. But they can neither rename nor remove a directory of this user there,
-    // so the directory that is checked below is the one that is used.
+    // Other users can write to /tmp. But they can neither rename nor remove a directory of this user in it.
+    // So no other user can replace the directory after the check below.
     let _ = fs::DirBuilder::new().mode(0o700).create(&own);
     match fault_of(&own) {
         None => Ok(own),
@@ -57,8 +59,8 @@ pub(super) fn export_directory() -> Result<PathBuf, CallError> {
     }
 }
 
-/// Returns why clients do not search the user's own directory, or `None` if they search it or it does
-/// not exist.
+/// Returns why clients do not search the user's own directory. Returns `None` if clients search the
+/// directory, or if it does not exist.
 pub(super) fn unsafe_directory() -> Option<String> {
     let own = own_directory()?;
     let fault = fault_of(&own)?;
@@ -69,8 +71,8 @@ fn is_safe(dir: &Path) -> bool {
     dir.symlink_metadata().is_ok() && fault_of(dir).is_none()
 }
 
-/// Returns why a directory that any user could have created is not safe, or `None` if it is safe or does
-/// not exist.
+/// Returns why a directory is not safe that any user could have created. Returns `None` if the directory is
+/// safe, or does not exist.
 fn fault_of(dir: &Path) -> Option<String> {
     let about = dir.symlink_metadata().ok()?;
     let (user, mode) = (about.uid(), about.mode() & 0o7777);

@@ -1,5 +1,6 @@
-//! Fuzz targets for the packet exchange: its packets, and its two ends with any packets in any order. As a
-//! driver does, the targets record which parts of a message have arrived.
+//! Fuzz targets for the packet exchange, the protocol of calls over datagrams. They test its packets, and its
+//! two ends with any packets in any order. A handle identifies the calls of one caller. A record is the
+//! server's state of one handle. As a driver does, the targets record which parts of a message have arrived.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -51,7 +52,7 @@ const NOW: Moment = Moment(1000 * SECOND);
 /// The largest number of packets that an end sends in one step.
 const SENT_MAX: usize = 64;
 
-/// The part of an input that was not read yet. After its end, zeros are read.
+/// The part of an input that was not read yet. After the end of the input, zeros are read.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -69,8 +70,8 @@ impl Input<'_> {
         all[usize::from(self.byte()) % all.len()]
     }
 
-    /// Returns a header that a peer might send, and the bytes that follow the header, unless they are a piece
-    /// of a message. Returns `None` if no reader would accept the header.
+    /// Returns a header that a peer might send, and the bytes that follow the header. For a piece of a
+    /// message, no bytes are returned. Returns `None` if no reader would accept the header.
     fn packet(&mut self, handle: Handle, sequence: u32) -> Option<(Header, Vec<u8>)> {
         let kind = self.one_of(&[&KINDS[..9], &KINDS[14..]].concat());
         let bits = self.byte();
@@ -136,8 +137,8 @@ impl Input<'_> {
 }
 
 /// Reads a packet: the bytes of the input unchanged, or with valid checksums. Reading does no harm, and
-/// writing what was read yields the same bytes. The same holds for a message about binding in the packet,
-/// which both sides then handle.
+/// writing what was read yields the same bytes. The same holds for a message about binding in the packet.
+/// Both sides then handle this message.
 pub fn packets(bytes: &[u8]) {
     let Some((how, packet)) = bytes.split_first() else { return };
     let mut packet = packet.to_vec();
@@ -207,7 +208,7 @@ fn bound_by(header: &Header, body: &[u8]) {
             let (head, behind) = packet.split_at_mut(HEADER_BYTES);
             header.emit(head.try_into().expect("a header"));
             behind.copy_from_slice(body);
-            // The same packet with another version.
+            // This is the same packet with another version in its header.
             set_version(packet.first_chunk_mut().expect("a header"), header.serial as u8);
             let answer = versions::refuse(&packet, 1);
             assert!(answer.is_none_or(|answer| versions::refuse(&answer, 1).is_none()));
@@ -343,8 +344,8 @@ impl Record {
             Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
-                // The record is kept, as if the handle had been bound again: the secret in this target is
-                // always the same.
+                // The record is kept, as if the handle had been bound again. In this target the secret of the
+                // handle is always the same.
             }
         }
     }
@@ -385,7 +386,7 @@ impl Record {
     }
 }
 
-/// Reads the header of a packet that an end has written.
+/// Reads the header of a packet that one end of the exchange has written.
 fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Header {
     let (header, rest) = out[..bytes].split_first_chunk().expect("a header");
     let header = Header::parse(header, rest.len() + range.len()).expect("a packet of ours");

@@ -1,8 +1,9 @@
-//! `Brief`: a text of limited length. Error messages show names and types, and a peer chooses their lengths.
+//! `Brief`: a text that is cut to a limited length. It is used for names and types in error messages, because
+//! a peer chooses their lengths.
 
 use core::fmt::{self, Display, Write};
 
-/// The largest number of bytes of a text that are shown.
+/// The maximum number of bytes of a text that `Brief` shows.
 pub(super) const BRIEF_BYTES_MAX: usize = 400;
 
 /// Displays the beginning of a text.

@@ -1,11 +1,11 @@
 //! Compares the interface that a client was compiled with and the interface that a server exports.
 //!
-//! A client compares them only if their identities differ. Each difference follows one of the rules of
-//! docs/EVOLUTION.md, or breaks one. `rule.rs` lists these rules. The comparison also finds which procedures
-//! have the same bytes on both sides: their calls need no conversion.
+//! A client compares the interfaces only if their identities differ. Each difference either follows or breaks
+//! one of the rules of docs/EVOLUTION.md, which `rule.rs` lists. The comparison also finds the procedures
+//! whose messages have the same bytes on both sides. Calls of these procedures need no conversion.
 //!
-//! Names of fields and variants are compared, because two fields that were exchanged may have the same
-//! bytes.
+//! Names of fields and variants are compared, too. Without the names, a comparison could not detect that two
+//! fields of the same type changed places.
 
 mod place;
 
@@ -22,12 +22,12 @@ use super::{
     Shape,
 };
 
-/// The largest number of parts (fields, variants, types in types) that are compared. A description has at
-/// most 150,000 parts. But each type of one description may be paired with each type of the other one, and
-/// each procedure may contain all these pairs.
+/// The maximum number of parts (fields, variants, types in types) that are compared. A description has at
+/// most 150,000 parts. But each type of one description may be compared with each type of the other
+/// description, and this may be necessary for each procedure.
 const WORK_MAX: usize = 1 << 22;
 
-/// The largest number of differences that are listed.
+/// The maximum number of differences that a comparison lists.
 const FOUND_MAX: usize = 1000;
 
 /// A difference between two interfaces.
@@ -35,13 +35,13 @@ const FOUND_MAX: usize = 1000;
 pub struct Difference {
     /// The rule that the difference follows or breaks.
     pub rule: Rule,
-    /// The place in the interface, such as "procedure `get`, parameter `key`". Empty if the difference is in
-    /// the name or the version of the interface.
+    /// The place in the interface, such as "procedure `get`, parameter `key`". It is empty if the difference
+    /// is in the name or the version of the interface.
     pub place: String,
-    /// The named type in which the difference is, and the place in it. Empty if the difference is not in a
-    /// named type.
+    /// The named type that contains the difference, and the place in this type. It is empty if the difference
+    /// is not in a named type.
     pub inside: String,
-    /// The difference, as a sentence for people.
+    /// The difference, as a sentence for users.
     pub text: String,
 }
 
@@ -59,21 +59,21 @@ impl Display for Difference {
 /// The server's procedure that corresponds to a procedure of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counterpart {
-    /// The procedure with this number has the same messages.
+    /// The server's procedure with this number, which has the same messages.
     Equal(u32),
-    /// The procedure with this number has other messages, which the client converts.
+    /// The server's procedure with this number, which has other messages. The client converts them.
     Converted(u32),
-    /// No procedure of the server corresponds.
+    /// The server has no procedure that corresponds to the client's procedure.
     Lacking,
 }
 
-/// The result of comparing a client's interface with a server's.
+/// The result of a comparison of a client's interface with a server's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
     /// For each of the client's procedures, the corresponding procedure of the server. The list is meaningful
     /// only if the client [fits](Self::fits).
     pub procedures: Vec<Counterpart>,
-    /// The differences, at most 1000.
+    /// The differences. At most 1000 of them are listed.
     pub differences: Vec<Difference>,
 }
 
@@ -99,7 +99,7 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// The names for the error of a client that cannot bind.
+    /// The names in the error of a client that cannot bind.
     pub const BY_CLIENT: Self = Self { ours: "ours", theirs: "the server's" };
 }
 
@@ -124,7 +124,7 @@ pub fn compare(ours: &Described, theirs: &Described, sides: Sides) -> Comparison
     Comparison { procedures, differences: pair.differences }
 }
 
-/// Which way values of a type are sent.
+/// In which directions values of a type are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Flow {
     /// Whether values are sent from the client to the server.
@@ -135,28 +135,30 @@ struct Flow {
     is_error: bool,
 }
 
-/// Two named types, and which way their values are sent.
+/// The number of a type of the client, the number of a type of the server, and the directions in which their
+/// values are sent.
 type Named = (usize, usize, Flow);
 
-/// Both interfaces, and the results of comparing their types.
+/// Both interfaces, and the state of their comparison.
 struct Pair<'a> {
     ours: &'a Described,
     theirs: &'a Described,
     sides: Sides,
-    /// Pairs of named types that are equal, with everything in them.
+    /// Pairs of named types that are equal, including all types that they contain.
     clean: HashSet<Named>,
-    /// The pairs of named types in the procedure that is being compared.
+    /// The pairs of named types that were found in the current procedure.
     seen: HashSet<Named>,
-    /// The pairs whose parts were not compared yet.
+    /// The pairs of named types whose parts are not compared yet.
     open: Vec<Named>,
-    /// The number of parts of each named type: of the client's types, then of the server's types.
+    /// The number of parts of each named type. The first list is for the client's types, the second for the
+    /// server's types.
     weights: [Vec<usize>; 2],
-    /// The number of parts that were compared.
+    /// The number of parts that were already compared.
     work: usize,
-    /// Whether the messages of the procedure that is being compared differ.
+    /// Whether the client must convert the messages of the current procedure.
     converts: bool,
     place: Place<'a>,
-    /// The number of differences, also of those that are not listed.
+    /// The number of differences that were found, including those that are not listed.
     found: usize,
     has_misfit: bool,
     differences: Vec<Difference>,
@@ -177,7 +179,7 @@ impl<'a> Pair<'a> {
         self.differences.push(Difference { rule, place, inside, text: text.to_string() });
     }
 
-    /// Notes a difference between two texts.
+    /// Records a difference. `ours` and `theirs` are the texts that differ.
     fn differ(&mut self, rule: Rule, ours: impl Display, theirs: impl Display) {
         let Sides { ours: one, theirs: other } = self.sides;
         let (ours, theirs) = (Brief(ours), Brief(theirs));
@@ -291,7 +293,8 @@ impl<'a> Pair<'a> {
         self.ty(&ours.error, &theirs.error, false, Flow { is_error: true, ..reply });
     }
 
-    /// Notes a field or parameter that only one side has. `lacks` is the name of the other side.
+    /// Records a field or a parameter that only one side has. `lacks` is the name of the side that does not
+    /// have it.
     fn one_sided(&mut self, lacks: &str, what: &str, has_default: bool) {
         self.converts = true;
         match has_default {
@@ -337,7 +340,7 @@ impl<'a> Pair<'a> {
     fn ty(&mut self, ours: &'a DescribedType, theirs: &'a DescribedType, widens: bool, flow: Flow) {
         self.types(ours, theirs, widens, flow);
         let (all_ours, all_theirs) = (self.ours, self.theirs);
-        // A loop instead of recursion, because a peer chooses how long a chain of types is.
+        // This is a loop and not a recursion, because a peer chooses the length of a chain of types.
         while let Some((a, b, flow)) = self.open.pop() {
             let (Some(one), Some(other)) = (all_ours.types.get(a), all_theirs.types.get(b)) else {
                 self.found(Rule::Description, format_args!("a type is described nowhere"));
@@ -365,7 +368,7 @@ impl<'a> Pair<'a> {
         flow: Flow,
     ) {
         use DescribedType::{Array, Named, Option, Result, Sequence, Tuple};
-        // Only the error itself may be unknown, not a value in it.
+        // The rule for unknown errors applies only to the error itself, not to values in the error.
         let is_error = flow.is_error;
         let flow = Flow { is_error: false, ..flow };
         match (ours, theirs) {
@@ -406,7 +409,8 @@ impl<'a> Pair<'a> {
         let (ours, theirs) = (&ours.body, &theirs.body);
         match (ours, theirs) {
             (Plain { align, fields, .. }, Plain { align: other, fields: others, .. }) => {
-                // Values with another alignment are at other places of a message.
+                // If the alignments differ, the values are at different offsets of a message, so they must be
+                // converted.
                 self.converts |= align != other;
                 self.fields(fields, others, flow);
             }
@@ -481,8 +485,8 @@ impl<'a> Pair<'a> {
         let index = Index::new(theirs);
         let has_other = |all: &[DescribedVariant]| all.iter().any(|one| one.is_other);
         let (ours_other, theirs_other) = (has_other(ours), has_other(theirs));
-        // A variant for unknown variants receives at most the name of the sent variant, and none of its
-        // fields.
+        // If the received variant is the one for unknown variants, it contains at most the name of the sent
+        // variant. None of the sent variant's fields are received, so the fields need not fit.
         let is_whole = |sent: &DescribedVariant, received: &DescribedVariant, other: bool| {
             !(received.is_other || sent.is_other && other)
         };
@@ -526,7 +530,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Compares the variants of a sender with those of the receiver.
+    /// Compares the variants that the sender may send with the variants that the receiver knows.
     fn sent<V: Variant>(&mut self, sent: &[V], known: &[V], receiver: &str, is_error: bool) {
         let index = Index::new(known);
         let other = known.iter().position(V::is_other);
@@ -559,11 +563,11 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A variant of either kind of enumeration.
+/// A variant of an enum, which may be plain or structured.
 trait Variant: Part {
     fn is_other(&self) -> bool;
-    /// Returns whether both variants are sent as the same bytes, apart from their fields. `number` and
-    /// `other_number` are their positions in their enums.
+    /// Returns whether the bytes of both variants are equal, apart from their fields. `number` is the index
+    /// of this variant in its enum, and `other_number` is the index of `other` in its enum.
     fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool;
 }
 
@@ -590,7 +594,7 @@ impl Variant for DescribedPlainVariant {
     }
 }
 
-/// Returns the number of parts of a named type. A long name counts as several parts.
+/// Returns the number of parts that a named type has. A long name counts as several parts.
 fn weight(named: &DescribedNamed) -> usize {
     fn of_type(ty: &DescribedType) -> usize {
         1 + match ty {
@@ -618,7 +622,7 @@ fn weight(named: &DescribedNamed) -> usize {
     }
 }
 
-/// Returns whether both are integers of different widths, and both are signed or both unsigned.
+/// Returns whether both types are integers of different widths that are both signed or both unsigned.
 fn widens_to(ours: &DescribedType, theirs: &DescribedType) -> bool {
     ours != theirs && ours.is_integer() && ours.signs() == theirs.signs()
 }

@@ -1,4 +1,5 @@
-//! Checks the defaults and the other rules of growth in a description, which a peer may have sent.
+//! Checks defaults, and the other rules for changes of interfaces, in a description that a peer may have
+//! sent.
 
 use std::collections::HashMap;
 
@@ -9,15 +10,16 @@ use super::{
 };
 use crate::limits::CANONICAL_DEPTH_MAX;
 
-/// The largest number of steps that checking all defaults of one description may take.
+/// The maximum number of steps that the check of all defaults in one description may take.
 const STEPS_MAX: usize = 1 << 20;
 
 /// The reason why a default is refused.
 const UNFIT: &str = "the default is not a value of its type";
 
 impl Described {
-    /// Returns the default of a field, or of a parameter with one value: the declared default or, for an
-    /// option, the option without a value. Returns `None` if there is no default.
+    /// Returns the default of a field, or of a parameter that is one value. This is the declared default. An
+    /// option without a declared default has the option without a value as its default. Returns `None` if
+    /// there is no default.
     pub(crate) fn default_of<'a>(
         &self,
         ty: &DescribedType,
@@ -30,8 +32,8 @@ impl Described {
         }
     }
 
-    /// Returns the default of a parameter, if it has one. The default of a buffer or a text is always empty.
-    /// An in-out parameter has no default.
+    /// Returns the default of a parameter. The default of a buffer or a text is always empty. Returns `None`
+    /// if the parameter has no default. An in-out parameter never has one.
     pub(crate) fn parameter_default<'a>(&self, one: &'a DescribedParameter) -> Option<&'a [u8]> {
         match (one.direction, one.shape) {
             (Direction::InOut, _) => None,
@@ -40,7 +42,8 @@ impl Described {
         }
     }
 
-    /// Returns the line of the first impossible default or variant, and the reason.
+    /// Finds the first default or variant that is not allowed. Returns its line in the canonical text, and
+    /// the reason.
     pub(super) fn impossible_growth(&self) -> Option<(usize, String)> {
         let mut walk =
             Walk { whole: self, bytes: &[], at: 0, steps: 0, discriminants: HashMap::new() };
@@ -62,14 +65,15 @@ impl Described {
     }
 }
 
-/// Walks over a default, which is in little-endian form.
+/// Reads the values in a default, which are in little-endian form, and checks them.
 struct Walk<'a> {
     whole: &'a Described,
     bytes: &'a [u8],
     at: usize,
     steps: usize,
-    /// The sorted discriminants of each plain enum that occurred, by the number of its type. They are
-    /// computed once, because a default may have a thousand values of an enum with a thousand variants.
+    /// For each plain enum that occurred, its sorted discriminants. The key is the number of the type. The
+    /// discriminants are sorted only once, because a default may contain thousands of values of an enum with
+    /// many variants.
     discriminants: HashMap<usize, Vec<i128>>,
 }
 
@@ -126,7 +130,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Checks that the bytes are exactly one value of a type.
+    /// Checks that the bytes are exactly one value of the type `ty`.
     fn whole(&mut self, ty: &'a DescribedType, bytes: &'a [u8]) -> Result<(), &'static str> {
         (self.bytes, self.at) = (bytes, 0);
         self.value(ty, 0).ok_or(UNFIT)?;
@@ -164,8 +168,7 @@ impl<'a> Walk<'a> {
             }
             DescribedType::Named(number) => match &self.whole.types.get(*number)?.body {
                 DescribedBody::Plain { size, align, fields } => {
-                    // The declared size and alignment may be invalid here, because they are checked only
-                    // later.
+                    // The declared size and alignment may be invalid here, because a later step checks them.
                     let at = self.at.checked_next_multiple_of(usize::try_from(*align).ok()?)?;
                     self.take(usize::try_from(*align).ok()?, usize::try_from(*size).ok()?)?;
                     self.plain_fields(fields, at, depth)
@@ -197,7 +200,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Checks the fields of a plain value, which follow each other from `at` without padding.
+    /// Checks the fields of a plain value. The first field is at `at`, and there is no padding between
+    /// fields.
     fn plain_fields(
         &mut self,
         fields: &'a [DescribedField],
@@ -224,7 +228,7 @@ impl<'a> Walk<'a> {
         Some(count as usize)
     }
 
-    /// Takes `count` bytes at a multiple of `align`. The padding before them must be zero.
+    /// Reads `count` bytes at the next multiple of `align`. The padding before these bytes must be zero.
     fn take(&mut self, align: usize, count: usize) -> Option<&'a [u8]> {
         if count == 0 {
             return Some(&[]);
@@ -238,7 +242,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Returns whether these bytes are a value of a primitive type.
+/// Returns whether these bytes are a valid value of a primitive type.
 fn is_valid(ty: &DescribedType, bytes: &[u8]) -> bool {
     match ty {
         DescribedType::Bool => bytes[0] <= 1,
@@ -250,7 +254,8 @@ fn is_valid(ty: &DescribedType, bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns a little-endian integer. An unsigned integer of 128 bits wraps, as in a description.
+/// Returns the value of a little-endian integer. An unsigned integer of 128 bits wraps, as it does in a
+/// description.
 fn integer(bytes: &[u8], repr: &DescribedType) -> i128 {
     let is_negative = repr.signs().1 && bytes.last().is_some_and(|last| last & 0x80 != 0);
     let mut whole = [if is_negative { 0xff } else { 0 }; 16];

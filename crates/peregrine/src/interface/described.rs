@@ -1,14 +1,14 @@
-//! `Described`: an interface that is known only at run time, as owned data.
+//! `Described`: the description of an interface that is known only at run time, as owned data.
 //!
-//! It is read from a canonical text (`text.rs`). The crate `peregrine-idl` also reads it from a Rust trait,
-//! and prints it as a trait.
+//! `text.rs` reads a description from a canonical text. The crate `peregrine-idl` reads a description from a
+//! Rust trait, and prints a description as a Rust trait.
 
 use super::brief::Brief;
 use super::{Digest, Direction, Shape};
 use crate::digest::sha256;
 
-/// An interface as a canonical text describes it. The crate `peregrine-idl` reads it from a Rust trait, and
-/// prints it as one.
+/// An interface, as its canonical text describes it. The crate `peregrine-idl` can also read a `Described`
+/// from a Rust trait, and print it as a Rust trait.
 ///
 /// ```
 /// use peregrine::interface::{Described, DescribedType};
@@ -21,28 +21,28 @@ use crate::digest::sha256;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Described {
-    /// Its name.
+    /// The name of the interface.
     pub name: String,
-    /// Its version.
+    /// The version of the interface.
     pub version: u32,
-    /// Its documentation. It is part of neither the identity nor the canonical text.
+    /// The documentation of the interface. It is part of neither the identity nor the canonical text.
     pub docs: String,
-    /// The procedures. Their position is their number.
+    /// The procedures. The number of a procedure is its index in this list.
     pub procedures: Vec<DescribedProcedure>,
-    /// The named types. Their position is the number in [`DescribedType::Named`].
+    /// The named types. The number in [`DescribedType::Named`] is the index in this list.
     pub types: Vec<DescribedNamed>,
 }
 
 /// A procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedProcedure {
-    /// Its name.
+    /// The name of the procedure.
     pub name: String,
-    /// Its documentation. It is not part of the identity of the interface.
+    /// The documentation of the procedure. It is not part of the identity of the interface.
     pub docs: String,
-    /// Whether it may be executed twice.
+    /// Whether the procedure may be executed twice.
     pub idempotent: bool,
-    /// Its earlier names.
+    /// The earlier names of the procedure.
     pub was: Vec<String>,
     /// The parameters in order.
     pub parameters: Vec<DescribedParameter>,
@@ -55,29 +55,29 @@ pub struct DescribedProcedure {
 /// A parameter of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedParameter {
-    /// Its name.
+    /// The name of the parameter.
     pub name: String,
-    /// The direction in which it is sent.
+    /// The direction in which the parameter is sent.
     pub direction: Direction,
-    /// Whether it is one value, a buffer of values, or text.
+    /// Whether the parameter is one value, a buffer of values, or text.
     pub shape: Shape,
-    /// The type of the value, or of one element. For text it is [`DescribedType::Text`].
+    /// The type of the value, or of one element of the buffer. For text it is [`DescribedType::Text`].
     pub ty: DescribedType,
-    /// The largest number of elements (bytes, for text).
+    /// The maximum number of elements of a buffer, or of bytes of a text.
     pub max_len: Option<u32>,
-    /// How it may differ from that of a peer.
+    /// How the parameter may differ from the same parameter of a peer.
     pub growth: DescribedGrowth,
 }
 
-/// How a field or a parameter may differ from that of an older or newer peer.
+/// How a field or a parameter may differ from the same one of an older or newer peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribedGrowth {
-    /// Its earlier names.
+    /// The earlier names of the field or parameter.
     pub was: Vec<String>,
-    /// Whether its integers may have another width at the peer.
+    /// Whether integers in the field or parameter may have another width at the peer.
     pub widens: bool,
-    /// The value of the field or parameter if the peer does not have it, as
-    /// [`default_bytes`](crate::value::default_bytes) returns it.
+    /// The value that is used if the peer does not have the field or parameter. Its form is that of
+    /// [`default_bytes`](crate::value::default_bytes).
     pub default: Option<Vec<u8>>,
 }
 
@@ -85,47 +85,47 @@ pub struct DescribedGrowth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DescribedType {
-    /// `()`: no bytes.
+    /// `()`, which takes no bytes.
     Unit,
-    /// One byte, 0 or 1.
+    /// A `bool`: one byte, 0 or 1.
     Bool,
     /// A Unicode scalar value in four bytes.
     Char,
-    /// UTF-8.
+    /// A text in UTF-8.
     Text,
-    /// An unsigned byte.
+    /// An unsigned integer of one byte.
     U8,
-    /// Two bytes, unsigned.
+    /// An unsigned integer of two bytes.
     U16,
-    /// Four bytes, unsigned.
+    /// An unsigned integer of four bytes.
     U32,
-    /// Eight bytes, unsigned.
+    /// An unsigned integer of eight bytes.
     U64,
-    /// Sixteen bytes, unsigned.
+    /// An unsigned integer of sixteen bytes.
     U128,
-    /// A signed byte.
+    /// A signed integer of one byte.
     I8,
-    /// Two bytes, signed.
+    /// A signed integer of two bytes.
     I16,
-    /// Four bytes, signed.
+    /// A signed integer of four bytes.
     I32,
-    /// Eight bytes, signed.
+    /// A signed integer of eight bytes.
     I64,
-    /// Sixteen bytes, signed.
+    /// A signed integer of sixteen bytes.
     I128,
-    /// IEEE 754, four bytes.
+    /// A float of four bytes (IEEE 754).
     F32,
-    /// IEEE 754, eight bytes.
+    /// A float of eight bytes (IEEE 754).
     F64,
-    /// An array with this number of elements.
+    /// An array. The number is the number of its elements.
     Array(Box<Self>, u64),
-    /// A count of values, and then the values.
+    /// A sequence of values. The number of values is sent before the values.
     Sequence(Box<Self>),
     /// A value, or no value.
     Option(Box<Self>),
     /// A value of one of two types.
     Result(Box<Self>, Box<Self>),
-    /// Values one after the other.
+    /// Several values, which are sent one after the other.
     Tuple(Vec<Self>),
     /// The type with this number in [`Described::types`].
     Named(usize),
@@ -134,7 +134,7 @@ pub enum DescribedType {
 /// A named type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedNamed {
-    /// Its name. Other types may have the same name.
+    /// The name of the type. Other types may have the same name.
     pub name: String,
     /// The body of the type.
     pub body: DescribedBody,
@@ -144,67 +144,67 @@ pub struct DescribedNamed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DescribedBody {
-    /// Plain: its fields follow each other without a gap.
+    /// A plain struct: its fields follow each other without a gap.
     Plain {
         /// The size in bytes, which is the sum of the sizes of its fields.
         size: u64,
-        /// Its alignment in bytes: 1, 2, 4, 8 or 16.
+        /// The alignment in bytes: 1, 2, 4, 8 or 16.
         align: u64,
-        /// Its fields, in memory order, all plain.
+        /// The fields, in the order in which they are in memory. All of them are plain.
         fields: Vec<DescribedField>,
     },
-    /// Plain: an enumeration without payload.
+    /// A plain enum: its variants have no fields.
     PlainEnum {
-        /// The integer that holds the discriminant.
+        /// The type of the integer that contains the discriminant.
         repr: DescribedType,
-        /// The allowed values.
+        /// The variants, whose discriminants are the allowed values.
         variants: Vec<DescribedPlainVariant>,
     },
-    /// Structured: its fields one after the other.
+    /// A structured struct: its fields are sent one after the other.
     Struct(Vec<DescribedField>),
-    /// Structured: the number of the variant (u32), then its fields.
+    /// A structured enum: the number of the variant (u32) is sent, and then the fields of the variant.
     Enum(Vec<DescribedVariant>),
 }
 
 /// A field of a named type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedField {
-    /// Its name, or its number in a tuple.
+    /// The name of the field. In a tuple, it is the index of the field.
     pub name: String,
-    /// Its type.
+    /// The type of the field.
     pub ty: DescribedType,
-    /// How it may differ from that of a peer.
+    /// How the field may differ from the same field of a peer.
     pub growth: DescribedGrowth,
 }
 
-/// A variant of a plain enumeration.
+/// A variant of a plain enum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedPlainVariant {
-    /// Its name.
+    /// The name of the variant.
     pub name: String,
-    /// Its discriminant.
+    /// The discriminant of the variant.
     pub value: i128,
-    /// Its earlier names.
+    /// The earlier names of the variant.
     pub was: Vec<String>,
-    /// Whether it represents all variants that only the peer knows.
+    /// Whether the variant represents all variants that only the peer knows.
     pub is_other: bool,
 }
 
-/// A variant of a structured enumeration.
+/// A variant of a structured enum.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DescribedVariant {
-    /// Its name.
+    /// The name of the variant.
     pub name: String,
-    /// Its fields. There may be none.
+    /// The fields of the variant. The list may be empty.
     pub fields: Vec<DescribedField>,
-    /// Its earlier names.
+    /// The earlier names of the variant.
     pub was: Vec<String>,
-    /// Whether it represents all variants that only the peer knows.
+    /// Whether the variant represents all variants that only the peer knows.
     pub is_other: bool,
 }
 
 impl Described {
-    /// Returns the identity of the interface: the hash of its canonical text.
+    /// Returns the identity of the interface, which is computed from the hash of the canonical text.
     pub fn digest(&self) -> Digest {
         let hash = sha256(self.to_string().as_bytes());
         Digest(core::array::from_fn(|i| hash[i]))
@@ -216,8 +216,8 @@ impl Described {
         core::iter::once(&self.docs).chain(procedures).cloned().collect()
     }
 
-    /// Returns the same interface with other documentation. `docs` has the text of the interface, and then
-    /// the text of each procedure, in order. Further texts are ignored.
+    /// Returns the same interface with other documentation. `docs` contains the documentation of the
+    /// interface, followed by the documentation of each procedure, in order. Further texts are ignored.
     #[must_use]
     pub fn with_docs(mut self, docs: &[String]) -> Self {
         let mut docs = docs.iter();
@@ -228,7 +228,7 @@ impl Described {
         self
     }
 
-    /// Returns the number and the description of the procedure of this name.
+    /// Returns the number and the description of the procedure with this name.
     pub fn procedure(&self, name: &str) -> Option<(u32, &DescribedProcedure)> {
         (0..).zip(&self.procedures).find(|(_, one)| one.name == name)
     }
@@ -243,8 +243,8 @@ impl Described {
         name == "CallError" && fields.len() == 1 && fields.iter().all(chain)
     }
 
-    /// Returns a message size in bytes, as [`Interface::message_bytes`](super::Interface::message_bytes)
-    /// does.
+    /// Returns a message size in bytes, computed in the same way as by
+    /// [`Interface::message_bytes`](super::Interface::message_bytes).
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(|one| self.procedure_bytes(one)).max().unwrap_or(0)
     }
@@ -271,8 +271,8 @@ impl Described {
         call.max(reply)
     }
 
-    /// Returns the largest number of bytes of a value of the type, without alignment, or `None` if it is
-    /// unlimited.
+    /// Returns the maximum number of bytes of a value of this type, without alignment. Returns `None` if the
+    /// size is unlimited.
     pub fn bytes_max(&self, ty: &DescribedType) -> Option<usize> {
         Some(match ty {
             DescribedType::Unit => 0,
@@ -300,7 +300,7 @@ impl Described {
         })
     }
 
-    /// Returns the size in bytes of a plain value, or `None` if values of the type are not plain.
+    /// Returns the size in bytes of a value of a plain type. Returns `None` if the type is not plain.
     pub fn plain_bytes(&self, ty: &DescribedType) -> Option<u64> {
         Some(match ty {
             DescribedType::Array(one, count) if *count > 0 => {
@@ -315,7 +315,7 @@ impl Described {
         })
     }
 
-    /// Returns the alignment of a plain value, or `None` if values of the type are not plain.
+    /// Returns the alignment in bytes of a value of a plain type. Returns `None` if the type is not plain.
     pub fn plain_alignment(&self, ty: &DescribedType) -> Option<u64> {
         Some(match ty {
             DescribedType::Array(one, count) if *count > 0 => self.plain_alignment(one)?,
@@ -328,7 +328,7 @@ impl Described {
         })
     }
 
-    /// Returns the number of the first procedure that no trait can have, and the reason.
+    /// Finds the first procedure that no Rust trait can contain. Returns its number and the reason.
     pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
         for (number, procedure) in self.procedures.iter().enumerate() {
             for one in &procedure.parameters {
@@ -348,7 +348,7 @@ impl Described {
         None
     }
 
-    /// Returns the number of the first plain type with an impossible description, and the reason.
+    /// Finds the first plain type whose description is not possible. Returns its number and the reason.
     pub(super) fn impossible_plain(&self) -> Option<(usize, String)> {
         for (number, named) in self.types.iter().enumerate() {
             match &named.body {
@@ -394,10 +394,11 @@ impl Described {
         (!possible).then(|| format!("a type of {size} bytes is not aligned to {align}"))
     }
 
-    /// Returns a plain type that contains itself, if there is one.
+    /// Returns the number of a plain type that contains itself, if there is such a type.
     ///
-    /// Types without plain parts are removed until nothing changes. Each type that remains has a part that
-    /// remains, so the way from part to part enters a cycle.
+    /// First, types that contain no other plain types are removed, until no such type is left. Then each
+    /// remaining type contains a remaining type. So a walk from a type to a type that it contains must enter
+    /// a cycle.
     fn plain_in_itself(&self) -> Option<usize> {
         let mut parts: Vec<usize> = vec![0; self.types.len()];
         let mut wholes: Vec<Vec<usize>> = vec![Vec::new(); self.types.len()];
@@ -418,7 +419,7 @@ impl Described {
             }
         }
         let mut one = parts.iter().position(|&left| left > 0)?;
-        // The loop ends at the first type that is visited twice. This type is in the cycle.
+        // The walk ends at the first type that is visited twice. This type is in the cycle.
         let mut visited = vec![false; parts.len()];
         while !core::mem::replace(&mut visited[one], true) {
             let DescribedBody::Plain { fields, .. } = &self.types[one].body else { return None };
@@ -430,7 +431,7 @@ impl Described {
 }
 
 impl DescribedType {
-    /// Returns the size in bytes of a primitive type, or `None` for other types.
+    /// Returns the size in bytes of a primitive type. Returns `None` if the type is not primitive.
     pub(crate) fn primitive_bytes(&self) -> Option<u64> {
         Some(match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -442,8 +443,8 @@ impl DescribedType {
         })
     }
 
-    /// Returns the number of the named type, if this is a named type or an array whose elements have a named
-    /// type.
+    /// Returns the number of the named type that this type is. If this type is an array, returns the number
+    /// of its elements' named type.
     pub(super) fn plain_part(&self) -> Option<usize> {
         match self {
             Self::Array(one, _) => one.plain_part(),
@@ -464,7 +465,7 @@ impl DescribedType {
         (unsigned, signed)
     }
 
-    /// Returns whether an integer of this type can have the value.
+    /// Returns whether an integer of this type can have this value.
     pub(super) fn holds(&self, value: i128) -> bool {
         let bits = self.primitive_bytes().unwrap_or(0) * 8;
         match self.signs() {

@@ -1,8 +1,8 @@
-//! How a part of an interface may differ from that of an older or newer peer.
+//! Growth: how a part of an interface may differ from the same part of an older or newer peer.
 
 use core::fmt::{self, Write};
 
-/// How a field or a parameter may differ from that of an older or newer peer (docs/EVOLUTION.md).
+/// How a field or a parameter may differ from the same one of an older or newer peer (docs/EVOLUTION.md).
 ///
 /// ```
 /// use peregrine::interface::Growth;
@@ -11,12 +11,12 @@ use core::fmt::{self, Write};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
-    /// Its earlier names: `#[was("old")]`.
+    /// The earlier names of the field or parameter: `#[was("old")]`.
     pub was: &'static [&'static str],
-    /// Whether its integers may have another width at the peer: `#[widens]`.
+    /// Whether integers in the field or parameter may have another width at the peer: `#[widens]`.
     pub widens: bool,
-    /// Returns the value of the field or parameter if the peer does not have it: `#[default]`, in the form of
-    /// [`default_bytes`](crate::value::default_bytes).
+    /// A function that returns the value that is used if the peer does not have the field or parameter:
+    /// `#[default]`. The form of this value is that of [`default_bytes`](crate::value::default_bytes).
     pub default: Option<fn() -> Vec<u8>>,
 }
 
@@ -35,10 +35,11 @@ impl Growth {
     }
 }
 
-/// The largest size of a default in bytes. A default is part of the description of the interface.
+/// The maximum size of a default in bytes. The size is limited because the description of the interface
+/// contains the default.
 pub const DEFAULT_BYTES_MAX: usize = 4096;
 
-/// Writes earlier names as a canonical text has them.
+/// Writes earlier names in the form of a canonical text.
 pub(super) fn write_was(was: &[&str], text: &mut String) {
     for name in was {
         let _ = write!(text, " was {name}");
@@ -49,7 +50,7 @@ fn write_default(bytes: &[u8], text: &mut String) {
     let _ = write!(text, " = {}", Hex(bytes));
 }
 
-/// Bytes as a canonical text has them: `x`, and then two hexadecimal digits for each byte.
+/// Bytes in the form of a canonical text: `x`, followed by two hexadecimal digits for each byte.
 pub(super) struct Hex<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {

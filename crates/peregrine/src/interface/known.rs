@@ -1,14 +1,15 @@
-//! `InterfaceRef`: the interface of a binding or an export, compiled or read at run time.
+//! `InterfaceRef`: the interface of a binding or an export. It was compiled into this program, or read at run
+//! time.
 
 use core::fmt;
 use std::sync::Arc;
 
 use super::{Described, Digest, Interface};
 
-/// The interface that a client binds with or a server exports. It was either compiled into this program, or
-/// [read](Described) at run time.
+/// The interface with which a client binds, or which a server exports. It was either compiled into this
+/// program, or [read](Described) at run time.
 ///
-/// Bindings and servers treat both kinds alike. An `InterfaceRef` is cheap to clone.
+/// Bindings and servers treat both kinds in the same way. Cloning an `InterfaceRef` is cheap.
 ///
 /// ```
 /// use peregrine::interface::{Described, InterfaceRef};
@@ -28,7 +29,8 @@ enum Origin {
     Read(Arc<Read>),
 }
 
-/// An interface that was read at run time, and values that are computed once because they are often used.
+/// An interface that was read at run time. It also contains values that are often used, and therefore
+/// computed only once.
 struct Read {
     described: Described,
     digest: Digest,
@@ -49,8 +51,8 @@ impl From<Described> for InterfaceRef {
 }
 
 impl InterfaceRef {
-    /// Returns an interface without procedures. A binding with it can only make the calls that all exports
-    /// answer.
+    /// Returns an interface without procedures. A binding with this interface can only make the calls that
+    /// all exports answer.
     pub(crate) const fn none() -> Self {
         const NONE: Interface = Interface {
             name: "",
@@ -62,7 +64,7 @@ impl InterfaceRef {
         Self(Origin::Compiled(&NONE))
     }
 
-    /// Returns the description as constant data, if it was compiled into this program.
+    /// Returns the description as constant data. Returns `None` if the interface was read at run time.
     pub const fn compiled(&self) -> Option<&'static Interface> {
         match &self.0 {
             Origin::Compiled(interface) => Some(interface),
@@ -70,7 +72,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns its name.
+    /// Returns the name of the interface.
     pub fn name(&self) -> &str {
         match &self.0 {
             Origin::Compiled(interface) => interface.name,
@@ -78,7 +80,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns its version.
+    /// Returns the version of the interface.
     pub fn version(&self) -> u32 {
         match &self.0 {
             Origin::Compiled(interface) => interface.version,
@@ -86,7 +88,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns its identity.
+    /// Returns the identity of the interface.
     pub fn digest(&self) -> Digest {
         match &self.0 {
             Origin::Compiled(interface) => interface.digest(),
@@ -94,7 +96,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns the text whose hash is the identity.
+    /// Returns the canonical text of the interface. The identity is computed from the hash of this text.
     pub fn canonical_text(&self) -> String {
         match &self.0 {
             Origin::Compiled(interface) => interface.canonical_text(),
@@ -113,7 +115,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns the number of its procedures.
+    /// Returns the number of procedures of the interface.
     pub fn procedures(&self) -> usize {
         match &self.0 {
             Origin::Compiled(interface) => interface.procedures.len(),
@@ -121,7 +123,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns the name of the procedure with this number, if it exists.
+    /// Returns the name of the procedure with this number. Returns `None` if there is no such procedure.
     pub fn procedure_name(&self, number: u32) -> Option<&str> {
         let number = number as usize;
         match &self.0 {
@@ -130,7 +132,8 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns whether the procedure with this number may be executed twice.
+    /// Returns whether the procedure with this number may be executed twice. Returns `None` if there is no
+    /// such procedure.
     pub(crate) fn is_idempotent(&self, number: u32) -> Option<bool> {
         let number = number as usize;
         match &self.0 {
@@ -141,7 +144,7 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns a message size in bytes, as [`Interface::message_bytes`] does.
+    /// Returns a message size in bytes, computed in the same way as by [`Interface::message_bytes`].
     pub(crate) fn message_bytes(&self) -> usize {
         match &self.0 {
             Origin::Compiled(interface) => interface.message_bytes(),
@@ -149,10 +152,10 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns the description that is sent to clients.
+    /// Returns the description that the server sends to clients.
     ///
     /// # Errors
-    /// If the interface has more types, or more deeply nested types, than a description may have.
+    /// Fails if the interface has more types, or more deeply nested types, than a description may have.
     pub(crate) fn described(&self) -> Result<Described, super::TextError> {
         match &self.0 {
             Origin::Compiled(interface) => Described::parse(&interface.canonical_text()),
@@ -168,7 +171,7 @@ impl fmt::Debug for InterfaceRef {
 }
 
 impl PartialEq for InterfaceRef {
-    /// Returns whether both have the same identity.
+    /// Returns whether both interfaces have the same identity.
     fn eq(&self, other: &Self) -> bool {
         self.digest() == other.digest()
     }

@@ -1,5 +1,5 @@
-//! Random interfaces of every kind, for property tests. The tests of `peregrine-idl` also use this file, so
-//! it uses only public items of the module around it.
+//! Generates random interfaces of every kind, for property tests. The tests of `peregrine-idl` also use this
+//! file, so the file uses only public items of the module around it.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,8 @@ use super::{
     DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
 };
 
-/// The parts of a random interface, before its types are numbered in the order of the text.
+/// The parts of a random interface. Its types are not yet numbered in the order in which the canonical text
+/// mentions them.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     procedures: Vec<DescribedProcedure>,
@@ -17,7 +18,7 @@ pub(crate) struct Pool {
 
 const POOL: usize = 6;
 
-/// Names that Rust does not allow, or uses for something else.
+/// Names that Rust does not allow, or that already have a meaning in Rust.
 const ODD: &[&str] = &["größe", "str", "type", "get-size", "①", "_"];
 
 fn name() -> impl Strategy<Value = String> {
@@ -39,7 +40,7 @@ const INTEGERS: &[(DescribedType, u64)] = &[
     (DescribedType::I128, 16),
 ];
 
-/// The other types without parts.
+/// The other types that contain no types.
 const OTHERS: &[DescribedType] = &[
     DescribedType::Unit,
     DescribedType::Bool,
@@ -68,7 +69,8 @@ fn was() -> impl Strategy<Value = Vec<String>> {
     prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(name(), 1..3)]
 }
 
-/// Returns random growth: earlier names, whether integers widen, and 16 bytes from which a default is cut.
+/// Generates random growth: earlier names, whether integers widen, and 16 bytes of which a default uses the
+/// first ones.
 fn growth() -> impl Strategy<Value = DescribedGrowth> {
     (was(), prop::bool::weighted(0.2), prop::option::weighted(0.2, any::<[u8; 16]>())).prop_map(
         |(was, widens, default)| {
@@ -78,7 +80,7 @@ fn growth() -> impl Strategy<Value = DescribedGrowth> {
     )
 }
 
-/// Returns the growth with a default that fits the type. Only integers keep a default.
+/// Returns the growth with a default that fits the type. The default is removed if the type is no integer.
 fn fitting(mut growth: DescribedGrowth, ty: &DescribedType) -> DescribedGrowth {
     let bytes = INTEGERS.iter().find(|(one, _)| one == ty).map(|(_, bytes)| *bytes);
     growth.default = growth.default.zip(bytes).map(|(all, bytes)| all[..bytes as usize].to_vec());
@@ -128,7 +130,7 @@ fn body() -> impl Strategy<Value = DescribedBody> {
         plain_enum,
         fields().prop_map(DescribedBody::Struct),
         prop::collection::vec(variant, 0..4).prop_map(|mut variants| {
-            // At most one variant receives the unknown variants.
+            // An enum may have at most one variant for unknown variants.
             let mut others = variants.iter_mut().filter(|one| one.is_other).skip(1);
             others.by_ref().for_each(|one| one.is_other = false);
             DescribedBody::Enum(variants)
@@ -177,7 +179,7 @@ pub(crate) fn pool() -> impl Strategy<Value = Pool> {
 }
 
 impl Pool {
-    /// Returns the interface, with its types numbered in the order in which the text mentions them.
+    /// Returns the interface. Its types are numbered in the order in which the canonical text mentions them.
     pub(crate) fn described(mut self) -> Described {
         let mut order = Vec::new();
         for procedure in &mut self.procedures {
@@ -209,7 +211,7 @@ impl Pool {
             procedures: self.procedures,
             types,
         };
-        // Procedures that no trait can have are changed into possible ones.
+        // If no Rust trait can contain a procedure, the procedure is changed so that a trait can contain it.
         for number in 0..all.procedures.len() {
             let mut procedure = all.procedures[number].clone();
             for one in &mut procedure.parameters {

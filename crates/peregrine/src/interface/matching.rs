@@ -1,4 +1,4 @@
-//! Finds which parts of two interfaces correspond, by their present and earlier names.
+//! Finds which parts of two interfaces correspond to each other, by their present and earlier names.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use super::{
     DescribedField, DescribedParameter, DescribedPlainVariant, DescribedProcedure, DescribedVariant,
 };
 
-/// A part of an interface that has a name, and may have had other names.
+/// A part of an interface that has a name, and may have had other names earlier.
 pub(crate) trait Part {
     fn names(&self) -> (&str, &[String]);
 }
@@ -25,7 +25,8 @@ parts! {
     DescribedVariant: was, DescribedPlainVariant: was
 }
 
-/// A step through the fields or parameters of two sides at the same time. The numbers are positions.
+/// A step in a walk through the fields or parameters of both sides at the same time. The numbers are indices
+/// of fields or parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Both(usize, usize),
@@ -33,7 +34,7 @@ pub(crate) enum Step {
     Theirs(usize),
 }
 
-/// The positions of the other side's parts, by their names.
+/// The indices of the other side's parts, by the names of these parts.
 pub(crate) struct Index<'a> {
     names: HashMap<&'a str, usize>,
     earlier: HashMap<&'a str, usize>,
@@ -52,8 +53,8 @@ impl<'a> Index<'a> {
         Self { names, earlier }
     }
 
-    /// Returns the position of the part that corresponds to `part`, which is of the other interface. A part
-    /// with the same name has priority over a part that had this name earlier.
+    /// Returns the index of the part that corresponds to `part`. `part` belongs to the other interface. If
+    /// one part has the name now, and another part had the same name earlier, the first one is returned.
     pub(crate) fn find<P: Part>(&self, part: &P) -> Option<usize> {
         let (name, was) = part.names();
         let known = |name: &str| self.names.get(name).copied();
@@ -63,10 +64,11 @@ impl<'a> Index<'a> {
     }
 }
 
-/// Returns the steps through two lists of fields or parameters.
+/// Returns the steps of a walk through two lists of fields or parameters.
 ///
 /// # Errors
-/// If a part is not in the same order on both sides. The error has the position of the part on each side.
+/// Fails if the order of the parts differs between the two sides. The error contains the index on each side
+/// of a part that is not in order.
 pub(crate) fn steps<P: Part>(ours: &[P], theirs: &[P]) -> Result<Vec<Step>, (usize, usize)> {
     let index = Index::new(theirs);
     let mut steps = Vec::with_capacity(ours.len().max(theirs.len()));
@@ -86,16 +88,16 @@ pub(crate) fn steps<P: Part>(ours: &[P], theirs: &[P]) -> Result<Vec<Step>, (usi
     Ok(steps)
 }
 
-/// Returns the number of the receiver's variant for a variant of the sender: the variant of the same name, or
-/// the one for unknown variants.
+/// Returns the index of the receiver's variant for a variant of the sender. This is the variant with the same
+/// name, or otherwise the variant for unknown variants.
 pub(crate) fn variant_of<P: Part>(
     sent: &P,
     is_other: bool,
     index: &Index<'_>,
     other: Option<usize>,
 ) -> Option<usize> {
-    // The sender's variant for unknown ones becomes the receiver's variant for unknown ones, even if their
-    // names differ.
+    // If the sender sends its variant for unknown variants, the receiver gets its own variant for unknown
+    // variants. This applies even if the names of these two variants differ.
     if is_other && other.is_some() { other } else { index.find(sent).or(other) }
 }
 
@@ -124,7 +126,7 @@ mod tests {
         assert_eq!(matched(&["x"], &["y<x"]), Ok(vec![Both(0, 0)]));
         assert_eq!(matched(&["y<z<x"], &["x"]), Ok(vec![Both(0, 0)]));
         assert_eq!(matched(&["a", "b"], &["b", "a"]), Err((1, 0)));
-        // A new field may take the earlier name of another field.
+        // A new field may have a name that another field had earlier.
         assert_eq!(matched(&["b<a"], &["b", "a"]), Ok(vec![Both(0, 0), Theirs(1)]));
     }
 }

@@ -1,8 +1,10 @@
-//! The description of an interface: constant data that stubs and bindings use, and that people can read.
+//! The description of an interface: constant data that stubs and bindings use, and that can be printed for
+//! users.
 //!
-//! `#[interface]` generates one [`Interface`] per trait. Its identity is the [`Digest`] of its canonical
-//! text, which contains names, types, directions and limits, but no documentation. Types refer to each
-//! other through function pointers, so the description of a recursive type is finite.
+//! `#[interface]` generates one [`Interface`] per trait. The identity of an interface is its [`Digest`],
+//! which is computed from the canonical text. This text contains names, types, directions and limits, but no
+//! documentation. Types refer to each other through function pointers, so the description of a recursive type
+//! is finite.
 
 mod brief;
 mod compare;
@@ -34,16 +36,16 @@ pub use rule::Rule;
 pub(crate) use text::SIMPLE;
 pub use text::TextError;
 
-/// An interface: what a server exports and a client binds to.
+/// An interface. A server exports an interface, and a client binds to it.
 #[derive(Debug, Clone, Copy)]
 pub struct Interface {
-    /// The trait's name, or the one given by `#[interface(name = "...")]`.
+    /// The name of the interface: `#[interface(name = "...")]`, or otherwise the name of the trait.
     pub name: &'static str,
-    /// The version: `#[interface(version = N)]`, or 0 without this argument.
+    /// The version of the interface: `#[interface(version = N)]`, or otherwise 0.
     pub version: u32,
-    /// Documentation of the trait. It is not part of the identity.
+    /// The documentation of the trait. It is not part of the identity.
     pub docs: &'static str,
-    /// The procedures. Their position is their number on every path.
+    /// The procedures. On every path, the number of a procedure is its index in this list.
     pub procedures: &'static [Procedure],
     #[doc(hidden)]
     pub digest: fn() -> Digest,
@@ -52,13 +54,13 @@ pub struct Interface {
 /// A procedure of an interface.
 #[derive(Debug, Clone, Copy)]
 pub struct Procedure {
-    /// The method's name.
+    /// The name of the method.
     pub name: &'static str,
-    /// Documentation of the method. It is not part of the identity.
+    /// The documentation of the method. It is not part of the identity.
     pub docs: &'static str,
-    /// Whether it may be executed twice: `#[idempotent]`.
+    /// Whether the procedure may be executed twice: `#[idempotent]`.
     pub idempotent: bool,
-    /// Its earlier names: `#[was("old")]`.
+    /// The earlier names of the method: `#[was("old")]`.
     pub was: &'static [&'static str],
     /// The parameters in order.
     pub parameters: &'static [Parameter],
@@ -71,17 +73,17 @@ pub struct Procedure {
 /// A parameter of a procedure.
 #[derive(Debug, Clone, Copy)]
 pub struct Parameter {
-    /// Its name in the trait.
+    /// The name of the parameter in the trait.
     pub name: &'static str,
-    /// The direction in which it is sent.
+    /// The direction in which the parameter is sent.
     pub direction: Direction,
-    /// Whether it is one value, a buffer of values, or text.
+    /// Whether the parameter is one value, a buffer of values, or text.
     pub shape: Shape,
-    /// The type of the value, or of one element.
+    /// The type of the value, or of one element of the buffer.
     pub ty: &'static Type,
-    /// The largest number of elements (bytes, for text): `#[max_len(N)]`.
+    /// The maximum number of elements of a buffer, or of bytes of a text: `#[max_len(N)]`.
     pub max_len: Option<u32>,
-    /// How it may differ from that of a peer.
+    /// How the parameter may differ from the same parameter of a peer.
     pub growth: Growth,
 }
 
@@ -104,17 +106,18 @@ pub struct Description {
     pub age_ms: u64,
     /// The number of bindings to the export.
     pub bindings: u32,
-    /// Where the server listens for calls of this export over networks, such as `tcp:0.0.0.0:7193`.
+    /// The endpoints at which the server listens for calls of this export over networks, such as
+    /// `tcp:0.0.0.0:7193`.
     pub listens: Vec<String>,
     /// A number that identifies the machine and the network namespace to which `listens` refers.
     pub network: u64,
 }
 
 impl Description {
-    /// Returns the interface, read from the text, with the documentation.
+    /// Returns the interface that `text` describes, with its documentation.
     ///
     /// # Errors
-    /// If the text is not a canonical text.
+    /// Fails if `text` is not a canonical text.
     pub fn parsed(&self) -> Result<Described, TextError> {
         Ok(Described::parse(&self.text)?.with_docs(&self.docs))
     }
@@ -123,24 +126,25 @@ impl Description {
 /// The direction of a parameter (Peregrine section 3, Firefly's VAR IN and VAR OUT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// With the call: `T`, `&T`, `&str`, `&[T]`.
+    /// The parameter is sent with the call: `T`, `&T`, `&str`, `&[T]`.
     In,
-    /// With the call, but without a copy for the procedure: `Lent<'_, T>`.
+    /// The parameter is sent with the call, but not copied for the procedure: `Lent<'_, T>`.
     Lent,
-    /// With the result: `Out<'_, T>`.
+    /// The parameter is sent with the result: `Out<'_, T>`.
     Out,
-    /// Both ways: `&mut T`, `&mut [T]`.
+    /// The parameter is sent with the call and with the result: `&mut T`, `&mut [T]`.
     InOut,
 }
 
 /// Whether a parameter is one value, a buffer of values, or text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// A value, in the head.
+    /// One value. It is in the head, which is the first part of a message.
     One,
-    /// Values one after the other: a block if they are plain, otherwise in the head.
+    /// A buffer of values. Plain values are in a block, which is a separate part of the message. Other values
+    /// are in the head.
     Buffer,
-    /// `&str`: a block of UTF-8.
+    /// A text (`&str`). It is in a block, in UTF-8.
     Text,
 }
 
@@ -148,60 +152,61 @@ pub enum Shape {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Type {
-    /// `()`: no bytes.
+    /// `()`, which takes no bytes.
     Unit,
     /// `bool`: one byte, 0 or 1.
     Bool,
     /// `char`: a Unicode scalar value in four bytes.
     Char,
-    /// An unsigned byte.
+    /// An unsigned integer of one byte.
     U8,
-    /// Two bytes, unsigned.
+    /// An unsigned integer of two bytes.
     U16,
-    /// Four bytes, unsigned.
+    /// An unsigned integer of four bytes.
     U32,
-    /// Eight bytes, unsigned.
+    /// An unsigned integer of eight bytes.
     U64,
-    /// Sixteen bytes, unsigned.
+    /// An unsigned integer of sixteen bytes.
     U128,
-    /// A signed byte.
+    /// A signed integer of one byte.
     I8,
-    /// Two bytes, signed.
+    /// A signed integer of two bytes.
     I16,
-    /// Four bytes, signed.
+    /// A signed integer of four bytes.
     I32,
-    /// Eight bytes, signed.
+    /// A signed integer of eight bytes.
     I64,
-    /// Sixteen bytes, signed.
+    /// A signed integer of sixteen bytes.
     I128,
-    /// IEEE 754, four bytes.
+    /// A float of four bytes (IEEE 754).
     F32,
-    /// IEEE 754, eight bytes.
+    /// A float of eight bytes (IEEE 754).
     F64,
-    /// UTF-8.
+    /// A text in UTF-8.
     Text,
-    /// An array with this number of elements.
+    /// An array. The number is the number of its elements.
     Array(&'static Self, usize),
-    /// A count of values, and then the values.
+    /// A sequence of values. The number of values is sent before the values.
     Sequence(&'static Self),
     /// A value, or no value.
     Option(&'static Self),
     /// A value of one of two types.
     Result(&'static Self, &'static Self),
-    /// Values one after the other.
+    /// Several values, which are sent one after the other.
     Tuple(&'static [&'static Self]),
     /// A type with a name. It may be recursive.
     Named(Named),
 }
 
-/// A type that the user named. A function returns its body.
+/// A type that has a name. The body is returned by a function, so the type may contain itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Named {
-    /// Its name without a path, which is part of the interface's identity.
+    /// The name of the type, without a path. It is part of the interface's identity.
     pub name: &'static str,
-    /// Returns a name that no other type of this process has. The name is only compared, never shown.
+    /// A function that returns a name that no other type of this process has. This name is only compared,
+    /// never shown.
     pub path: fn() -> &'static str,
-    /// Returns the body of the type.
+    /// A function that returns the body of the type.
     pub body: fn() -> Body,
 }
 
@@ -209,63 +214,63 @@ pub struct Named {
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Body {
-    /// Plain: copied as it is in memory.
+    /// A plain struct: its values are copied as they are in memory.
     Plain {
         /// The size in bytes.
         size: usize,
-        /// Its alignment in bytes.
+        /// The alignment in bytes.
         align: usize,
-        /// Its fields, in memory order.
+        /// The fields, in the order in which they are in memory.
         fields: &'static [Field],
     },
-    /// Plain: an enumeration without payload.
+    /// A plain enum: its variants have no fields.
     PlainEnum {
-        /// The integer that holds the discriminant.
+        /// The type of the integer that contains the discriminant.
         repr: &'static Type,
-        /// The allowed values.
+        /// The variants, whose discriminants are the allowed values.
         variants: &'static [PlainVariant],
     },
-    /// Structured: its fields one after the other.
+    /// A structured struct: its fields are sent one after the other.
     Struct(&'static [Field]),
-    /// Structured: the number of the variant (u32), then its fields.
+    /// A structured enum: the number of the variant (u32) is sent, and then the fields of the variant.
     Enum(&'static [Variant]),
 }
 
 /// A field of a named type.
 #[derive(Debug, Clone, Copy)]
 pub struct Field {
-    /// Its name, or its number in a tuple.
+    /// The name of the field. In a tuple, it is the index of the field.
     pub name: &'static str,
-    /// Its type.
+    /// The type of the field.
     pub ty: &'static Type,
-    /// How it may differ from that of a peer.
+    /// How the field may differ from the same field of a peer.
     pub growth: Growth,
 }
 
-/// A variant of a plain enumeration.
+/// A variant of a plain enum.
 #[derive(Debug, Clone, Copy)]
 pub struct PlainVariant {
-    /// Its name.
+    /// The name of the variant.
     pub name: &'static str,
-    /// Its discriminant.
+    /// The discriminant of the variant.
     pub value: i128,
-    /// Its earlier names: `#[was("old")]`.
+    /// The earlier names of the variant: `#[was("old")]`.
     pub was: &'static [&'static str],
-    /// Whether it represents all variants that only the peer knows: `#[other]`.
+    /// Whether the variant represents all variants that only the peer knows: `#[other]`.
     pub is_other: bool,
 }
 
-/// A variant of a structured enumeration.
+/// A variant of a structured enum.
 #[derive(Debug, Clone, Copy)]
 pub struct Variant {
-    /// Its name.
+    /// The name of the variant.
     pub name: &'static str,
-    /// Its fields. There may be none.
+    /// The fields of the variant. The list may be empty.
     pub fields: &'static [Field],
-    /// Its earlier names: `#[was("old")]`.
+    /// The earlier names of the variant: `#[was("old")]`.
     pub was: &'static [&'static str],
-    /// Whether it represents all variants that only the peer knows: `#[other]`. It then has no field, or one
-    /// text field for the name of the unknown variant.
+    /// Whether the variant represents all variants that only the peer knows: `#[other]`. Such a variant has
+    /// no field, or one text field that contains the name of the unknown variant.
     pub is_other: bool,
 }
 
@@ -297,15 +302,15 @@ impl Interface {
         Digest(core::array::from_fn(|i| hash[i]))
     }
 
-    /// Returns the text whose hash is the identity. It has a line with the name and the version, then a line
-    /// for each procedure, and then a line for each named type.
+    /// Returns the canonical text, from whose hash the identity is computed. The text consists of a line with
+    /// the name and the version, a line for each procedure, and a line for each named type.
     pub fn canonical_text(&self) -> String {
         let mut text = format!("interface {} version {}\n", self.name, self.version);
         let mut named = NamedTypes::default();
         for procedure in self.procedures {
             named.line(&mut text, |text, named| procedure.write(text, named));
         }
-        // Describing one named type may add others to the list.
+        // The description of one named type may add other named types to the list.
         let mut next = 0;
         while let Some(&one) = named.seen.get(next) {
             named.line(&mut text, |text, named| one.write(next, text, named));
@@ -314,16 +319,16 @@ impl Interface {
         text
     }
 
-    /// Returns a message size in bytes that suffices for the call and the result of every procedure with
-    /// limited parameters. Parameters without `max_len` count as 0 bytes.
+    /// Returns a message size in bytes that suffices for the call and for the result of every procedure whose
+    /// parameters are limited. A parameter without `max_len` counts as 0 bytes.
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(Procedure::message_bytes).max().unwrap_or(0)
     }
 }
 
 impl Procedure {
-    /// Returns the size in bytes of the call or the result, whichever is larger. Parameters without limit
-    /// count as 0 bytes.
+    /// Returns the maximum size in bytes of the call or of the result: the larger one. A parameter without a
+    /// limit counts as 0 bytes.
     fn message_bytes(&self) -> usize {
         let (mut call, mut reply) = (64usize, 64usize);
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));
@@ -395,7 +400,7 @@ impl Parameter {
 }
 
 impl Type {
-    /// Returns the name of a type without parts, or `None` for other types.
+    /// Returns the name of a type that contains no other types. Returns `None` for other types.
     const fn simple_name(&self) -> Option<&'static str> {
         Some(match self {
             Self::Unit => "unit",
@@ -418,8 +423,8 @@ impl Type {
         })
     }
 
-    /// Returns the largest number of bytes of a value of the type, without alignment, or `None` if it is
-    /// unlimited.
+    /// Returns the maximum number of bytes of a value of this type, without alignment. Returns `None` if the
+    /// size is unlimited.
     pub fn bytes_max(&self) -> Option<usize> {
         Some(match self {
             Self::Unit => 0,
@@ -516,8 +521,9 @@ fn write_fields(fields: &[Field], text: &mut String, named: &mut NamedTypes) {
     text.push('}');
 }
 
-/// The named types in the order in which they are mentioned. Their position is their number, which
-/// distinguishes types with equal names and ends recursion.
+/// The named types, in the order in which the canonical text mentions them. The number of a type is its index
+/// in this list. The number distinguishes types with equal names, and ends the recursion at a type that was
+/// mentioned before.
 #[derive(Default)]
 struct NamedTypes {
     seen: Vec<Named>,
@@ -550,11 +556,11 @@ impl NamedTypes {
     }
 }
 
-/// The name under which a server describes itself. No program can export it.
+/// The name of the export that describes the server itself. No program can export this name.
 pub(crate) const SERVER_NAME: &str = ".server";
 
-/// Returns whether a name may be exported: 1 to 64 letters, digits, `-`, `_` or `.`, with no dot at the
-/// beginning.
+/// Returns whether a name may be exported. It must consist of 1 to 64 letters, digits, `-`, `_` or `.`, and
+/// must not begin with a dot.
 pub fn valid_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty()

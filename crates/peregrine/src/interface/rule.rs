@@ -1,6 +1,6 @@
-//! The rules of how interfaces may differ (docs/EVOLUTION.md).
+//! The rules for differences between the interfaces of client and server (docs/EVOLUTION.md).
 
-/// A rule that a difference follows or breaks.
+/// A rule that a difference between two interfaces follows or breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Rule {
@@ -8,15 +8,16 @@ pub enum Rule {
     ProcedureAdded,
     /// A procedure was removed.
     ProcedureRemoved,
-    /// A name has changed, and the part with the new name has `#[was("old")]`.
+    /// A name has changed, and the part with the new name has the attribute `#[was("old")]`.
     Renamed,
     /// A field or parameter with a default was added or removed.
     Default,
-    /// The sender of an open enum has a variant that the receiver does not have.
+    /// The sender has a variant that the receiver does not have, and the receiver's enum has a variant for
+    /// unknown variants.
     OpenEnum,
-    /// The receiver of an enum knows more variants than the sender.
+    /// The receiver of an enum knows more variants than the sender can send.
     VariantNotSent,
-    /// An error may be a variant that the client does not know.
+    /// The error of a procedure may be a variant that the client does not know.
     UnknownError,
     /// An integer has another width, and both sides have `#[widens]`.
     Widened,
@@ -26,13 +27,14 @@ pub enum Rule {
     MayRunTwice,
     /// The interfaces have different names or versions.
     Interface,
-    /// No procedure of the client is in the server's interface.
+    /// The server's interface contains no procedure of the client's interface.
     NoProcedure,
     /// A field or parameter without a default was added or removed.
     NoDefault,
     /// Fields or parameters are in another order.
     Order,
-    /// A closed enum would receive a variant that it does not have.
+    /// The receiver of an enum would receive a variant that it does not have, and has no variant for unknown
+    /// variants.
     ClosedEnum,
     /// An integer has another width, and one side does not have `#[widens]`.
     Width,
@@ -44,7 +46,7 @@ pub enum Rule {
     LessRoom,
     /// `#[idempotent]` was removed.
     MayNotRunTwice,
-    /// A description is not whole, or is too intricate to be compared.
+    /// A description is incomplete, or too complex to be compared.
     Description,
 }
 
@@ -74,12 +76,12 @@ impl Rule {
         Self::Description,
     ];
 
-    /// Returns whether a client can use the server despite the difference.
+    /// Returns whether a client can use the server despite a difference of this rule.
     pub const fn fits(self) -> bool {
         (self as usize) < Self::Interface as usize
     }
 
-    /// Returns a word for the rule, for JSON.
+    /// Returns the word for the rule in JSON output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::ProcedureAdded => "procedure-added",

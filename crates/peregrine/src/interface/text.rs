@@ -1,8 +1,9 @@
-//! Reads a canonical text: the description of an interface by a peer.
+//! Reads a canonical text, which describes an interface.
 //!
-//! The text comes from a peer, so it is checked. Its length and the depth of its types are limited, numbers
-//! and names must follow the grammar (REPRESENTATION.md, part 6), and plain types must have the layout that
-//! their fields give. An accepted text is equal to the text that is printed for the result.
+//! A peer may have sent the text, so the text is checked. Its length and the depth of its types are limited.
+//! Numbers and names must follow the grammar (REPRESENTATION.md, part 6). Plain types must have the layout
+//! that results from their fields. If an accepted text is parsed and printed again, the result is the same
+//! text.
 
 mod print;
 
@@ -18,7 +19,7 @@ use super::described::{
 use super::{DEFAULT_BYTES_MAX, Direction, Shape};
 use crate::limits;
 
-/// Why a text is not a canonical text.
+/// The reason why a text is not a canonical text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     line: usize,
@@ -31,8 +32,8 @@ impl TextError {
         self.line
     }
 
-    /// Returns why the line is invalid, without its number. This is for tools that read interfaces in other
-    /// forms and have their own line numbers.
+    /// Returns why the line is invalid, without the number of the line. This is for tools that read
+    /// interfaces in other forms, and have line numbers of these forms.
     ///
     /// ```
     /// use peregrine::interface::Described;
@@ -59,9 +60,9 @@ impl Described {
     /// Reads a canonical text.
     ///
     /// # Errors
-    /// If the text is not canonical, describes an impossible type (such as a plain type whose size differs
-    /// from that of its fields), or exceeds [`limits::CANONICAL_BYTES_MAX`] or
-    /// [`limits::CANONICAL_DEPTH_MAX`].
+    /// Fails if the text is not canonical, or exceeds [`limits::CANONICAL_BYTES_MAX`] or
+    /// [`limits::CANONICAL_DEPTH_MAX`]. Also fails if the text describes an impossible type, such as a plain
+    /// type whose size differs from that of its fields.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let fail = |line, what: String| Err(TextError { line, what });
         if text.len() > limits::CANONICAL_BYTES_MAX {
@@ -105,7 +106,7 @@ impl Described {
     }
 }
 
-/// Types without parts, by their names in the text.
+/// The types that contain no other types, by their names in the text.
 pub(crate) const SIMPLE: &[(&str, DescribedType)] = &[
     ("unit", DescribedType::Unit),
     ("bool", DescribedType::Bool),
@@ -125,7 +126,7 @@ pub(crate) const SIMPLE: &[(&str, DescribedType)] = &[
     ("f64", DescribedType::F64),
 ];
 
-/// Returns whether a line describes a named type: it begins with `NAME#`.
+/// Returns whether a line describes a named type. Such a line begins with `NAME#`.
 fn begins_a_type(line: &str) -> bool {
     line.trim_start_matches(in_name).starts_with('#')
 }
@@ -136,19 +137,19 @@ fn in_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.') || beyond_ascii
 }
 
-/// Reads lines one after the other.
+/// A parser of lines, one line after the other.
 #[derive(Default)]
 struct Reader<'a> {
-    /// The rest of the line.
+    /// The part of the current line that was not read yet.
     rest: &'a str,
-    /// The number of the line.
+    /// The number of the current line.
     number: usize,
-    /// Names of the named types that were mentioned, by their numbers.
+    /// The names of the named types that were mentioned. The index of a name is the number of its type.
     mentioned: Vec<&'a str>,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a whole line with `one`.
+    /// Reads a line with the function `one`, which must read the line to its end.
     fn line<T>(
         &mut self,
         (rest, number): (&'a str, usize),
@@ -189,7 +190,8 @@ impl<'a> Reader<'a> {
         Ok(name)
     }
 
-    /// Reads a decimal number as it is printed: without `+` and without leading zeros.
+    /// Reads a decimal number. It must have the form in which numbers are printed: without `+`, and without
+    /// leading zeros.
     fn number<N: core::str::FromStr + Display>(&mut self) -> Parsed<N> {
         let digits = self.rest.strip_prefix('-').unwrap_or(self.rest);
         let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -248,7 +250,7 @@ impl<'a> Reader<'a> {
         Ok(DescribedParameter { name, direction: *direction, shape, ty, max_len, growth })
     }
 
-    /// Reads earlier names, each after ` was `.
+    /// Reads earlier names. The word ` was ` precedes each of them.
     fn was(&mut self) -> Parsed<Vec<String>> {
         let mut was = Vec::new();
         while self.takes(" was ") {
@@ -263,7 +265,7 @@ impl<'a> Reader<'a> {
         Ok(DescribedGrowth { was, widens, default })
     }
 
-    /// Reads bytes: two lower-case hexadecimal digits for each.
+    /// Reads bytes. Each byte consists of two hexadecimal digits in lower case.
     fn hex(&mut self) -> Parsed<Vec<u8>> {
         let is_digit = |c: char| c.is_ascii_digit() || matches!(c, 'a'..='f');
         let rest = self.rest.trim_start_matches(is_digit);
@@ -277,8 +279,8 @@ impl<'a> Reader<'a> {
         Ok(pairs.map(|&[high, low]| digit(high) << 4 | digit(low)).collect())
     }
 
-    /// Reads a variant: whether it is for unknown variants, its name, and its earlier names. A variant may
-    /// itself have the name `other`.
+    /// Reads a variant. Returns whether it is the variant for unknown variants, its name, and its earlier
+    /// names. An ordinary variant may have the name `other`.
     fn variant(&mut self) -> Parsed<(bool, String, Vec<String>)> {
         let start = self.rest;
         let name = self.name()?;
@@ -292,7 +294,7 @@ impl<'a> Reader<'a> {
         Ok((false, name.into(), was?))
     }
 
-    /// Reads `str`, `[type]`, or a type, which may be an array `[type; N]`.
+    /// Reads `str`, `[type]`, or a type. The type may also be an array `[type; N]`.
     fn shape(&mut self) -> Parsed<(Shape, DescribedType)> {
         if self.rest.trim_start_matches(in_name).len() + 3 == self.rest.len() && self.takes("str") {
             return Ok((Shape::Text, DescribedType::Text));
@@ -355,7 +357,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the number of a named type. The type was mentioned before, or its number is the next one.
+    /// Reads the number of a named type. Either an earlier part of the text mentioned this type, or its
+    /// number is the next one.
     fn mention(&mut self, name: &'a str) -> Parsed<DescribedType> {
         let number = self.number()?;
         match self.mentioned.get(number) {
@@ -425,7 +428,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads items separated by commas up to `close`. There may be none.
+    /// Reads a list of items with commas between them, up to `close`. The list may be empty.
     fn list<T>(
         &mut self,
         close: &str,

@@ -1,4 +1,4 @@
-//! Converts a description to JSON and back.
+//! Converts the description of an interface to JSON, and JSON to a description.
 
 use serde_json::{Map, Value, json};
 
@@ -23,8 +23,8 @@ const SHAPES: &[(&str, Shape)] =
 type Read<T> = Result<T, Unfit>;
 
 impl Described {
-    /// Returns the description as a JSON object: `interface`, `version`, `digest`, `docs`, `procedures`,
-    /// `types`.
+    /// Returns the description as a JSON object with the members `interface`, `version`, `digest`, `docs`,
+    /// `procedures` and `types`.
     ///
     /// ```
     /// use peregrine::interface::Described;
@@ -49,11 +49,11 @@ impl Described {
         })
     }
 
-    /// Reads a description from an object as [`to_json`](Self::to_json) returns it. Other members are
-    /// ignored. A `digest` must match the description.
+    /// Reads a description from an object of the form that [`to_json`](Self::to_json) returns. Other members
+    /// are ignored. If the object contains a `digest`, it must match the description.
     ///
     /// # Errors
-    /// If the object is not a description. The error names the place.
+    /// Fails if the object is not a description. The error names the place of the fault.
     pub fn from_json(json: &Value) -> Result<Self, Unfit> {
         let all = object(json)?;
         let name = text(all, "interface")?;
@@ -62,7 +62,8 @@ impl Described {
         let types = each(all, "types", named_from)?;
         let docs = optional_text(all, "docs")?;
         let described = Self { name, version, docs, procedures, types };
-        // The rules for a canonical text also apply here.
+        // The rules for canonical texts also apply here, so the description is printed and parsed as such a
+        // text.
         let read = Self::parse(&described.to_string())
             .map_err(|error| Unfit::new(format!("it makes no interface: {error}")))?;
         let read = read.with_docs(&described.docs());
@@ -99,14 +100,14 @@ fn set(json: &mut Value, name: &str, value: Value) {
     }
 }
 
-/// Adds earlier names, if there are any.
+/// Adds the earlier names of a part to its JSON object, if there are any.
 fn with_was(json: &mut Value, was: &[String]) {
     if !was.is_empty() {
         set(json, "was", json!(was));
     }
 }
 
-/// Adds the attributes that say how a field or a parameter may grow, if there are any.
+/// Adds the attributes that say how a field or a parameter may differ at a peer, if there are any.
 fn with_growth(mut json: Value, growth: &DescribedGrowth) -> Value {
     with_was(&mut json, &growth.was);
     if growth.widens {
@@ -119,7 +120,7 @@ fn with_growth(mut json: Value, growth: &DescribedGrowth) -> Value {
     json
 }
 
-/// Adds the attributes of a variant of a plain enum or an enum, if there are any.
+/// Adds the attributes of a variant, if there are any. The enum may be plain or structured.
 fn with_variant(mut json: Value, was: &[String], is_other: bool) -> Value {
     with_was(&mut json, was);
     if is_other {
@@ -168,7 +169,7 @@ fn named_to(one: &DescribedNamed) -> Value {
         }),
         DescribedBody::PlainEnum { repr, variants } => {
             let variants = variants.iter().map(|one| {
-                // A value that a JSON number may not represent exactly is a string.
+                // If a JSON number may not represent the value exactly, the value is written as a string.
                 let value = i64::try_from(one.value)
                     .map_or_else(|_| json!(one.value.to_string()), |one| json!(one));
                 with_variant(json!({ "name": one.name, "value": value }), &one.was, one.is_other)

@@ -1,4 +1,4 @@
-//! Converts JSON to values of a type.
+//! Converts JSON to values of a described type.
 
 use serde_json::{Map, Value};
 
@@ -13,11 +13,12 @@ use crate::value::default_value;
 
 type Read<T> = Result<T, Unfit>;
 
-/// The largest number of types that are examined to find out whether the JSON of a value may be `null`.
+/// The maximum number of types that are examined to find out whether the JSON of a value may be `null`.
 const LOOKS_MAX: u32 = 64;
 
 impl Described {
-    /// Returns the argument for a parameter that is sent with the call, and perhaps also returned.
+    /// Converts JSON to an argument for a parameter. The parameter is sent with the call, and may also be
+    /// returned.
     ///
     /// ```
     /// use peregrine::{Dynamic, interface::Described};
@@ -34,7 +35,7 @@ impl Described {
     /// ```
     ///
     /// # Errors
-    /// If the JSON is not a value of the type. The error names the place.
+    /// Fails if the JSON is not a value of the parameter's type. The error names the place of the fault.
     pub fn argument_from_json(
         &self,
         parameter: &DescribedParameter,
@@ -48,9 +49,9 @@ impl Described {
         value.map_err(|unfit| unfit.of(&parameter.name))
     }
 
-    /// Returns the default of a parameter that the caller leaves out: the declared default or, if the
-    /// parameter is an option, the option without a value. Returns `None` if the parameter has no
-    /// default.
+    /// Returns the default of a parameter for which the caller gives no argument. This is the declared
+    /// default. An option without a declared default has the option without a value as its default. Returns
+    /// `None` if the parameter has no default.
     pub fn default_argument(&self, parameter: &DescribedParameter) -> Option<Dynamic> {
         let bytes = self.parameter_default(parameter)?;
         match parameter.shape {
@@ -60,17 +61,17 @@ impl Described {
         }
     }
 
-    /// Returns the value of type `ty` that the JSON represents.
+    /// Converts JSON to a value of the type `ty`.
     ///
     /// # Errors
-    /// If the JSON is not a value of the type. The error names the place.
+    /// Fails if the JSON is not a value of the type. The error names the place of the fault.
     pub fn value_from_json(&self, ty: &DescribedType, json: &Value) -> Result<Dynamic, Unfit> {
         self.value(ty, json, 0)
     }
 
     fn value(&self, ty: &DescribedType, json: &Value, depth: u32) -> Read<Dynamic> {
-        // A struct with one numbered field has the JSON of that field. So structs can be nested more deeply
-        // than their JSON, and their depth is limited here.
+        // The JSON of a struct with one numbered field is the JSON of that field. So a type can be nested
+        // more deeply than its JSON. The nesting of the type is therefore limited here.
         if depth > limits::INTERPRETED_DEPTH_MAX / 4 {
             return Err(Unfit::new("it is nested too deeply"));
         }
@@ -178,14 +179,14 @@ impl Described {
         Ok(Dynamic::Option(Some(Box::new(self.value(one, inner, depth)?))))
     }
 
-    /// Returns whether the JSON of a value of the type may be `null`.
+    /// Returns whether `null` can be the JSON of a value of this type.
     pub(super) fn may_be_null<'a>(&'a self, mut ty: &'a DescribedType) -> bool {
         for _ in 0..LOOKS_MAX {
             ty = match ty {
                 DescribedType::Unit | DescribedType::Option(_) => return true,
                 DescribedType::Named(number) => {
                     match self.types.get(*number).map(|one| &one.body) {
-                        // A struct with one numbered field has the JSON of that field.
+                        // The JSON of a struct with one numbered field is the JSON of that field.
                         Some(
                             DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. },
                         ) if fields.len() == 1 && numbered(fields) => &fields[0].ty,
@@ -195,12 +196,12 @@ impl Described {
                 _ => return self.is_nothing(ty),
             };
         }
-        // Structs are nested too deeply for the search, or one contains itself.
+        // Either the structs are nested too deeply for this search, or a struct contains itself.
         true
     }
 
-    /// Returns whether values of the type take no bytes, as far as a short search shows. Then their JSON
-    /// may be `null`.
+    /// Returns whether values of the type take no bytes. Such values may be `null` in JSON. The search is
+    /// limited, so the function may return false for such a type.
     pub(super) fn is_nothing(&self, ty: &DescribedType) -> bool {
         fn look(all: &Described, ty: &DescribedType, looks: &mut u32) -> bool {
             *looks += 1;
@@ -292,7 +293,7 @@ impl Described {
                     (Some(value), ty) => {
                         self.value(ty, value, depth).map_err(|unfit| unfit.of(&field.name))
                     }
-                    // A field with a default may be left out.
+                    // The object may omit a field that has a default.
                     (None, ty) => self
                         .default_of(ty, &field.growth)
                         .and_then(|bytes| default_value(self, ty, bytes))
@@ -304,7 +305,7 @@ impl Described {
     }
 }
 
-/// Returns whether fields are numbered, like those of a tuple.
+/// Returns whether the names of the fields are numbers, like those of a tuple.
 pub(super) fn numbered(fields: &[DescribedField]) -> bool {
     fields.iter().enumerate().all(|(i, field)| field.name == i.to_string())
 }
@@ -313,7 +314,7 @@ fn array(json: &Value) -> Read<&Vec<Value>> {
     json.as_array().ok_or_else(|| Unfit::expected("array", kind(json)))
 }
 
-/// Returns the name and the value of an object's only member.
+/// If an object has exactly one member, returns the name and the value of this member.
 fn single(json: &Value) -> Option<(&str, &Value)> {
     let all = json.as_object().filter(|all| all.len() == 1)?;
     all.iter().next().map(|(name, value)| (name.as_str(), value))
@@ -346,7 +347,8 @@ fn known(all: &Map<String, Value>, fields: &[DescribedField]) -> Read<()> {
     }
 }
 
-/// Returns the bytes of a string, `{"hex": ...}` or `{"text": ...}`, or `None` for an array.
+/// Returns the bytes that a string, `{"hex": ...}` or `{"text": ...}` represents. Returns `None` for an
+/// array.
 fn bytes(json: &Value) -> Read<Option<Vec<u8>>> {
     match json {
         Value::String(text) => Ok(Some(text.clone().into_bytes())),
@@ -383,7 +385,7 @@ fn float(json: &Value, name: &str) -> Read<f64> {
     said.ok_or_else(|| Unfit::expected(name, &got(json)))
 }
 
-/// Reads an `f32` directly from the digits. A number that is rounded to an `f64` first may differ.
+/// Parses an `f32` directly from the digits. Rounding the number to an `f64` first could change the result.
 fn single_float(json: &Value) -> Read<Dynamic> {
     let value: Option<f32> = match json {
         Value::Number(number) => {

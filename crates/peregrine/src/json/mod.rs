@@ -1,6 +1,6 @@
-//! Converts descriptions and values to JSON and back, with the feature `json`.
+//! Converts descriptions and values to JSON and back. This module needs the feature `json`.
 //!
-//! Values have the form that serde gives to the same types, so that existing JSON can be used:
+//! Values have the form that serde uses for the same types, so that existing JSON can be used:
 //!
 //! | type | JSON |
 //! |---|---|
@@ -9,15 +9,19 @@
 //! | `bool`, `char`, text | `true`, a string of one letter, a string |
 //! | `()` | `null` |
 //! | a sequence, an array, a tuple, a buffer | an array |
-//! | a sequence, an array or a buffer of `u8` | a string if they are text, `{"hex": "..."}` if not; an array is also read |
-//! | values without bytes: `[T; 0]`, `((),)` | `null`; other forms are also read; a long sequence of them is `{"count": N}` |
+//! | a sequence, array or buffer of `u8` | a string if it is text, otherwise `{"hex": "..."}` |
+//! | values without bytes, such as `[T; 0]` or `((),)` | `null`; a long sequence of them is `{"count": N}` |
 //! | `Option` | `null` or the value; `{"some": ...}` where the value could be `null` itself |
 //! | `Result` | `{"ok": ...}` or `{"err": ...}` |
 //! | a struct | an object; with numbered fields an array; with one numbered field the value of that field |
 //! | a plain enum | the name of the variant; the discriminant is also read |
 //! | an enum | the name of the variant, or `{"Name": fields}` |
 //!
-//! A value that does not fit is refused with its place: `entries[3].name: expected string, got number`.
+//! For a sequence, array or buffer of `u8`, an array is also read. For values without bytes, other forms are
+//! also read.
+//!
+//! If a value does not fit its type, the error names the place: `entries[3].name: expected string, got
+//! number`.
 
 mod description;
 mod from;
@@ -28,7 +32,7 @@ mod tests;
 
 pub use to::Bytes;
 
-/// Returns the kind of a JSON value, for error messages.
+/// Returns the name of a JSON value's kind, for error messages.
 const fn kind(value: &serde_json::Value) -> &'static str {
     match value {
         serde_json::Value::Null => "null",

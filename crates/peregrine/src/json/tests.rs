@@ -1,4 +1,4 @@
-//! Tests that JSON of every form is written and read back, and that errors name the place of an invalid
+//! Tests that JSON of every form is written and read again, and that errors name the place of an invalid
 //! value.
 
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn types(all: &Described) -> impl Iterator<Item = &DescribedType> {
     all.procedures.iter().flat_map(|one| [&one.result, &one.error])
 }
 
-/// Returns whether fields or variants have equal names. JSON cannot distinguish them.
+/// Returns whether any fields or variants have equal names. JSON cannot distinguish such fields or variants.
 fn has_twins(all: &Described) -> bool {
     let twins = |mut names: Vec<&str>| {
         names.sort_unstable();
@@ -80,7 +80,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         with in prop_oneof![Just("null"), Just("{}"), Just("[]"), Just("-1"), Just("\"u8\""), Just("1e300")],
     ) {
-        // The value of the member that `at` selects is replaced by `with`.
+        // Here, `with` replaces the value of the member that `at` selects.
         let text = pool.described().to_json().to_string();
         let colons: Vec<_> = text.match_indices(':').map(|(at, _)| at + 1).collect();
         let at = colons[at.index(colons.len())];
@@ -139,7 +139,7 @@ fn values_look_as_serde_would_have_them() {
         assert_eq!(all.argument_from_json(how, &json), Ok(value.clone()));
         assert_eq!(all.argument_to_json(how, &value, Bytes::Auto), json);
     }
-    // Members may be left out, and the same values may have other forms.
+    // An object may omit members, and other forms of JSON may represent the same values.
     let read =
         |parameter: usize, json: Value| all.argument_from_json(&parameters[parameter], &json);
     let entry = read(0, json!([{ "name": "a", "tags": ["-1", 2] }])).unwrap();
@@ -284,7 +284,8 @@ fn floats_are_rounded_once() {
     assert_eq!(error.to_string(), "expected f32, got 1e+39");
 }
 
-/// The JSON of a struct with one numbered field is that of the field, through any number of such structs.
+/// The JSON of a struct with one numbered field is the JSON of this field. This also applies to any number of
+/// nested structs of this kind.
 #[test]
 fn option_of_a_struct_with_one_field_is_marked_only_if_the_field_may_be_null() {
     let all = Described::parse(

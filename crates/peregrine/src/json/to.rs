@@ -1,4 +1,4 @@
-//! Converts values of a type to JSON.
+//! Converts values of a described type to JSON.
 
 use core::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -16,11 +16,11 @@ use crate::value::Dynamic;
 /// How bytes (sequences, arrays and buffers of `u8`) are converted to JSON.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bytes {
-    /// A string if they are text without control characters other than tabs and line ends, otherwise
+    /// A string, if the bytes are text without control characters other than tabs and line ends. Otherwise
     /// `{"hex": "..."}`.
     #[default]
     Auto,
-    /// A string, with a replacement character for each invalid part.
+    /// A string, in which a replacement character replaces each invalid part.
     Text,
     /// `{"hex": "..."}`.
     Hex,
@@ -29,7 +29,8 @@ pub enum Bytes {
 }
 
 impl Described {
-    /// Returns a value of a type as JSON. A part that does not have its type becomes `null`.
+    /// Converts a value of the type `ty` to JSON. A part of the value that does not fit its type becomes
+    /// `null`.
     ///
     /// ```
     /// use peregrine::interface::{Described, DescribedType};
@@ -46,8 +47,8 @@ impl Described {
         To::new(self, bytes).value(ty, value, 0)
     }
 
-    /// Returns the JSON of a parameter that the procedure returned. For a buffer, `value` has the
-    /// elements as [`Plain`](Dynamic::Plain).
+    /// Converts a parameter that the procedure returned to JSON. If the parameter is a buffer, `value`
+    /// contains its elements as [`Plain`](Dynamic::Plain).
     pub fn argument_to_json(
         &self,
         parameter: &DescribedParameter,
@@ -63,18 +64,18 @@ impl Described {
     }
 }
 
-/// The largest number of values without bytes that are written out. Without this limit, a few nested
+/// The maximum number of values without bytes that are written to the JSON. Without this limit, a few nested
 /// types could make the JSON arbitrarily long.
 const UNITS_MAX: u32 = 64;
-/// Enums with at most this number of variants are searched without a table.
+/// The maximum number of variants of an enum that is searched without a table.
 const FEW: usize = 32;
 
 struct To<'a> {
     all: &'a Described,
     bytes: Bytes,
     units: Cell<u32>,
-    /// For each plain enum with more than [`FEW`] variants, by the number of its type: the index of each
-    /// variant, by its discriminant.
+    /// For each plain enum with more than [`FEW`] variants, a table that maps discriminants to the indices of
+    /// variants. The key is the number of the type.
     choices: RefCell<HashMap<usize, HashMap<i128, usize>>>,
 }
 
@@ -103,7 +104,7 @@ impl<'a> To<'a> {
             (DescribedType::Sequence(one) | DescribedType::Array(one, _), value) => {
                 self.sequence(one, value, depth)
             }
-            // A block is split into its parts.
+            // The bytes of a plain value are split into the parts of the value.
             (ty, Dynamic::Plain(bytes)) => self.plain(ty, &mut &bytes[..]),
             (DescribedType::Option(one), Dynamic::Option(value)) => match value {
                 None => Value::Null,
@@ -178,7 +179,7 @@ impl<'a> To<'a> {
             Dynamic::List(values) => {
                 values.iter().map(|value| self.value(one, value, depth)).collect()
             }
-            // Values without bytes: only their number is written.
+            // These values take no bytes. If there are many of them, only their number is written.
             Dynamic::Units(count) if *count > 64 => json!({ "count": count }),
             Dynamic::Units(count) => {
                 (0..*count).map(|_| self.value(one, &Dynamic::Unit, depth)).collect()
@@ -203,8 +204,8 @@ impl<'a> To<'a> {
         }
     }
 
-    /// Reads a value from the front of `rest`, which is the rest of a block. The parts of a block follow
-    /// each other without gaps.
+    /// Converts the value at the start of `rest` to JSON, and removes it from `rest`. `rest` is the unread
+    /// part of a block. In a block, there are no gaps between the parts of a plain value.
     fn plain(&self, ty: &DescribedType, rest: &mut &[u8]) -> Value {
         fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
             let (first, behind) = rest.split_first_chunk::<N>()?;
@@ -250,8 +251,8 @@ impl<'a> To<'a> {
                 for _ in 0..*count {
                     let before = rest.len();
                     values.push(self.plain(one, rest));
-                    // The array may have any number of values without bytes. Only the first of them is
-                    // kept.
+                    // The elements take no bytes, and the array may have any number of them. So only the
+                    // first element is written.
                     if rest.len() == before {
                         break;
                     }
@@ -278,7 +279,8 @@ impl<'a> To<'a> {
         }
     }
 
-    /// Returns the name of the variant with this discriminant, or the discriminant if no variant has it.
+    /// Returns the name of the variant with this discriminant. If no variant has it, returns the
+    /// discriminant.
     fn choice(&self, ty: usize, variants: &[DescribedPlainVariant], number: Value) -> Value {
         let value = match &number {
             Value::Number(number) => {
@@ -293,8 +295,8 @@ impl<'a> To<'a> {
             _ => {
                 let mut choices = self.choices.borrow_mut();
                 let known = choices.entry(ty).or_insert_with(|| {
-                    // The order is reversed, so that the first of several variants with equal
-                    // discriminants is kept.
+                    // The order is reversed. If several variants have the same discriminant, the table
+                    // therefore contains the first of them.
                     variants.iter().enumerate().rev().map(|(i, one)| (one.value, i)).collect()
                 });
                 known.get(&value).copied()
@@ -304,7 +306,8 @@ impl<'a> To<'a> {
     }
 }
 
-/// Returns fields as an object, as an array, or as the only field's value.
+/// Returns the values of fields as JSON: as an object, as an array, or, if there is only one numbered field,
+/// as its value.
 fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) -> Value {
     match fields {
         [] => json!({}),
@@ -317,9 +320,10 @@ fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) ->
     }
 }
 
-/// Returns a float as a number, or as text if it is not finite, because JSON has only finite numbers.
+/// Converts a float to JSON. It is a number if it is finite, and otherwise text, because JSON has only finite
+/// numbers.
 fn float(value: f64, text: impl Fn() -> String) -> Value {
-    // An `f32` is written with the fewest digits that identify it.
+    // An `f32` is written with as few digits as are necessary to identify it.
     let short = text().parse::<f64>().unwrap_or(value);
     serde_json::Number::from_f64(short).map_or_else(|| json!(text()), Value::Number)
 }

@@ -1,4 +1,5 @@
-//! [`Connect`]: how binding uses the client half of a path, before the first call.
+//! [`Connect`]: the client half of a path, as binding uses it before the first call. The client half is the
+//! part of the path's code that runs in the client.
 
 use std::io;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use crate::interface::{Description, Digest, InterfaceRef};
 use crate::sync::{Mutex, MutexGuard};
 use crate::value::ByteOrder;
 
-/// The client half of a path: what binding needs of it.
+/// What binding needs from the client half of a path.
 pub(crate) trait Connect: Sync {
     /// Returns the kind of this path.
     fn kind(&self) -> PathKind;
 
-    /// Checks whether binding may try this path for an address. An address that names another path is never
-    /// tried with this one. Most paths [need a place](needs_place).
+    /// Checks whether binding may try this path for an address. If an address names another path, binding
+    /// does not try this path for it. Most paths [need a place](needs_place).
     ///
     /// # Errors
     /// If the path does not lead to the address. The error is the reason, which `explain` reports.
@@ -42,7 +43,7 @@ pub(crate) trait Connect: Sync {
 pub(crate) enum Exclusion {
     /// The address has no host and port. Binding reports where it searched for them.
     NoPlace,
-    /// The address does not suit the path, for this reason.
+    /// The address does not suit the path. The text is the reason.
     Unsuited(&'static str),
 }
 
@@ -56,15 +57,15 @@ pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
 
 /// How a client obtains the description of an export.
 pub(crate) enum Inquiry {
-    /// The description, which the server has sent.
+    /// The server has already sent the description.
     Answer(Description),
     /// The client must call `procedure` over `path`, and the result is the description. The number belongs to
-    /// no procedure of the export: the server half of the path itself must answer it. Only the datagram paths
-    /// return this variant.
+    /// no procedure of the export: the server half of the path itself must answer the call. Only the datagram
+    /// paths return this variant.
     Call { path: BoundPath, procedure: u32 },
 }
 
-/// The destination of a path.
+/// The address to which a path binds.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a Address,

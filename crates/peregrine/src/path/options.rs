@@ -12,9 +12,9 @@ use crate::limits;
 
 /// The device through which raw Ethernet frames are sent and received.
 ///
-/// The default is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a scheme it
-/// is [`Packet`](Self::Packet). AF_XDP attaches a program to the network interface, and many drivers then
-/// reset the interface, so it is used only on request.
+/// The default is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a scheme it is
+/// [`Packet`](Self::Packet). AF_XDP attaches a program to the network interface, and many drivers then reset
+/// the interface. AF_XDP is therefore used only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EthernetDevice {
@@ -22,11 +22,11 @@ pub enum EthernetDevice {
     /// Otherwise AF_PACKET. With either, the kernel copies each frame once in each direction.
     #[default]
     Any,
-    /// AF_PACKET, which any number of processes can use at a time, and which reserves no queue.
+    /// AF_PACKET. Any number of processes can use it at a time, and it reserves no queue.
     Packet,
     /// As [`Any`](Self::Any), but without the kernel's copies if the driver supports that. The driver then
-    /// receives all frames of the queue into this process's memory, including those for other programs. The
-    /// kernel copies each of these frames once more for its program.
+    /// receives all frames of the queue into this process's memory, including the frames for other programs.
+    /// The kernel copies each frame for another program once more.
     ZeroCopy,
 }
 
@@ -43,13 +43,13 @@ impl EthernetDevice {
     }
 }
 
-/// What a binding does when it is called and its server is gone.
+/// What a binding does when a call finds that the server is gone.
 ///
 /// Binding again repeats all steps of binding: the client looks up the name, selects the fastest path that
 /// works, and compares the interfaces. The client binds again between two attempts at a call, once for each
 /// call that fails, and within the limit of the call. If binding again fails, the call fails with the error
-/// of its first attempt. There is one exception: if the call was not executed, and a new server does not fit
-/// the client or refuses it, the call fails with the error of binding.
+/// of its first attempt. There is one exception: the call fails with the error of binding if the call was not
+/// executed, and a new server does not fit the client or refuses the client.
 ///
 /// ```
 /// use peregrine::{BindOptions, Rebind};
@@ -62,7 +62,7 @@ pub enum Rebind {
     /// After the server is gone, all calls of the binding fail until the program itself binds again.
     Never,
     /// The binding binds again and repeats the call if the call was certainly not executed. A call that may
-    /// have executed fails, and the next call binds again.
+    /// have executed fails. The next call then binds again.
     #[default]
     WhenNotExecuted,
     /// As [`WhenNotExecuted`](Self::WhenNotExecuted), but a call that may have executed is also repeated if
@@ -148,7 +148,7 @@ impl BindOptions {
     ///
     /// With [`OnExhausted::Wait`], there are only the A-stacks that [`BindOptions::astacks`] requested.
     /// Otherwise, there can be up to [`limits::ASTACKS_SPARSE`] A-stacks, or the requested number if that is
-    /// larger. The server may grant fewer. If all of these are in use, callers wait.
+    /// larger. The server may grant fewer. If all these A-stacks are in use, callers wait.
     pub const fn on_exhausted(mut self, choice: OnExhausted) -> Self {
         self.on_exhausted = Some(choice);
         self
@@ -173,7 +173,7 @@ impl BindOptions {
     }
 
     /// Sets how long each call may take. By default there is no limit, because the death of a server is
-    /// detected without one.
+    /// detected even without a limit.
     pub const fn timeout(mut self, limit: Duration) -> Self {
         self.limit = Limit::Within(limit);
         self
@@ -185,15 +185,15 @@ impl BindOptions {
         self
     }
 
-    /// Sets the congestion control of a new TCP connection, by the kernel's name for it. The default is the
-    /// system's. The setting affects only what the client sends.
+    /// Sets the congestion control of a new TCP connection. `name` is the name that the kernel uses. The
+    /// default is the system's default. The setting affects only what the client sends.
     ///
     /// `cubic` and `reno` interpret a lost packet as congestion, so they send slowly where packets are lost
-    /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
-    /// rate where calls are short and rare. On a fast network, its pacing needs many timers, which cost
-    /// processor time. Its first version takes more than its share of a link that other connections use as
-    /// well. The algorithm must be loaded or built into the kernel. An unprivileged process may only use the
-    /// algorithms that `net.ipv4.tcp_allowed_congestion_control` lists.
+    /// for other reasons. `bbr` instead sends at the rate that it has measured. It underestimates this rate
+    /// where calls are short and rare. On a fast network, the pacing of `bbr` needs many timers, which cost
+    /// processor time. The first version of `bbr` takes more than its share of a link that other connections
+    /// also use. The algorithm must be loaded or built into the kernel. An unprivileged process may only use
+    /// the algorithms that `net.ipv4.tcp_allowed_congestion_control` lists.
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());
         self
@@ -202,21 +202,23 @@ impl BindOptions {
     /// Sets whether both sides check messages over UDP and raw Ethernet with a CRC32C. The default is on for
     /// raw Ethernet, and off for UDP, which has its own checksum.
     ///
-    /// UDP's checksum has 16 bits. Network cards compute and verify it, and devices that rewrite addresses
-    /// compute it again, so it does not detect damage inside these cards and devices. The CRC32C does: a
-    /// damaged packet is dropped and retransmitted like a lost one. The CRC32C costs each side one more pass
-    /// over all bytes that it sends and receives. Headers are always checked.
+    /// UDP's checksum has 16 bits. Network cards compute and verify this checksum, and devices that rewrite
+    /// addresses compute it again. The checksum therefore does not detect damage inside these cards and
+    /// devices. The CRC32C does detect it: a damaged packet is dropped and retransmitted like a lost one. The
+    /// CRC32C costs each side one more pass over all bytes that it sends and receives. Headers are always
+    /// checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
         self
     }
 
-    /// Sets how long a caller over UDP or raw Ethernet waits for a packet from the server before it sends its
-    /// first probe. This is a minimum: the caller waits longer where answers take longer. The default is 5
-    /// ms, the maximum 10 s.
+    /// Sets how long a caller over UDP or raw Ethernet waits for a packet from the server before the caller
+    /// sends its first probe. This is a minimum: the caller waits longer where answers take longer. The
+    /// default is 5 ms, the maximum 10 s.
     ///
-    /// Where threads wait long for a processor, a longer time saves probes for packets that are only late. It
-    /// delays the detection of a lost packet, or of the death of a server, by the same amount.
+    /// Where threads wait long for a processor, a longer time saves probes for packets that are only late.
+    /// The longer time delays the detection of a lost packet, or of the death of a server, by the same
+    /// amount.
     pub const fn ask_after(mut self, silence: Duration) -> Self {
         self.ask_after = silence;
         self
@@ -228,8 +230,8 @@ impl BindOptions {
         self
     }
 
-    /// Sets the directory that lists the machines which serve a name. The default is the
-    /// [hosts file](crate::directory::Hosts). Names of this machine are always found, and come first.
+    /// Sets the directory that lists the machines which serve a name. The default is the [hosts
+    /// file](crate::directory::Hosts). Names that this machine serves are always found, and have precedence.
     pub fn directory(mut self, directory: impl Directory + 'static) -> Self {
         self.directory = Some(Arc::new(directory));
         self
@@ -263,9 +265,9 @@ impl BindOptions {
         self.message_bytes_or(self.message_bytes_default(), interface)
     }
 
-    /// Returns the size in bytes of the largest message if the program sets none. It is smaller for more than
-    /// [`limits::ASTACKS_SPARSE`] A-stacks, because there is not enough address space for large messages in
-    /// all of them.
+    /// Returns the size in bytes of the largest message if the program sets none. The size is smaller for
+    /// more than [`limits::ASTACKS_SPARSE`] A-stacks, because there is not enough address space for large
+    /// messages in all of them.
     pub(crate) const fn message_bytes_default(&self) -> usize {
         if self.astacks > limits::ASTACKS_SPARSE {
             limits::MESSAGE_BYTES_ASKED

@@ -1,4 +1,4 @@
-//! `Server`: exports objects, listens at endpoints, and lets running calls finish when it stops.
+//! `Server`: exports objects, listens at endpoints, and lets running calls finish when the server stops.
 
 mod disclosure;
 mod paths;
@@ -54,7 +54,7 @@ pub struct Server {
     connections: ConnectionTerms,
     ethernet: Option<EthernetDevice>,
     disclosure: Disclosure,
-    /// Created by the first export or by `on_fault`.
+    /// Reports faults. Created by the first export or by `on_fault`.
     faults: Option<Arc<Faults>>,
 }
 
@@ -192,8 +192,8 @@ impl Server {
 
     /// Sets how many TCP connections from one host (one IPv4 address, or one IPv6 /64) may be open at one
     /// time. The default is [`limits::CONNECTIONS_PER_HOST`]. All bindings of a client process to a server
-    /// share one connection, so this bounds the number of client processes of a host. Raise the limit where
-    /// many clients share an address, for example through NAT.
+    /// share one connection, so this limit bounds the number of client processes of a host. Raise the limit
+    /// where many clients share an address, for example through NAT.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -233,15 +233,15 @@ impl Server {
 
     /// Sets how many procedures may run at the same time. The default is [`limits::WORKERS_MAX`]. The limit
     /// applies to calls from this machine and to calls over networks separately. Over networks, the same
-    /// number of further threads, but at least 16 and at most 64, may wait for calls. A user of this machine
-    /// other than the server's own and root gets at most three quarters of the threads.
+    /// number of further threads, but at least 16 and at most 64, may wait for calls. On this machine, a user
+    /// that is neither root nor the server's own user gets at most three quarters of the threads.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads.running_max = most.max(1);
         self
     }
 
     /// Sets how many calls may wait for a thread. Further calls are refused as overload. The default is 1024.
-    /// For calls from this machine, the limit applies to each user.
+    /// For calls from this machine, the limit applies to each user separately.
     pub const fn queue(mut self, most: usize) -> Self {
         self.threads.waiting_max = most;
         self
@@ -255,7 +255,7 @@ impl Server {
 
     /// Calls `hook` for each panic outside of any call: when an object panics as it is dropped, or when one
     /// of the server's threads panics. The server continues in any case. Without a hook, only the panic's
-    /// message on standard error reports it.
+    /// message on standard error reports the panic.
     ///
     /// The hook runs on the thread that panicked, and other threads may wait for that thread. It should
     /// record the fault and return, and must not use the server. It may run after the server has stopped,
@@ -275,9 +275,9 @@ impl Server {
         self
     }
 
-    /// Lets SIGINT and SIGTERM stop the server, which first waits for running procedures. Without this, these
-    /// signals end the process at once. A second signal ends the wait for procedures that still run, as if
-    /// their time had passed.
+    /// Lets SIGINT and SIGTERM stop the server. The server first waits for running procedures. Without this
+    /// setting, these signals end the process at once. A second signal ends the wait for procedures that
+    /// still run, as if their time had passed.
     ///
     /// Running procedures have five seconds to return. [`Server::drain_on_signals`] sets another limit.
     pub const fn stop_on_signals(self) -> Self {
@@ -312,7 +312,7 @@ impl Server {
         Ok(())
     }
 
-    /// Serves in the background. Clients can bind as soon as this returns.
+    /// Serves in the background. Clients can bind as soon as this function returns.
     ///
     /// # Errors
     /// If a thread, a descriptor or memory cannot be obtained, or an endpoint is in use.
@@ -320,8 +320,8 @@ impl Server {
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
-        // This registers the process for memory barriers before the server starts threads. In a process with
-        // threads, the kernel needs 10 ms for the registration, and the first call would wait for that.
+        // This call registers the process for memory barriers before the server starts threads. In a process
+        // with threads, the kernel needs 10 ms for the registration, and the first call would wait for that.
         sys::membarrier();
         // The cost of sleeping and waking is measured here, so that the measurement does not delay the first
         // call.
@@ -354,7 +354,7 @@ impl Server {
         let all = paths.all();
         core.disclosed.measure(all.each_ref().map(Arc::downgrade));
         let (addresses, pid) = (Vec::new(), std::process::id());
-        // From here on, an error drops `running`, which closes everything that is open.
+        // From here on, an error drops `running`. The drop closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
         let mut running = Running { stop, drain, core, paths, all, addresses, signals, pid };
         for listening in self.listeners {
@@ -375,7 +375,7 @@ const fn audience(options: &ExportOptions) -> Audience {
     if options.is_for_others() { Audience::Public } else { Audience::Private }
 }
 
-/// A server that runs in the background. It stops when this is dropped.
+/// A server that runs in the background. The server stops when this value is dropped.
 #[must_use = "the server stops when this is dropped"]
 pub struct Running {
     stop: Arc<Stop>,
@@ -385,8 +385,8 @@ pub struct Running {
     paths: Paths,
     all: [Arc<dyn ServerPath>; SERVER_HALVES],
     addresses: Vec<Endpoint>,
-    /// The watch of the signals. It continues until the drain has ended, because a second signal shortens the
-    /// drain.
+    /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
+    /// signal shortens the drain.
     signals: Option<Watch>,
     pid: u32,
 }
@@ -410,8 +410,8 @@ impl Running {
     }
 
     /// Stops the server as [`stop`](Self::stop) does, but waits up to `limit` for running procedures. Returns
-    /// false if some of them still run after that. Their callers get no result, and these calls may have
-    /// executed.
+    /// false if some procedures still run after that. The callers of these procedures get no result, and
+    /// their calls may have executed.
     ///
     /// ```no_run
     /// # use core::time::Duration;
@@ -429,9 +429,10 @@ impl Running {
         self.end(limit)
     }
 
-    /// Withdraws one export while the others continue. Its name is released, and new calls of clients that
-    /// are bound to it are refused as not executed. Running calls finish. The object is dropped when all
-    /// calls that run now, also those of other exports, have ended. Returns false if there is no such export.
+    /// Withdraws one export while the others continue. The export's name is released. New calls of clients
+    /// that are bound to the export are refused as not executed. Running calls finish. The object is dropped
+    /// when all calls that run now, also those of other exports, have ended. Returns false if there is no
+    /// such export.
     pub fn withdraw(&self, name: &str) -> bool {
         let mut exports = self.core.exports.lock();
         let named = |export: &Arc<Export>| export.name == name && export.is_named();

@@ -1,5 +1,5 @@
-//! The server halves of all paths, and how exports and endpoints are opened on them. No other file of the
-//! server names every path.
+//! The server halves of all paths, and how exports and endpoints are opened on them. The server half of a
+//! path accepts clients and calls over that path. No other file of the server names every path.
 
 use std::io;
 use std::net::SocketAddr;
@@ -50,8 +50,8 @@ impl Paths {
         ]
     }
 
-    /// Opens an export under its name, on the paths that clients of this machine reach by names. Clients can
-    /// bind at once.
+    /// Opens an export under its name, on the paths on which clients of this machine connect by a name.
+    /// Clients can bind at once.
     ///
     /// # Errors
     /// If a path cannot be opened.
@@ -65,7 +65,7 @@ impl Paths {
         self.local.open(export, published).map_err(failed)
     }
 
-    /// Opens an endpoint: begins to serve there, on the paths that clients reach by a host and a port.
+    /// Opens an endpoint: begins to serve there, on the paths on which clients connect by a host and a port.
     /// Returns the endpoint with its actual port.
     ///
     /// # Errors
@@ -116,12 +116,12 @@ impl Paths {
 /// A socket that listens, or an address at which the server will open a socket.
 pub(super) enum Listening {
     Tcp(Listener),
-    /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls,
-    /// which no thread would serve before the server starts.
+    /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls, and
+    /// no thread would serve these calls before the server starts.
     Udp(SocketAddr),
-    /// UDP and raw Ethernet.
+    /// An address for UDP and raw Ethernet.
     Ethernet(SocketAddr),
-    /// UDP, and raw Ethernet where that works.
+    /// An address for UDP, and for raw Ethernet if that works there.
     Datagrams(SocketAddr),
 }
 
@@ -162,16 +162,16 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
     Ok(all)
 }
 
-/// Listens over TCP at a port that is also free for UDP. If the system chooses the port, it checks only TCP,
-/// so this function tries several ports.
+/// Listens over TCP at a port that is also free for UDP. If the system chooses the port, the system checks
+/// only TCP, so this function tries several ports.
 fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
     const TRIES: usize = 16;
     let mut tried = 0;
     loop {
         let listener = Listener::listen(&address)?;
         let at = listener.address()?;
-        // An explicit port is not replaced. If UDP cannot use it, opening the UDP socket later reports the
-        // error.
+        // An explicit port is not replaced. If UDP cannot use this port, opening the UDP socket later reports
+        // the error.
         let Err(error) = Udp::bound(at) else { return Ok((listener, at)) };
         if address.port() != 0 {
             return Ok((listener, at));

@@ -1,4 +1,4 @@
-//! Tests of a whole server that use private items.
+//! Tests of a whole server. They use private items.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Admission control: limits the procedures that run at a time and the calls that wait, refuses further calls
-//! as overload, and waits for running procedures when the server stops.
+//! Admission control: limits the procedures that run at a time and the calls that wait, and refuses further
+//! calls as overload. When the server stops, it waits for running procedures.
 //!
 //! Each group of threads has one [`Admission`]: the pool of local workers, the stream threads, and the
 //! receivers of each socket. Each group defines how its threads wait for calls.
@@ -16,11 +16,11 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How long a thread that is not needed stays idle before it ends.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
-/// How often a waiting nested call checks whether it may run. It has to poll, because no notification is
-/// sent when the number of threads that wait inside procedures changes.
+/// The interval at which a waiting nested call checks whether it may run. The call has to poll, because no
+/// notification is sent when the number of threads that wait inside procedures changes.
 const NESTED_POLL: Duration = Duration::from_millis(1);
 
-/// Counts the running procedures and the waiting calls of a group of threads, and bounds both.
+/// Counts the running procedures and the waiting calls of a group of threads, and bounds both numbers.
 pub(crate) struct Admission {
     /// The number of procedures that may run at a time.
     running_max: usize,
@@ -68,7 +68,7 @@ impl Admission {
         self.lock.lock()
     }
 
-    // Bounds.
+    // These functions are about the bounds.
 
     /// Returns the number of procedures that may run at a time, as the server's owner has configured it.
     pub(crate) const fn running_max(&self) -> usize {
@@ -88,9 +88,9 @@ impl Admission {
     /// Returns the number of procedures that may run at this moment. A `nested` call has a higher bound.
     ///
     /// A procedure whose caller has given up the call keeps its thread, and another thread replaces it
-    /// (LRPC's captured thread). A nested call, for which a thread of this process waits, may exceed the
-    /// configured bound. The number of such calls is at most the number of threads that wait, because any
-    /// peer can claim that its call is nested.
+    /// (LRPC's captured thread). A nested call is a call for which a thread of this process waits. Nested
+    /// calls may exceed the configured bound by at most the number of threads that wait. This limit is needed
+    /// because any peer can claim that its call is nested.
     #[cold]
     pub(crate) fn bound(&self, nested: bool) -> usize {
         let replaced = self.captured.load(Ordering::SeqCst).min(limits::REPLACED_MAX);
@@ -104,7 +104,7 @@ impl Admission {
         (self.waiting_inside)() as usize
     }
 
-    /// Returns whether procedures run whose callers have given up the calls.
+    /// Returns whether any procedure still runs although its caller has given up the call.
     pub(crate) fn has_captured(&self) -> bool {
         self.captured.load(Ordering::SeqCst) > 0
     }
@@ -123,14 +123,15 @@ impl Admission {
         }
     }
 
-    /// Sets the number of captured procedures, for a group of threads that counts them itself.
+    /// Sets the number of captured procedures, for a group of threads that counts captured procedures itself.
     pub(crate) fn set_captured(&self, count: usize) {
         self.captured.store(count, Ordering::SeqCst);
     }
 
-    // Running calls.
+    // These functions are about running calls.
 
-    /// Returns whether one more procedure may run. If so, counts it as running until [`end`](Self::end).
+    /// Returns whether one more procedure may run. If so, counts the procedure as running until
+    /// [`end`](Self::end).
     #[inline]
     pub(crate) fn try_begin(&self, nested: bool) -> bool {
         self.begin_below(self.running_max)
@@ -145,7 +146,7 @@ impl Admission {
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// Counts the end of a procedure.
+    /// Counts that a procedure has ended.
     #[inline]
     pub(crate) fn end(&self) {
         self.running.fetch_sub(1, Ordering::SeqCst);
@@ -164,7 +165,7 @@ impl Admission {
         self.changed.notify_all();
     }
 
-    // Waiting calls.
+    // These functions are about waiting calls.
 
     /// Returns the number of calls that wait.
     #[inline]
@@ -242,13 +243,13 @@ impl Admission {
         result
     }
 
-    // Stopping.
+    // These functions are about stopping the server.
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Refuses all further calls, including the waiting ones.
+    /// Refuses all further calls and the calls that wait.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.notify();

@@ -9,7 +9,7 @@ use crate::counters::Tally;
 use crate::error::Kind;
 use crate::limits;
 
-/// One binding: the object that its calls run on, and the client that makes them.
+/// One binding, as a row of a table: the object on which calls run, and the client that makes the calls.
 pub(crate) struct BindingRow {
     /// The number of the export of this binding.
     pub(crate) export: u64,
@@ -53,14 +53,14 @@ impl BindingRow {
         }
     }
 
-    /// Adds a holder. The binding is revoked when the last holder [releases](Self::release) it.
+    /// Adds a holder. The binding is revoked when the last holder [releases](Self::release) the binding.
     pub(crate) fn hold(&self) {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Removes a holder. Revokes the binding if no holder is left.
     pub(crate) fn release(&self) {
-        // Further references to the row do not matter: a call that runs has one, too.
+        // Only holders count, not references to the row: a call that runs also has a reference.
         if self.holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.revoke();
         }
@@ -73,7 +73,7 @@ impl BindingRow {
     }
 
     /// Records how long a procedure of this binding took. A longer time raises the expectation at once. A
-    /// shorter time lowers it by at most a quarter.
+    /// shorter time lowers the expectation by at most a quarter.
     #[inline]
     pub(crate) fn record_time(&self, time: Duration) {
         let now = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
@@ -131,8 +131,8 @@ impl BindingRow {
     }
 }
 
-/// The rows by number. The low 16 bits of a number are a place. The high 16 bits count the uses of the place,
-/// so that the number of a removed binding does not soon name another one.
+/// The rows by number. The low 16 bits of a number are the index of a place in the table. The high 16 bits
+/// count the uses of the place. So the number of a removed binding does not soon name another binding.
 #[derive(Default)]
 pub(crate) struct BindingTable {
     places: Vec<(u16, Option<Arc<BindingRow>>)>,
@@ -168,7 +168,7 @@ impl BindingTable {
         row.as_ref().filter(|_| *now == used).map(Arc::clone)
     }
 
-    /// Removes a row and revokes it.
+    /// Removes the row of a binding and revokes the binding.
     pub(crate) fn remove(&mut self, number: u32) -> Option<Arc<BindingRow>> {
         let row = self.get(number)?;
         let (place, _) = Self::place(number);
@@ -178,7 +178,7 @@ impl BindingTable {
         Some(row)
     }
 
-    /// Revokes all rows, because the session has ended.
+    /// Revokes all bindings of the session, because the session has ended.
     pub(crate) fn revoke_all(&self) {
         self.iter().for_each(|(_, row)| row.revoke());
     }
@@ -202,7 +202,7 @@ impl BindingTable {
 #[derive(Default)]
 pub(crate) struct BindingCache {
     last: Option<CachedRow>,
-    /// Other rows, by the low bits of their numbers.
+    /// The other recently used rows, by the low bits of their numbers.
     others: [Option<CachedRow>; Self::OTHERS],
 }
 

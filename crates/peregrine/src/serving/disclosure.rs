@@ -7,8 +7,8 @@ use crate::counters::{Gauges, Page, SERVER_HALVES};
 
 /// How much a server discloses about itself, and to which clients.
 ///
-/// On the server's machine, processes of its user and of root may read all of its counters, unless it
-/// discloses nothing. Such processes could trace the server anyway.
+/// On the server's machine, processes of its user and of root may read all of the server's counters, unless
+/// the server discloses nothing. Such processes could trace the server anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disclosure {
@@ -20,7 +20,7 @@ pub enum Disclosure {
     Totals,
     /// Over networks, a client may also read all sessions and bindings: which processes are connected, from
     /// which hosts, and how often each process calls which export. Choose this only if every client may know
-    /// that.
+    /// these facts.
     All,
 }
 
@@ -28,8 +28,8 @@ pub enum Disclosure {
 pub(crate) struct Disclosed {
     pub(crate) page: Arc<Page>,
     pub(crate) disclosure: Disclosure,
-    /// The paths, which measure their load when a client asks for it. The counters list the paths in this
-    /// order.
+    /// The paths of the server. They measure their load when a client asks for it. The counters list the
+    /// paths in this order.
     paths: OnceLock<[Weak<dyn ServerPath>; SERVER_HALVES]>,
 }
 
@@ -43,7 +43,7 @@ impl Disclosed {
         let _ = self.paths.set(paths);
     }
 
-    /// Measures the load of the paths, and writes it into the counters' pages.
+    /// Measures the load of the paths, and writes the load into the pages of counters.
     pub(crate) fn refresh(&self) {
         let Some(paths) = self.paths.get() else { return };
         let load = |path: &Weak<dyn ServerPath>| {

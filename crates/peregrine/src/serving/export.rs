@@ -1,4 +1,4 @@
-//! Exports: a name, the object that is served under it, and which users may bind to it.
+//! Exports: a name, the object that is served under the name, and which users may bind to the export.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -35,9 +35,11 @@ pub struct ExportOptions {
     public: bool,
     users: Vec<u32>,
     groups: Vec<u32>,
-    /// `None`: [`limits::ASTACKS_MAX`], and fewer for other users of this machine.
+    /// The largest number of A-stacks. `None`: [`limits::ASTACKS_MAX`], and fewer for other users of this
+    /// machine.
     astacks_max: Option<u32>,
-    /// `None`: [`limits::MESSAGE_BYTES`], or more if the interface needs more.
+    /// The largest message size in bytes. `None`: [`limits::MESSAGE_BYTES`], or more if the interface needs
+    /// more.
     message_bytes_max: Option<usize>,
 }
 
@@ -48,7 +50,7 @@ impl ExportOptions {
         self
     }
 
-    /// Lets these users bind as well, given by their user IDs.
+    /// Also lets the users with these user IDs bind.
     ///
     /// ```
     /// # use peregrine::ExportOptions;
@@ -59,8 +61,8 @@ impl ExportOptions {
         self
     }
 
-    /// Lets the members of these groups bind as well, given by their group IDs. A process is a member if it
-    /// has the group as its effective group or as a supplementary group.
+    /// Also lets the members of the groups with these group IDs bind. A process is a member if it has the
+    /// group as its effective group or as a supplementary group.
     pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
@@ -83,9 +85,10 @@ impl ExportOptions {
             || !admitted.is_empty() && groups().iter().any(|group| admitted.contains(group))
     }
 
-    /// Sets the largest number of A-stacks of a session that is created by a binding to this export, 1 to
-    /// [`limits::ASTACKS_MAX`]. The default is [`limits::ASTACKS_MAX`]. For users other than the server's own
-    /// and root, the default is at most [`limits::ASTACKS_OF_OTHERS`].
+    /// Sets the largest number of A-stacks (call frames) of a session, 1 to [`limits::ASTACKS_MAX`]. The
+    /// limit applies to sessions that a binding to this export creates. The default is
+    /// [`limits::ASTACKS_MAX`]. For users other than root and the server's own user, the default is at most
+    /// [`limits::ASTACKS_OF_OTHERS`].
     ///
     /// # Panics
     /// If `count` is out of that range.
@@ -104,7 +107,7 @@ impl ExportOptions {
     }
 }
 
-/// A name, and the object that is served under it.
+/// A name, and the object that the server serves under the name.
 pub(crate) struct Export {
     pub(crate) name: String,
     /// The number of this export, unique in its server.
@@ -118,8 +121,9 @@ pub(crate) struct Export {
     since: Instant,
     /// Whether the export is closed, so that clients can no longer connect or bind.
     closed: AtomicBool,
-    /// The number of bindings. It is updated when a binding is added or revoked: counting a quarter of a
-    /// million bindings for each description would occupy the keeper.
+    /// The number of bindings. It is updated when a binding is added or revoked. A server may have a quarter
+    /// of a million bindings. Counting them for each description would occupy the keeper, a background
+    /// thread.
     pub(crate) bindings: Arc<AtomicU32>,
     /// The counters of the export.
     pub(crate) counters: ExportCounters,
@@ -163,8 +167,8 @@ impl Export {
         self.number != Self::OF_SERVER
     }
 
-    /// Returns the row of a new binding of `caller`, whose messages have at most `bytes` bytes.
-    /// `tally` counts its calls.
+    /// Returns the row of a new binding of `caller`. The binding's messages have at most `bytes` bytes.
+    /// `tally` counts the calls of the binding.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
         let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
         let stopping = Some(Arc::clone(&self.stopping));
@@ -172,8 +176,8 @@ impl Export {
         Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
     }
 
-    /// Returns whether no client may bind any more. A path checks this after it has added a binding, because
-    /// a withdrawal revokes only bindings that exist.
+    /// Returns whether no client may bind any more. A path calls this function after it has added a binding,
+    /// because a withdrawal revokes only bindings that exist.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
@@ -224,9 +228,9 @@ impl Export {
         left: usize,
         (count, bytes): (u32, usize),
     ) -> (u32, usize) {
-        /// The limits of new sessions, for users other than the server's own and root. Each entry has a
-        /// number of sixteenths of the user's memory, a number of A-stacks, and a message size. The first
-        /// entry for which at least this part of the memory is left applies to a new session.
+        /// The limits of new sessions, for users other than root and the server's own user. Each entry has a
+        /// number of sixteenths of the user's memory, a number of A-stacks, and a message size. A new session
+        /// gets the first entry whose number of sixteenths, or more, is left.
         const SHARES: [(usize, u32, usize); 4] = [
             (14, limits::ASTACKS_OF_OTHERS, limits::MESSAGE_BYTES),
             (8, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES),
@@ -266,7 +270,7 @@ impl Export {
         }
     }
 
-    /// Returns the size in bytes of the largest message.
+    /// Returns the size in bytes of the largest message that the export allows.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.options.message_bytes_max.unwrap_or_else(|| {
             let needed = self.serve.interface().message_bytes().next_multiple_of(16);
@@ -319,7 +323,7 @@ impl Exports {
         Self(Mutex::ranked(Rank::Exports, exports))
     }
 
-    /// Locks the list.
+    /// Locks the list of exports.
     #[track_caller]
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Arc<Export>>> {
         self.0.lock()

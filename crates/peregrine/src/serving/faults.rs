@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::call::Refusal;
 use crate::sync::Mutex;
 
-/// How long a service thread that panicked waits before it restarts. This bounds the rate at which a
+/// How long a service thread that panicked waits before it restarts. The wait bounds the rate at which a
 /// repeated fault is reported.
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -101,7 +101,7 @@ impl Faults {
     }
 }
 
-/// Makes service threads panic in tests.
+/// Injects panics into service threads, for tests.
 #[cfg(test)]
 pub(crate) mod injected {
     use crate::sync::Mutex;
@@ -110,7 +110,7 @@ pub(crate) mod injected {
     /// Names of threads. For each entry, the next thread of that name panics when it begins to work.
     static NAMES: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new();
 
-    /// Makes the next thread of this name panic when it begins to work.
+    /// Causes the next thread of this name to panic when it begins to work.
     pub(crate) fn panic_in(thread: &'static str) {
         NAMES.own().lock().push(thread);
     }

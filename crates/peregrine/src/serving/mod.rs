@@ -6,6 +6,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod binding_table;
+pub(crate) mod deferrals;
 pub(crate) mod disclosure;
 pub(crate) mod export;
 pub(crate) mod faults;
@@ -17,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use self::admission::Admission;
+use self::deferrals::Deferrals;
 use self::disclosure::{Disclosed, Disclosure};
 use self::export::{Export, Exports};
 use self::faults::Faults;
@@ -44,6 +46,7 @@ pub(crate) struct ServerCore {
     pub(crate) faults: Arc<Faults>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) disclosed: Disclosed,
+    pub(crate) deferrals: Arc<Deferrals>,
     /// The addresses at which the server listens, set when it has begun to listen.
     pub(crate) listens: Arc<OnceLock<Vec<String>>>,
     /// Whether the server is stopping.
@@ -70,6 +73,7 @@ impl ServerCore {
             threads,
             faults,
             keeper,
+            deferrals: Deferrals::new(&page),
             disclosed: Disclosed::new(page, disclosure),
             listens: Arc::default(),
             stopping: Arc::default(),
@@ -91,13 +95,13 @@ impl ServerCore {
 /// The load of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// The number of calls that still run although their callers have given them up.
+    /// The number of calls that still run although their callers have given up the calls.
     pub(crate) captured: u64,
     /// The number of calls that wait for a thread.
     pub(crate) waiting: u64,
 }
 
-/// The server half of a path.
+/// The server half of a path: it accepts clients and calls over the path.
 ///
 /// A server stops in this order: [`close`](Self::close), [`refuse`](Self::refuse), [`drain`](Self::drain),
 /// [`disconnect`](Self::disconnect). The server completes each step on all paths before it begins the next
@@ -106,7 +110,7 @@ pub(crate) trait ServerPath: Send + Sync {
     /// Refuses new clients.
     fn close(&self);
 
-    /// Revokes all bindings to a closed export. Their calls are refused from now on.
+    /// Revokes all bindings to a closed export. The calls of these bindings are refused from now on.
     fn revoke(&self, export: &Export);
 
     /// Refuses new calls.

@@ -1,9 +1,9 @@
-//! The steps before and after every procedure, the same on every path: the caller's identity, the
+//! The steps before and after every procedure. They are the same on every path: the caller's identity, the
 //! deadline, the chain of nested calls, cancellation, counting and panics.
 //!
-//! A path receives a call and passes it to [`Serving::begin`], which refuses the call, or returns a [`Guard`]
-//! that runs the procedure. When the guard is dropped, also because the procedure panics, it removes the
-//! call's state from the thread.
+//! A path receives a call and passes it to [`Serving::begin`]. `begin` refuses the call, or returns a
+//! [`Guard`] that runs the procedure. The guard removes the call's state from the thread when the guard is
+//! dropped, also after a panic of the procedure.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::value::Window;
 /// extensions, the thread need not set up this state again.
 pub(crate) struct Serving {
     pub(crate) counting: Counting,
-    /// The caller of the last call, which `caller()` returns.
+    /// The caller of the last call. `caller()` returns this value.
     caller: Option<Arc<CallerInfo>>,
     /// Whether the thread holds the call chain or the deadline of the last call.
     extended: bool,
@@ -30,11 +30,11 @@ pub(crate) struct Serving {
 
 /// A call that is about to run.
 pub(crate) struct IncomingCall<'a, W, G> {
-    /// The call's number at its source.
+    /// The number that identifies the call at its source.
     pub(crate) number: u64,
-    /// The number of bytes of its message.
+    /// The number of bytes of the call's message.
     pub(crate) bytes: u32,
-    /// The extensions of the call, which are sent in addition to its message. Most calls have none.
+    /// The extensions of the call: data that is sent in addition to its message. Most calls have none.
     pub(crate) extensions: Window<'a>,
     /// Returns how long ago the call was received. This function is called only if the call has a deadline.
     pub(crate) waited: W,
@@ -51,7 +51,7 @@ pub(crate) struct Guard<'a> {
     begun: Option<u64>,
     /// How long the procedure took, if the call is timed.
     took: Option<u64>,
-    /// Whether the call is counted.
+    /// Whether the call was already added to the counts.
     counted: bool,
 }
 
@@ -61,7 +61,7 @@ impl Serving {
         Self { counting, caller: None, extended: false }
     }
 
-    /// Begins a call of a binding. `calls` returns the source of the call, which identifies its calls by
+    /// Begins a call of a binding. `calls` returns the source of the call. The source identifies its calls by
     /// number.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Serving {
         Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
-    /// Sets the caller and the source of the call. The caller differs from that of the last call.
+    /// Sets the caller and the source of the call. Called only if the last call had another caller.
     #[cold]
     fn change_caller(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
@@ -103,7 +103,7 @@ impl Serving {
         serve_calls_of(Some(calls()));
     }
 
-    /// Sets the call chain and the deadline. This call or the last call has extensions.
+    /// Sets the call chain and the deadline. Called only if this call or the last call has extensions.
     #[cold]
     fn extend(
         &mut self,
@@ -146,7 +146,7 @@ impl Guard<'_> {
         ran
     }
 
-    /// Runs the procedure. If it panics, `refuse` writes the refusal in place of the result.
+    /// Runs the procedure. If the procedure panics, `refuse` writes the refusal in place of the result.
     #[inline]
     pub(crate) fn run_caught(
         &mut self,
@@ -156,6 +156,13 @@ impl Guard<'_> {
         let ran = catching(|| procedure(&*self.row.serve));
         self.took = Counting::took(self.begun);
         ran.unwrap_or_else(|refusal| refuse(&refusal))
+    }
+
+    /// Ends the call on this thread, because its reply is sent later. The reply is counted then.
+    #[cold]
+    pub(crate) fn defer(mut self) {
+        self.counted = true;
+        self.counting.deferred(&self.row.tally);
     }
 
     /// Counts the call, after its result was written or sent.
@@ -178,20 +185,22 @@ impl Drop for Guard<'_> {
 }
 
 /// Runs procedures. If one panics, returns a refusal in place of the result. A panic may leave the exported
-/// object inconsistent, as with a poisoned lock. The object must handle that itself.
+/// object inconsistent, as with a poisoned lock. The object itself must handle the inconsistency.
 #[inline]
 pub(crate) fn catching<T>(run: impl FnOnce() -> T) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Refusal::panicked)
 }
 
-/// Runs a procedure on the thread of its caller, which may be inside another procedure.
+/// Runs a procedure on the thread of its caller. This thread may be inside another procedure.
 #[inline]
 pub(crate) fn within(
     caller: &Arc<CallerInfo>,
     due: Option<Instant>,
+    calls: Arc<dyn Calls>,
+    call: u64,
     procedure: impl FnOnce() -> Ran,
 ) -> Result<Ran, Refusal> {
-    let _restores = Nested::enter(caller, due);
+    let _restores = Nested::enter(caller, due, calls, call);
     catching(procedure)
 }
 
@@ -290,7 +299,7 @@ mod tests {
             Ok(result.expect("the procedure ran"))
         }
 
-        /// Returns the number of calls that ended, that failed, and that were refused.
+        /// Returns three numbers: of calls that ended, of calls that failed, and of calls that were refused.
         fn counted(&self) -> [u64; 3] {
             let counts = read(self.page.memory()).unwrap().server.counts;
             [counts.calls, counts.failed, counts.refused]

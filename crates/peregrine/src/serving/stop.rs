@@ -71,7 +71,7 @@ impl Stop {
     }
 }
 
-/// The wait of a stopping server for running procedures.
+/// The time for which a stopping server waits for running procedures.
 pub(crate) struct Drain {
     begun: Instant,
     limit: Duration,
@@ -86,7 +86,7 @@ impl Drain {
         Self { begun: Instant::now(), limit, stop }
     }
 
-    /// Returns a drain that has ended already.
+    /// Returns a drain whose time has already passed.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self::new(Duration::ZERO, Arc::default())
@@ -101,7 +101,7 @@ impl Drain {
     }
 }
 
-/// The signals that stop a server.
+/// Receives the signals that stop a server.
 pub(crate) struct Signals {
     event: BorrowedFd<'static>,
     stop: Arc<Stop>,
@@ -120,8 +120,8 @@ impl Watched for Signals {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        // The read consumes the signals, so that they do not stop a later server. It returns the number of
-        // signals since the last read.
+        // The read consumes the signals, so that they do not stop a later server. The read returns the number
+        // of signals since the last read.
         let mut count = [0; 8];
         if rustix::io::read(self.event, &mut count).is_ok() {
             self.stop.signalled(u64::from_ne_bytes(count));

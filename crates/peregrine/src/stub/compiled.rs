@@ -1,7 +1,7 @@
 //! The runtime of compiled stubs: takes a frame, marshals, makes one virtual call, and unmarshals.
 //!
-//! These are Firefly's Starter, Transporter and Ender. The virtual call selects the path, so the stub needs
-//! no branch for it. The generated code contains only what depends on types. Everything else is here.
+//! These are Firefly's Starter, Transporter and Ender. The virtual call selects the path, so the stub does
+//! not branch on the path. The generated code contains only what depends on types. Everything else is here.
 
 use core::ops::{Deref, DerefMut};
 
@@ -17,9 +17,9 @@ use crate::value::{
 /// A type that a method takes or returns: any [`Value`].
 ///
 /// Generated code names each type by [`Is`](Self::Is), always in the same way and at the same place. If a
-/// type is not a value, the compiler therefore reports it only once: it suppresses equal messages.
+/// type is not a value, the compiler therefore reports it only once: the compiler suppresses equal messages.
 pub trait Travels {
-    /// The type itself.
+    /// The type that implements this trait.
     type Is: Value;
 }
 
@@ -34,7 +34,7 @@ impl<T: Value> Travels for T {
     note = "derive `peregrine::Plain` on it, or use `Vec<{Self}>` by value instead of a buffer"
 )]
 pub trait TravelsAsBlock {
-    /// The type itself.
+    /// The type that implements this trait.
     type Is: Plain + Value;
 }
 
@@ -64,15 +64,15 @@ impl<E: Value + From<CallError>> Failure for E {}
     note = "`T` and `E` must be values: derive `peregrine::Plain` or `peregrine::Value` on types of your own"
 )]
 pub trait Outcome: Sized {
-    /// The type itself, as in [`Travels`].
+    /// The type that implements this trait, as in [`Travels`].
     type Is: Outcome<Ok = Self::Ok, Err = Self::Err>;
-    /// The value in `Ok`.
+    /// The type of the value in `Ok`.
     type Ok: Value;
-    /// The value in `Err`.
+    /// The type of the value in `Err`.
     type Err: Failure;
-    /// The description of the value in `Ok`.
+    /// The description of the type in `Ok`.
     const OK_TYPE: Type = Self::Ok::TYPE;
-    /// The description of the value in `Err`.
+    /// The description of the type in `Err`.
     const ERR_TYPE: Type = Self::Err::TYPE;
     /// Converts from a `Result`.
     fn from_result(result: Result<Self::Ok, Self::Err>) -> Self;
@@ -101,7 +101,7 @@ pub struct Stub<'a, R: Representation = Native> {
     limit: Limit,
     frame: FrameGuard<'a>,
     arguments: Arguments<'a, R>,
-    /// The server's number of the procedure.
+    /// The number of the procedure at the server.
     procedure: u32,
 }
 
@@ -143,8 +143,9 @@ pub fn target(binding: &Binding) -> CallTarget<'_> {
 }
 
 impl CallTarget<'_> {
-    /// Returns the destination of a call by [`call_swapped`], which reads the binding again. If its caller
-    /// passed a target to it, the compiler would keep this target in memory on the fast path, too.
+    /// Returns the destination of a call that [`call_swapped`] makes. `call_swapped` reads the binding again.
+    /// If the caller of `call_swapped` passed a target, the compiler would keep the target in memory on the
+    /// fast path, too.
     pub(super) fn special(binding: &Binding) -> CallTarget<'_> {
         CallTarget { binding, bound: binding.bound.get(), is_special: true }
     }
@@ -165,7 +166,7 @@ impl CallTarget<'_> {
 /// Makes a call. The result of the method is what `body` returns, or the error of the call.
 ///
 /// # Errors
-/// Any error of a call. It names the procedure and the address.
+/// Any error of a call. The error names the procedure and the address.
 #[inline]
 pub fn call<O: Outcome>(
     target: CallTarget<'_>,
@@ -175,7 +176,7 @@ pub fn call<O: Outcome>(
     make(target, procedure, body)
 }
 
-/// Makes a call like [`call()`], to a server whose values have the other byte order.
+/// Makes a call like [`call()`], to a server whose values have the non-native byte order.
 ///
 /// # Errors
 /// Any error of a call.
@@ -218,7 +219,7 @@ pub(super) fn made<O, R: Representation>(
     made.map_err(|error| failed(binding, procedure, error))
 }
 
-/// Makes a call over the path that was bound.
+/// Makes one attempt at a call, over the path to which the client is bound.
 #[inline(always)]
 fn attempt<O, R: Representation>(
     bound: &Bound,
@@ -240,7 +241,7 @@ fn attempt<O, R: Representation>(
     if let Err(error) = &made
         && (error.executed() == Executed::Maybe || bound.path.captures(stub.frame.index()))
     {
-        // The server may still use the frame. It reports when it has released the frame.
+        // The server may still use the frame. The server reports when it has released the frame.
         stub.frame.capture();
     }
     made
@@ -249,8 +250,8 @@ fn attempt<O, R: Representation>(
 /// The part of a stub that marshals the arguments and unmarshals the result.
 type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
 
-/// Makes a call over a binding that was bound again, or whose server has another interface or the other byte
-/// order.
+/// Makes a call over a binding that was bound again, or whose server has another interface or the non-native
+/// byte order.
 #[cold]
 #[inline(never)]
 fn make_special<O, R: Representation>(
@@ -288,8 +289,8 @@ fn repeat<O, R: Representation>(
     } else {
         Err(turned_over())
     };
-    // If the first attempt may have executed the call, a failure of the second attempt does not rule that
-    // out.
+    // If the first attempt may have executed the call, a failure of the second attempt does not rule out this
+    // execution.
     made.map_err(|error| match before {
         Executed::No => error,
         Executed::Maybe => error.may_have_executed(),
@@ -297,7 +298,7 @@ fn repeat<O, R: Representation>(
 }
 
 /// Returns the error of a call whose binding is now bound to a server of the other byte order. The next call
-/// converts.
+/// converts its values.
 #[cold]
 pub(super) fn turned_over() -> CallError {
     let text = "the binding is now bound to a server of the other byte order: make the call again";
@@ -318,7 +319,7 @@ pub(super) fn forked() -> CallError {
 /// The advice for values that nest too deeply. No option raises the limit.
 const TOO_DEEP: &str = "send values that nest less deeply, such as the nodes of a list in a `Vec`";
 
-/// The advice for more elements than a parameter allows.
+/// The advice for an argument with more elements than its parameter allows.
 const TOO_LONG: &str =
     "pass fewer elements, or raise #[max_len] of the parameter in client and server";
 
@@ -350,13 +351,14 @@ fn too_long(length: usize, max_len: usize) -> CallError {
     CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail).with_advice(TOO_LONG)
 }
 
-/// Returns how a representation converts blocks of `T`, or `None` if it does not convert them.
+/// Returns how a representation converts blocks of `T`, or `None` if the representation does not convert
+/// blocks of `T`.
 const fn swap_of<T: Plain, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { Swap::of::<T>() } else { None }
 }
 
-/// Returns how a representation converts slices of `T`, which need not be blocks. `None` if it does not
-/// convert them.
+/// Returns how a representation converts slices of `T`, which need not be blocks. `None` if the
+/// representation does not convert such slices.
 const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> {
     if R::SWAPPED { T::SWAP } else { None }
 }
@@ -373,13 +375,13 @@ impl<'a, R: Representation> Arguments<'a, R> {
     /// Writes a value to the head.
     ///
     /// # Errors
-    /// If it does not fit.
+    /// If the value does not fit the message.
     #[inline]
     pub fn value<T: Value>(&mut self, value: &T) -> Result<(), CallError> {
         value.encode(&mut self.head).map_err(does_not_fit)
     }
 
-    /// Returns the head.
+    /// Returns the writer of the call's head.
     #[inline]
     pub(super) const fn head(&mut self) -> &mut Writer<'a, R> {
         &mut self.head
@@ -396,7 +398,7 @@ impl<'a, R: Representation> Arguments<'a, R> {
     /// Writes the length of a text to the head, and returns its bytes as a block.
     ///
     /// # Errors
-    /// If it is longer than `max_len` bytes.
+    /// If the text is longer than `max_len` bytes.
     #[inline]
     pub fn text<'b>(&mut self, text: &'b str, max_len: usize) -> Result<Block<'b>, CallError> {
         self.count(text.len(), max_len)?;
@@ -407,7 +409,7 @@ impl<'a, R: Representation> Arguments<'a, R> {
     /// otherwise writes them to the head, too.
     ///
     /// # Errors
-    /// If it is longer than `max_len`, or does not fit.
+    /// If the slice is longer than `max_len`, or does not fit.
     #[inline]
     pub fn slice<'b, T: Value>(
         &mut self,
@@ -426,8 +428,8 @@ impl<'a, R: Representation> Arguments<'a, R> {
     /// Writes the length of a lent buffer to the head, and returns its memory as a block.
     ///
     /// # Errors
-    /// If the buffer is longer than `max_len`. Also if the caller is itself a procedure that passes on a lent
-    /// buffer of its own call, and that buffer does not arrive completely.
+    /// If the buffer is longer than `max_len`. A procedure may pass on a lent buffer of the call that it
+    /// serves. The error also occurs if such a buffer does not arrive completely.
     #[inline]
     pub fn lent<'b, T: Plain>(
         &mut self,
@@ -459,7 +461,7 @@ impl<'a, R: Representation> Arguments<'a, R> {
     /// Writes an in-out slice like [`Stub::slice`], and returns the block for its new values.
     ///
     /// # Errors
-    /// If it is longer than `max_len`, or does not fit.
+    /// If the slice is longer than `max_len`, or does not fit.
     #[inline]
     pub fn in_out<'b, T: Value>(
         &mut self,
@@ -531,10 +533,23 @@ impl<'a, R: Representation> Returned<'a, R> {
         self.answer
     }
 
-    /// Returns the head.
+    /// Returns the reader of the reply's head.
     #[inline]
     pub(super) const fn head(&mut self) -> &mut Reader<'a, R> {
         &mut self.head
+    }
+
+    /// Returns a result whose head is in `reply`.
+    pub(super) fn within(
+        answer: Answer,
+        head_at: u32,
+        head_bytes: u32,
+        reply: &'a [u8],
+    ) -> Result<Self, CallError> {
+        match Window::from(reply).part(head_at as usize, head_bytes as usize) {
+            Some(head) => Ok(Self { answer, head: Reader::represented(head) }),
+            None => Err(CallError::bad_result("the head of the result lies outside the message")),
+        }
     }
 
     /// Reads the method's result. The in-out values follow the value of `Ok`.
@@ -586,7 +601,7 @@ impl<'a, R: Representation> Returned<'a, R> {
         T::decode(&mut self.head).map_err(unreadable)
     }
 
-    /// Reads the values of an in-out slice from the head. Returns an empty vector if they were a block.
+    /// Reads the values of an in-out slice from the head. Returns an empty vector if the values were a block.
     ///
     /// # Errors
     /// If they are invalid, or their number has changed.

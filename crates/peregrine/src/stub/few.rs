@@ -29,7 +29,7 @@ impl<T, const N: usize> Few<T, N> {
         if self.many.capacity() > 0 { &mut self.many } else { &mut self.few[..self.count] }
     }
 
-    /// Returns a list of `count` elements, which `one` makes.
+    /// Returns a list of `count` elements. `one` makes each element.
     #[inline]
     pub(super) fn filled(count: usize, one: impl Fn() -> T) -> Self {
         let mut list = Self::new(count, &one);

@@ -2,15 +2,17 @@
 
 use core::fmt;
 use core::pin::Pin;
+use core::sync::atomic::AtomicU32;
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Wake;
 
 use super::executor::{Executor, Threads};
 use super::{Cancels, Owed};
 use crate::call::caller::Conditions;
+use crate::call::pending::{Bells, Rings};
 use crate::call::request::Refusal;
 use crate::call::serve::{EStack, Served};
 use crate::call::{Answer, Reply, Request, blocks_at};
@@ -188,6 +190,8 @@ struct Inner {
     cancelled: bool,
     /// The waker of the executor to which the task was passed.
     remote: Option<Waker>,
+    /// The timer that cancels the call at its deadline.
+    deadline: Option<Arc<dyn Rings>>,
 }
 
 /// The phases of a task, in their order. `Idle`, `Scheduled` and `Polled` repeat.
@@ -227,6 +231,7 @@ where
             woken: false,
             cancelled: false,
             remote: None,
+            deadline: None,
         }),
         executor: executor.cloned(),
         conditions: Conditions::of_thread(),
@@ -264,8 +269,14 @@ where
 impl Task {
     /// Ends the first poll: the procedure waits to be woken, and `owed` sends the reply.
     fn begin_waiting(self: &Arc<Self>, procedure: Procedure, owed: Box<dyn Owed>) {
+        let deadline = self.conditions.due().and_then(|due| {
+            let timer: Arc<dyn Rings> = Arc::new(Deadline(Arc::downgrade(self)));
+            let set = Bells::of_process().watch(&timer, 0, Some(due), false);
+            set.is_ok().then_some(timer)
+        });
         let mut inner = self.inner.lock();
         inner.owed = Some(owed);
+        inner.deadline = deadline;
         drop(inner);
         self.end_poll(procedure, Poll::Pending);
     }
@@ -313,8 +324,9 @@ impl Task {
             }
         };
         inner.phase = Phase::Done;
-        let owed = inner.owed.take();
+        let (owed, deadline) = (inner.owed.take(), inner.deadline.take());
         drop(inner);
+        clear(deadline);
         discard(procedure);
         if let Some(owed) = owed {
             owed.answer(answered);
@@ -343,6 +355,28 @@ impl Task {
 /// Makes the refusal for a call that was cancelled while its procedure ran.
 fn cancelled() -> Answered {
     Refusal::abandoned("its caller has given up").into()
+}
+
+/// Cancels a deferred call at its deadline.
+struct Deadline(Weak<Task>);
+
+impl Rings for Deadline {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    fn ring(&self, _: u32) {
+        if let Some(task) = self.0.upgrade() {
+            task.cancel();
+        }
+    }
+}
+
+/// Removes the timer of a call that has ended.
+fn clear(deadline: Option<Arc<dyn Rings>>) {
+    if let Some(timer) = deadline {
+        Bells::of_process().forget(&timer, 0);
+    }
 }
 
 /// Drops a procedure, whose drop may panic.
@@ -377,9 +411,12 @@ impl Cancels for Task {
             Phase::Idle | Phase::Scheduled => {
                 inner.phase = Phase::Done;
                 let (procedure, owed) = (inner.procedure.take(), inner.owed.take());
-                let remote = inner.remote.take();
+                let (remote, deadline) = (inner.remote.take(), inner.deadline.take());
                 drop(inner);
-                procedure.map(discard);
+                clear(deadline);
+                if let Some(procedure) = procedure {
+                    discard(procedure);
+                }
                 if let Some(owed) = owed {
                     owed.answer(cancelled());
                 }

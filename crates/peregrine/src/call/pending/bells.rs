@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::timers::Timers;
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, FutexSet, PerProcess};
 
@@ -90,6 +91,8 @@ struct Entries {
 #[derive(Default)]
 pub(crate) struct Bells {
     watchers: Mutex<Vec<Arc<Watcher>>>,
+    /// The calls without a word that have a deadline.
+    timers: Timers,
 }
 
 impl Bells {
@@ -101,17 +104,23 @@ impl Bells {
 
     /// Watches a call: when its word changes, or at `deadline`, its bell rings, and it is no longer watched.
     /// Until then it is examined from time to time if `examines` is true. A call that is watched already is
-    /// watched anew.
+    /// watched anew. Any number of calls without a word may be watched for their deadlines.
     ///
     /// # Errors
     /// If no thread can be started.
     pub(crate) fn watch(
-        &self,
+        &'static self,
         of: &Arc<dyn Rings>,
         call: u32,
         deadline: Option<Instant>,
         examines: bool,
     ) -> io::Result<()> {
+        if let (false, None) = (examines, of.word(call)) {
+            return match deadline {
+                Some(at) => self.timers.set(of, call, at),
+                None => Ok(()),
+            };
+        }
         let examine = examines.then(|| (Instant::now() + EXAMINE_AFTER, EXAMINE_AFTER));
         let entry = Entry { of: Arc::clone(of), call, deadline, examine };
         let mut watchers = self.watchers.lock().clone();
@@ -140,6 +149,7 @@ impl Bells {
 
     /// Stops watching a call, if it is watched.
     pub(crate) fn forget(&self, of: &Arc<dyn Rings>, call: u32) {
+        self.timers.clear(of, call);
         let watchers = self.watchers.lock().clone();
         for watcher in &watchers {
             let mut entries = watcher.entries.lock();
@@ -280,7 +290,7 @@ mod tests {
 
     #[test]
     fn bell_rings_when_the_word_changes_and_only_once() {
-        let bells = Bells::default();
+        let bells: &'static Bells = Box::leak(Box::default());
         let (calls, rung, _looks) = calls(300);
         let of: Arc<dyn Rings> = calls.clone();
         for call in 0..300 {
@@ -301,7 +311,7 @@ mod tests {
 
     #[test]
     fn bell_rings_at_the_deadline_and_calls_are_examined_before() {
-        let bells = Bells::default();
+        let bells: &'static Bells = Box::leak(Box::default());
         let (calls, rung, looks) = calls(1);
         let of: Arc<dyn Rings> = calls.clone();
         bells.watch(&of, 0, None, true).unwrap();

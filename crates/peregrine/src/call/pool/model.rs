@@ -1,4 +1,5 @@
-//! `FramePool` under a model checker, which runs every interleaving of a few threads on its own `Machine`.
+//! Tests of `FramePool`, the pool of call frames, under a model checker. The checker runs every interleaving
+//! of a few threads. `Model` is the `Machine` of these tests.
 
 use super::queue::State;
 use super::*;
@@ -19,13 +20,13 @@ struct ModelWord {
 impl Machine for Model {
     type Word = ModelWord;
     type Lock = Mutex<State<Self>>;
-    /// Two checks cover all interleavings, because each may happen at any moment.
+    /// Two checks cover all interleavings, because each check may happen at any moment.
     const LOOKS: u32 = 2;
     fn offer_processor() {
         thread::yield_now();
     }
     /// Models a barrier that another thread executes on this thread's processor. Only a barrier between the
-    /// store and the load matters, so this thread executes it there itself.
+    /// store and the load matters, so this thread itself executes the barrier at this point.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
@@ -85,7 +86,7 @@ impl Lock<Model> for Mutex<State<Model>> {
 
 const LONG: Duration = Duration::MAX;
 
-/// Frames, and a count in each. Only the caller that has a frame may change its count.
+/// Frames with a count in each frame. Only the caller that holds a frame may change the frame's count.
 struct Frames {
     pool: FramePool<Model>,
     counts: Vec<AtomicU32>,

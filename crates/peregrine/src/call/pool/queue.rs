@@ -1,8 +1,9 @@
-//! `Queue`: the callers that wait for a frame, in order of arrival, and the lock that protects them.
+//! `Queue`: the callers that wait for a call frame, in order of arrival, and the lock that protects the
+//! callers.
 //!
 //! **No function here takes a function as an argument.** The lock does not leave this file, so no code of a
-//! path, such as `is_released`, can run while a thread holds it. A path's `is_released` may receive from the
-//! network, wake other callers and use the pool.
+//! path, such as `is_released`, can run while a thread holds the lock. A path's `is_released` may receive
+//! from the network, wake other callers and use the pool.
 
 use core::ops::DerefMut;
 use core::task::Waker;
@@ -15,8 +16,8 @@ use super::{LOOK, Machine, NOTHING, Waiter, Word};
 use crate::call::OnExhausted;
 
 /// If fewer callers than this number wait, a caller that joins the queue becomes the one that checks for
-/// frames. No thread needs to be woken for that. The caller keeps the duty at most until the few callers
-/// before it have been served.
+/// frames. No thread needs to be woken for this change. The caller keeps the duty to check at most until the
+/// few callers before it have been served.
 const SHORT_QUEUE: usize = 32;
 
 /// The lock of the queue.
@@ -25,9 +26,9 @@ pub(in crate::call) trait Lock<M: Machine> {
     fn lock(&self) -> impl DerefMut<Target = State<M>>;
 }
 
-/// The state of the queue, which only the holder of the lock reads and changes.
+/// The state of the queue. Only the holder of the lock reads and changes this state.
 pub(in crate::call) struct State<M: Machine> {
-    /// The number of frames that stay active without load.
+    /// The number of frames that stay active even if no calls are made.
     base: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
@@ -38,11 +39,11 @@ pub(in crate::call) struct State<M: Machine> {
     /// The ticket of the caller that checks for frames on behalf of all waiting callers. While callers wait,
     /// it is the ticket of one of them.
     looks: u64,
-    /// How often a caller was asked to check.
+    /// The number of times that a caller was asked to check.
     appointed: u32,
     /// How many frames were given to waiting callers since `since`.
     given: u32,
-    /// When the current count in `given` began, by [`Machine::clock`].
+    /// The time, by [`Machine::clock`], since which `given` counts.
     since: u32,
     /// How many frames may still be activated for waiting callers.
     growth: u32,
@@ -58,7 +59,7 @@ struct Waiting<M: Machine> {
 /// The outcome of asking for a frame.
 pub(super) enum Joined<M: Machine> {
     Taken(u32),
-    /// The caller waits. If `looks` is true, it checks for frames on behalf of all waiting callers.
+    /// The caller waits. If `looks` is true, this caller checks for frames on behalf of all waiting callers.
     Waits {
         ticket: u64,
         waiter: Arc<Waiter<M>>,
@@ -85,7 +86,7 @@ impl<M: Machine> Wakeups<M> {
 pub(super) struct Queue<M: Machine>(M::Lock);
 
 impl<M: Machine> State<M> {
-    /// Opens the gate if no caller waits; otherwise leaves it closed.
+    /// Opens the gate if no caller waits. Otherwise leaves the gate closed.
     fn settle(&self, slots: &Slots<M>) {
         let waits = !self.waiting.is_empty() || !self.futures.is_empty();
         slots.open.store(if waits { 0 } else { slots.active() });
@@ -98,7 +99,8 @@ impl<M: Machine> State<M> {
         Wakeups([None, None], next)
     }
 
-    /// Activates one more frame, which gets the state `state`. Returns `None` if all frames are active.
+    /// Activates one more frame, and gives the frame the state `state`. Returns `None` if all frames are
+    /// active.
     fn activate(&self, slots: &Slots<M>, state: u32) -> Option<u32> {
         let index = slots.active();
         slots.slot(index)?.state.store(state);
@@ -120,7 +122,7 @@ impl<M: Machine> State<M> {
         Wakeups([Some(waiter), looks], None)
     }
 
-    /// Makes the last caller the one that checks, because it leaves the queue last.
+    /// Makes the last caller in the queue the one that checks, because that caller leaves the queue last.
     fn appoint_last(&mut self) -> Option<Arc<Waiter<M>>> {
         self.appoint(self.waiting.len().checked_sub(1)?)
     }
@@ -162,7 +164,7 @@ impl<M: Machine> Queue<M> {
     pub(super) fn join(&self, slots: &Slots<M>, hint: u32, on_exhausted: OnExhausted) -> Joined<M> {
         let mut state = self.0.lock();
         // A frame may have become free since the last check. One more check is cheaper than closing the gate,
-        // which needs a barrier on every processor.
+        // because closing needs a barrier on every processor.
         if state.waiting.is_empty()
             && let Some(index) = slots.take_free(hint, slots.active())
         {
@@ -187,7 +189,7 @@ impl<M: Machine> Queue<M> {
         let looks = state.waiting.len() < SHORT_QUEUE;
         state.next_ticket += 1;
         if looks {
-            // The caller that had the duty notices this after its next check.
+            // The caller that had the duty to check notices the change after its next check.
             state.looks = ticket;
         }
         let may_grow = on_exhausted == OnExhausted::Adaptive;
@@ -195,7 +197,7 @@ impl<M: Machine> Queue<M> {
         Joined::Waits { ticket, waiter, looks }
     }
 
-    /// Removes a caller that gives up. Returns false if it was given a frame before.
+    /// Removes a caller that gives up. Returns false if the caller was given a frame before.
     pub(super) fn leave(&self, slots: &Slots<M>, ticket: u64) -> bool {
         let mut state = self.0.lock();
         let Some(at) = state.find(ticket) else { return false };
@@ -207,7 +209,7 @@ impl<M: Machine> Queue<M> {
         true
     }
 
-    /// Hands over a frame that was returned while callers wait. The first caller in the queue gets it.
+    /// Hands over a frame that was returned while callers wait. The first caller in the queue gets the frame.
     pub(super) fn hand_over(&self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let mut state = self.0.lock();
         // If the frame cannot be taken, another thread has it, and calls this function when it returns the
@@ -230,6 +232,11 @@ impl<M: Machine> Queue<M> {
         }
         let index = slots.take_free(0, slots.active())?;
         Some(state.give(slots, index))
+    }
+
+    /// Activates one more frame, which is taken. Returns `None` if all frames are active.
+    pub(super) fn activate_taken(&self, slots: &Slots<M>) -> Option<u32> {
+        self.0.lock().activate(slots, TAKEN)
     }
 
     /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame is
@@ -296,9 +303,9 @@ impl<M: Machine> Queue<M> {
         wakeups.wake();
     }
 
-    /// Returns whether no frame was given to a waiting caller for as long as `interval`. Then as many frames
-    /// as are active may be activated ([`grow`](Self::grow)). A check that is late by `interval` or more
-    /// proves nothing: the processors are overloaded, and more calls in flight would make that worse.
+    /// Returns whether no frame was given to a waiting caller for as long as `interval`. If so, more frames
+    /// may be activated: as many as are active now ([`grow`](Self::grow)). A check that is late by `interval`
+    /// or more proves nothing: the processors are overloaded, and more calls in flight would make that worse.
     pub(super) fn is_stuck(&self, slots: &Slots<M>, interval: Duration) -> bool {
         let mut state = self.0.lock();
         let now = M::clock();
@@ -312,9 +319,9 @@ impl<M: Machine> Queue<M> {
         is_stuck
     }
 
-    /// Activates a frame for the caller that waits longest, if that caller allows it. Returns `None` if
-    /// no caller waits, if this caller does not allow it, if all frames are active, or if enough frames have
-    /// been activated for now.
+    /// Activates a frame for the caller that waits longest, if that caller allows it. Returns `None` if no
+    /// frame is activated: no caller waits, this caller does not allow it, all frames are active, or enough
+    /// frames have been activated for now.
     pub(super) fn grow(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
         let may_grow = state.waiting.front().is_some_and(|first| first.may_grow);
@@ -323,9 +330,9 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
-    /// Makes the next caller the one that checks, after the caller with `ticket` has checked and still waits.
-    /// The bindings of the two callers may know of different released frames. Returns true if this caller
-    /// keeps the duty.
+    /// Passes the duty to check to the next caller, after the caller with `ticket` has checked and still
+    /// waits. The bindings of the two callers may know of different released frames. Returns true if the
+    /// caller with `ticket` keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {
@@ -349,7 +356,7 @@ impl<M: Machine> Queue<M> {
         while slots.active() < state.base && state.activate(slots, FREE).is_some() {}
     }
 
-    /// Returns the number of frames that stay active without load.
+    /// Returns the number of frames that stay active even if no calls are made.
     pub(super) fn base(&self) -> u32 {
         self.0.lock().base
     }
@@ -366,7 +373,7 @@ impl<M: Machine> Queue<M> {
         state.settle(slots);
     }
 
-    /// Activates one more frame as free.
+    /// Activates one more frame. The frame is free.
     #[cfg(test)]
     pub(super) fn activate_free(&self, slots: &Slots<M>) {
         self.0.lock().activate(slots, FREE);

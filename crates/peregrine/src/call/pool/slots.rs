@@ -1,4 +1,4 @@
-//! `Slots`: the state of each frame, and the number of frames that callers may take.
+//! `Slots`: the state of each call frame, and the number of frames that callers may take.
 
 use super::{Machine, Word};
 use crate::growing::Growing;
@@ -21,8 +21,8 @@ pub(super) struct Slot<W> {
 pub(super) struct Slots<M: Machine> {
     /// The gate: the number of active frames, or 0 while callers wait.
     pub(super) open: M::Word,
-    /// The number of frames that are active; the others are `INACTIVE`. Changed under the queue's lock,
-    /// read without it.
+    /// The number of active frames. All other frames are `INACTIVE`. The number is changed under the queue's
+    /// lock, and read without the lock.
     pub(super) active: M::Word,
     slots: Growing<Slot<M::Word>>,
 }
@@ -34,7 +34,7 @@ impl<M: Machine> Slots<M> {
         Self { open: M::Word::new(active), active: M::Word::new(active), slots }
     }
 
-    /// Returns the number of frames.
+    /// Returns the number of frames, including inactive ones.
     pub(super) const fn len(&self) -> u32 {
         self.slots.len() as u32
     }

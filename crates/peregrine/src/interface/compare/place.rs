@@ -1,11 +1,11 @@
-//! The place of a difference, which becomes a text only if the difference is listed.
+//! The place of a difference in an interface. It is converted to a text only if the difference is listed.
 
 use core::fmt::{self, Display};
 
 use super::super::brief::Brief;
 use super::super::matching::Part;
 
-/// The largest number of names that are listed.
+/// The maximum number of names that a text lists.
 const NAMES_MAX: usize = 20;
 
 /// A place in the interface of the client.
@@ -14,7 +14,7 @@ pub(super) struct Place<'a> {
     is_inside: bool,
     procedure: Option<&'a str>,
     pub(super) portion: Portion<'a>,
-    /// The named type that contains the place. `variant` and `field` are the place in this type.
+    /// The named type that contains the place. `variant` and `field` say where in this type the place is.
     ty: Option<&'a str>,
     variant: Option<&'a str>,
     pub(super) field: Option<&'a str>,
@@ -69,7 +69,8 @@ impl<'a> Place<'a> {
         text
     }
 
-    /// Returns the named type and the place in it as a text, which is empty outside named types.
+    /// Returns the named type, and the place in this type, as a text. The text is empty if the place is not
+    /// in a named type.
     pub(super) fn inside_text(&self) -> String {
         let Some(name) = self.ty else { return String::new() };
         let mut text = format!("in type `{}`", Brief(name));
@@ -82,7 +83,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The names of parts. At most [`NAMES_MAX`] of them are shown.
+/// The names of several parts. At most [`NAMES_MAX`] of them are shown.
 pub(super) struct Names<'a> {
     shown: Vec<&'a str>,
     all: usize,

@@ -1,4 +1,5 @@
-//! Differences between interfaces: their rules, their places, and which procedures are converted.
+//! Tests comparisons of interfaces: the rules and the places of differences, and which procedures are
+//! converted.
 
 use super::*;
 use proptest::prelude::*;
@@ -8,8 +9,8 @@ fn parse(lines: &str) -> Described {
     Described::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Returns the server's numbers of the procedures if they differ from the client's numbers. The error is the
-/// first difference that breaks a rule.
+/// Compares two interfaces. If procedures have other numbers at the server, returns the server's numbers. The
+/// error is the first difference that breaks a rule.
 fn compare(ours: &str, theirs: &str) -> Result<Option<Vec<u32>>, String> {
     let all = super::compare(&parse(ours), &parse(theirs), Sides::BY_CLIENT);
     if let Some(misfit) = all.misfit() {
@@ -158,7 +159,7 @@ fn rules_of_growth() {
             vec![Default],
             true,
         ),
-        // Arguments flow to the server, results to the client.
+        // Arguments are sent to the server, and results are sent to the client.
         (types("enum A {}"), types("enum A {} B {}"), vec![VariantNotSent], false),
         (types("enum A {} B {}"), types("enum A {}"), vec![ClosedEnum], true),
         (types("enum A {} B {}"), types("enum A {} other U {0: text}"), vec![OpenEnum], true),
@@ -171,8 +172,8 @@ fn rules_of_growth() {
         (types("enum A {} other U {0: text}"), types("enum A {} other U {}"), vec![], true),
         (types("enum A {} other U {0: text}"), types("enum A {} other V {x: text}"), vec![], false),
         (
-            // The server's variant for unknown variants may have the same name as an ordinary variant of the
-            // client.
+            // The variant for unknown variants at the server may have the same name as an ordinary variant of
+            // the client.
             result("enum A {} U {x: u32 = x00000000}"),
             result("enum A {} other U {}"),
             vec![Default],
@@ -193,7 +194,7 @@ fn rules_of_growth() {
     }
 }
 
-/// A pair of types that an earlier procedure converts is converted in later ones, too.
+/// If a pair of types must be converted in one procedure, it must be converted in later procedures, too.
 #[test]
 fn procedures_with_common_types_are_all_converted() {
     let text = |body: &str| {
@@ -215,7 +216,8 @@ fn recursive_types_are_the_same_whatever_they_are_called() {
     assert_eq!(compare(theirs, ours), Ok(None));
 }
 
-/// A server chooses how many fields its types have, and every procedure of the client may use these types.
+/// A server chooses how many fields its types have. Every procedure of the client may use these types, so the
+/// number of differences could be very large.
 #[test]
 fn number_of_differences_is_bounded() {
     let procedures: String =
@@ -228,7 +230,7 @@ fn number_of_differences_is_bounded() {
         assert_eq!((all.fits(), all.procedures.len()), (fits, 50));
         assert_eq!(all.differences.len(), FOUND_MAX);
     }
-    // The first difference that breaks a rule is listed although it follows many others.
+    // The first difference that breaks a rule must be listed, although it comes after many other differences.
     let more: String = (0..20_000).map(|i| format!(", y{i}: u8 = x00")).collect();
     let theirs = text(&format!("{more}, z: u8"));
     let all = super::compare(&parse(&ours), &parse(&theirs), Sides::BY_CLIENT);
@@ -249,7 +251,7 @@ fn a_long_chain_of_types_needs_no_stack() {
 }
 
 proptest! {
-    /// Every interface fits itself with its procedures in any order.
+    /// Every interface fits itself, also if the procedures are in another order.
     #[test]
     fn an_interface_fits_itself(order in Just((0..6_u32).collect::<Vec<_>>()).prop_shuffle()) {
         let lines: Vec<_> =

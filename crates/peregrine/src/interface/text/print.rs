@@ -1,4 +1,5 @@
-//! Prints a description as the canonical text from which it was read.
+//! Prints a description as a canonical text. If the description was read from a text, the result is the same
+//! text.
 
 use core::fmt::{self, Display};
 
@@ -9,7 +10,7 @@ use super::{
 use crate::interface::growth::Hex;
 use crate::interface::{DescribedGrowth, Shape};
 
-/// A part of a description, together with the whole description, which has the names of the types.
+/// A part of a description, with the whole description, which contains the names of the types.
 pub(in crate::interface) struct InDescription<'a, T: ?Sized>(
     pub(in crate::interface) &'a Described,
     pub(in crate::interface) &'a T,
@@ -59,22 +60,23 @@ impl Display for Described {
 }
 
 impl Described {
-    /// Returns a type as the canonical text has it.
+    /// Returns a type in the form of the canonical text.
     pub fn type_text(&self, ty: &DescribedType) -> String {
         InDescription(self, ty).to_string()
     }
 
-    /// Returns a parameter as the canonical text has it.
+    /// Returns a parameter in the form of the canonical text.
     pub fn parameter_text(&self, parameter: &DescribedParameter) -> String {
         InDescription(self, parameter).to_string()
     }
 
-    /// Returns the body of a named type, as it follows the `=` in the type's line.
+    /// Returns the body of a named type, in the form of the canonical text. There it follows the `=` in the
+    /// type's line.
     pub fn body_text(&self, body: &DescribedBody) -> String {
         InDescription(self, body).to_string()
     }
 
-    /// Returns the line of a procedure in the canonical text.
+    /// Returns the line of the canonical text that describes a procedure.
     pub fn procedure_text(&self, procedure: &DescribedProcedure) -> String {
         InDescription(self, procedure).to_string()
     }

@@ -1,5 +1,5 @@
-//! Tests that texts of every form are read and printed back, and that other texts are refused without a
-//! panic.
+//! Tests that valid texts of every form are read and printed again, and that other texts are refused without
+//! a panic.
 
 use proptest::prelude::*;
 
@@ -67,7 +67,8 @@ fn refusals_say_where_and_why() {
         ("f() -> A#0 or unit\nA#0 = plain 4 align 1 {a: text}\n", "line 3", "is not plain"),
         ("f() -> A#0 or unit\nA#0 = plain 4 align 4 {a: A#0}\n", "line 3", "contains itself"),
         (
-            // The type before the cycle does not contain itself.
+            // The first type, which leads to the cycle, does not contain itself. The error must be about a
+            // type in the cycle.
             "f() -> A#0 or unit\nA#0 = plain 4 align 4 {a: B#1}\nB#1 = plain 4 align 4 {a: [C#2; 1]}\n\
              C#2 = plain 4 align 4 {a: B#1}\n",
             "line 4",

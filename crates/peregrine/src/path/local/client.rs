@@ -1,8 +1,9 @@
-//! The client's half of a local call: write the call, post it, wait for the reply, and read it.
+//! The client's half of a local call: the client writes the call, posts it, waits for the reply, and reads
+//! the reply.
 //!
-//! [`LocalPath::transport`] makes a call. If client and server run on two processors, it leaves a call with a
-//! large message, or with an expected large reply, to the `large` module. That module posts a call again if
-//! the server asks for that.
+//! [`LocalPath::transport`] makes a call. If client and server run on two processors, `transport` leaves a
+//! call with a large message, or with an expected large reply, to the `large` module. That module posts a
+//! call again if the server asks for that.
 
 mod large;
 mod pending;
@@ -54,8 +55,8 @@ impl CallPath for LocalPath {
         if !region.session.is_alive() {
             return Err(region.session.refusal());
         }
-        // If the server runs on another processor, it reads a large message while the client is still writing
-        // it.
+        // If the server runs on another processor, the server reads a large message while the client is still
+        // writing the message.
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
         let apart = astack.server_cpu.load(Ordering::Relaxed) != cpu;
         let Some(layout) = call.put(if apart { SMALL_BYTES } else { usize::MAX }) else {
@@ -99,6 +100,10 @@ impl CallPath for LocalPath {
 
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
         self.give_up_pending(call)
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.message_bytes
     }
 
     fn wait(&self) -> Wait {
@@ -229,11 +234,11 @@ impl LocalPath {
     }
 }
 
-/// The state that posting a call and receiving its reply need.
+/// The values that are needed to post a call and to receive its reply.
 struct CallState<'a> {
     astack: &'a ClientAstack,
     index: u32,
-    /// The processor on which the caller last ran, as far as it knows.
+    /// The processor on which the caller last ran, as far as the caller knows.
     cpu: u32,
     deadline: Option<Instant>,
 }
@@ -257,7 +262,7 @@ fn unknown_answer() -> CallError {
 }
 
 /// Writes the extensions of a call after its message. A call has extensions if a procedure makes it, or if it
-/// has a limit. Returns their size in bytes.
+/// has a limit. Returns the size of the extensions in bytes.
 #[cold]
 fn extend(
     call: &Call<'_, '_, '_>,
@@ -292,9 +297,10 @@ impl Waiter for ReplyWait<'_> {
         !self.region.session.is_alive()
     }
 
-    /// Ends the session if a stray write has destroyed the call or its reply. Rings if the server has not
-    /// taken the call: the server's thread may be running another procedure, or the first ring was lost. If
-    /// the server has taken the call, this function does not ring.
+    /// Ends the session if a stray write has destroyed the call or its reply. If the server has not taken the
+    /// call, this function rings: it sends a message on the session's socket. The server's thread may be
+    /// running another procedure, or the first ring may be lost. If the server has taken the call, this
+    /// function does not ring.
     fn on_long_wait(&self) {
         self.region.check_words(self.index, self.id);
         if !self.region.was_taken(self.index, self.id) {

@@ -1,5 +1,5 @@
-//! Binds to a server of this machine: connects, joins the existing session with the server's process or makes
-//! a new one, and watches for the end of the session.
+//! Binds to a server of this machine. The client connects, and joins the existing session with the server's
+//! process or makes a new session. It then watches for the end of the session.
 //!
 //! All bindings between two processes share one session: one socket, one process handle and one region. A
 //! binding is identified by its number in the session.
@@ -16,7 +16,7 @@ use super::{
     Session, Token,
 };
 use crate::address::Address;
-use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost};
+use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost};
 use crate::directory;
 use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -64,7 +64,8 @@ impl Connect for Local {
 /// The sessions of this process, by the process ID of the server.
 static SESSIONS: Registry<u32, JoinedSession> = Registry::new(Rank::Server);
 
-/// A session that bindings of this process share. It ends when the last of these bindings is dropped.
+/// A session that bindings of this process share. The session ends when the last of these bindings is
+/// dropped.
 struct JoinedSession {
     // The watches are dropped first, so that the keeper no longer watches the session when the other fields
     // are dropped.
@@ -86,15 +87,15 @@ impl JoinedSession {
     }
 }
 
-/// The interval between two passes that look for unused memory. Memory that two passes in a row find
-/// unused is given back.
+/// The interval between two passes that look for unused memory. Memory that two passes in a row find unused
+/// is given back to the kernel.
 const TIDY: Duration = Duration::from_secs(1);
 
 /// The local path of one binding, and the session to which it belongs.
 struct BoundLocalPath {
     path: LocalPath,
     watched: Arc<SessionWatch>,
-    /// `None` only while this value is dropped.
+    /// The session. `None` only while this value is dropped.
     joined: Option<Arc<JoinedSession>>,
 }
 
@@ -106,6 +107,42 @@ impl CallPath for BoundLocalPath {
             self.joined.as_ref().inspect(|joined| joined.tidy_later());
         }
         returned
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        let begun = self.path.begin(call);
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
+        }
+        begun
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.path.poll(call)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.path.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.path.give_up(call)
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.path.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.path.prepare(frame, deadline)
+    }
+
+    fn wait(&self) -> Wait {
+        self.path.wait()
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes()
     }
 
     fn kind(&self) -> PathKind {
@@ -137,8 +174,8 @@ impl Drop for BoundLocalPath {
     }
 }
 
-/// The keeper's view of a session. The keeper reads the server's messages, and wakes the callers when the
-/// session ends.
+/// The watch of a session by the keeper, a background thread. The keeper reads the server's messages, and
+/// wakes the callers when the session ends.
 struct SessionWatch {
     region: Arc<ClientRegion>,
     revocations: Mutex<Revocations>,
@@ -158,13 +195,13 @@ struct Revocations {
     /// For each binding, by number: a flag that is set when the binding is revoked.
     flags: HashMap<u32, Arc<AtomicBool>>,
     /// The numbers of revoked bindings that this process does not know. The answer that grants such a binding
-    /// may arrive later, because it arrives on another connection. The list is cleared when a thread begins
-    /// to bind.
+    /// arrives on another connection, and may therefore arrive later. The list is cleared when a thread
+    /// begins to bind.
     early: Vec<u32>,
 }
 
 impl Revocations {
-    /// The largest number of early revocations.
+    /// The largest number of entries of `early`.
     const EARLY_MAX: usize = 256;
 
     fn revoke(&mut self, binding: u32) {
@@ -230,8 +267,8 @@ impl Watched for SessionWatch {
         const EXIT_TIME: Duration = Duration::from_millis(20);
         /// The largest number of messages that are read in a row.
         const MESSAGES: u32 = 64;
-        /// How long the keeper ignores the session after it has read `MESSAGES` messages in a row.
-        /// Meanwhile it serves other sessions.
+        /// How long the keeper ignores the session after it has read `MESSAGES` messages in a row. Meanwhile
+        /// the keeper serves other sessions.
         const PAUSE: Duration = Duration::from_millis(5);
         let mut last = None;
         for _ in 0..MESSAGES {
@@ -270,8 +307,8 @@ impl Watched for SessionWatch {
     }
 }
 
-/// The keeper's view of the server's process. When this process ends, the session ends, even if a child of
-/// the process still has the socket open.
+/// The watch of the server's process by the keeper. When this process ends, the session ends, even if a child
+/// of the process still has the socket open.
 struct ProcessWatch(Arc<SessionWatch>);
 
 impl Watched for ProcessWatch {
@@ -310,8 +347,8 @@ fn ask(
     until: Instant,
 ) -> Result<(ServerMessage, Received), CallError> {
     let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
-    // A server that refuses a client at once may close the socket before the request is sent. Its answer can
-    // still be read.
+    // A server that refuses a client at once may close the socket before the request is sent. The server's
+    // answer can still be read.
     let sent = socket.send(&request.to_bytes(), None);
     let left = until.saturating_duration_since(Instant::now());
     let readable =
@@ -337,8 +374,8 @@ fn ask(
     Ok((ServerMessage::from_bytes(&buffer[..received.bytes])?, received))
 }
 
-/// Returns the size in bytes of the counters of the server that exports a name, and the descriptor of
-/// their memory.
+/// Returns the size in bytes of the counters of the server that exports a name, and the descriptor of the
+/// counters' memory.
 pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
     let socket = directory::resolve(name, until)?;
     socket.admit_files(true);
@@ -444,7 +481,8 @@ fn join(
         is_socket_closed: AtomicBool::new(false),
     });
     // Messages that arrived while descriptors were admitted are received by this thread and not by the
-    // keeper. They may carry descriptors that are slow to close, which then delays only this thread.
+    // keeper. The messages may carry descriptors that are slow to close. Closing them then delays only this
+    // thread.
     while Arc::clone(&watched).ready() == Next::Sleep && watched.has_more() {
         if Instant::now() >= until {
             return Err(violated("the server kept sending during the handshake"));

@@ -102,7 +102,7 @@ impl Word {
 pub struct Script {
     memory: Memory,
     layout: RegionLayout,
-    /// Keeps the client's socket connected. Its messages are not read.
+    /// Keeps the client's socket connected. The client's messages are not read.
     _socket: Seqpacket,
 }
 
@@ -131,7 +131,8 @@ impl Script {
     }
 }
 
-/// The local path to a scripted server, which posts the reply to each call just before the call is made.
+/// The local path to a scripted server. The server posts the reply to each call just before the client makes
+/// the call.
 pub(crate) struct Scripted {
     pub(crate) path: LocalPath,
     script: Arc<Script>,

@@ -1,5 +1,5 @@
-//! The local path (LRPC): calls between two processes that share A-stacks. A call enters the kernel only
-//! if one of the sides sleeps.
+//! The local path (LRPC): calls between two processes that share A-stacks (call frames in shared memory). A
+//! call enters the kernel only if one of the sides sleeps.
 //!
 //! * `connect`: how a client joins a session with a server.
 //! * `client`: the client's half of a call.

@@ -1,5 +1,5 @@
 //! What a client keeps for each server process. All bindings to that process share it: the session, the
-//! region, and the A-stacks in it.
+//! region of shared memory, and the A-stacks (call frames) in the region.
 
 pub(crate) mod session;
 pub(super) mod wait;
@@ -28,18 +28,18 @@ pub(crate) struct ClientRegion {
     pub(super) astacks: Growing<ClientAstack>,
     pub(crate) session: Session,
     pub(crate) frames: Arc<Frames>,
-    /// Whether A-stacks have memory that is to be given back once it is idle.
+    /// Whether any A-stack has memory that must be given back to the kernel when it is idle.
     untidy: AtomicBool,
 }
 
-/// The client's private record of an A-stack. Only the call that holds the frame uses it, so the atomic
-/// accesses are uncontended and cost no more than plain ones.
+/// The client's private record of an A-stack. Only the call that holds the frame uses this record, so the
+/// atomic accesses are uncontended and cost no more than plain ones.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct ClientAstack {
-    /// The offset in the region of the call word, which the header of the call follows.
+    /// The offset of the call word in the region. The header of the call follows this word.
     pub(super) call_at: usize,
-    /// The offset in the region of the reply word, which the header of the reply follows.
+    /// The offset of the reply word in the region. The header of the reply follows this word.
     pub(super) reply_at: usize,
     /// The sequence number of the last call.
     pub(super) sequence: AtomicU32,
@@ -49,8 +49,8 @@ pub(super) struct ClientAstack {
     pub(super) server_cpu: AtomicU32,
     /// The processor on which the caller last ran.
     pub(super) client_cpu: AtomicU32,
-    /// The number of rounds of [tidying](ClientRegion::tidy) after which memory of the A-stack is given back.
-    /// It is 0 if no memory is to be given back.
+    /// The number of rounds of [tidying](ClientRegion::tidy) after which memory of the A-stack is given back
+    /// to the kernel. It is 0 if no memory must be given back.
     keep_rounds: AtomicU32,
     /// The slot at which the next large call begins.
     pub(super) next_call: NextSlot,
@@ -106,22 +106,22 @@ impl ClientRegion {
         self.layout.bytes
     }
 
-    /// Notes that memory of an A-stack must be given back later: a large message uses it, or the A-stack was
-    /// added because many callers made calls at the same time.
+    /// Notes that memory of an A-stack must be given back to the kernel later: a large message uses the
+    /// memory, or the A-stack was added because many callers made calls at the same time.
     #[cold]
     pub(super) fn note_large(&self, index: u32) {
         self.astacks[index as usize].keep_rounds.store(2, Ordering::Relaxed);
         self.untidy.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether there is memory to be given back later.
+    /// Returns whether any memory must be given back to the kernel later.
     #[inline]
     pub(crate) fn is_untidy(&self) -> bool {
         self.untidy.load(Ordering::Relaxed)
     }
 
-    /// Gives back memory that was not used since the previous round. Returns whether a later round may give
-    /// back more.
+    /// Gives the kernel back the memory that was not used since the previous round. Returns whether a later
+    /// round may give back more.
     pub(crate) fn tidy(&self) -> bool {
         self.untidy.store(false, Ordering::Relaxed);
         let before = self.frames.active();
@@ -152,9 +152,9 @@ impl ClientRegion {
         let reply = self.memory.word(self.layout.reply_word(frame));
         match word::look(reply, astack.last_reply.load(Ordering::Relaxed)) {
             Look::Posted(late) => {
-                // The next call must not take this late reply for its own. The given-up word is cleared,
-                // because sequence numbers wrap: a later call with the same number must not count as given
-                // up.
+                // The next call must not mistake this late reply for its own reply. The given-up word is
+                // cleared, because sequence numbers wrap: a later call with the same number must not count as
+                // given up.
                 astack.last_reply.store(late, Ordering::Relaxed);
                 self.given_up_word(frame).store(word::AWAY, Ordering::Relaxed);
                 true
@@ -221,7 +221,7 @@ impl ClientRegion {
         self.memory.word(self.layout.given_up_word(index))
     }
 
-    /// Returns the progress words of the call and of the reply.
+    /// Returns the words in which the two sides announce the progress of the call and of the reply.
     pub(super) fn progress_words(&self, index: u32) -> [&AtomicU32; 2] {
         let layout = &self.layout;
         [layout.progress_word(index), layout.reply_progress_word(index)]

@@ -1,12 +1,13 @@
-//! The region of a session: the memory that client and server share, and where its A-stacks are.
+//! The region of a session: the memory that client and server share, and where its A-stacks (call frames)
+//! are.
 //!
-//! The A-stacks belong to the pair of processes and not to a binding: all bindings between the two share
-//! them, as in LRPC. Each A-stack has space for the largest message in each direction. The memory is sparse:
-//! pages that were never touched cost nothing. Pages that a large message has touched are given back when no
-//! large message has followed for a while.
+//! The A-stacks belong to the pair of processes and not to a binding: all bindings between the two processes
+//! share them, as in LRPC. Each A-stack has space for the largest message in each direction. The memory is
+//! sparse: pages that were never touched cost nothing. Pages that a large message has touched are given back
+//! to the kernel when no large message has followed for a while.
 //!
-//! The table has the offsets in bytes within an A-stack. The call and the reply have one half each.
-//! A null call moves only the first cache line of each half between the processors.
+//! The table has the offsets in bytes within an A-stack. One half of an A-stack is for the call, the other
+//! half is for the reply. A null call moves only the first cache line of each half between the processors.
 //!
 //! | at | bytes | written by | what |
 //! |---|---|---|---|
@@ -22,7 +23,7 @@
 //! | Q | 4 | server | progress of the reply: bytes of a large reply that are in place so far |
 //!
 //! `n` is the size in bytes of the largest message. R, T, P and Q are multiples of 128. No two of them share
-//! a cache line, nor a pair of lines, because processors prefetch lines in pairs.
+//! a cache line. They do not share a pair of lines either, because processors prefetch lines in pairs.
 //!
 //! A small message begins at the start of its space. Large messages of one direction follow one another
 //! through a rotation of 2 MiB ([`slots`]).
@@ -56,7 +57,7 @@ pub(crate) struct RegionLayout {
 }
 
 impl RegionLayout {
-    /// Returns the layout if it is within the limits. This process or its peer may have proposed it.
+    /// Returns the layout if it is within the limits. This process or its peer may have proposed the layout.
     pub(crate) fn checked(count: u32, bytes: usize) -> Option<Self> {
         let in_bounds = (1..=limits::ASTACKS_MAX).contains(&count)
             && (limits::MESSAGE_BYTES_MIN..=limits::MESSAGE_BYTES_MAX).contains(&bytes)
@@ -64,7 +65,8 @@ impl RegionLayout {
         if !in_bounds {
             return None;
         }
-        // This comes after the check of `bytes`: a sum with an unchecked number from the peer may overflow.
+        // The sum is computed after the check of `bytes`: a sum with an unchecked number from the peer may
+        // overflow.
         let half = (bytes + ROTATION_BYTES + HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
         (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
@@ -131,7 +133,7 @@ impl RegionLayout {
         self.call_word(index) + self.half
     }
 
-    /// Returns the offset of the end of an A-stack.
+    /// Returns the offset in the region at which an A-stack ends.
     pub(crate) const fn end_of(self, index: u32) -> usize {
         self.call_word(index) + self.stride()
     }

@@ -1,7 +1,7 @@
 //! The messages on the socket of a session: bind, unbind, describe, ring, goodbye and others.
 //!
-//! Each message is one `SOCK_SEQPACKET` record in native byte order, because the peer is on this machine. It
-//! is written and read by the same cursors as the head of a call. See `docs/PROTOCOL.md`.
+//! Each message is one `SOCK_SEQPACKET` record in native byte order, because the peer is on this machine. The
+//! same `Writer` and `Reader` write and read the head of a call. See `docs/PROTOCOL.md`.
 
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
@@ -13,21 +13,21 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
 /// The version of the region's layout and of the handshake. Client and server must have the same version.
 pub(crate) const VERSION: u32 = 4;
-/// A secret number of a session. A client sends it to bind in that session.
+/// A secret number of a session. A client sends this number to bind in the session.
 pub(crate) type Token = [u8; 16];
 
 /// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ClientMessage {
-    /// Requests a binding to the export at whose socket the client connected, in an existing session or in a
-    /// new one.
+    /// Requests a binding in an existing session or in a new session. The export is the one at whose socket
+    /// the client connected.
     Bind(BindRequest),
     /// Ends the binding with this number.
     Unbind(u32),
     /// Asks for the description of the export at whose socket the client connected.
     Describe,
-    /// Reports that a call is posted on the A-stack with this index: no thread polls the A-stack, or the
-    /// server has not taken the call for a while.
+    /// Reports that a call is posted on the A-stack with this index: either no thread polls the A-stack, or
+    /// the server has not taken the call for a while.
     Ring(u32),
     /// Asks for the server's counters.
     Count,
@@ -37,9 +37,9 @@ pub(crate) enum ClientMessage {
 pub(crate) struct BindRequest {
     /// The identity of the client's interface. `None` binds to any interface.
     pub(crate) digest: Option<[u8; 16]>,
-    /// The number of A-stacks, if the server makes a new session.
+    /// The number of A-stacks that the client requests, if the server makes a new session.
     pub(crate) count: u32,
-    /// The size in bytes of the largest message.
+    /// The size in bytes that the client requests for the largest message.
     pub(crate) bytes: u64,
     /// The tokens of existing sessions between the two processes: at most [`limits::TOKENS_MAX`].
     pub(crate) sessions: Vec<Token>,
@@ -60,8 +60,8 @@ pub(crate) enum ServerMessage {
     /// Reports that the export of the binding with this number was withdrawn. The calls of this binding are
     /// refused from now on.
     Revoked(u32),
-    /// Reports the size in bytes of the server's counters. The descriptor of their memory, which is for
-    /// reading only, comes with this message.
+    /// Reports the size in bytes of the server's counters. The descriptor of the counters' memory comes with
+    /// this message, for reading only.
     Counters(u64),
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct BindGrant {
     pub(crate) binding: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
-    /// The byte order of the server's values: 1 for little-endian, 2 for big-endian. It differs from the
-    /// client's only if one of the two programs runs in an emulator of another processor.
+    /// The byte order of the server's values: 1 for little-endian, 2 for big-endian. This byte order differs
+    /// from the client's only if one of the two programs runs in an emulator of another processor.
     pub(crate) representation: u32,
 }
 
@@ -162,7 +162,7 @@ impl ClientMessage {
 }
 
 impl ServerMessage {
-    /// Makes a refusal.
+    /// Makes a message that refuses a request.
     pub(crate) fn refused(kind: Kind, text: impl Into<String>) -> Self {
         Self::Refused { kind: kind as u32, text: text.into() }
     }
@@ -199,7 +199,7 @@ impl ServerMessage {
     /// Reads a message of a server.
     ///
     /// # Errors
-    /// If the message is not one of a Peregrine server of this version.
+    /// If the message is not a message of a Peregrine server of this version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, CallError> {
         let decode = |head: &mut Reader<'_>| {
             let answer = match head.plain::<u32>()? {

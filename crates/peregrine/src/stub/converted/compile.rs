@@ -1,4 +1,5 @@
-//! Makes the program of a binding: compares two descriptions type by type, once, when a client binds.
+//! Compiles the program that converts the messages of a binding. When a client binds, this module compares
+//! the descriptions of the two interfaces once, type by type.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use crate::interface::{
     variant_of,
 };
 
-/// The largest number of steps of a program, with their parts. Interfaces that people write need far fewer.
+/// The largest number of steps and parts of a program. Interfaces that people write need far fewer.
 const STEPS_MAX: usize = 1 << 20;
 
 /// The largest depth to which plain types are nested in each other.
@@ -26,7 +27,7 @@ enum Side {
 }
 
 impl Program {
-    /// Makes the program for two interfaces that fit, or returns `None` if no procedure needs one.
+    /// Makes the program for two interfaces that fit, or returns `None` if no procedure needs conversion.
     ///
     /// # Errors
     /// If the interfaces are too intricate.
@@ -78,13 +79,14 @@ struct Compiler<'a> {
     program: Program,
     /// The step of each pair of named types.
     known: HashMap<Key, OpId>,
-    /// The pairs of named types whose bodies were not compiled yet, each with its step.
+    /// The pairs of named types whose bodies are not compiled yet, each with its step.
     open: Vec<(Key, OpId)>,
-    /// The moves of plain types, from the start of the sender's value.
+    /// The moves of plain types: the steps that make the parts of a value. Offsets are from the start of the
+    /// sender's value.
     plain: HashMap<Key, Rc<[Move]>>,
-    /// The ops of plain enumerations within plain values.
+    /// The steps of plain enumerations within plain values.
     choices: HashMap<Key, OpId>,
-    /// The position of each default in the program. The program contains each default once, because a peer may
+    /// The position of each default in the program. The program contains each default once: a peer may
     /// declare a large default that is needed in many places.
     defaults: HashMap<&'a [u8], u32>,
     /// The position of each name in the program. The program contains each name once, because a name may be
@@ -103,7 +105,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Returns the number of steps until now, with their parts.
+    /// Returns the number of steps and parts until now.
     fn steps(&self) -> usize {
         let Program { ops, parts, variants, choices, moves, .. } = &self.program;
         ops.len() + parts.len() + variants.len() + choices.len() + moves.len()
@@ -341,7 +343,7 @@ impl<'a> Compiler<'a> {
             (T::Array(a, count), T::Array(b, _)) => {
                 let one = part(self, a, b);
                 match (self.program.op(one), u32::try_from(*count)) {
-                    // The steps of a named type are not known yet.
+                    // The steps of the named type are not compiled yet.
                     _ if matches!(**a, T::Named(_)) => Op::Array(one, *count),
                     (Op::Nothing, _) => Op::Nothing,
                     (Op::Numbers { bytes, count: 1 }, Ok(count)) => Op::Numbers { bytes, count },
@@ -449,7 +451,8 @@ impl<'a> Compiler<'a> {
         self.parts(parts)
     }
 
-    /// Adds the default of a field of one side to the program. Returns its number, and the step of its type.
+    /// Adds the default of a field of one side to the program. Returns the number of the default, and the
+    /// step of the default's type.
     fn filled(
         &mut self,
         side: Side,
@@ -481,7 +484,8 @@ impl<'a> Compiler<'a> {
                             self.fields((from.0, &sent.fields), (to.0, &received.fields));
                         Received::Variant { number: number as u32, first, count }
                     } else if sent.is_other && has_name(sent) == has_name(received) {
-                        // Both have at most the name of a variant.
+                        // Each of the two `other` variants has at most one field: the name of an unknown
+                        // variant.
                         let both = sent.fields.iter().zip(&received.fields);
                         let parts = both.map(|(one, other)| {
                             Part::Convert(self.ty((from.0, &one.ty), (to.0, &other.ty)))
@@ -548,7 +552,7 @@ impl<'a> Compiler<'a> {
         else {
             return Rc::default();
         };
-        // Offsets of the sender's fields: they follow each other without padding.
+        // The offsets of the sender's fields. The fields follow each other without padding.
         let mut offsets = Vec::with_capacity(fields.len());
         let mut end = 0u32;
         for field in fields {
@@ -577,7 +581,8 @@ impl<'a> Compiler<'a> {
         moves
     }
 
-    /// Adds the moves of a plain value of any type, which begins at byte `at` of the sender's outer value.
+    /// Adds the moves of a plain value of any type. The value begins at byte `at` of the sender's outer
+    /// value.
     fn plain_value(
         &mut self,
         pair: ((Side, &'a DescribedType), (Side, &'a DescribedType)),
@@ -598,7 +603,7 @@ impl<'a> Compiler<'a> {
                 if let [Move::Copy { at: 0, bytes: all, unit }] = *each
                     && all == bytes
                 {
-                    // Elements that are equal on both sides are copied together.
+                    // Elements that are equal on both sides are copied by one move.
                     let bytes = plain_bytes(self.side(from_side), from);
                     return self.add(&[Move::Copy { at: 0, bytes, unit }], at, moves);
                 }
@@ -641,7 +646,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Returns the op of a plain enumeration in a plain value.
+    /// Returns the step of a plain enumeration in a plain value.
     fn choice_within(&mut self, key: Key) -> OpId {
         if let Some(op) = self.choices.get(&key) {
             return *op;
@@ -729,7 +734,7 @@ mod tests {
     }
 
     /// A hostile server can make a client pair one type of the client with each type of the server. The total
-    /// number of steps is bounded.
+    /// number of steps must still be bounded.
     #[test]
     fn size_of_a_program_is_bounded() {
         let mut variants = " A {0: option<E#0>} other Other {}".to_owned();

@@ -1,4 +1,5 @@
-//! Runs a program: reads each value of the sender once, and writes the values of the receiver.
+//! Runs a program that converts a message: reads each value of the sender once, and writes the values of the
+//! receiver.
 
 use super::program::{Extent, Move, Op, OpId, Part, Program, Received};
 use crate::limits;
@@ -14,8 +15,8 @@ pub(super) enum Stopped {
     Invalid(Invalid),
     /// The receiver's values do not fit the message.
     Overflow(Overflow),
-    /// The integer `value` does not fit the receiver's width of `bytes` bytes. A large unsigned integer of
-    /// 128 bits has become a negative `value`.
+    /// The integer `value` does not fit the receiver's width of `bytes` bytes. An unsigned integer of 128
+    /// bits that exceeds the range of `i128` appears as a negative `value`.
     OutOfRange { value: i128, signed: bool, bytes: u8 },
     /// The receiver does not have a variant of an enum. `ty` and `variant` are the positions of their names
     /// in the program.
@@ -106,7 +107,7 @@ impl Program {
         }
     }
 
-    /// Appends a default, which is little-endian in the program.
+    /// Appends a default. Defaults are little-endian in the program.
     #[cold]
     fn fill<B: Representation>(
         &self,
@@ -258,8 +259,8 @@ impl Program {
         Ok(())
     }
 
-    /// Converts all parts. But if the last part is a `Part::Convert`, returns its op instead of converting
-    /// it.
+    /// Converts all parts, with one exception: if the last part is a `Part::Convert`, returns the op of this
+    /// part instead of converting the part.
     #[inline]
     fn all_but_last<A: Representation, B: Representation>(
         &self,
@@ -313,7 +314,7 @@ impl Program {
         }
     }
 
-    /// Converts a plain value, whose bytes are in `window`.
+    /// Converts a plain value. Its bytes are in `window`.
     pub(super) fn plain<A: Representation, B: Representation>(
         &self,
         first: u32,
@@ -382,9 +383,9 @@ impl Program {
         }
     }
 
-    /// Reads one value of the sender and discards it. The receiver has no place for it, so `op` is the step
-    /// that was compiled for the pair of the value's type with itself. It is used only to find where the
-    /// value ends.
+    /// Reads one value of the sender and discards it. The receiver has no place for this value. So `op` is
+    /// the step that was compiled for the pair of the value's type with itself. This step serves only to find
+    /// where the value ends.
     pub(super) fn skip<A: Representation>(
         &self,
         mut op: OpId,
@@ -459,7 +460,7 @@ impl Program {
         }
     }
 
-    /// Drops all parts but the last one, whose op it returns.
+    /// Skips all parts except the last one. Returns the op of the last part.
     fn skip_all_but_last<A: Representation>(
         &self,
         first: u32,
@@ -505,7 +506,7 @@ impl Program {
     }
 }
 
-/// Copies the `bool` before an option or a result.
+/// Copies the `bool` that precedes the value of an option or a result.
 #[inline]
 fn tag<A: Representation, B: Representation>(
     from: &mut Reader<'_, A>,
@@ -544,7 +545,7 @@ fn numbers<A: Representation, B: Representation>(
     Ok(())
 }
 
-/// Takes an integer. An unsigned integer of 128 bits wraps.
+/// Reads an integer. An unsigned integer of 128 bits may wrap to a negative value.
 fn integer<A: Representation>(
     bytes: u8,
     signed: bool,

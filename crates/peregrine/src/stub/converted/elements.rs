@@ -1,4 +1,5 @@
-//! Converts many plain elements of a sequence at a time: first one part of all of them, then the next part.
+//! Converts many plain elements of a sequence at a time: first one part of all elements, then the next part
+//! of all elements.
 
 use super::convert::Stopped;
 use super::program::{Extent, Move, Program};
@@ -12,10 +13,10 @@ const ELEMENT_BYTES_MAX: usize = MEMORY_BYTES / 4;
 /// The smallest number of elements that are converted together. Fewer elements are converted one by one.
 const COUNT_MIN: u64 = 4;
 
-/// Where a part lies in the elements of one side.
+/// The location of a part within the elements of one side.
 #[derive(Clone, Copy)]
 struct Place {
-    /// The position in bytes of the part in its element.
+    /// The offset in bytes of the part within its element.
     at: usize,
     /// The size in bytes of an element.
     each: usize,

@@ -1,11 +1,11 @@
-//! Calls between a client and a server of another age, whose interfaces differ.
+//! Calls between a client and a server that were built at different times, so that their interfaces differ.
 //!
-//! The client converts. When it binds, it compares both interfaces (`interface/compare.rs`) and makes a
-//! [`Program`] of all procedures whose messages differ. A call of such a procedure is marshalled by the
-//! usual stub, in the native representation, into a private frame. [`ConvertedPath`] then rewrites the
-//! message into a frame of the real path, as the server's interface and byte order require, and the result
-//! in the other direction. The server takes no part in the conversion. Procedures that are equal on both
-//! sides are called without conversion.
+//! The client converts the messages. When it binds, it compares both interfaces (`interface/compare.rs`) and
+//! makes a [`Program`] of all procedures whose messages differ. The usual stub marshals a call of such a
+//! procedure, in the native representation, into a private frame. [`ConvertedPath`] then rewrites the message
+//! into a frame of the real path, as the server's interface and byte order require. It rewrites the result in
+//! the other direction. The server takes no part in the conversion. Procedures that are equal on both sides
+//! are called without conversion.
 //!
 //! Conversion reads each value once and writes it once. It allocates memory only for a call with many blocks.
 

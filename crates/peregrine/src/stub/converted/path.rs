@@ -2,10 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::convert::{Done, Stopped, swap_of};
 use super::program::{Blocks, Elements, OpId, Program, Routine};
-use crate::call::{Answer, Call, CallPath, FrameGuard, Frames, OnExhausted, PathKind, Returned};
+use crate::call::{
+    Answer, Begun, Call, CallPath, FrameGuard, Frames, OnExhausted, PathKind, Returned, Wait,
+};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::Direction;
 use crate::stub::compiled::{does_not_fit, no_frame, unreadable};
@@ -22,6 +25,38 @@ pub(crate) struct SharedPath(pub(crate) Arc<dyn CallPath>);
 impl CallPath for SharedPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.0.transport(call)
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.0.begin(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.0.poll(call)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.0.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.0.give_up(call)
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.0.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.0.prepare(frame, deadline)
+    }
+
+    fn wait(&self) -> Wait {
+        self.0.wait()
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.0.message_bytes()
     }
 
     fn kind(&self) -> PathKind {
@@ -45,7 +80,8 @@ impl CallPath for SharedPath {
     }
 }
 
-/// A path that converts. Its own frames are private memory, and hold messages of the client's interface.
+/// A path that converts messages. Its own frames are private memory, and hold messages of the client's
+/// interface.
 pub(crate) struct ConvertedPath {
     path: Arc<dyn CallPath>,
     frames: Arc<Frames>,
@@ -108,8 +144,8 @@ impl ConvertedPath {
         call.head.flush();
         let call_space = call.frame.call_space();
         let head = call_space.window().range(0, call.head.len());
-        // Blocks that are converted follow the head in the client's frame. Blocks of the result that must be
-        // converted are received in the other half of that frame.
+        // Converted blocks of the call follow the head in the call space of the client's frame. Blocks of the
+        // result that must be converted are received in the reply space of that frame.
         let mut sent = Scratch::new(call_space, head.len());
         let mut received = Scratch::new(call.frame.reply_to(), 0);
         let mut writer = Writer::<R>::represented(frame.call_space());
@@ -277,11 +313,11 @@ impl ConvertedPath {
             if elements.is_straight::<R>() {
                 continue;
             }
-            // The offsets are the same as those that `make_with` reserved before the call.
+            // The offsets are those that `make_with` reserved before the call.
             let count = out.capacity() / elements.our_bytes.max(1) as usize;
             let part = reply_space.part(at, *filled).ok_or_else(|| unreadable(Invalid::Short))?;
             at = align_up(at.saturating_add(count.saturating_mul(elements.their_bytes as usize)));
-            // The call has ended, so the half of the frame with its arguments is free.
+            // The call has ended, so the call space of the frame is free.
             let mut scratch = Scratch::new(call_space, 0);
             let window = part.window();
             let bytes = elements.their_bytes;
@@ -330,7 +366,7 @@ impl ConvertedPath {
 
 #[cold]
 fn out_of_range(value: i128, signed: bool, bytes: u8, side: &str) -> String {
-    // A large unsigned integer of 128 bits has become a negative `value`.
+    // An unsigned integer of 128 bits that exceeds the range of `i128` appears as a negative `value`.
     let value = if signed { value.to_string() } else { (value as u128).to_string() };
     format!("the integer {value} does not fit the {} bits of the {side}", u32::from(bytes) * 8)
 }
@@ -343,7 +379,7 @@ fn copy(head: Window<'_>, to: &mut Writer<'_, Native>) -> Done {
 
 impl Elements {
     /// Returns whether a block of these elements is sent directly from the caller's memory, and received
-    /// directly into it.
+    /// directly into this memory.
     fn is_straight<R: Representation>(&self) -> bool {
         self.is_equal && (!R::SWAPPED || self.unit != 0)
     }
@@ -396,7 +432,7 @@ impl CallPath for ConvertedPath {
         if let Err(error) = &made
             && (error.executed() == Executed::Maybe || self.path.captures(frame.index()))
         {
-            // The server may still use the frame. It reports when it has released the frame.
+            // The server may still use the frame. The server reports when it has released the frame.
             frame.capture();
         }
         made

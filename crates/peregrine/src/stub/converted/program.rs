@@ -20,7 +20,7 @@ pub(super) enum Part {
 /// One step of a program. `first` and `count` are a range of one of the program's lists.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Op {
-    /// No bytes on either side.
+    /// The value has no bytes on either side.
     Nothing,
     /// `count` numbers of 1, 2, 4, 8 or 16 bytes each, one after the other.
     Numbers {
@@ -39,7 +39,7 @@ pub(super) enum Op {
     Array(OpId, u64),
     Option(OpId),
     Result(OpId, OpId),
-    /// Parts one after the other.
+    /// A value that consists of parts, one after the other.
     Record {
         first: u32,
         count: u32,
@@ -68,7 +68,7 @@ pub(super) enum Op {
     },
 }
 
-/// The size and the alignment of a plain value.
+/// The size in bytes and the alignment of a plain value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) bytes: u32,
@@ -80,8 +80,9 @@ pub(super) struct Extent {
 pub(super) enum Received {
     /// The receiver's variant with this number. The parts are its fields.
     Variant { number: u32, first: u32, count: u32 },
-    /// The receiver's variant for unknown variants. If it has a field, the field gets the sent variant's
-    /// name, which is at the position `name`. `fields` is the step of the sent variant's fields.
+    /// The receiver's variant for unknown variants. If this variant has a field, the field gets the name of
+    /// the sent variant. `name` is the position of that name. `fields` is the step of the sent variant's
+    /// fields.
     Other { number: u32, fields: OpId, name: Option<u32> },
     /// The receiver has neither the variant with this name, nor a variant for unknown ones.
     Unknown { name: u32 },
@@ -90,7 +91,7 @@ pub(super) enum Received {
 /// An entry of a plain enum's table: what a receiver gets for one discriminant of the sender.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Choice {
-    /// The sender's discriminant.
+    /// The discriminant that the sender uses.
     pub(super) from: i128,
     /// The receiver's discriminant; `None` if the receiver does not have the variant.
     pub(super) to: Option<i128>,
@@ -102,7 +103,7 @@ pub(super) struct Choice {
 /// parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
-    /// Bytes of the sender from the offset `at` on, which are numbers of `unit` bytes.
+    /// `bytes` bytes of the sender from the offset `at` on. They are numbers of `unit` bytes each.
     Copy { at: u32, bytes: u32, unit: u8 },
     /// A value of the sender that an op converts.
     Convert { at: u32, bytes: u32, op: OpId },
@@ -111,7 +112,7 @@ pub(super) enum Move {
     Fill(u32, OpId),
 }
 
-/// The blocks of a parameter.
+/// Describes the blocks of a parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
     pub(super) direction: Direction,
@@ -119,7 +120,7 @@ pub(super) struct Blocks {
     pub(super) ours: bool,
     /// Whether the server has the parameter.
     pub(super) theirs: bool,
-    /// The elements, unless they are in the head.
+    /// The elements in the blocks. `None`: the elements are in the head.
     pub(super) elements: Option<Elements>,
 }
 
@@ -148,10 +149,10 @@ pub(super) struct Argument {
     pub(super) blocks: Option<Blocks>,
 }
 
-/// The conversion of one procedure.
+/// The steps that convert the messages of one procedure.
 #[derive(Clone, Debug)]
 pub(super) struct Routine {
-    /// The server's number of the procedure.
+    /// The number of the procedure at the server.
     pub(super) number: u32,
     pub(super) arguments: Box<[Argument]>,
     /// The number of parameters with a copied block in the call. A parameter counts once, whether the client,
@@ -167,7 +168,7 @@ pub(super) struct Routine {
     pub(super) back: Box<[OpId]>,
 }
 
-/// The conversion of all procedures whose messages differ.
+/// The steps that convert the messages of all procedures whose messages differ.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Program {
     pub(super) ops: Vec<Op>,

@@ -1,9 +1,9 @@
-//! Removes the steps of a program that do nothing.
+//! Removes the steps of a conversion program that do nothing.
 //!
-//! The server describes its types itself. It may nest structs without bytes in each other and in arrays, so
-//! that a value of no bytes takes any number of steps. It may also nest structs of one field deeply. Without
-//! such steps, the number of steps is at most a small multiple of the number of bytes that are read and
-//! written.
+//! The server itself describes its types. It may nest structs without bytes in each other and in arrays, so
+//! that a value of no bytes takes any number of steps. It may also nest structs of one field deeply. After
+//! such steps are removed, the number of steps is at most a small multiple of the number of bytes that are
+//! read and written.
 
 use super::program::{Op, OpId, Part, Program, Received};
 
@@ -91,8 +91,8 @@ impl Program {
                 way.push(place);
                 place = *next as usize;
             }
-            // If the chain of records leads back to its start, the type contains itself. Its ops then stay
-            // records.
+            // If the chain of records leads back to its start, the type contains itself. The ops of the chain
+            // then stay records.
             let end = self.ops[place];
             way.drain(..).for_each(|one| self.ops[one] = end);
         }

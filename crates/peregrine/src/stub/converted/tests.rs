@@ -1,4 +1,5 @@
-//! Each step of a program converts its bytes, in both byte orders, and refuses all others.
+//! Tests of conversion programs: each step converts its bytes, in both byte orders, and refuses all other
+//! bytes.
 
 use core::fmt::Debug;
 use std::sync::Arc;
@@ -16,17 +17,17 @@ use crate::value::{Dynamic, Native, Reader, Representation, Space, Swapped, Wind
 #[derive(Clone, Copy, Debug)]
 struct Number(usize, usize, u128);
 
-/// A number at its natural alignment.
+/// Returns a number at its natural alignment.
 const fn n(bytes: usize, value: u128) -> Number {
     Number(bytes, bytes, value)
 }
 
-/// A number within a plain value, where nothing is aligned.
+/// Returns a number within a plain value, where nothing is aligned.
 const fn p(bytes: usize, value: u128) -> Number {
     Number(bytes, 1, value)
 }
 
-/// A signed number.
+/// Returns a signed number at its natural alignment.
 const fn i(bytes: usize, value: i128) -> Number {
     Number(bytes, bytes, value as u128)
 }
@@ -394,7 +395,7 @@ fn unknown_variants_become_the_one_for_them() {
     );
     keeps(known, &[&far, &[n(4, 0)]]);
 
-    // Only an error may be unknown to its receiver.
+    // Only an error may be sent as a variant that its receiver does not know.
     let result = |ours: &str, theirs: &str| {
         let [ours, theirs] = [ours, theirs].map(|body| {
             let text = format!("interface I version 1\nf() -> unit or E#0\nE#0 = enum {body}\n");
@@ -414,8 +415,8 @@ fn unknown_variants_become_the_one_for_them() {
         panic!("the variant is known");
     };
     assert_eq!((program.0.name(ty), program.0.name(variant)), ("E", "New"));
-    // The receiver has an ordinary variant `U`, which is the sender's `other` variant. It is converted by its
-    // name, and its new field gets the default.
+    // The sender's `other` variant `U` is an ordinary variant at the receiver. The variant is converted by
+    // its name, and its new field gets the default.
     let program = result("A {} U {x: u32 = x05000000}", "other U {} A {}");
     converts_part(&program, &[n(4, 0)], &[n(4, 1), n(4, 5)]);
 }
@@ -434,7 +435,8 @@ fn plain_values_are_moved() {
     let packed = "tuple<u8, A#0>\nA#0 = plain 8 align 1 {x: u32, y: u16, z: u16}";
     converts(old, packed, &[(&few, &[n(1, 1), p(4, 2), p(2, 3), p(2, 4)])]);
     keeps(packed, &[&[n(1, 1), p(4, 2), p(2, 3), p(2, 4)]]);
-    // Integers change their width where they are not aligned, in arrays, and in plain values of others.
+    // Integers change their width where they are not aligned, in arrays, and in plain values within plain
+    // values.
     let narrow = "sequence<A#0>\nA#0 = plain 6 align 1 {a: u8, b: [B#1; 2], c: u8}\n\
                   B#1 = plain 2 align 1 {x: u8, y: u8 widens}";
     let wide = "sequence<A#0>\nA#0 = plain 8 align 1 {a: u8, b: [B#1; 2], c: u8}\n\
@@ -525,7 +527,7 @@ fn lists_of_enums_need_no_stack() {
     converts_part(&program, &[n(4, 1), n(4, 5), n(4, 0)], &[n(4, 1)]);
     let taken = run::<Native, Native>(&program, &bytes::<Native>(&sent), 4).unwrap();
     assert_eq!(taken, (bytes::<Native>(&[n(4, 1)]), 0));
-    // An enum of one variant, through an option.
+    // An enum of one variant that contains itself through an option.
     let old = "L#0\nL#0 = enum Cons {0: u8, 1: option<L#0>}";
     let new = "L#0\nL#0 = enum New {} Cons {0: u8, 1: option<L#0>}";
     let (node, end) = ([n(4, 0), n(1, 1), n(1, 1)], [n(4, 0), n(1, 1), n(1, 0)]);
@@ -606,7 +608,7 @@ fn values_without_bytes_take_no_time() {
         doubled += &format!("\nT#{number} = struct {{a: T#{next}, b: T#{next}}}");
     }
     keeps(&format!("{doubled}\nT#60 = struct {{}}"), &[&[n(1, 1)]]);
-    // The elements have bytes only on one side.
+    // The elements have bytes on one side only.
     let (old, new) =
         ("sequence<A#0>\nA#0 = struct {}", "sequence<A#0>\nA#0 = struct {x: u8 = x05}");
     converts(old, new, &[(&[n(4, 2)], &[n(4, 2), n(1, 5), n(1, 5)])]);

@@ -1,4 +1,4 @@
-//! `GenericClient`: calls any procedure of any interface, by means of its description.
+//! `GenericClient`: calls any procedure of any interface, by means of the interface's description.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::value::{
 /// program.
 ///
 /// It binds like any client, on every path, and calls with [`Dynamic`] values. It sends the same bytes as a
-/// compiled stub. It is cheap to clone, and any number of threads can share one client.
+/// compiled stub. A clone is cheap, and any number of threads can share one client.
 ///
 /// ```
 /// use peregrine::{Argument, Dynamic, GenericClient, Server, interface};
@@ -51,7 +51,7 @@ pub struct GenericClient {
     shared: Arc<Shared>,
 }
 
-/// The parts that all clones share.
+/// The parts that all clones of a client share.
 #[derive(Debug)]
 struct Shared {
     described: Described,
@@ -64,12 +64,12 @@ pub enum Argument<'a> {
     /// For a parameter that is sent with the call: a value, or the elements of a buffer.
     In(&'a Dynamic),
     /// For a buffer that is sent with the call, lent or not, and for text: plain values as they are in the
-    /// memory of this machine. They are neither copied nor checked before they are sent.
+    /// memory of this machine. The values are neither copied nor checked before they are sent.
     Bytes(Lent<'a, u8>),
-    /// For a parameter that is sent both ways. It is assigned if the call returns `Ok`.
+    /// For a parameter that is sent both ways. The new value is assigned if the call returns `Ok`.
     InOut(&'a mut Dynamic),
-    /// For a buffer that is returned with the result. Its capacity is in bytes, whatever its elements are.
-    /// The procedure may fill as many whole elements as fit.
+    /// For a buffer that is returned with the result. The capacity of the buffer is in bytes, whatever its
+    /// elements are. The procedure may fill as many whole elements as fit.
     Out(Out<'a, u8>),
 }
 
@@ -80,7 +80,7 @@ impl GenericClient {
     /// Binds to the export of this name or address, with the description that the server sends.
     ///
     /// # Errors
-    /// If no server exports it, or the description is invalid.
+    /// If no server exports the name, or the description is invalid.
     pub fn bind(address: &str) -> Result<Self, CallError> {
         Self::bind_with(address, &BindOptions::default())
     }
@@ -115,42 +115,42 @@ impl GenericClient {
     /// Returns a client that calls a generic server in this process, for tests.
     ///
     /// # Panics
-    /// If there is no memory for its A-stacks.
+    /// If there is no memory for the client's A-stacks (call frames).
     pub fn in_process(server: GenericServer) -> Self {
         let described = server.described().clone();
         let binding = Binding::in_process(Arc::new(server), &BindOptions::default());
         Self::over(binding, described)
     }
 
-    /// Returns a client that calls through `binding`, whose interface is `described`.
+    /// Returns a client that calls through `binding`. The interface of `binding` is `described`.
     #[doc(hidden)]
     pub fn over(binding: Binding, described: Described) -> Self {
         let program = Program::flatten(&described);
         Self { binding, shared: Arc::new(Shared { described, program }) }
     }
 
-    /// Returns the interface.
+    /// Returns the description of the interface.
     pub fn described(&self) -> &Described {
         &self.shared.described
     }
 
-    /// Returns the program that its calls execute.
+    /// Returns the program that the client's calls execute.
     pub fn program(&self) -> &Program {
         &self.shared.program
     }
 
-    /// Returns the binding of its calls.
+    /// Returns the binding through which the client calls.
     pub const fn binding(&self) -> &Binding {
         &self.binding
     }
 
-    /// Returns the same client with another time limit for its calls.
+    /// Returns a clone of the client with another time limit for its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { binding: self.binding.with_limit(limit), shared: Arc::clone(&self.shared) }
     }
 
-    /// Calls the procedure of this name. Returns its result, or its own error.
+    /// Calls the procedure of this name. Returns the procedure's result, or the procedure's own error.
     ///
     /// # Errors
     /// If the call failed. If an argument does not have the type of its parameter, the kind is
@@ -170,8 +170,9 @@ impl GenericClient {
         })
     }
 
-    /// Calls the procedure of this number in [`described`](Self::described). Returns true if it returned
-    /// `Ok`. The result, or the procedure's own error, is stored in `result`, whose memory is used again.
+    /// Calls the procedure of this number in [`described`](Self::described). Returns true if the procedure
+    /// returned `Ok`. The result, or the procedure's own error, is stored in `result`. The memory of the old
+    /// value in `result` is used again.
     ///
     /// # Errors
     /// Like [`call`](Self::call).
@@ -391,7 +392,8 @@ fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<
     match argument {
         // If the call fails, the caller's value must stay unchanged.
         Argument::InOut(Dynamic::Plain(bytes)) => Some(bytes.len()),
-        // Other processes can write to this memory, so it can neither be converted nor checked in place.
+        // Other processes can write to this memory, so the values can neither be converted nor checked in
+        // place.
         Argument::Out(out) if out.is_shared() => {
             let size = solid.bytes as usize;
             Some((out.capacity() / size).min(max_len) * size)

@@ -1,14 +1,14 @@
-//! Random values of random types, for property tests.
+//! Makes random values of random types, for property tests.
 
 use crate::interface::{Described, DescribedBody, DescribedField, DescribedType};
 use crate::value::Dynamic;
 
-/// Random numbers from a seed.
+/// A generator of pseudo-random numbers from a seed.
 pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
     fn next(&mut self) -> u64 {
-        // SplitMix64.
+        // The generator is SplitMix64.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! Marshals values to a head, step by step.
+//! Marshals values to the head of a message, step by step.
 
 use super::program::{Number, Op, OpId, Part, Program, Solid, Unfit};
 use super::solid::swap_of;
@@ -42,7 +42,7 @@ impl Stopped {
 type Put = Result<(), Stopped>;
 
 impl Program {
-    /// Appends a value to a head.
+    /// Appends a value to the head of a message.
     #[inline]
     pub(super) fn put<R: Representation>(
         &self,

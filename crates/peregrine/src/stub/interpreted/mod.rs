@@ -1,12 +1,12 @@
 //! Interpreted stubs: one generic client and one generic server for all interfaces.
 //!
 //! Chung, Lazowska, Notkin and Zahorjan found their interpreter 2 to 4 times as slow as compiled stubs, but
-//! only for structured data. It read the description again for each element of an array of records, because
-//! it did not know their sizes. Here a description is converted once to a [`Program`], when a client binds
-//! or a server is made. Data without gaps is one step of a known size, whatever its parts are. The values
-//! are [`Dynamic`](crate::Dynamic).
+//! only for structured data. Their interpreter did not know the sizes of records, so it read the description
+//! again for each element of an array of records. Here a description is converted once to a [`Program`], when
+//! a client binds or a server is made. Data without gaps is one step of a known size, whatever its parts are.
+//! The values are [`Dynamic`](crate::Dynamic).
 //!
-//! The bytes are the same as those of compiled stubs, in both representations.
+//! Interpreted stubs send the same bytes as compiled stubs, in both representations.
 
 mod client;
 mod marshal;

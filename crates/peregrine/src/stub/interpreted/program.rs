@@ -28,7 +28,7 @@ use crate::interface::{
 pub struct Program {
     pub(super) ops: Vec<Op>,
     pub(super) parts: Vec<Part>,
-    /// The valid discriminants of plain enums. Those of one enum are adjacent and sorted.
+    /// The valid discriminants of plain enums. The discriminants of one enum are adjacent and sorted.
     pub(super) discriminants: Vec<i128>,
     pub(super) routines: Vec<Routine>,
 }
@@ -47,34 +47,34 @@ pub(super) struct Part {
 /// A step: how one value is marshalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// No bytes.
+    /// The value has no bytes.
     Nothing,
     /// A value that is not interpreted. Its type is a plain type that is not one block, because it is too
     /// large or nested too deeply.
     Refused,
-    /// One number.
+    /// The value is one number.
     Number(Number),
     /// The discriminant of a plain enum: one of `discriminants[first..][..count]`.
     Choice { repr: Number, first: u32, count: u32 },
     /// A value that is one block, whatever its parts are.
     Solid(Solid, OpId),
-    /// A count of bytes, and then the bytes.
+    /// A text: a count of bytes, and then the bytes.
     Text,
     /// A count of values, and then the values. The [`OpId`] is the step of one value.
     Sequence(OpId),
     /// A fixed number of values: the step of one value, and the number of values.
     Array(OpId, u64),
-    /// A `bool`, and the value.
+    /// An option: a `bool`, and the value if the `bool` is true.
     Option(OpId),
-    /// A `bool`, and a value of one of the two types.
+    /// A result: a `bool` that selects one of the two types, and a value of this type.
     Result(OpId, OpId),
-    /// `parts[first..][..count]`, one after the other.
+    /// A record: the parts `parts[first..][..count]`, one after the other.
     Record { first: u32, count: u32 },
-    /// A number, and the part of `parts[first..][..count]` with that index.
+    /// An enum: a number, and the part of `parts[first..][..count]` with that index.
     Enum { first: u32, count: u32 },
 }
 
-/// The properties of values that contain no padding, wherever they begin.
+/// The properties of values that contain no padding, at whatever offset they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Solid {
     pub(super) bytes: u32,
@@ -85,7 +85,7 @@ pub(super) struct Solid {
     pub(super) checked: bool,
 }
 
-/// The numbers, and the types that are sent as numbers.
+/// The types that are sent as one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Number {
     Bool,
@@ -125,7 +125,7 @@ impl Number {
         })
     }
 
-    /// Returns the size in bytes, which is also the alignment.
+    /// Returns the size of the number in bytes. The alignment is the same.
     pub(super) const fn bytes(self) -> u8 {
         match self {
             Self::Bool | Self::U8 | Self::I8 => 1,
@@ -142,7 +142,7 @@ impl Number {
         Solid { bytes: bytes as u32, align: bytes, unit: bytes, checked }
     }
 
-    /// Returns the name for people.
+    /// Returns the name of the type as text for people.
     pub(super) const fn text(self) -> &'static str {
         match self {
             Self::Bool => "bool",
@@ -186,20 +186,20 @@ pub(super) struct Step {
     pub(super) name: Box<str>,
     pub(super) direction: Direction,
     pub(super) form: Form,
-    /// The largest number of elements.
+    /// The largest number of elements of the parameter.
     pub(super) max_len: usize,
 }
 
 /// How a parameter is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// A value, in the head.
+    /// The parameter is one value in the head.
     One(OpId),
-    /// A count in the head, and a block of text.
+    /// The parameter is text: a count in the head, and a block of bytes.
     Text,
-    /// A count in the head, and a block of these elements.
+    /// The parameter is a count in the head, and a block of these elements.
     Block(Solid, OpId),
-    /// A count in the head, followed by these elements.
+    /// The parameter is a count in the head, followed by these elements in the head.
     Head(OpId),
 }
 
@@ -263,7 +263,7 @@ impl fmt::Display for Unfit {
 impl core::error::Error for Unfit {}
 
 impl Program {
-    /// Converts a description.
+    /// Converts a description to a program.
     pub fn flatten(described: &Described) -> Self {
         let mut flattener = Flattener::new(described);
         for number in 0..described.types.len() {
@@ -290,7 +290,7 @@ impl Program {
         let mut routines: Vec<Routine> = routines.collect();
         flattener.join();
         let mut program = flattener.program;
-        // It is known only after `join` which blocks have no gaps.
+        // Only after `join` is it known which blocks have no gaps.
         for step in routines.iter_mut().flat_map(|one| &mut one.parameters) {
             if let Form::Block(solid, op) = &mut step.form {
                 step.form = match program.solid(*op) {
@@ -330,7 +330,8 @@ impl Program {
         }
     }
 
-    /// Returns the properties of one value of the step, if any number of adjacent values are one block, too.
+    /// Returns the properties of one value of the step, if any number of adjacent values are together one
+    /// block, too.
     #[inline]
     pub(super) fn solid_run(&self, op: OpId) -> Option<Solid> {
         self.solid(op).filter(|one| one.bytes.is_multiple_of(u32::from(one.align)))
@@ -433,13 +434,14 @@ struct Flattener<'a> {
     /// For each step that is one block: the properties of its value, and the depth to which its parts are
     /// nested.
     solids: Vec<Option<(Solid, u32)>>,
-    /// The steps of variants, in order. They are not joined, so that errors can name their fields.
+    /// The steps of variants, in order. These steps are not joined, so that errors can name the fields of
+    /// variants.
     variants: Vec<OpId>,
 }
 
 impl<'a> Flattener<'a> {
-    /// Makes a flattener with an empty program, whose first steps are reserved for the named types, by their
-    /// numbers.
+    /// Makes a flattener with an empty program. The first steps of the program are reserved for the named
+    /// types, by their numbers.
     fn new(described: &'a Described) -> Self {
         let program = Program {
             ops: vec![Op::Nothing; described.types.len()],
@@ -456,7 +458,7 @@ impl<'a> Flattener<'a> {
     }
 
     fn record<'p>(&mut self, parts: impl Iterator<Item = (&'p str, &'p DescribedType)>) -> Op {
-        // The parts of nested records are added first, so that those of one record are adjacent.
+        // The parts of nested records are added first, so that the parts of one record are adjacent.
         let parts: Vec<Part> =
             parts.map(|(name, ty)| Part { op: self.ty(ty), name: name.into() }).collect();
         let (first, count) = self.stand(parts);
@@ -506,7 +508,7 @@ impl<'a> Flattener<'a> {
         self.program.ops[number] = op;
     }
 
-    /// Returns the step of a type, whose parts are not joined yet.
+    /// Returns the step of a type. The parts of the step are not joined yet.
     fn ty(&mut self, ty: &DescribedType) -> OpId {
         if let Some(number) = Number::of(ty) {
             return self.push(Op::Number(number));
@@ -586,8 +588,8 @@ impl<'a> Flattener<'a> {
         }
     }
 
-    /// Returns for each step whether it occupies no bytes in any message. This is so if the step has no
-    /// parts, or if all of its parts occupy no bytes.
+    /// Returns for each step whether it occupies no bytes in any message. A step occupies no bytes if it has
+    /// no parts, or if all of its parts occupy no bytes.
     fn nothing(&self, count: usize) -> Vec<bool> {
         let mut nothing = vec![false; count];
         let mut wholes: Vec<Vec<u32>> = vec![Vec::new(); count];

@@ -1,4 +1,5 @@
-//! `GenericServer`: answers the calls of any interface with one closure, by means of its description.
+//! `GenericServer`: answers the calls of any interface with one closure, by means of the interface's
+//! description.
 
 use core::fmt;
 
@@ -78,8 +79,8 @@ pub enum GenericParameter<'a> {
     Lent(Lent<'a, u8>),
     /// A buffer that the procedure fills with whole elements. Its capacity is in bytes.
     Out(Out<'a, u8>),
-    /// A value that the procedure may change. It is returned after the procedure has run. A buffer must keep
-    /// its length.
+    /// A value that the procedure may change. The value is returned after the procedure has run. A buffer
+    /// must keep its length.
     InOut(Dynamic),
 }
 
@@ -94,14 +95,16 @@ impl<'a> GenericCall<'a> {
         self.procedure
     }
 
-    /// Returns the parameters in order. The direction of each determines its variant.
+    /// Returns the parameters in order. The direction of a parameter determines its variant of
+    /// [`GenericParameter`].
     pub fn parameters(&mut self) -> &mut [GenericParameter<'a>] {
         &mut self.parameters
     }
 }
 
 impl GenericServer {
-    /// Returns a server that answers calls with `procedures`, which many threads may run at the same time.
+    /// Returns a server that answers calls with `procedures`. Many threads may run `procedures` at the same
+    /// time.
     pub fn new(
         described: Described,
         procedures: impl Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync + 'static,
@@ -111,7 +114,7 @@ impl GenericServer {
         Self { known, described, program, procedures: Box::new(procedures) }
     }
 
-    /// Returns the interface.
+    /// Returns the description of the interface.
     pub const fn described(&self) -> &Described {
         &self.described
     }
@@ -164,7 +167,7 @@ impl Serve for GenericServer {
         let mut blocks = Blocks { copied, at: 0, lent };
         reply.expect(routine.outs);
         // The number of filled bytes of each out block. The blocks of in-out slices are filled after the
-        // procedure has run, so they are kept in `spaces`.
+        // procedure has run, so these blocks are kept in `spaces`.
         let mut filled = vec![0usize; routine.outs];
         let mut spaces: Vec<(Option<Departing<'_>>, usize)> = Vec::with_capacity(routine.outs);
         let mut parameters = Vec::with_capacity(routine.parameters.len());

@@ -1,5 +1,5 @@
-//! Operations on a block. They check that its parts are valid values, convert it to the other byte order, and
-//! pack it from its parts.
+//! Operations on a block. They check that the block's parts are valid values, convert a block to the other
+//! byte order, and pack a block from its parts.
 //!
 //! A block of integers or floats in the native representation needs neither a check nor a conversion.
 

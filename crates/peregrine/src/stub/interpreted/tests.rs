@@ -166,8 +166,8 @@ fn round_trip<R: Representation>(
         TestCaseError::fail(format!("{stopped:?}: {value:?} as {}", all.type_text(ty)))
     })?;
     prop_assert_eq!(&head, &expected, "{:?} as {}", value, all.type_text(ty));
-    // The value that was read is one block where possible. When it is marshalled again, it yields the same
-    // bytes.
+    // The value that was read is one block where possible. When the value is marshalled again, it yields the
+    // same bytes.
     let mut taken = Dynamic::Unit;
     prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
     prop_assert_eq!(put::<R>(program, op, &taken).unwrap(), head.clone());
@@ -255,7 +255,7 @@ fn data_without_gaps_is_one_step() {
          g: -> record(u8, u32) or sequence(solid(12 bytes))\n\
          h: -> solid(34 bytes) or solid(5 bytes)\n"
     );
-    // The second element would begin at another offset, so these are not one block.
+    // The second element would begin at another offset, so adjacent elements are not one block.
     let Op::Sequence(one) = program.op(program.routines[1].error) else { panic!() };
     assert_eq!(program.solid_run(one), None);
 }

@@ -1,5 +1,5 @@
-//! Unmarshals values from a head, step by step. An existing value is overwritten, so that a value that is
-//! received repeatedly needs no new memory.
+//! Unmarshals values from the head of a message, step by step. An existing value is overwritten, so that a
+//! value that is received repeatedly needs no new memory.
 
 use super::program::{Number, Op, OpId, Part, Program, Solid};
 use super::solid::swap_of;
@@ -263,7 +263,7 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
         Dynamic::U16(value) => value.into(),
         Dynamic::U32(value) => value.into(),
         Dynamic::U64(value) => value.into(),
-        // A program holds each discriminant as an `i128`. A large `u128` is wrapped there in the same way.
+        // A program holds each discriminant as an `i128`. The program wraps a large `u128` in the same way.
         Dynamic::U128(value) => value as i128,
         Dynamic::I8(value) => value.into(),
         Dynamic::I16(value) => value.into(),
@@ -274,7 +274,7 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
     })
 }
 
-/// Makes the value plain if it is not, and returns its bytes, which the caller overwrites.
+/// Makes the value plain if it is not plain. Returns the value's bytes for the caller to overwrite.
 fn plain_of(value: &mut Dynamic) -> &mut Vec<u8> {
     if !matches!(value, Dynamic::Plain(_)) {
         *value = Dynamic::Plain(Vec::new());
@@ -285,7 +285,7 @@ fn plain_of(value: &mut Dynamic) -> &mut Vec<u8> {
     }
 }
 
-/// Makes the value a list if it is not, and returns its elements, which the caller overwrites.
+/// Makes the value a list if it is not a list. Returns the value's elements for the caller to overwrite.
 fn list_of(value: &mut Dynamic) -> &mut Vec<Dynamic> {
     if !matches!(value, Dynamic::List(_)) {
         *value = Dynamic::List(Vec::new());

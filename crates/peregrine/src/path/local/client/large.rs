@@ -1,4 +1,4 @@
-//! Calls with a large message or a large reply. Client and server work at the same time on two processors:
+//! Calls with a large message or a large reply. Client and server work on two processors at the same time:
 //! one side reads what the other side has written so far.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -98,7 +98,7 @@ impl LocalPath {
         let mut head_at = header.head_at;
         if offset != 0 {
             region.confirm_progress(call);
-            // An offset outside of the reply stays outside of it after this addition.
+            // An offset outside of the reply is still outside of the reply after this addition.
             head_at = head_at.saturating_add(offset as u32);
         }
         let mut bytes = header.head_at as usize + header.head_bytes as usize;
@@ -145,7 +145,7 @@ impl ClientRegion {
     /// Writes the rest of a large message.
     #[cold]
     fn write_rest(&self, call: &mut Call<'_, '_, '_>, layout: &Layout, writer: &ChunkWriter<'_>) {
-        // The layout was checked against the size of the space, so this cannot fail.
+        // The layout was checked against the size of the space, so writing cannot fail.
         let _ = call.put_part(first_bytes(layout), layout.total, writer);
         writer.announce(layout.total);
     }
@@ -194,7 +194,7 @@ struct LargeReplyWait<'a, 'w, 'c, 'f, 'o, 't> {
     /// The offset at which the reply begins in its space.
     offset: usize,
     progress: &'a AtomicU32,
-    /// The last value of the progress word that was seen.
+    /// The last value of the progress word that this caller saw.
     taken: u32,
 }
 

@@ -1,4 +1,4 @@
-//! `Session`: the client's private record of a session, which shows whether the session has ended.
+//! `Session`: the client's private record of a session. The record shows whether the session has ended.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -7,15 +7,15 @@ use crate::path::local::wire::ClientMessage;
 use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
-/// The session has not ended, as far as the client knows.
+/// The state while the session has not ended, as far as the client knows.
 const ALIVE: u32 = 0;
-/// The server's process has ended.
+/// The state after the server's process has ended.
 const ENDED: u32 = 1;
-/// The server has closed the socket.
+/// The state after the server has closed the socket.
 const CLOSED: u32 = 2;
-/// The server has sent `Goodbye`: it has stopped serving.
+/// The state after the server has sent `Goodbye`: the server has stopped serving.
 const WITHDRAWN: u32 = 3;
-/// A stray write has overwritten the region.
+/// The state after a stray write has overwritten the region.
 const CORRUPTED: u32 = 4;
 
 /// The socket, the server's process, and whether and how the session has ended.
@@ -48,7 +48,7 @@ impl Session {
         let _ = self.state.compare_exchange(ALIVE, state, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Ends the session because the server has sent `Goodbye`: it takes no more calls.
+    /// Ends the session because the server has sent `Goodbye`: the server takes no more calls.
     pub(crate) fn mark_withdrawn(&self) {
         self.end(WITHDRAWN);
     }
@@ -66,7 +66,7 @@ impl Session {
         self.end(CORRUPTED);
     }
 
-    /// Returns the error of a call that began after the session had ended. It was not posted.
+    /// Returns the error of a call that began after the session had ended. The call was not posted.
     #[cold]
     pub(crate) fn refusal(&self) -> CallError {
         let error = self.failure(false);
@@ -115,8 +115,8 @@ impl Session {
     ///
     /// The message is lost if the socket is full of messages that the server has not read, or if the kernel
     /// is short of memory. The caller therefore sends the message again at growing intervals until the server
-    /// has taken the call. If this function sent it again at once, the processors could be so busy that the
-    /// server cannot read. If the socket was closed, the keeper detects that.
+    /// has taken the call. If this function sent the message again at once, the processors could be so busy
+    /// that the server cannot read. If the socket was closed, the keeper detects that.
     #[cold]
     pub(crate) fn ring(&self, astack: u32) {
         let _ = self.socket.send(&ClientMessage::Ring(astack).to_bytes(), None);

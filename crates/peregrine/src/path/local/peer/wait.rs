@@ -1,5 +1,5 @@
-//! How a client waits for a word: it polls, or it sleeps, or it polls for as long as a sleep would cost and
-//! then sleeps.
+//! How a client waits until the server changes a word: the client polls, or it sleeps, or it polls for as
+//! long as a sleep would cost and then sleeps.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -10,18 +10,18 @@ use crate::call::{Wait, block_cost};
 use crate::path::local::region::word::{self, FIRST_POLLS, Look, SLEEP, YIELDS};
 use crate::sys;
 
-/// The number of polls between two readings of the clock.
+/// The number of times that a waiting thread polls between two readings of the clock.
 const POLLS: u32 = 32;
 
 /// After this time, a waiting caller checks whether the server has taken its call. The interval to the next
 /// check doubles each time, up to [`ASK_AFTER_MAX`].
 const ASK_AFTER: Duration = Duration::from_millis(1);
-/// The longest interval between two such checks.
+/// The longest interval between two checks whether the server has taken the call.
 const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
 /// The number of rounds of [`POLLS`] polls that take about as long as [`ASK_AFTER`].
 const ASK_AFTER_ROUNDS: u32 = 1024;
 
-/// Counts the polling rounds of a caller, which costs less than reading the clock. After each check, the
+/// Counts the polling rounds of a caller. Counting costs less than reading the clock. After each check, the
 /// number of rounds until the next check doubles, as described at [`ASK_AFTER`].
 struct PollBackoff {
     left: u32,
@@ -35,7 +35,7 @@ impl PollBackoff {
         Self { left: ASK_AFTER_ROUNDS, next: ASK_AFTER_ROUNDS }
     }
 
-    /// Counts a round. Returns whether a check is due.
+    /// Counts a round of polls. Returns whether a check is due.
     const fn is_due(&mut self) -> bool {
         self.left -= 1;
         if self.left > 0 {
@@ -52,22 +52,22 @@ impl PollBackoff {
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitEnd {
-    /// A message was posted. This is its [`posted`](word::posted) value.
+    /// A message was posted. The number is the [`posted`](word::posted) value of the message.
     Posted(u32),
     /// The session has ended, or the word has a value that neither side writes.
     Dead,
-    /// The deadline passed.
+    /// The deadline passed without a message.
     Late,
 }
 
-/// How a thread waits, and on which processors it and its peer run.
+/// How a thread waits, and on which processors the thread and its peer run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitState {
     pub(crate) wait: Wait,
-    /// The processor on which this thread last ran. A long wait updates it.
+    /// The processor on which this thread last ran. A long wait updates this value.
     pub(crate) own_cpu: u32,
-    /// The processor on which the peer last ran. If it is also the processor of this thread, polling keeps
-    /// the peer from running.
+    /// The processor on which the peer last ran. If this thread runs on the same processor, polling keeps the
+    /// peer from running.
     pub(crate) peer_cpu: u32,
 }
 
@@ -153,8 +153,8 @@ pub(crate) fn wait_longer(
                     break;
                 }
                 if waiter.poll_progress() {
-                    // The peer is writing the reply, which will soon be complete. The time limit of polling
-                    // begins again.
+                    // The peer is writing the reply, and the reply will soon be complete. The time limit of
+                    // polling begins again.
                     spin_until = None;
                 }
                 spin_loop();
@@ -163,7 +163,7 @@ pub(crate) fn wait_longer(
             yields += 1;
             std::thread::yield_now();
         } else if word::mark_asleep(word, value) {
-            // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes the word.
+            // SYNC: rouse. A thread that wants to wake this thread first sets a flag, then changes the word.
             // This thread has changed the word, and now reads the flag. At least one of the two threads sees
             // what the other thread wrote.
             fence(Ordering::SeqCst);
@@ -174,7 +174,7 @@ pub(crate) fn wait_longer(
             let longest = left.map_or(ask_after, |left| left.min(ask_after));
             sys::futex_wait(word, SLEEP, Some(longest));
             if !matches!(word::look(word, last), Look::Posted(_)) {
-                // The first sleep without a message always causes a check, even if it ended early.
+                // The first sleep without a message always causes a check, even if the sleep ended early.
                 let since = *asked.get_or_insert_with(Instant::now);
                 if since.elapsed() >= ask_after || ask_after == ASK_AFTER {
                     asked = Some(Instant::now());

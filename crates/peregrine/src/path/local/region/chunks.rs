@@ -1,5 +1,6 @@
-//! How a large message is written: in chunks, through the caches or past them. After each chunk the writer
-//! announces how much is in place, so that the other side reads while the rest is being written.
+//! How a large message is written: in chunks, through the processor's caches or past them. After each chunk,
+//! the writer announces how much is in place, so that the other side can read while the rest is being
+//! written.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Instant;
 use super::slots::SLOT_BYTES;
 use crate::value::{Block, CopyMethod, Departs, Space};
 
-/// The number of bytes written between two announcements.
+/// The number of bytes that are written between two announcements.
 const CHUNK: usize = SLOT_BYTES;
 /// The number of bytes written between two announcements for blocks of at least [`LARGE_CHUNKS_FROM`] bytes.
 /// The reader of such a block works on larger chunks.
@@ -16,9 +17,9 @@ const LARGE_CHUNK: usize = 32 << 10;
 /// The size in bytes of the smallest block that is written in chunks of [`LARGE_CHUNK`] bytes.
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 
-/// Storing one cache line takes longer than this if another, distant processor holds the line. It is then
-/// faster to write past the caches, without fetching the line. Between near processors a store takes a fifth
-/// of this time, and between distant ones more than twice as long.
+/// Storing one cache line takes longer than this time if another, distant processor holds the line. It is
+/// then faster to write past the caches, without fetching the line. Between near processors a store takes a
+/// fifth of this time, and between distant ones more than twice as long.
 const SLOW_LINE: Duration = Duration::from_nanos(15);
 const LINE: usize = 64;
 /// The size in bytes of the smallest copy that is timed. For a shorter copy, reading the clock would take a
@@ -48,14 +49,14 @@ const CACHED: u32 = 1;
 const PAST: u32 = 2;
 
 impl StoreMode {
-    /// Begins another message.
+    /// Begins to store another message, and chooses the mode of its first chunk.
     fn begin(&self) {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(1), Ordering::Relaxed);
         self.mode.store(if left > 0 { PAST } else { TRIAL }, Ordering::Relaxed);
     }
 
-    /// Copies one chunk.
+    /// Copies one chunk of a block.
     fn copy(&self, to: Space<'_>, block: &Block<'_>, from: usize) {
         if to.len() < TIMED {
             return block.copy_to(from, to, CopyMethod::Short);
@@ -89,9 +90,9 @@ pub(crate) struct ChunkWriter<'a> {
     mode: &'a StoreMode,
     /// The word in which this side announces its progress to the other side.
     progress: &'a AtomicU32,
-    /// The value that this side last wrote to that word.
+    /// The value that this side last wrote to the progress word.
     announced: AtomicU32,
-    /// Whether bytes were changed after they had been announced.
+    /// Whether bytes of the message were changed after this side had announced them.
     changed: AtomicBool,
 }
 
@@ -108,8 +109,8 @@ impl<'a> ChunkWriter<'a> {
         self.progress.store(end as u32, Ordering::Release);
     }
 
-    /// Ends the message, which the caller then posts. If bytes were changed after they had been announced,
-    /// this withdraws all announcements.
+    /// Ends the message. The caller then posts it. If bytes were changed after they had been announced, this
+    /// function withdraws all announcements.
     pub(crate) fn finish(&self) {
         if self.changed.load(Ordering::Relaxed) {
             self.announce(0);

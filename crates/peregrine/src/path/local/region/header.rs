@@ -11,7 +11,7 @@ pub(crate) struct CallHeader {
     /// The number of bytes that the server copies before it runs the procedure.
     pub(crate) copied: u32,
     pub(crate) total: u32,
-    /// The processor on which the caller last ran, as far as it knows.
+    /// The processor on which the caller last ran, as far as the caller knows.
     pub(crate) cpu: u32,
     pub(crate) flags: CallFlags,
 }
@@ -35,9 +35,9 @@ impl CallHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplyHeader {
     pub(crate) answer: u32,
-    /// The processor on which the server's thread last ran, as far as it knows.
+    /// The processor on which the server's thread last ran, as far as the thread knows.
     pub(crate) cpu: u32,
-    /// The offset of the head in the message.
+    /// The offset at which the head begins in the message.
     pub(crate) head_at: u32,
     pub(crate) head_bytes: u32,
 }
@@ -104,7 +104,7 @@ impl CallFlags {
         Self(self.0 | slot << 24)
     }
 
-    /// Returns the number of bytes of extensions.
+    /// Returns the size in bytes of the call's extensions.
     pub(crate) const fn extensions(self) -> usize {
         (self.0 & Self::EXTENSIONS) as usize
     }

@@ -1,10 +1,10 @@
-//! Slots: where large messages begin.
+//! Slots: the offsets at which large messages begin in the space for messages of one direction.
 //!
 //! The space of each direction has 2 MiB more than its largest message needs: 256 slots of 8 KiB. A large
 //! message begins at the first slot after the end of the previous message, or at slot 1 if no slot is left.
-//! When a slot is used again, about 2 MiB of other slots were used in between. The nearest cache of the other
-//! processor has therefore evicted the lines of this slot. If each message were written at the same offset,
-//! each cache line would first have to be fetched from the other processor.
+//! When a slot is used again, about 2 MiB of other slots were used in between. The other processor's nearest
+//! cache has therefore evicted the lines of this slot. If each message were written at the same offset, each
+//! cache line would first have to be fetched from the other processor.
 //!
 //! Small messages use slot 0, the start of the space.
 

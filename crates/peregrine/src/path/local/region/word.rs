@@ -1,18 +1,20 @@
 //! The words of an A-stack: how a call or a reply is handed over, and how the other side waits for it.
 //!
 //! Each A-stack has one word for calls and one word for replies. One side *posts* messages, the other side
-//! *waits* for them. The poster owns the memory of the message until it posts, the waiter afterwards. To post
-//! is to swap the word once: the old value shows how the other side waits. The low three bits of a word are
-//! its kind. If the kind is `POSTED`, the bits above hold a sequence number:
+//! *waits* for them. The poster owns the memory of the message until it posts the message. Afterwards the
+//! waiter owns the memory. To post is to swap the word once: the old value shows how the other side waits.
+//! The low three bits of a word are its kind. If the kind is `POSTED`, the bits above hold a sequence number:
 //!
 //! | from | to | by | meaning |
 //! |---|---|---|---|
 //! | any | `POSTED(n)` | poster | message n is posted; the old value shows whether to wake the waiter |
 //! | `POSTED(n-1)`, `LOOKING`, `AWAY` | `SLEEP` | waiter | it sleeps: the poster must wake its futex |
 //! | `AWAY` | `LOOKING` | waiter | a server thread polls the word from now on |
-//! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | no thread polls: the poster must ring on the session's socket |
+//! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | no thread polls: the poster must ring |
 //! | `SLEEP` | `LOOKING` | waiter | the waiter was woken for another reason, and polls again |
 //! | any but `POSTED` | `DEAD` | keeper | the session has ended |
+//!
+//! To ring is to send a message on the session's socket. The keeper is a background thread of the client.
 //!
 //! While the waiter polls, the word keeps its posted value. If calls are frequent, each call therefore
 //! changes each of the two words only once. What a word shows about the other side is only a hint. A peer
@@ -65,8 +67,8 @@ pub(crate) const DEAD: u32 = 3;
 const DESCRIPTOR: u32 = 4;
 const LOOKING: u32 = 5;
 
-/// Returns the value that posts message `sequence`. It identifies a call on its A-stack: the reply word
-/// gets the same value as the call word.
+/// Returns the value that posts message `sequence`. The value identifies a call on its A-stack: the
+/// reply word gets the same value as the call word.
 #[inline(always)]
 pub(crate) const fn posted(sequence: u32) -> u32 {
     sequence << 3 | POSTED
@@ -84,9 +86,9 @@ pub(crate) const YIELDS: u32 = 2;
 pub(crate) enum Notify {
     /// Nothing: the waiter polls the word, or is about to poll it.
     Nothing,
-    /// Wake the futex.
+    /// The poster must wake the futex of the word.
     Wake,
-    /// Ring on the session's socket.
+    /// The poster must ring: send a message on the session's socket.
     Ring,
 }
 
@@ -106,7 +108,7 @@ pub(crate) fn post(word: &impl Atomic, id: u32) -> Notify {
 pub(crate) enum Look {
     /// No new message. Holds the value of the word, for [`mark_asleep`] and [`mark_away`].
     Nothing(u32),
-    /// A message. Holds its [`posted`] value.
+    /// A new message. Holds the [`posted`] value of the message.
     Posted(u32),
     /// The keeper has marked the session as ended.
     Dead,
@@ -128,7 +130,7 @@ pub(crate) fn mark_asleep(word: &impl Atomic, value: u32) -> bool {
     value == SLEEP || word.exchange(value, SLEEP)
 }
 
-/// Marks that a server thread polls the word from now on, if no thread did before.
+/// Marks that a server thread polls the word from now on, if no thread polled it before.
 pub(crate) fn mark_present(word: &impl Atomic) {
     word.exchange(AWAY, LOOKING);
 }
@@ -138,8 +140,9 @@ pub(crate) fn mark_away(word: &impl Atomic, value: u32) -> bool {
     word.exchange(value, AWAY)
 }
 
-/// Marks the session as ended, but never overwrites a message: that message is still valid. A waiter that
-/// finds a message detects the end by a private flag of its own side. The caller must have set this flag.
+/// Marks the session as ended, but never overwrites a posted message, because the message is still valid. A
+/// waiter that finds a message detects the end by a private flag of its own side. The caller must have set
+/// this flag.
 pub(crate) fn mark_dead(word: &impl Atomic) {
     // The number of attempts is bounded, because a peer may write to the word all the time. The keeper
     // tries again later.

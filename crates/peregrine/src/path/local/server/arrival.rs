@@ -3,13 +3,14 @@
 //! The thread polls the word that holds how many bytes of the message are in place. If the client writes at
 //! the speed of memory, the thread waits for microseconds. If the client stops, or writes single bytes at
 //! long intervals, the thread must not wait for long. Each message therefore has one budget of waiting time,
-//! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for it
-//! during a penalty time. Only a few threads of a server may wait at the same time ([`StallPermits`]).
+//! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for the
+//! session during a penalty time. Only a few threads of a server may wait at the same time
+//! ([`StallPermits`]).
 //!
-//! If the budget is used up before the procedure begins, the server asks the client to post the call again
-//! when the whole message is in place. If a procedure already reads a lent buffer, its read fails, so the
-//! budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving only if
-//! the session has no penalty and a permit is left.
+//! If the budget is used up before the procedure begins, the server answers that the client must post the
+//! call again when the whole message is in place. If a procedure already reads a lent buffer, the read fails,
+//! so the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving
+//! only if the session has no penalty and a permit is left.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,13 +21,13 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// If no further byte arrives during this number of polls, which take 50 to 100 us, the client's thread is
-/// probably not running. The time of the first `POLLS` polls for a message is not measured.
+/// The number of polls without a further byte after which the client's thread is probably not running. These
+/// polls take 50 to 100 us. The time of the first `POLLS` polls for a message is not measured.
 const POLLS: u32 = 2000;
 /// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
 /// The duration of the first part of a wait, in which the thread yields its processor between two polls. In
-/// the rest of the wait, it sleeps between two polls.
+/// the rest of the wait, the thread sleeps between two polls.
 const YIELD_FOR: Duration = Duration::from_millis(1);
 /// The duration of the penalty for using up a budget, as a multiple of the total time of all waits for the
 /// message.
@@ -41,7 +42,8 @@ fn budget(bytes: usize, lent: bool) -> u64 {
 }
 
 /// Permits for threads that wait longer than [`POLLS`] polls for a message, and for procedures that read a
-/// buffer which is still arriving. Their number is bounded, so that most threads of a server never wait.
+/// buffer which is still arriving. The number of permits is bounded, so that most threads of a server never
+/// wait.
 #[derive(Debug)]
 pub(crate) struct StallPermits {
     taken: AtomicUsize,
@@ -72,7 +74,7 @@ pub(super) struct Stalls {
     has_waiter: AtomicBool,
     /// The end of the last penalty, or zero if there was none.
     penalty_until_ns: AtomicU64,
-    /// Returns the time in nanoseconds. This clock measures all waiting.
+    /// Returns the time in nanoseconds. All waits are measured by this clock.
     clock: fn() -> u64,
 }
 
@@ -101,7 +103,7 @@ impl Stalls {
 /// A message that the client is still writing.
 pub(super) struct Arrival<'a> {
     stalls: &'a Stalls,
-    /// The number of bytes in place, as the client announced it.
+    /// The word in which the client announces how many bytes are in place.
     progress: &'a AtomicU32,
     /// Whether the session has ended.
     closed: &'a AtomicBool,
@@ -109,7 +111,7 @@ pub(super) struct Arrival<'a> {
     /// The number of polls so far, up to [`POLLS`]. This field and the next are atomic, because several
     /// threads of a procedure may read one lent buffer.
     polls: AtomicU32,
-    /// The measured time of waiting in nanoseconds.
+    /// The total measured time in nanoseconds that threads have waited for the message.
     waited_ns: AtomicU64,
     /// Whether a procedure reads the rest of the message. This message then holds one of the
     /// [`StallPermits`].
@@ -206,7 +208,7 @@ impl<'a> Arrival<'a> {
                 break None;
             }
             if waited < YIELD_FOR.as_nanos() as u64 {
-                // The client may be waiting for this processor.
+                // The client's thread may need this processor.
                 std::thread::yield_now();
                 (0..POLLS_TIMED).for_each(|_| spin_loop());
             } else {
@@ -257,7 +259,7 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    /// The time by which each reading advances the clock.
+    /// The time in nanoseconds by which each reading advances the test's clock.
     const TICK_NS: u64 = 100_000;
 
     thread_local! {

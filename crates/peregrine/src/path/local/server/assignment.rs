@@ -1,12 +1,15 @@
-//! `AssignmentWord`: which worker polls an A-stack. The word is private to the server.
+//! `AssignmentWord`: which worker thread polls an A-stack (call frame). The word is private to the server. If
+//! no worker polls an A-stack, the client rings: it sends a message that a call is posted.
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|
 //! | `UNASSIGNED` | `QUEUED` | keeper | the client rang |
 //! | `QUEUED` | `WORKER + n` | worker | worker `n` took the A-stack from the pool's queue |
 //! | `QUEUED` | `UNASSIGNED` | any thread | the waiting call was refused, or the session has ended |
-//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned the A-stack, or another thread took it away |
+//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned it, or another thread took it away |
 //! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling the A-stack: the next call rings |
+//! | `WORKER + n` | `DEFERRED` | worker | the call on the A-stack is deferred, so its word must not change |
+//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent, and perhaps the next call posted |
 //!
 //! `AssignmentWord` is generic over the atomic word, so that a model checker can use its own word
 //! (`handle/model.rs`).
@@ -17,18 +20,22 @@ use crate::path::local::region::word::{self, Atomic, Look};
 const UNASSIGNED: u32 = 0;
 /// The A-stack is in the pool's queue.
 const QUEUED: u32 = 1;
+/// No worker polls the A-stack: the call there is deferred, and any thread may send the reply.
+const DEFERRED: u32 = u32::MAX;
 /// The word is `WORKER + n` while worker `n` polls the A-stack.
 const WORKER: u32 = 2;
 
 /// Which worker polls an A-stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Assignment {
-    /// No worker: the next call rings.
+    /// No worker polls the A-stack, so the client rings for the next call.
     Unassigned,
-    /// No worker yet: the A-stack is in the pool's queue.
+    /// No worker polls the A-stack yet. The A-stack is in the pool's queue.
     Queued,
-    /// The worker with this number.
+    /// The worker with this number polls the A-stack.
     Worker(u32),
+    /// No worker polls the A-stack. The call on it is deferred.
+    Deferred,
 }
 
 /// What the server must do because the client rang for an A-stack.
@@ -40,7 +47,7 @@ pub(crate) enum RingAction {
     FindWorker,
     /// Take the A-stack away from the worker with this number, which has not taken the call.
     Reassign(u32),
-    /// Nothing.
+    /// The server need not do anything.
     Nothing,
 }
 
@@ -53,6 +60,7 @@ impl<W: Atomic> AssignmentWord<W> {
         match self.0.load() {
             UNASSIGNED => Assignment::Unassigned,
             QUEUED => Assignment::Queued,
+            DEFERRED => Assignment::Deferred,
             worker => Assignment::Worker(worker - WORKER),
         }
     }
@@ -62,6 +70,7 @@ impl<W: Atomic> AssignmentWord<W> {
         self.0.store(match to {
             Assignment::Unassigned => UNASSIGNED,
             Assignment::Queued => QUEUED,
+            Assignment::Deferred => DEFERRED,
             Assignment::Worker(number) => WORKER + number,
         });
     }
@@ -82,8 +91,8 @@ impl<W: Atomic> AssignmentWord<W> {
     pub(super) fn clear(&self, call: &impl Atomic, last: u32) -> bool {
         let before = self.0.load();
         let Some(value) = without_call(call, last) else { return false };
-        // This comes before the change of the call word, because the client may ring as soon as the call word
-        // has changed.
+        // This store comes before the change of the call word, because the client may ring as soon as the
+        // call word has changed.
         self.0.store(UNASSIGNED);
         if word::mark_away(call, value) {
             return true;
@@ -110,12 +119,12 @@ pub(super) fn is_posted(call: &impl Atomic, last: u32) -> bool {
     without_call(call, last).is_none()
 }
 
-/// Marks in the call word that a thread sleeps on it. Returns false if a call was posted.
+/// Marks in the call word that a thread sleeps on the word. Returns false if a call was posted.
 pub(super) fn mark_asleep(call: &impl Atomic, last: u32) -> bool {
     without_call(call, last).is_some_and(|value| word::mark_asleep(call, value))
 }
 
-/// Marks in the call word that a thread polls it: a thread that was just assigned, or that has slept.
+/// Marks in the call word that a thread polls the word: a thread that was just assigned, or that has slept.
 pub(super) fn mark_polled(call: &impl Atomic) {
     word::mark_present(call);
     word::mark_awake(call);

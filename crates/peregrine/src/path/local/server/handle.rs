@@ -1,4 +1,4 @@
-//! `WorkerHandle`: the state of a worker that other threads see and change.
+//! `WorkerHandle`: the state of a worker thread that other threads see and change.
 //!
 //! The worker and the other threads follow three rules:
 //!
@@ -56,7 +56,7 @@ pub(crate) trait Machine: Sized + 'static {
     fn wake(word: &Self::WakeWord);
 }
 
-/// An A-stack of some session.
+/// An A-stack of any session, as a worker uses it.
 pub(crate) trait Astack: Clone {
     /// Returns a number that identifies the A-stack within this process. It is never zero.
     fn key(&self) -> u64;
@@ -75,7 +75,7 @@ pub(crate) trait Astack: Clone {
     fn unassign(&self) -> bool;
 }
 
-/// A flag that one thread sets for another.
+/// A flag that one thread sets and another thread reads.
 pub(crate) trait Flag {
     fn new(value: bool) -> Self;
     /// Reads the flag, with relaxed ordering.
@@ -88,7 +88,7 @@ pub(crate) trait Flag {
     fn take(&self) -> bool;
 }
 
-/// The key of the A-stack that a worker serves.
+/// A word with the key of the A-stack that a worker serves.
 pub(crate) trait Key {
     fn new(value: u64) -> Self;
     /// Reads the key, with sequentially consistent ordering.
@@ -106,7 +106,7 @@ pub(crate) trait WakeWord {
     fn change(&self);
 }
 
-/// The assigned A-stacks, protected by a lock.
+/// The A-stacks that are assigned to a worker, protected by a lock.
 pub(crate) trait Set<A> {
     fn new() -> Self;
     fn lock(&self) -> impl DerefMut<Target = Vec<A>>;
@@ -140,7 +140,7 @@ pub(crate) struct WorkerHandle<M: Machine = Linux> {
     queue_ready: M::Flag,
 }
 
-// Methods for other threads.
+// These methods are for threads other than the worker.
 impl<M: Machine> WorkerHandle<M> {
     /// Makes the handle of a worker that is about to start.
     pub(crate) fn new(number: u32) -> Self {
@@ -192,17 +192,17 @@ impl<M: Machine> WorkerHandle<M> {
         self.queue_ready.load()
     }
 
-    /// Makes the worker look up bindings again. A sleeping worker has forgotten all bindings, and a worker
-    /// that runs a procedure forgets them afterwards.
+    /// Causes the worker to look up bindings again. A sleeping worker has forgotten all bindings, and a
+    /// worker that runs a procedure forgets them afterwards.
     pub(crate) fn forget_bindings(&self) {
         self.bindings_stale.store(true);
         self.changed.store(true);
     }
 
-    /// Takes an A-stack away from a worker that runs the call of another A-stack. This also takes away all
-    /// other A-stacks where a call is posted, because the barrier interrupts every processor, which is too
-    /// expensive for a single A-stack. Returns no A-stack if the worker runs no other call: the worker will
-    /// then find the posted call itself. Also returns no A-stack if the kernel provides no such barrier.
+    /// Takes an A-stack away from a worker that runs the call of another A-stack. Also takes away all other
+    /// A-stacks where a call is posted, because the barrier interrupts every processor. This is too expensive
+    /// for a single A-stack. Returns no A-stack if the worker runs no other call: the worker will then find
+    /// the posted call itself. Also returns no A-stack if the kernel provides no such barrier.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
@@ -223,10 +223,10 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-// Methods for the worker.
+// These methods are for the worker's own thread.
 impl<M: Machine> WorkerHandle<M> {
-    /// Notes that the worker serves an A-stack. Returns false if the worker's assignments have changed: then
-    /// it must not take the call.
+    /// Notes that the worker serves an A-stack. Returns false if the worker's assignments have changed. The
+    /// worker must then not take the call.
     #[inline]
     pub(super) fn begin_call(&self, key: u64) -> bool {
         // SYNC: assigned, the other half is in `take_waiting`. A thread that reads the key and then takes
@@ -266,7 +266,7 @@ impl<M: Machine> WorkerHandle<M> {
         Assigned { key: astack.key(), astack, last_served: served }
     }
 
-    /// Unassigns an A-stack. Returns it if a call was posted there meanwhile.
+    /// Unassigns an A-stack. Returns the A-stack if a call was posted there meanwhile.
     pub(super) fn unassign(&self, one: Assigned<M>) -> Option<M::Astack> {
         self.assigned.lock().retain(|astack| astack.key() != one.key);
         let astack = one.astack;
@@ -278,6 +278,13 @@ impl<M: Machine> WorkerHandle<M> {
         }
         astack.set_assignment(Assignment::Queued);
         Some(astack)
+    }
+
+    /// Removes an A-stack from the worker, and does not change its call word. The worker serves this A-stack, so no
+    /// other thread takes it away meanwhile.
+    pub(super) fn remove(&self, one: Assigned<M>) -> M::Astack {
+        self.assigned.lock().retain(|astack| astack.key() != one.key);
+        one.astack
     }
 
     /// Removes all A-stacks from the worker. The caller puts them into the queue, for other workers.
@@ -298,8 +305,8 @@ impl<M: Machine> WorkerHandle<M> {
         let assigned = self.assigned.lock();
         self.changed.store(false);
         let is_gone = |one: &mut Assigned<M>| assigned.iter().all(|astack| astack.key() != one.key);
-        // The removed A-stacks are dropped after the lock is released: one may hold the last reference to a
-        // session, and ending a session takes other locks.
+        // The removed A-stacks are dropped after the lock is released. An A-stack may hold the last reference
+        // to a session, and ending a session takes other locks.
         let gone: Vec<_> = list.extract_if(.., is_gone).collect();
         drop(assigned);
         drop(gone);
@@ -322,13 +329,13 @@ impl<M: Machine> WorkerHandle<M> {
     }
 
     /// Sleeps until a call is posted on an A-stack in `list`, another thread wakes the worker, or `limit` has
-    /// passed. Returns whether another thread woke it.
+    /// passed. Returns whether another thread woke the worker.
     pub(super) fn sleep(&self, list: &[Assigned<M>], value: u32, limit: Option<Duration>) -> bool {
-        // This stops at the first A-stack where a call was posted, and the worker then does not sleep.
+        // The search stops at the first A-stack where a call was posted. The worker then does not sleep.
         if list.iter().all(|one| one.astack.mark_asleep()) {
-            // SYNC: rouse. A thread that wants to wake this one first sets a flag, then changes a word. This
-            // thread has changed the words, and now reads the flags. At least one of the two threads sees
-            // what the other thread wrote.
+            // SYNC: rouse. A thread that wants to wake this thread first sets a flag, then changes a word.
+            // This thread has changed the words, and now reads the flags. At least one of the two threads
+            // sees what the other thread wrote.
             M::fence();
             if list.is_empty()
                 || (!self.changed.load() && !list.iter().any(|one| one.astack.is_closed()))
@@ -342,9 +349,9 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-/// Makes those of `workers` that poll look at the queue. If fewer than `waiting` of them poll, wakes one that
-/// sleeps. The queue holds `waiting` A-stacks that each of `workers` may take. The caller holds the lock of
-/// the queue. Returns false if too few of `workers` poll and none of them sleeps.
+/// Causes those of `workers` that poll to look at the queue. If fewer than `waiting` of them poll, wakes one
+/// that sleeps. The queue holds `waiting` A-stacks that each of `workers` may take. The caller holds the lock
+/// of the queue. Returns false if too few of `workers` poll and none of them sleeps.
 pub(crate) fn wake_one<'a, M: Machine>(
     workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,
@@ -360,7 +367,7 @@ pub(crate) fn wake_one<'a, M: Machine>(
     asleep.map(WorkerHandle::wake).is_some()
 }
 
-/// The machine on which servers run.
+/// The implementation of [`Machine`] that servers use.
 pub(crate) struct Linux;
 
 impl Machine for Linux {

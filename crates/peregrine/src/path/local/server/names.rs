@@ -1,4 +1,5 @@
-//! The socket of an export in the runtime directory, at which clients of this machine connect.
+//! The socket through which clients of this machine connect to an export. The socket is in the runtime
+//! directory.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -15,7 +16,7 @@ use crate::serving::export::Export;
 use crate::sync::{Mutex, Rank};
 use crate::sys;
 
-/// The socket of one export.
+/// The socket at which clients of this machine connect to one export.
 pub(super) struct NameSocket {
     pub(super) export: Arc<Export>,
     published: Published,
@@ -80,7 +81,7 @@ impl Watched for NameSocket {
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                     return Next::Pause(SHORTAGE_PAUSE);
                 }
-                // The client has already closed its socket, or that socket failed.
+                // The client has already closed its socket, or the socket failed.
                 _ => {}
             }
         }

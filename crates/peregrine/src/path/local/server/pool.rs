@@ -1,18 +1,19 @@
-//! The pool: a bounded number of worker threads that serve the A-stacks whose clients rang.
+//! The pool: a bounded number of worker threads that serve A-stacks (call frames). A client rings (sends a
+//! message) when it has posted a call on an A-stack that no worker polls.
 //!
 //! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if fewer
 //! workers poll than A-stacks wait. A new worker starts only if, in addition, no worker sleeps. A worker
-//! without calls gives its A-stacks to another worker that still polls. So one thread serves several busy
+//! without calls hands its A-stacks to another worker that still polls. So one thread serves several busy
 //! A-stacks, and the other processors remain free for the clients. As in LRPC, an A-stack gets an E-stack
-//! only when it is called (lazy association).
+//! (private memory for arguments) only when it is called (lazy association).
 //!
 //! A client can make reads of its A-stacks slow. Therefore a worker reads the A-stacks of one user only
 //! ([`State::takes`]). If no other worker is available, any worker may take an A-stack ([`anywhere`]).
 //!
 //! [`anywhere`]: QueuedAstack::anywhere
 //!
-//! When a client rings, the keeper reads its A-stack. After a slow read, the keeper ignores the rings of the
-//! client's user for [`REST`] times the duration of the read.
+//! When a client rings, the keeper (a background thread) reads the client's A-stack. After a slow read, the
+//! keeper ignores the rings of the client's user for [`REST`] times the duration of the read.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -29,13 +30,14 @@ use crate::path::local::{
     ServerRegion, User, Worker, WorkerHandle, wake_one,
 };
 use crate::serving::admission::{Admission, LINGER};
+use crate::serving::deferrals::Deferrals;
 use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::{limits, sys};
 
-/// A read of an A-stack that takes this long is slow: its client probably removes the pages all the time. A
+/// A read of an A-stack that takes this long is slow: the client probably removes the pages all the time. A
 /// read of present memory takes less than a microsecond, and a read of absent memory takes a few
 /// microseconds.
 const SLOW_READ: Duration = Duration::from_millis(1);
@@ -56,11 +58,13 @@ pub(super) struct WorkerPool {
     admission: Arc<Admission>,
     wait: Wait,
     processors: Arc<Processors>,
+    /// The deferred calls of the server.
+    pub(super) deferrals: Arc<Deferrals>,
     page: Arc<Page>,
     faults: Arc<crate::serving::faults::Faults>,
 }
 
-/// The result of looking at the queue.
+/// The result of an attempt to take an A-stack from the queue.
 enum FromQueue {
     Taken,
     Nothing,
@@ -93,12 +97,13 @@ impl QueuedAstack {
     }
 }
 
-/// A worker of the pool.
+/// An entry of the pool for one worker.
 struct WorkerEntry {
     handle: Arc<WorkerHandle>,
     /// The user whose A-stacks the worker serves, if it serves any.
     user: Option<User>,
-    /// Whether the worker ran a captured call at the last search for such workers.
+    /// Whether the worker ran a captured call (a call that its caller has given up) at the last search for
+    /// such workers.
     captured: bool,
 }
 
@@ -114,8 +119,8 @@ impl State {
         self.workers.iter().map(|one| Arc::clone(&one.handle)).collect()
     }
 
-    /// Records which user a worker serves now, and returns it. If the worker has A-stacks of several users,
-    /// the user that was recorded before remains.
+    /// Records which user a worker serves now, and returns this user. If the worker has A-stacks of several
+    /// users, the user that was recorded before remains.
     fn note_user(&mut self, worker: &Worker) -> Option<User> {
         let own = self.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)?;
         // The worker runs no call now.
@@ -216,6 +221,7 @@ impl WorkerPool {
             admission,
             wait: core.threads.wait,
             processors: Arc::new(Processors::new(processors)),
+            deferrals: Arc::clone(&core.deferrals),
             page: core.page(),
             faults: Arc::clone(&core.faults),
         }))
@@ -246,8 +252,8 @@ impl WorkerPool {
         seen
     }
 
-    /// Returns for how long the keeper will still ignore the rings of a user, or `None` if it does not ignore
-    /// them.
+    /// Returns for how long the keeper will still ignore the rings of a user, or `None` if the keeper does
+    /// not ignore these rings.
     pub(super) fn ignored_for(&self, user: User) -> Option<Duration> {
         let User::Other(user) = user else { return None };
         let until = self.slow().get(&user).copied();
@@ -273,7 +279,7 @@ impl WorkerPool {
             // The A-stack is in the queue already, and its client has rung again.
             RingAction::FindWorker => self.on_ring_again(&astack),
             RingAction::Reassign(number) => self.reassign(number, astack),
-            RingAction::Nothing => {}
+            RingAction::Nothing => astack.region.cancel_given_up(astack.index),
         }
     }
 
@@ -316,7 +322,7 @@ impl WorkerPool {
         }
     }
 
-    fn enqueue(self: &Arc<Self>, astack: AstackRef) {
+    pub(super) fn enqueue(self: &Arc<Self>, astack: AstackRef) {
         let user = astack.user();
         let waiting = self.timed(user, || QueuedAstack::checked(astack));
         self.find_captured();
@@ -393,7 +399,7 @@ impl WorkerPool {
         if wake_one(state.workers_for(user), state.waiting(user)) {
             return;
         }
-        // A nested call may start a worker beyond the bound.
+        // A nested call may start a worker although the number of workers has reached its bound.
         let nested = bring_nested_forward(&mut state.queue, user);
         if state.share_left(user, nested) > 0 && self.admission.try_begin(nested) {
             if self.start_worker(state).is_ok() {
@@ -402,7 +408,7 @@ impl WorkerPool {
             self.admission.end();
         }
         // If no worker was started, the A-stack waits for a worker of the same user. If there is no such
-        // worker, any worker may take it.
+        // worker, any worker may take the A-stack.
         if state.workers_for(user).next().is_none() {
             state.queue.iter_mut().for_each(|one| one.anywhere |= one.user == user);
             state.workers.iter().for_each(|one| one.handle.set_queue_ready(true));
@@ -436,6 +442,12 @@ impl WorkerPool {
         let most = Self::assigned_max();
         loop {
             let pause = worker.serve();
+            if let Pause::Deferred(at) = pause {
+                if let Some(astack) = worker.detach(at) {
+                    self.requeue([astack]);
+                }
+                continue;
+            }
             worker.apply_changes();
             if pause == Pause::Changed {
                 continue;
@@ -454,7 +466,8 @@ impl WorkerPool {
         }
     }
 
-    /// Gives back the A-stacks of a worker that ends, and removes the worker.
+    /// Removes a worker that ends. The pool queues the worker's A-stacks where a call was posted, or refuses
+    /// their calls if the server stops.
     fn leave(self: &Arc<Self>, mut worker: Worker) {
         let posted = worker.unassign_all();
         worker.executor.forget();
@@ -538,8 +551,9 @@ impl WorkerPool {
         }
     }
 
-    /// If a worker serves several users although the pool may now have one more worker, unassigns the A-stacks
-    /// of all users but the recorded one. Requeues those in which a call was posted meanwhile.
+    /// Handles a worker that serves several users. If the pool may now have one more worker, unassigns the
+    /// A-stacks of all users except the recorded one. Requeues the A-stacks in which a call was posted
+    /// meanwhile.
     fn separate_users(self: &Arc<Self>, worker: &mut Worker) {
         let first = worker.users().next();
         if worker.users().all(|user| Some(user) == first) {
@@ -554,8 +568,8 @@ impl WorkerPool {
         }
     }
 
-    /// Makes a worker without calls give its A-stacks to another worker, or sleep on them. Returns false if
-    /// the worker must end.
+    /// Handles a worker without calls: it hands its A-stacks to another worker, or sleeps on them. Returns
+    /// false if the worker must end.
     fn rest(self: &Arc<Self>, worker: &mut Worker) -> bool {
         self.separate_users(worker);
         let mut state = self.state();
@@ -592,8 +606,8 @@ impl WorkerPool {
             }
         }
         if !sys::has_futex_sets() {
-            // Without `futex_waitv`, a worker can sleep on one word only: its own wake word. So it gives up
-            // its A-stacks, and their clients ring for the next calls.
+            // Without `futex_waitv`, a worker can sleep on one word only: its own wake word. So the worker
+            // gives up its A-stacks, and the clients ring for the next calls.
             state.queue.extend(worker.unassign_all().into_iter().map(QueuedAstack::unchecked));
             state.note_user(worker);
             if !state.queue.is_empty() {
@@ -614,12 +628,12 @@ impl WorkerPool {
         if worker.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }
-        // After this, no A-stack is given to this worker.
+        // After this call, no A-stack is given to this worker.
         state.leave(worker);
         false
     }
 
-    /// Admits no more calls, and refuses waiting calls.
+    /// Refuses waiting calls and all further calls.
     pub(super) fn refuse(&self) {
         self.admission.stop();
         let mut state = self.state();
@@ -637,11 +651,12 @@ impl WorkerPool {
     /// Waits until all workers have ended. Returns false if a worker still runs when the time for draining
     /// ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
-        self.admission.drain(drain, || self.state().workers.is_empty())
+        self.admission
+            .drain(drain, || self.state().workers.is_empty() && self.deferrals.pending() == 0)
     }
 
-    /// Makes each worker forget the bindings that it remembers, after the call that it runs. The caller has
-    /// removed bindings before.
+    /// Causes each worker to forget the bindings that it remembers, after the call that it runs. The caller
+    /// has removed bindings before.
     pub(super) fn forget_rows(&self) {
         self.state().workers.iter().for_each(|one| one.handle.forget_bindings());
     }
@@ -666,7 +681,7 @@ impl WorkerPool {
     }
 }
 
-/// Returns whether a procedure of this process made the posted call, and waits for it.
+/// Returns whether a procedure of this process made the posted call and now waits for the result.
 fn is_nested(astack: &AstackRef) -> bool {
     waiting_inside() > 0 && astack.is_posted() && astack.region.is_from_inside(astack.index)
 }

@@ -1,10 +1,10 @@
-//! Domain caching (LRPC): a worker that was called recently keeps polling on an idle processor, so that the
-//! next call finds it awake.
+//! Domain caching (LRPC): a worker that was called recently keeps polling on an idle processor. The next call
+//! then finds the worker awake.
 //!
 //! All servers of a runtime directory map one file with a word for each processor. The word holds the tag of
 //! the thread that polls there. A thread that begins to poll there writes its own tag. The thread whose tag
-//! was replaced detects this, and sleeps. At most one thread polls on a processor, regardless of the number
-//! of servers.
+//! was replaced detects the replacement, and sleeps. At most one thread polls on a processor, regardless of
+//! the number of servers.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -19,15 +19,15 @@ pub(super) const YIELD_WHEN_IDLE: Duration = Duration::from_micros(20);
 const LINE: usize = 64;
 /// The number of processors that have a word. On other processors, no thread keeps polling.
 const PROCESSORS: usize = 1024;
-/// The size of the file in bytes.
+/// The size in bytes of the file with the words of all processors.
 pub(crate) const PROCESSORS_BYTES: usize = PROCESSORS * LINE;
 
-/// The words of all processors.
+/// The table that has one word for each processor.
 #[derive(Debug)]
 pub(crate) struct Processors(Memory);
 
 impl Processors {
-    /// Makes the table from the words in this memory, which other servers may share.
+    /// Makes the table from the words in this memory. Other servers may share the memory.
     pub(crate) const fn new(memory: Memory) -> Self {
         Self(memory)
     }

@@ -1,5 +1,6 @@
 //! The server's sessions: one for each client process, for all bindings of that process. This module admits
-//! clients, answers their requests, and passes their rings on to the pool.
+//! clients and answers their requests. It passes their rings (messages about posted calls) on to the worker
+//! pool.
 
 use std::collections::HashMap;
 use std::io;
@@ -57,7 +58,7 @@ struct Entry {
 }
 
 impl Sessions {
-    /// Makes the local half of a server.
+    /// Makes the server half of the local path.
     ///
     /// # Errors
     /// If there is no memory for the words of the processors.
@@ -114,7 +115,7 @@ impl Sessions {
     }
 
     /// Refuses a client because no descriptor is left. Closes the descriptor in reserve for a moment to send
-    /// the answer, which contains the error `why`. Returns whether a descriptor is in reserve again.
+    /// the answer. The answer contains the error `why`. Returns whether a descriptor is in reserve again.
     pub(super) fn refuse_for_descriptors(&self, listener: &Seqpacket, why: &io::Error) -> bool {
         drop(self.reserve.lock().take());
         if let Ok(socket) = listener.accept() {
@@ -259,8 +260,10 @@ impl ServerPath for Sessions {
             drop(watches);
             let Some(region) = session.region.get() else { continue };
             session.end_counters();
+            // The refusals of deferred calls say that they may have been executed.
+            let has_deferred = region.has_deferred();
             region.close();
-            if !region.has_workers() {
+            if !region.has_workers() && !has_deferred {
                 for index in 0..region.count() {
                     region.set_assignment(index, Assignment::Queued);
                     region.refuse(index, &Refusal::stopping());
@@ -295,7 +298,7 @@ struct NewBinding {
     file: Option<OwnedFd>,
 }
 
-/// The connection of a client process. It has a region after the client has bound.
+/// The connection of a client process. The connection has a region after the client has bound.
 struct ServerSession {
     key: u64,
     socket: Seqpacket,
@@ -370,7 +373,7 @@ impl ServerSession {
         Some(Next::Pause(Duration::from_millis(1)))
     }
 
-    /// Returns for how long the keeper ignores the client, if reading A-stacks of the client's user took
+    /// Returns for how long the keeper must ignore the client, if reading A-stacks of the client's user took
     /// long.
     fn pause(&self) -> Option<Next> {
         let user = self.region.get()?.user();
@@ -524,8 +527,8 @@ impl ServerSession {
         row: impl FnOnce(&SessionCounters) -> Arc<BindingRow>,
     ) -> Result<NewBinding, (Kind, String)> {
         let exhausted = |what| move |error| (Kind::Exhausted, cause(what, &error));
-        // The region is sparse: memory that is never touched costs nothing. It is large because later
-        // bindings may need more A-stacks than this one.
+        // The region is sparse: memory that is never touched costs nothing. The region is large because later
+        // bindings may need more A-stacks than this binding.
         let layout = RegionLayout::at_most(count, message_bytes).ok_or_else(|| {
             (Kind::TooLarge, format!("no A-stack can hold {message_bytes} bytes"))
         })?;
@@ -539,12 +542,15 @@ impl ServerSession {
         }
         let process = Process::open(self.peer.pid).map_err(exhausted("cannot watch the client"))?;
         let whose = if is_other(&self.peer) { User::Other(user) } else { User::Own };
-        let new = |layout| ServerRegion::new(whose, layout, Arc::clone(&self.sessions.waits));
+        let new = |layout| {
+            let pool = Arc::downgrade(&self.sessions.pool);
+            ServerRegion::new(whose, layout, Arc::clone(&self.sessions.waits), pool)
+        };
         let (layout, (region, file)) =
             layout.mapped(new).map_err(exhausted("cannot make the region"))?;
         let session = sys::random().map_err(exhausted("cannot draw a token"))?;
         let region = Arc::new(region);
-        // Only the keeper's thread runs this, so the value cannot have been set by another thread.
+        // Only the keeper's thread runs this function, so the value cannot have been set by another thread.
         let _ = self.process.set(process);
         let process = Arc::new(ProcessWatch(Arc::clone(self)));
         let watch = self
@@ -579,7 +585,7 @@ impl ServerSession {
         }
     }
 
-    /// Ends the session because the client has gone. The workers stop polling its A-stacks.
+    /// Ends the session because the client has gone. The workers stop polling the session's A-stacks.
     fn end(&self) -> Next {
         self.end_counters();
         if let Some(region) = self.region.get() {
@@ -598,7 +604,7 @@ impl ServerSession {
     }
 }
 
-/// Returns the text of a refusal: what failed, and why.
+/// Returns the text of a refusal. The text says what failed, and why.
 fn cause(what: &str, error: &io::Error) -> String {
     format!("{what}: {}", limit_reached(error).unwrap_or_else(|| error.to_string()))
 }
@@ -611,7 +617,7 @@ fn add_binding(region: &ServerRegion, row: Arc<BindingRow>) -> Result<u32, (Kind
     })
 }
 
-/// The keeper's view of a session.
+/// The watch of a session by the keeper, a background thread.
 impl Watched for ServerSession {
     fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
@@ -632,8 +638,8 @@ impl Watched for ServerSession {
     }
 }
 
-/// The keeper's view of the client's process. When this process ends, the session ends, even if a child of
-/// the process still has the socket open.
+/// The watch of the client's process by the keeper. When this process ends, the session ends, even if a child
+/// of the process still has the socket open.
 struct ProcessWatch(Arc<ServerSession>);
 
 impl Watched for ProcessWatch {

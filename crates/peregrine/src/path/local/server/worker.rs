@@ -1,10 +1,10 @@
 //! `Worker`: a thread that polls the call words of several A-stacks, and serves the calls that are posted
 //! there. The A-stacks may belong to different sessions.
 //!
-//! A worker polls the A-stacks that are assigned to it in turn, and serves the posted calls. When no call is
-//! posted, it sleeps on all these words at once. A-stacks that are seldom called are not assigned: their
-//! clients ring. A thousand idle bindings therefore need no thread, and a few busy bindings need only one
-//! thread.
+//! A worker polls in turn all A-stacks that are assigned to it, and serves the posted calls. When no call is
+//! posted, the worker sleeps on the words of all its A-stacks at once. A-stacks that are seldom called are
+//! not assigned: their clients ring, that is, they send a message for each posted call. A thousand idle
+//! bindings therefore need no thread, and a few busy bindings need only one thread.
 //!
 //! While a worker runs a procedure, it polls no word. A caller whose call has waited too long rings again.
 //! The keeper then takes the A-stack away from the worker. The `handle` module has the state that workers
@@ -30,12 +30,12 @@ use crate::sys;
 /// cache line between processors, and one system call can sleep on all their words.
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
-/// After a worker has waited this number of times in a row on the caller's processor, it moves to another
-/// processor for the first time. The worker moves and not the caller, because the caller's program decides
-/// where the caller runs.
+/// The number of consecutive waits on the caller's processor after which a worker moves to another processor
+/// for the first time. The worker moves and not the caller, because the caller's program decides where the
+/// caller runs.
 const MOVE_AFTER: u32 = 16;
 
-/// An A-stack of some session.
+/// An A-stack of any session: a region, and an index in the region.
 #[derive(Clone)]
 pub(crate) struct AstackRef {
     pub(crate) region: Arc<ServerRegion>,
@@ -85,13 +85,15 @@ pub(crate) enum Pause {
     QueueReady,
     /// Other threads have changed the assignments of the worker.
     Changed,
+    /// The call on the A-stack at this position of the worker's list is deferred.
+    Deferred(usize),
     /// No call was posted for a while, or the session of a served call has ended.
     Idle,
 }
 
 impl WorkerHandle {
-    /// Returns whether the worker runs a call that its caller has given up, or whose session has ended, as
-    /// far as this process knows.
+    /// Returns whether the worker runs a captured call, as far as this process knows: the caller has given up
+    /// the call, or the session of the call has ended.
     pub(crate) fn is_captured(&self) -> bool {
         self.serving().is_some_and(|AstackRef { region, index }| {
             region.is_closed() || region.is_captured(index)
@@ -99,7 +101,7 @@ impl WorkerHandle {
     }
 }
 
-/// A thread that serves calls.
+/// A thread that serves calls, with its assigned A-stacks.
 pub(crate) struct Worker {
     pub(crate) handle: Arc<WorkerHandle>,
     pub(crate) executor: Executor,
@@ -107,8 +109,8 @@ pub(crate) struct Worker {
     wait: Wait,
     /// The processor on which the last caller ran, as that caller reported it.
     caller_cpu: u32,
-    /// The number of served calls when the worker last became idle, and the time until which it then polls in
-    /// any case.
+    /// The number of served calls when the worker last became idle. Also the time until which the worker
+    /// polls even if other threads need the processor.
     idle: Option<(u64, Instant)>,
     yields: u32,
     processors: Arc<Processors>,
@@ -116,7 +118,7 @@ pub(crate) struct Worker {
     tag: u32,
     /// The processor that this thread has claimed.
     claimed: Option<u32>,
-    /// The number of waits in a row on the caller's processor.
+    /// The number of consecutive waits while the worker was on the caller's processor.
     shared_cpu: u32,
     /// The value of `shared_cpu` at which the worker moves to another processor.
     move_after: u32,
@@ -157,9 +159,9 @@ impl Worker {
         self.assigned.iter().map(|one| one.astack.user())
     }
 
-    /// Assigns one more A-stack. If the worker has `most` A-stacks already, this unassigns the one whose last
+    /// Assigns one more A-stack. If the worker has `most` A-stacks already, unassigns the A-stack whose last
     /// call is the oldest. Returns the unassigned A-stack if a call was posted there meanwhile. The caller
-    /// puts it into the queue.
+    /// puts the returned A-stack into the queue.
     #[must_use]
     pub(crate) fn assign(&mut self, astack: AstackRef, most: usize) -> Option<AstackRef> {
         let mut returned = None;
@@ -172,7 +174,7 @@ impl Worker {
         returned
     }
 
-    /// Unassigns an A-stack. Returns it if a call was posted there meanwhile.
+    /// Unassigns an A-stack. Returns the A-stack if a call was posted there meanwhile.
     fn unassign_at(&mut self, at: usize) -> Option<AstackRef> {
         self.handle.unassign(self.assigned.remove(at))
     }
@@ -183,7 +185,16 @@ impl Worker {
         self.handle.requeue_all()
     }
 
-    /// Unassigns the A-stacks of all users but one. Returns those where a call was posted meanwhile.
+    /// Removes an A-stack whose call is deferred from the worker. Returns the A-stack if the reply has been posted
+    /// already: the caller puts the A-stack into the queue.
+    pub(crate) fn detach(&mut self, at: usize) -> Option<AstackRef> {
+        let astack = self.handle.remove(self.assigned.remove(at));
+        let detached = astack.region.detach(astack.index);
+        self.handle.end_call();
+        (!detached).then_some(astack)
+    }
+
+    /// Unassigns the A-stacks of all users but one. Returns the A-stacks where a call was posted meanwhile.
     pub(crate) fn unassign_others(&mut self, user: User) -> Vec<AstackRef> {
         let mut posted = Vec::new();
         while let Some(at) = self.assigned.iter().position(|one| one.astack.user() != user) {
@@ -192,7 +203,7 @@ impl Worker {
         posted
     }
 
-    /// Unassigns all A-stacks. Returns those where a call was posted meanwhile.
+    /// Unassigns all A-stacks. Returns the A-stacks where a call was posted meanwhile.
     pub(crate) fn unassign_all(&mut self) -> Vec<AstackRef> {
         (0..self.assigned.len()).filter_map(|_| self.unassign_at(0)).collect()
     }
@@ -219,7 +230,7 @@ impl Worker {
     }
 
     /// Polls the assigned A-stacks and serves calls until there is a reason to pause. If a procedure panics,
-    /// this posts a refusal and continues.
+    /// this function posts a refusal and continues.
     pub(crate) fn serve(&mut self) -> Pause {
         loop {
             // One catch covers many calls, so a call that does not panic has no extra cost.
@@ -252,6 +263,7 @@ impl Worker {
                 Polled::Served => empty = 0,
                 Polled::Changed => return Pause::Changed,
                 Polled::Closed => return Pause::Idle,
+                Polled::Deferred(at) => return Pause::Deferred(at),
             }
             if self.handle.may_be_queue_ready() {
                 return Pause::QueueReady;
@@ -270,13 +282,16 @@ impl Worker {
     #[inline]
     fn poll_all(&mut self) -> Polled {
         let mut polled = Polled::Nothing;
-        for one in &mut self.assigned {
+        for (at, one) in self.assigned.iter_mut().enumerate() {
             let AstackRef { region, index } = &one.astack;
             let Look::Posted(id) = region.look(*index) else { continue };
             if !self.handle.begin_call(one.key) {
                 return Polled::Changed;
             }
-            self.caller_cpu = region.serve(*index, id, &mut self.executor);
+            let Some(cpu) = region.serve(*index, id, &mut self.executor) else {
+                return Polled::Deferred(at);
+            };
+            self.caller_cpu = cpu;
             self.executor.serving.counting.found();
             one.last_served = self.executor.served;
             self.handle.end_call();
@@ -322,7 +337,7 @@ impl Worker {
         if spin && shared {
             std::thread::yield_now();
         } else if spin {
-            // Poll again at once.
+            // The worker polls again at once.
         } else if shared && self.yields < YIELDS {
             self.yields += 1;
             std::thread::yield_now();
@@ -332,8 +347,8 @@ impl Worker {
         true
     }
 
-    /// Returns whether to keep polling although sleeping would cost less. This is worthwhile while no other
-    /// thread needs the processor.
+    /// Returns whether to keep polling although sleeping would cost less. Polling on is worthwhile while no
+    /// other thread needs the processor.
     fn polls_on_idle_cpu(&mut self, cpu: u32, now: Instant) -> bool {
         if self.assigned.is_empty() {
             return false;
@@ -379,7 +394,7 @@ impl Worker {
     }
 
     /// Sleeps until a call is posted on an assigned A-stack, another thread wakes the worker, or `limit` has
-    /// passed. Returns whether another thread woke it.
+    /// passed. Returns whether another thread woke the worker.
     pub(crate) fn sleep(&mut self, wake_word: u32, limit: Option<Duration>) -> bool {
         self.executor.serving.counting.slept();
         self.handle.sleep(&self.assigned, wake_word, limit)
@@ -395,4 +410,6 @@ enum Polled {
     Changed,
     /// The session of a served call has ended.
     Closed,
+    /// The call on the A-stack at this position is deferred. The worker still counts as serving it.
+    Deferred(usize),
 }

@@ -1,5 +1,5 @@
-//! Workers under a model checker: the interleavings of a few workers, clients and a keeper, with a bounded
-//! number of preemptions.
+//! Tests of workers under a model checker. The checker runs the interleavings of a few workers, clients and a
+//! keeper, with a bounded number of preemptions.
 //!
 //! `WorkerHandle`, `AssignmentWord` and the words of A-stacks are the code that servers run. The pool is a
 //! small copy of the server's pool: a queue, its lock, and a fixed number of workers.
@@ -48,8 +48,8 @@ impl Machine for Model {
 
     /// Executes a fence. On Linux this function stops only the compiler: when another thread calls
     /// [`barrier`](Machine::barrier), the kernel executes a fence on this thread, wherever this thread is. In
-    /// the model `barrier` affects only its own thread. So this thread executes the fence here, the only point
-    /// where the fence can change the outcome.
+    /// the model, `barrier` affects only its own thread. So this thread executes the fence here, at the only
+    /// point where the fence can change the outcome.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
@@ -349,8 +349,8 @@ impl WorkerPool {
 }
 
 /// Checks at the end of each run that an A-stack is assigned to one worker, or is in the queue, or neither,
-/// and that its assignment word agrees. If it were assigned to two workers, both would take its calls, and
-/// another thread might take it away from the wrong worker.
+/// and that its assignment word agrees. If an A-stack were assigned to two workers, both would take its
+/// calls, and another thread might take the A-stack away from the wrong worker.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         if std::thread::panicking() {
