@@ -45,6 +45,8 @@ pub(crate) enum Rank {
     Handles,
     /// The socket that activities share.
     SharedSocket,
+    /// Which sockets of a client's calls over datagrams the keeper watches.
+    SocketWatch,
     /// Calls over datagrams that wait for memory for their results.
     Deferred,
     /// All records of a server's callers over datagrams.
