@@ -152,6 +152,15 @@ fn block_on<'a, T>(future: impl Future<Output = T> + 'a) -> T {
     join([task(future)]).pop().expect("a result")
 }
 
+/// Waits until a condition is true, while other futures of the thread are polled.
+async fn when(condition: impl Fn() -> bool) {
+    poll_fn(|context| {
+        context.waker().wake_by_ref();
+        if condition() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
 /// Polls futures in turn until `ends` returns true. Then drops them.
 fn run_until(mut futures: Vec<Task<'_, ()>>, mut ends: impl FnMut() -> bool) {
     let limit = Instant::now() + LONG;
@@ -652,19 +661,18 @@ fn packet_wakes_the_only_future_of_a_socket() {
     let mut entered = 0;
     for threads in [0, 1] {
         let all = entered + OWN + threads + 1;
-        // These calls occupy the frames that have a socket of their own.
-        let mut tasks: Vec<_> =
-            (0..OWN).map(|_| task(async { desk.meet(all).await.unwrap() })).collect();
+        let is_inside = |callers| observer.counts().unwrap().0 == callers;
         thread::scope(|scope| {
-            let (blocking, observer, adds) = (&blocking, &observer, &adds);
-            tasks.push(task(async move {
-                until("the own sockets are in use", || {
-                    observer.counts().unwrap().0 == entered + OWN
-                });
+            let blocking = &blocking;
+            // These calls occupy the frames that have a socket of their own.
+            let meet = || task(async { desk.meet(all).await.unwrap() });
+            let mut tasks: Vec<_> = (0..OWN).map(|_| meet()).collect();
+            tasks.push(task(async {
+                when(|| is_inside(entered + OWN)).await;
                 for _ in 0..threads {
                     scope.spawn(move || blocking.meet(all).unwrap());
                 }
-                until("the thread waits", || observer.counts().unwrap().0 == all - 1);
+                when(|| is_inside(all - 1)).await;
                 adds().await;
                 desk.meet(all).await.unwrap();
             }));
