@@ -176,10 +176,13 @@ impl<R: HandleProvider> DatagramPath<R> {
             return Err(ErrorKind::NotFound.into());
         };
         match call_socket {
-            CallSocket::Own(socket) => socket.arm(|| {
-                let bells = Arc::clone(&association.bells);
-                Arc::new(move || bells.ring(index))
-            })?,
+            CallSocket::Own(socket) => {
+                socket.watch(|| {
+                    let bells = Arc::clone(&association.bells);
+                    Arc::new(move || bells.ring(index))
+                })?;
+                socket.watches().arm();
+            }
             CallSocket::Shared(shared) => shared.sleep(association, index)?,
         }
         let mut activity = mutex.lock();

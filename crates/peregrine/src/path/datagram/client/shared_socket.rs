@@ -281,7 +281,7 @@ impl SharedSocket {
         association: &Arc<Association>,
         frame: u32,
     ) -> io::Result<()> {
-        self.socket.arm(|| {
+        self.socket.watch(|| {
             // The association owns this socket, and this socket owns the function.
             let (shared, association) = (Arc::downgrade(self), Arc::downgrade(association));
             Arc::new(move || {

@@ -55,13 +55,14 @@ impl WatchedSocket {
         &self.watches
     }
 
-    /// Makes the keeper call `when_ready` once, when a packet has arrived or an error is pending. If packets
-    /// have arrived before and were not received, the keeper does this at once. Only the first call of this
-    /// function for a socket uses `when_ready`.
+    /// Makes the keeper watch the socket. The keeper calls `when_ready` once each time that the socket was armed,
+    /// when a packet has arrived or an error is pending. If packets have arrived before and were not received,
+    /// the keeper does this at once. Only the first call of this function for a socket uses `when_ready`, and
+    /// arms the socket.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket.
-    pub(super) fn arm(&self, when_ready: impl FnOnce() -> WhenReady) -> io::Result<()> {
+    pub(super) fn watch(&self, when_ready: impl FnOnce() -> WhenReady) -> io::Result<()> {
         let mut watches = self.watches.0.lock();
         if watches.is_empty() {
             let (keeper, when_ready) = (Keeper::of_process()?, when_ready());
@@ -76,10 +77,7 @@ impl WatchedSocket {
                 new.push((keeper.watch(Arc::clone(&descriptor) as _)?, descriptor));
             }
             *watches = new;
-            return Ok(());
         }
-        drop(watches);
-        self.watches.arm();
         Ok(())
     }
 }
@@ -95,7 +93,7 @@ impl Deref for WatchedSocket {
 
 impl Watches {
     /// Makes the keeper report the next packet. Does nothing if the keeper has never watched the socket.
-    fn arm(&self) {
+    pub(super) fn arm(&self) {
         for (watch, descriptor) in &*self.0.lock() {
             // SYNC: datagram-armed. If the keeper has cleared the flag, this thread arms the descriptor.
             // Otherwise the keeper has not begun to handle its last report. When it handles that report, it
