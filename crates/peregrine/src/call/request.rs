@@ -165,9 +165,10 @@ impl<'a> Request<'a> {
     pub(super) fn copy_to(&mut self, memory: &mut EStack) -> Result<[usize; 3], Refusal> {
         let RawRequest { head, copied, lent } = self.raw();
         let head_end = head.len();
-        let copied_at = if copied.is_empty() { head_end } else { align_up(head_end) };
+        // Empty blocks are aligned, too: an argument may be an empty slice.
+        let copied_at = align_up(head_end);
         let copied_end = copied_at + copied.len();
-        let lent_at = if lent.is_empty() { copied_end } else { align_up(copied_end) };
+        let lent_at = align_up(copied_end);
         let end = lent_at + lent.len();
         if !memory.reserve(end) {
             return Err(Refusal::exhausted("no memory for the arguments"));

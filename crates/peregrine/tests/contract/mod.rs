@@ -1,56 +1,94 @@
 //! Checks the contract of a call: the behavior that every path must have.
 //!
-//! For each path, a test calls [`suite`] with a function. This function makes a client of an [`Object`] over
-//! that path.
+//! For each path, a test calls [`suite`] with a function. This function makes a client of a server over that
+//! path. Each case runs with blocking and async clients, and with blocking and async servers.
 
+// Each test program uses only some of these items.
+#![allow(dead_code)]
+
+mod forms;
 mod object;
-#[allow(dead_code)] // not every test program that includes this module uses it
 pub(crate) mod pressure;
 
 use std::time::{Duration, Instant};
 
 use peregrine::{Executed, Kind, Lent, Out, limits};
 
+pub(crate) use forms::*;
 pub(crate) use object::*;
 
-/// Makes a client of an object over the path under test.
-pub(crate) type Make<'a> = &'a dyn Fn(Object) -> ContractClient;
+/// Makes a client of this form, which calls the server over the path under test.
+pub(crate) type Connect<'a> = &'a dyn Fn(AnyServer, Form) -> Client;
 
-/// Runs all checks that hold on every path. The checks need A-stacks (call frames) of the default size.
-#[allow(dead_code)] // not every test program uses it
-pub(crate) fn suite(make: Make<'_>) {
-    suite_of_one_call(make);
-    callers_and_nesting(make);
+/// Makes a client of an object over the path under test, in the forms under test.
+type Make<'a> = &'a dyn Fn(Object) -> Client;
+
+/// A name, and the checks.
+type Case = (&'static str, fn(Make<'_>));
+
+/// Lists the functions of these names as cases.
+macro_rules! cases {
+    ($($case:ident),* $(,)?) => { &[$((stringify!($case), $case)),*] };
 }
 
-/// Runs all checks except `callers_and_nesting`, whose procedures call their own process.
-pub(crate) fn suite_of_one_call(make: Make<'_>) {
-    values(make);
-    lists_are_bounded(make);
-    buffers_in(make);
-    buffers_out(make);
-    in_out(make);
-    all_directions_at_once(make);
-    errors_of_the_procedure(make);
-    panics_are_caught(make);
-    bounds_hold(make);
-    messages_that_do_not_fit(make);
-    many_threads(make);
-    limits_hold(make);
+/// The cases that hold on every path.
+const CASES: &[Case] = cases![
+    values,
+    lists_are_bounded,
+    buffers_in,
+    buffers_out,
+    in_out,
+    all_directions_at_once,
+    errors_of_the_procedure,
+    panics_are_caught,
+    bounds_hold,
+    messages_that_do_not_fit,
+    many_threads,
+    limits_hold,
+];
+
+/// The cases whose procedures call their own process.
+const NESTED: &[Case] = cases![callers_and_nesting];
+
+/// The cases that also hold across any number of bridges.
+const BRIDGED: &[Case] = cases![
+    values,
+    buffers_in,
+    buffers_out,
+    in_out,
+    all_directions_at_once,
+    errors_of_the_procedure,
+    bounds_hold,
+    many_threads,
+];
+
+/// Runs all checks that hold on every path. The checks need A-stacks (call frames) of the default size.
+pub(crate) fn suite(connect: Connect<'_>) {
+    run(connect, &[CASES, NESTED]);
+}
+
+/// Runs all checks except those whose procedures call their own process.
+pub(crate) fn suite_of_one_call(connect: Connect<'_>) {
+    run(connect, &[CASES]);
 }
 
 /// Runs the checks that also hold across any number of bridges. A bridge is a generic server that forwards
 /// its calls to another server. A bridge reports a failed call as its own error.
-#[allow(dead_code)] // not every test program uses it
-pub(crate) fn suite_of_a_bridge(make: Make<'_>) {
-    values(make);
-    buffers_in(make);
-    buffers_out(make);
-    in_out(make);
-    all_directions_at_once(make);
-    errors_of_the_procedure(make);
-    bounds_hold(make);
-    many_threads(make);
+pub(crate) fn suite_of_a_bridge(connect: Connect<'_>) {
+    run(connect, &[BRIDGED]);
+}
+
+/// Runs cases with each form of the client and each form of the server.
+fn run(connect: Connect<'_>, cases: &[&[Case]]) {
+    for forms in Forms::ALL {
+        let make = |object: Object| connect(object.server(forms.server), forms.client);
+        for (name, case) in cases.iter().copied().flatten() {
+            let begun = Instant::now();
+            println!("{name}, {forms:?}");
+            case(&make);
+            println!("took {:?}", begun.elapsed());
+        }
+    }
 }
 
 fn person(name: &str) -> Person {
