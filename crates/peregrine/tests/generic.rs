@@ -56,8 +56,10 @@ fn bridge_keeps_the_contract_within_a_process() {
     let make = |form, server: GenericServer| {
         Client::over(form, Binding::in_process(Arc::new(server), &BindOptions::default()))
     };
-    contract::suite_of_a_bridge(&|server, form| make(form, bridge(server)));
-    contract::suite_of_a_bridge(&|server, form| make(form, bridge(SwappedServer::new(server))));
+    contract::suite_of_a_bridge("a bridge", &|server, form| make(form, bridge(server)));
+    contract::suite_of_a_bridge("a bridge, swapped", &|server, form| {
+        make(form, bridge(SwappedServer::new(server)))
+    });
 }
 
 #[test]
@@ -68,7 +70,7 @@ fn bridge_keeps_the_contract_on_every_path() {
         [(None, ""), (Some("tcp:127.0.0.1:0"), "tcp"), (Some("udp:127.0.0.1:0"), "udp")]
     {
         let running = Mutex::new(Vec::new());
-        contract::suite_of_a_bridge(&|server, form| {
+        contract::suite_of_a_bridge(&format!("a bridge {scheme}"), &|server, form| {
             let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let name = format!("generic-{}-{number}", std::process::id());
             // The object has its own server on the same path.
@@ -299,6 +301,9 @@ impl Arguments {
             let _ = client.fails(fail, text, out, &mut word.clone(), &mut [1, 2], &mut people);
         }
         let _ = client.relays();
+        let _ = client.lengthen(self.links as u32);
+        let _ = client.innermost();
+        let _ = client.meet(1);
         let _ = client.bounded("abc", &[1], &mut [1, 2], Lent::from(&[3u8][..]));
         let _ = client.bounded_out(Out::from(&mut bytes[..]));
     }

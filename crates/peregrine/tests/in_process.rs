@@ -9,13 +9,21 @@ use peregrine::{BindOptions, OnExhausted};
 #[test]
 fn contract_holds() {
     let options = BindOptions::default();
-    contract::suite(&|server, form| Client::in_process(form, server, &options));
+    contract::suite("in process", &|server, form| Client::in_process(form, server, &options));
+}
+
+#[test]
+fn contract_holds_on_an_executor() {
+    let options = BindOptions::default();
+    contract::suite_on_an_executor("in process", &|server, form| {
+        Client::in_process(form, server, &options)
+    });
 }
 
 #[test]
 fn contract_holds_when_a_stacks_are_made_on_demand() {
     let options = BindOptions::default().astacks(1).on_exhausted(OnExhausted::More);
-    contract::suite(&|server, form| Client::in_process(form, server, &options));
+    contract::suite("in process", &|server, form| Client::in_process(form, server, &options));
 }
 
 #[test]

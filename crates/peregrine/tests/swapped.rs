@@ -95,7 +95,13 @@ fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
     // A process at one end of a link cannot call itself over the link.
     let suite = if way == Way::Ethernet { contract::suite_of_one_call } else { contract::suite };
-    suite(&|server, form| Client::over(form, servers.bind(way, SwappedServer::new(server))));
+    let over = match way {
+        Way::InProcess => "in process, swapped".to_owned(),
+        way => format!("{way:?}, swapped"),
+    };
+    suite(&over, &|server, form| {
+        Client::over(form, servers.bind(way, SwappedServer::new(server)))
+    });
 }
 
 #[test]

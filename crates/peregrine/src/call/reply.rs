@@ -202,18 +202,7 @@ impl<'a> Reply<'a> {
             self.head.restart(self.next, usize::MAX);
             write(&mut self.head)
         };
-        written.map_err(|overflow| Refusal {
-            kind: Kind::TooLarge,
-            executed: Executed::Maybe,
-            text: match overflow {
-                Overflow::Full => format!(
-                    "the procedure ran, but its result does not fit: the values do not fit the \
-                     message, which has room for {} bytes",
-                    self.head.space().len()
-                ),
-                _ => format!("the procedure ran, but its result does not fit: {overflow}"),
-            },
-        })?;
+        written.map_err(|overflow| does_not_fit(overflow, self.head.space().len()))?;
         (self.head_at, self.head_bytes) = (self.next, self.head.len());
         Ok(())
     }
@@ -242,6 +231,19 @@ impl<'a> Reply<'a> {
         let _ = head.plain_all(text.as_bytes());
         (self.head_at, self.head_bytes) = (0, head.len());
     }
+}
+
+/// Makes the refusal for a procedure whose result does not fit a message of `room` bytes.
+#[cold]
+pub(super) fn does_not_fit(overflow: Overflow, room: usize) -> Refusal {
+    let text = match overflow {
+        Overflow::Full => format!(
+            "the procedure ran, but its result does not fit: the values do not fit the message, \
+             which has room for {room} bytes"
+        ),
+        _ => format!("the procedure ran, but its result does not fit: {overflow}"),
+    };
+    Refusal { kind: Kind::TooLarge, executed: Executed::Maybe, text }
 }
 
 #[cold]

@@ -1,13 +1,15 @@
 //! The two forms of clients and servers, blocking and async, behind common types. So a case is written once,
 //! and runs with each form of the client and each form of the server.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use peregrine::call::{Reply, Request, Serve, Served};
 use peregrine::interface::InterfaceRef;
 use peregrine::value::ByteOrder;
+use peregrine::Executor;
 
-use crate::support::futures::{woken_by_a_thread, yielded};
+use crate::support::futures::{block_on, woken_by_a_thread, yielded};
 
 /// The form of a client or of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +87,15 @@ impl<O> Yielding<O> {
             yielded().await;
         }
         result
+    }
+}
+
+/// Runs each procedure on a thread of its own.
+pub(crate) struct ThreadEach;
+
+impl Executor for ThreadEach {
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        std::thread::spawn(|| block_on(future));
     }
 }
 
@@ -192,6 +203,18 @@ macro_rules! interface_in_both_forms {
                         $crate::contract::AnyServer::new($async_server::new(object))
                     }
                 }
+            }
+        }
+
+        impl $object {
+            /// Returns an async server, which calls this object on the executor.
+            $visibility fn server_on(
+                self,
+                executor: impl ::peregrine::Executor,
+            ) -> $crate::contract::AnyServer {
+                let object = $crate::contract::Yielding::new(self);
+                let server = $async_server::new(object).with_executor(executor);
+                $crate::contract::AnyServer::new(server)
             }
         }
 

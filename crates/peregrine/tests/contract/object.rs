@@ -87,13 +87,19 @@ impl From<CallError> for Fault {
     }
 }
 
-/// The body of an async procedure. Two procedures call other objects or wait; an async procedure awaits this.
+/// The body of an async procedure. Some procedures make calls or wait, and the async procedures await this.
 macro_rules! procedure {
     ($self:ident through $text:ident) => {
         through(&$self.object, $text).await
     };
+    ($self:ident innermost) => {
+        innermost(&$self.object).await
+    };
     ($self:ident outlive $into:ident) => {
         outlive($self, $into).await
+    };
+    ($self:ident meet $callers:ident) => {
+        meet(&$self.object, $callers).await
     };
     ($self:ident $method:ident $($argument:ident)*) => {
         $self.run(|object| object.$method($($argument),*)).await
@@ -197,6 +203,14 @@ interface_in_both_forms! {
         fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
         /// Runs until its call is cancelled, and for 20 ms more, so that its caller has stopped waiting.
         fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
+
+        /// Returns a list of so many links.
+        fn lengthen(&self, links: u32) -> peregrine::Result<Chain>;
+        /// Makes nested calls as `through` does. Returns what the last procedure knows of its caller: how many
+        /// milliseconds the call has left, and the processes through which it came.
+        fn innermost(&self) -> peregrine::Result<(Option<u64>, Vec<u32>)>;
+        /// Returns when `callers` calls are inside this procedure.
+        fn meet(&self, callers: u32) -> peregrine::Result<()>;
     }
 }
 
@@ -204,6 +218,8 @@ interface_in_both_forms! {
 #[derive(Default)]
 pub(crate) struct Object {
     pub(super) ran: Arc<AtomicU32>,
+    /// The number of calls of `outlive` and `meet` that have begun.
+    pub(super) entered: Arc<AtomicU32>,
     /// The client by which [`Contract::through`] makes its nested call.
     pub(crate) peer: Option<Client>,
 }
@@ -446,6 +462,7 @@ impl Contract for Object {
 
     fn outlive(&self, into: &mut u32) -> peregrine::Result<u32> {
         let caller = peregrine::caller().expect("a caller");
+        self.entered.fetch_add(1, Ordering::SeqCst);
         let until = Instant::now() + LONG;
         while !caller.is_cancelled() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -454,6 +471,30 @@ impl Contract for Object {
         *into += 1;
         self.ran.fetch_add(1, Ordering::SeqCst);
         Ok(7)
+    }
+
+    fn lengthen(&self, links: u32) -> peregrine::Result<Chain> {
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        Ok(Chain::of(links as usize))
+    }
+
+    fn innermost(&self) -> peregrine::Result<(Option<u64>, Vec<u32>)> {
+        match &self.peer {
+            Some(peer) => peer.innermost(),
+            None => Ok(peregrine::caller().map_or((None, Vec::new()), |caller| {
+                (caller.remaining().map(|left| left.as_millis() as u64), caller.chain())
+            })),
+        }
+    }
+
+    fn meet(&self, callers: u32) -> peregrine::Result<()> {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        let until = Instant::now() + LONG;
+        while self.entered.load(Ordering::SeqCst) < callers {
+            assert!(Instant::now() < until, "the other calls do not begin");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 }
 
@@ -466,6 +507,27 @@ async fn through(object: &Object, text: &str) -> peregrine::Result<String> {
     assert_eq!(object.who()?, before, "a nested call leaves the caller as it was");
     yielded().await;
     Ok(format!("<{inner}>"))
+}
+
+/// Does what [`Object::innermost`] does, but awaits the nested call.
+async fn innermost(object: &Object) -> peregrine::Result<(Option<u64>, Vec<u32>)> {
+    yielded().await;
+    match &object.peer {
+        Some(peer) => peer.to_async().innermost().await,
+        None => object.innermost(),
+    }
+}
+
+/// Does what [`Object::meet`] does, but other procedures of the executor's threads run meanwhile.
+async fn meet(object: &Object, callers: u32) -> peregrine::Result<()> {
+    object.entered.fetch_add(1, Ordering::SeqCst);
+    let until = Instant::now() + LONG;
+    while object.entered.load(Ordering::SeqCst) < callers {
+        assert!(Instant::now() < until, "the other calls do not begin");
+        std::thread::sleep(Duration::from_millis(1));
+        yielded().await;
+    }
+    Ok(())
 }
 
 /// Outlives its call in one of two ways. Every other procedure blocks its thread, as a blocking procedure
@@ -481,6 +543,7 @@ async fn outlive(yielding: &Yielding<Object>, into: &mut u32) -> peregrine::Resu
     yielded().await;
     if yielding.begin() % 2 == 0 {
         let _counts = Counts(&object.ran);
+        object.entered.fetch_add(1, Ordering::SeqCst);
         std::future::pending::<()>().await;
     }
     object.outlive(into)

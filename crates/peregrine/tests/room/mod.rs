@@ -176,7 +176,7 @@ fn check_contract(by: Carrier, options: &BindOptions, wait: Wait) {
     let running = Mutex::new(Vec::new());
     // A process cannot call itself over a raw Ethernet link.
     let suite = if by.scheme == "eth" { contract::suite_of_one_call } else { contract::suite };
-    suite(&|server, form| {
+    suite(by.scheme, &|server, form| {
         let name = format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let server = Server::new().wait(wait).export(&name, server).unwrap();
         let server = start(server, &by.loopback());

@@ -13,6 +13,7 @@ use super::executor::{Executor, Threads};
 use super::{Cancels, Owed};
 use crate::call::caller::Conditions;
 use crate::call::pending::{Bells, Rings};
+use crate::call::reply::does_not_fit;
 use crate::call::request::Refusal;
 use crate::call::serve::{EStack, Served};
 use crate::call::{Answer, Reply, Request, blocks_at};
@@ -164,7 +165,7 @@ fn encoded(encode: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>) -> Result<V
                 return Ok(memory[..length].to_vec());
             }
             Err(Overflow::Full) if bytes < crate::limits::MESSAGE_BYTES_MAX => bytes *= 4,
-            Err(overflow) => return Err(Refusal::bad_result(overflow.to_string())),
+            Err(overflow) => return Err(does_not_fit(overflow, bytes)),
         }
     }
 }
