@@ -7,8 +7,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use contract::{
-    Chain, Client, Colour, Contract as _, ContractClient, Form, Object, Person, Pixel, Place,
-    Point,
+    Chain, Client, Colour, Contract as _, ContractClient, Form, Object, Person, Pixel, Place, Point,
 };
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,

@@ -23,9 +23,8 @@ fn contract_holds() {
     pressure::calls_within_their_bounds_wait_for_each_other(&|server, form| {
         pressure::Client::bind(form, &exported(server), &options).expect("a binding")
     });
-    let connect = |server, form| {
-        Client::bind(form, &exported(server), &options).expect("a binding")
-    };
+    let connect =
+        |server, form| Client::bind(form, &exported(server), &options).expect("a binding");
     contract::suite("local", &connect);
     contract::suite_on_an_executor("local", &connect);
 }

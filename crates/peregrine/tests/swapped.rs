@@ -99,9 +99,7 @@ fn keeps_the_contract(way: Way) {
         Way::InProcess => "in process, swapped".to_owned(),
         way => format!("{way:?}, swapped"),
     };
-    suite(&over, &|server, form| {
-        Client::over(form, servers.bind(way, SwappedServer::new(server)))
-    });
+    suite(&over, &|server, form| Client::over(form, servers.bind(way, SwappedServer::new(server))));
 }
 
 #[test]

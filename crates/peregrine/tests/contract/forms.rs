@@ -4,10 +4,10 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use peregrine::Executor;
 use peregrine::call::{Reply, Request, Serve, Served};
 use peregrine::interface::InterfaceRef;
 use peregrine::value::ByteOrder;
-use peregrine::Executor;
 
 use crate::support::futures::{block_on, woken_by_a_thread, yielded};
 

@@ -87,7 +87,7 @@ pub(super) fn dropped_future_cancels_its_call(make: Make<'_>) {
     let client = make(object);
     let Client::Async(awaited) = &client else { return };
     // There are more rounds than A-stacks. So the A-stack of a dropped call is used again.
-    for round in 1..=20 {
+    for round in 1..=10 {
         let mut value = 5;
         {
             let mut call = pin!(awaited.outlive(&mut value));

@@ -13,7 +13,7 @@ pub(crate) mod pressure;
 
 use std::time::{Duration, Instant};
 
-use peregrine::{Executed, Kind, Lent, Out, limits};
+use peregrine::{Executed, Kind, Lent, Out, PathKind, limits};
 
 pub(crate) use forms::*;
 pub(crate) use object::*;
@@ -366,7 +366,10 @@ fn panics_are_caught(make: Make<'_>) {
         let error = client.panics(&mut values).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::Panicked, Executed::Maybe));
         assert!(error.to_string().contains(&format!("own words: {length}")), "{error}");
-        assert!(values.iter().all(|&value| value == 1), "nothing is assigned by a call that failed");
+        assert!(
+            values.iter().all(|&value| value == 1),
+            "nothing is assigned by a call that failed"
+        );
         client.nothing().unwrap();
     }
 }
@@ -454,8 +457,13 @@ fn callers_and_nesting(make: Make<'_>) {
     assert_eq!(outer.through("falcon").unwrap(), "<<falcon>>");
     // The last procedure knows all processes before it, and its limit is the limit of the first call.
     let (left, chain) = outer.innermost().unwrap();
-    println!("{chain:?}");
     assert!(left.is_none());
+    // Within a process, all calls are calls of one process. Datagrams do not say which process calls first.
+    let links = if outer.binding().path() == PathKind::InProcess { 1 } else { 3 };
+    let own = std::process::id();
+    assert_eq!(chain.len(), links, "{chain:?}");
+    assert!(chain[1..].iter().all(|&process| process == own), "{chain:?}");
+    assert!([0, own].contains(&chain[0]), "{chain:?}");
     let (left, same) = outer.with_timeout(LONG).innermost().unwrap();
     assert_eq!(same, chain);
     let most = LONG.as_millis() as u64;

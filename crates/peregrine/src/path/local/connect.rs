@@ -99,21 +99,13 @@ struct BoundLocalPath {
     joined: Option<Arc<JoinedSession>>,
 }
 
-impl BoundLocalPath {
-    /// Has the keeper look for unused memory later, if a call has left some.
-    #[inline]
-    fn tidy_if_needed(&self) {
-        if self.path.region.is_untidy() {
-            self.joined.as_ref().inspect(|joined| joined.tidy_later());
-        }
-    }
-}
-
 impl CallPath for BoundLocalPath {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let returned = self.path.transport(call);
-        self.tidy_if_needed();
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
+        }
         returned
     }
 
@@ -122,11 +114,11 @@ impl CallPath for BoundLocalPath {
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        let ended = self.path.poll(call);
-        if ended.is_some() {
-            self.tidy_if_needed();
+        let returned = self.path.poll(call)?;
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
         }
-        ended
+        Some(returned)
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {
