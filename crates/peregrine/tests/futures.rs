@@ -4,7 +4,10 @@
 mod support;
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use peregrine::{Executed, Kind, Lent, Out, interface};
@@ -118,7 +121,6 @@ fn every_mix_of_blocking_and_async_works_between_processes() {
     let _directory = support::own_directory();
     let (_running, addresses) = servers();
     for address in &addresses {
-        println!("{address}");
         let notes = block_on(NotesAsyncClient::bind(address)).unwrap();
         block_on(is_send(all(&notes)));
         let blocking = NotesClient::from(notes);
@@ -225,4 +227,75 @@ fn deadline_ends_the_wait_for_an_a_stack() {
     let other = block_on(ShopAsyncClient::bind("shop")).unwrap();
     join_all([first, Box::pin(other.meet(2))]).into_iter().for_each(|met| met.unwrap());
     block_on(shop.meet(3)).unwrap();
+}
+
+/// Calls that wait until a gate is opened.
+#[interface]
+trait Waits {
+    fn pass(&self, number: u32) -> peregrine::Result<u32>;
+    fn waiting(&self) -> peregrine::Result<u32>;
+    fn open(&self) -> peregrine::Result<()>;
+}
+
+#[derive(Clone, Default)]
+struct Gate(Arc<std::sync::Mutex<GateState>>);
+
+#[derive(Default)]
+struct GateState {
+    open: bool,
+    wakers: Vec<Waker>,
+    waiting: u32,
+}
+
+impl WaitsAsync for Gate {
+    async fn pass(&self, number: u32) -> peregrine::Result<u32> {
+        let mut first = true;
+        std::future::poll_fn(|context| {
+            let mut state = self.0.lock().unwrap();
+            if state.open {
+                return Poll::Ready(());
+            }
+            state.waiting += u32::from(std::mem::take(&mut first));
+            state.wakers.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        Ok(number * 2)
+    }
+    async fn waiting(&self) -> peregrine::Result<u32> {
+        Ok(self.0.lock().unwrap().waiting)
+    }
+    async fn open(&self) -> peregrine::Result<()> {
+        let mut state = self.0.lock().unwrap();
+        state.open = true;
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+}
+
+#[test]
+fn ten_thousand_calls_are_in_flight_from_one_thread() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let name = format!("gate-{}", std::process::id());
+    let server = peregrine::Server::new().export(&name, WaitsAsyncServer::new(Gate::default()));
+    let _running = server.unwrap().spawn().unwrap();
+    let waits = block_on(WaitsAsyncClient::bind(&name)).unwrap();
+    let blocking = WaitsClient::from(waits.clone());
+    let opener = thread::spawn(move || {
+        while blocking.waiting().unwrap() < 10_000 {
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        blocking.open().unwrap();
+        threads
+    });
+    let waits = &waits;
+    let results =
+        join_all((0..10_000).map(|number| async move { waits.pass(number).await.unwrap() }));
+    assert_eq!(results, (0..10_000).map(|number| number * 2).collect::<Vec<_>>());
+    let threads = opener.join().unwrap();
+    assert!(threads <= 16, "{threads} threads while 10,000 calls are in flight");
 }

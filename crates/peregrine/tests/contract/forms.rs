@@ -51,6 +51,9 @@ impl Serve for AnyServer {
     fn byte_order(&self) -> ByteOrder {
         self.0.byte_order()
     }
+    fn is_async(&self) -> bool {
+        self.0.is_async()
+    }
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
         self.0.serve(request, reply)
     }

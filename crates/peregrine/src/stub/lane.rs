@@ -1,0 +1,938 @@
+//! [`Lane`]: the small calls of a binding that share batches (`call/batch.rs` has the format).
+//!
+//! A call appends its record to a queue, and is *queued*. When a batch can be sent, the oldest records are sent in
+//! it, and their calls are *sent*. Each batch returns results of calls of any batch. While calls are sent, at least
+//! one batch is outstanding: if the last one returned without all results, an empty one is sent, which the server
+//! holds until there is a result.
+//!
+//! One of the futures that wait, the *looker*, looks for results for all of them, for as long as the binding's
+//! [`Wait`](crate::Wait) says. Then it arms the bells of the outstanding batches, and sleeps as the others do. A bell
+//! wakes the lane itself, which takes the results and wakes the futures that have one.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::task::Waker;
+use core::time::Duration;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+use std::time::Instant;
+
+use super::compiled::{Returned, does_not_fit};
+use crate::binding::Bound;
+use crate::call::batch::{
+    self, BATCH, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token,
+};
+use crate::call::pending::{Bells, Rings};
+use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, PathKind};
+use crate::error::{CallError, Executed, Kind};
+use crate::limits;
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys;
+use crate::value::{Block, Native, Out, Window, Writer, align_up};
+
+/// The largest number of bytes of a call's message, and of its out buffers, for a call that shares a batch. Copying
+/// a larger message once more costs more than a message of its own.
+const RECORD_BYTES: usize = 2048;
+/// The largest number of bytes of records in a batch. The server begins with one batch while the client writes the
+/// next one.
+const BATCH_BYTES: usize = 16 << 10;
+/// The largest number of batches that are outstanding. While one is held, another can be sent.
+const OUTSTANDING_MAX: usize = 2;
+/// A procedure that takes longer than this at the server makes the calls after it in its batch wait too long.
+const SLOW_US: u32 = 100;
+/// After a slow call, this number of calls of the procedure are made alone before another one is measured.
+const ALONE: u32 = 1000;
+/// While a call is measured, this number of calls of the procedure are made alone.
+const MEASURED_APART: u32 = 64;
+/// How soon to try again if no frame is free.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// The calls of a binding that share batches.
+pub(crate) struct Lane {
+    bound: Weak<Bound>,
+    this: Weak<Self>,
+    token: Token,
+    state: Mutex<State>,
+    /// Set by a ring while another thread used the state. That thread then continues in its place.
+    rung: AtomicBool,
+    /// The number of bytes of records that fit a batch, and the number of bytes that its result may have.
+    room: [usize; 2],
+}
+
+struct State {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// The records that were not sent yet. Each chunk fits a batch, and has space for its header.
+    queue: VecDeque<Chunk>,
+    /// The number of chunks that were removed from the front of the queue.
+    gone: u64,
+    outstanding: Vec<Batch>,
+    /// The number of calls that were sent and have no result.
+    sent: usize,
+    /// The number of calls without a result, whether they were sent or not.
+    pending: usize,
+    looker: Option<u32>,
+    /// Calls whose futures sleep, one of which may become the looker.
+    sleepers: VecDeque<u32>,
+    /// Whether the bells of the outstanding batches are armed.
+    armed: bool,
+    is_async: bool,
+    /// Whether the server has answered a batch. Before, nothing is known of it: the first batch is empty.
+    known: bool,
+    /// Whether the server has no batches.
+    unsupported: bool,
+    /// Whether a thread prepares a frame.
+    preparing: bool,
+    speeds: HashMap<u32, Speed>,
+    /// How many calls had no result at the server when it sent the last result.
+    last_pending: Option<u32>,
+    /// What is woken when the state is released.
+    woken: Vec<Waker>,
+    /// Memory for results of batches that is not used now.
+    spare: Vec<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Chunk {
+    records: Vec<u8>,
+    /// The calls whose records these are.
+    calls: Vec<u32>,
+}
+
+/// A batch that has no result yet.
+struct Batch {
+    frame: u32,
+    results: Vec<u8>,
+    calls: Vec<u32>,
+    /// Whether the batch was sent to be held, while no other batch was outstanding.
+    alone: bool,
+}
+
+/// What is known of the time that a procedure takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Speed {
+    /// A call is being measured: this number of other calls are made alone, unless its result comes before.
+    Measured(u32),
+    Fast,
+    /// The number of calls that are still made alone.
+    Slow(u32),
+}
+
+/// A call.
+#[derive(Default)]
+struct Slot {
+    /// Distinguishes the calls that use the slot one after another.
+    generation: u32,
+    phase: Phase,
+    waker: Option<Waker>,
+    /// The result of the call.
+    result: Vec<u8>,
+    /// Whether the call has a timer.
+    timed: bool,
+    sleeps: bool,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Free,
+    /// The record lies at the offset `at` of a chunk.
+    Queued {
+        chunk: u64,
+        at: usize,
+    },
+    Sent,
+    /// Sent, and given up by its caller.
+    Abandoned,
+    Done(ResultRecord),
+    Failed(Failure),
+}
+
+/// Why a call of a lane has no result.
+pub(super) enum Failure {
+    Error(CallError),
+    /// The server has no batches. The call was not executed, and can be made alone.
+    Unsupported,
+    /// The call was not sent, and is made alone: its procedure may be slow.
+    Alone,
+}
+
+/// The result of a call: how it ended, and its bytes.
+pub(super) type Ended = Result<(ResultRecord, ResultBytes), Failure>;
+
+/// The number of bytes of a result that needs no memory of its own.
+const INLINE_BYTES: usize = 96;
+
+/// The bytes of a result.
+#[derive(Debug)]
+pub(super) enum ResultBytes {
+    Inline([u8; INLINE_BYTES], usize),
+    Heap(Vec<u8>),
+}
+
+impl ResultBytes {
+    /// Takes the bytes of a result. The memory of a small one stays where it is, for the next result.
+    fn take(result: &mut Vec<u8>) -> Self {
+        if result.len() > INLINE_BYTES {
+            return Self::Heap(core::mem::take(result));
+        }
+        let mut bytes = [0; INLINE_BYTES];
+        bytes[..result.len()].copy_from_slice(result);
+        Self::Inline(bytes, result.len())
+    }
+
+    pub(super) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Inline(bytes, length) => &bytes[..*length],
+            Self::Heap(bytes) => bytes,
+        }
+    }
+}
+
+/// What a future does while its call has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Looks for results, for all calls.
+    Looks,
+    /// Sleeps until its waker is woken.
+    Sleeps,
+}
+
+impl Lane {
+    /// Returns the lane of a binding.
+    pub(crate) fn new(bound: &Arc<Bound>) -> Arc<Self> {
+        let token = sys::random().unwrap_or_default();
+        let message = bound.path.message_bytes();
+        // Without random bytes, two clients could have the same token.
+        let unsupported = bound.path.kind() == PathKind::InProcess
+            || token == Token::default()
+            || message < limits::MESSAGE_BYTES_MIN;
+        // The head of a batch and the table of its result fit 64 bytes.
+        let most = message.saturating_sub(64) & !15;
+        let state = State {
+            slots: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            gone: 0,
+            outstanding: Vec::new(),
+            sent: 0,
+            pending: 0,
+            looker: None,
+            sleepers: VecDeque::new(),
+            armed: false,
+            is_async: false,
+            known: false,
+            unsupported,
+            preparing: false,
+            speeds: HashMap::new(),
+            last_pending: None,
+            woken: Vec::new(),
+            spare: Vec::new(),
+        };
+        Arc::new_cyclic(|this| Self {
+            bound: Arc::downgrade(bound),
+            this: Weak::clone(this),
+            token,
+            state: Mutex::ranked(Rank::Lane, state),
+            rung: AtomicBool::new(false),
+            room: [most.min(BATCH_BYTES), most],
+        })
+    }
+
+    /// Runs `with` with the state, and then wakes what it has woken.
+    fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = with(self, &mut state);
+        self.leave(bound, state);
+        done
+    }
+
+    /// Releases the state, and wakes what was woken. Handles the rings that came meanwhile.
+    fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
+        loop {
+            let mut woken = core::mem::take(&mut state.woken);
+            drop(state);
+            woken.drain(..).for_each(Waker::wake);
+            // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets the
+            // flag, and then tries to take the state. So at least one of the two handles the ring.
+            if !self.rung.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(next) = self.state.try_lock() else { return };
+            state = next;
+            self.rung.store(false, Ordering::SeqCst);
+            self.on_ring(bound, &mut state);
+        }
+    }
+
+    /// Returns whether calls of a procedure may share a batch now.
+    pub(super) fn takes(&self, procedure: u32) -> bool {
+        let mut state = self.state.lock();
+        if state.unsupported || state.slots.len() - state.free.len() >= limits::LANE_CALLS_MAX {
+            return false;
+        }
+        if state.is_async || !state.known {
+            return true;
+        }
+        match state.speeds.get_mut(&procedure) {
+            Some(Speed::Fast) => true,
+            Some(Speed::Slow(left) | Speed::Measured(left)) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            Some(Speed::Slow(_) | Speed::Measured(_)) | None => {
+                state.speeds.insert(procedure, Speed::Measured(MEASURED_APART));
+                true
+            }
+        }
+    }
+
+    /// Queues a call. `head` is the head of its message, and `outs` is the size of its out buffers. Returns `None` if
+    /// the call must be made alone.
+    pub(super) fn begin(
+        &self,
+        bound: &Bound,
+        procedure: u32,
+        head: Window<'_>,
+        [ins, lent]: [&[Block<'_>]; 2],
+        outs: usize,
+        limit: Limit,
+    ) -> Option<Ticket> {
+        let after = |at: usize, block: &Block<'_>| Some(align_up(at) + block.unconverted()?.len());
+        let at = ins.iter().try_fold(head.len(), after)?;
+        let copied = if lent.is_empty() { at } else { align_up(at) };
+        let total = lent.iter().try_fold(at, after)?.max(copied);
+        if total > RECORD_BYTES || outs > RECORD_BYTES {
+            return None;
+        }
+        let left =
+            limit.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.with(bound, |lane, state| {
+            let index = state.free.pop().unwrap_or_else(|| {
+                state.slots.push(Slot::default());
+                state.slots.len() as u32 - 1
+            });
+            let generation = state.slots[index as usize].generation;
+            let number = u64::from(generation) << 32 | u64::from(index);
+            let record = CallRecord {
+                number,
+                kind: RecordKind::Call,
+                procedure,
+                head: head.len() as u32,
+                copied: copied as u32,
+                total: total as u32,
+                left,
+            };
+            let (chunk, at) = state.append(lane, &record);
+            let records = &mut state.queue.back_mut().expect("a chunk was appended to").records;
+            write(records, at + HEADER_BYTES, head, ins, lent);
+            state.queue.back_mut().expect("as above").calls.push(index);
+            state.slots[index as usize].phase = Phase::Queued { chunk, at };
+            state.pending += 1;
+            Some(Ticket { index, generation })
+        })
+    }
+
+    /// Sends what is queued, takes the results that have arrived, and returns the result of a call if there is one.
+    pub(super) fn look(&self, bound: &Bound, ticket: Ticket) -> Option<Ended> {
+        self.with(bound, |lane, state| {
+            lane.turn(bound, state);
+            lane.take(state, ticket)
+        })
+    }
+
+    /// Returns the result of a call if there is one, and what its future does otherwise. `waker` is woken when there
+    /// is something to do.
+    pub(super) fn wait(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Result<Ended, Role> {
+        self.with(bound, |lane, state| {
+            if let Some(ended) = lane.take(state, ticket) {
+                return Ok(ended);
+            }
+            let role = state.role(ticket.index);
+            state.sleep(ticket.index, waker);
+            Err(role)
+        })
+    }
+
+    /// Makes the looker sleep: the bells of the outstanding batches wake the lane from now on.
+    pub(super) fn sleep(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Option<Ended> {
+        self.with(bound, |lane, state| {
+            if state.looker == Some(ticket.index) {
+                state.looker = None;
+            }
+            state.sleep(ticket.index, waker);
+            state.armed = true;
+            lane.turn(bound, state);
+            lane.arm(bound, state);
+            lane.take(state, ticket)
+        })
+    }
+
+    /// Wakes the future of a call at its deadline.
+    pub(super) fn time(&self, ticket: Ticket, deadline: Instant) {
+        let mut state = self.state.lock();
+        let slot = &mut state.slots[ticket.index as usize];
+        if slot.timed {
+            return;
+        }
+        slot.timed = true;
+        drop(state);
+        if let Some(lane) = self.this.upgrade() {
+            let rings: Arc<dyn Rings> = lane;
+            let _ = Bells::of_process().watch(&rings, ticket.index, Some(deadline), false);
+        }
+    }
+
+    /// Returns how many calls have no result.
+    pub(super) fn pending(&self) -> usize {
+        self.state.lock().pending
+    }
+
+    /// Gives up a call. Returns whether it may have been executed. Calls that have ended are forgotten.
+    pub(super) fn give_up(&self, bound: &Bound, ticket: Ticket) -> Executed {
+        self.with(bound, |lane, state| {
+            let slot = &mut state.slots[ticket.index as usize];
+            if slot.generation != ticket.generation {
+                return Executed::Maybe;
+            }
+            slot.waker = None;
+            let number = u64::from(ticket.generation) << 32 | u64::from(ticket.index);
+            let executed = match core::mem::take(&mut slot.phase) {
+                Phase::Queued { chunk, at } => {
+                    state.skip(chunk, at);
+                    state.pending -= 1;
+                    lane.release(state, ticket.index);
+                    Executed::No
+                }
+                Phase::Sent => {
+                    slot.phase = Phase::Abandoned;
+                    state.pending -= 1;
+                    let cancel = CallRecord {
+                        number,
+                        kind: RecordKind::Cancel,
+                        procedure: 0,
+                        head: 0,
+                        copied: 0,
+                        total: 0,
+                        left: None,
+                    };
+                    state.append(lane, &cancel);
+                    lane.turn(bound, state);
+                    Executed::Maybe
+                }
+                phase => {
+                    slot.phase = phase;
+                    lane.release(state, ticket.index);
+                    Executed::Maybe
+                }
+            };
+            state.hand_over(ticket.index);
+            executed
+        })
+    }
+
+    // With the state.
+
+    /// Takes the result of a call.
+    fn take(&self, state: &mut State, ticket: Ticket) -> Option<Ended> {
+        let slot = &mut state.slots[ticket.index as usize];
+        let ended = match core::mem::take(&mut slot.phase) {
+            Phase::Done(record) => Ok((record, ResultBytes::take(&mut slot.result))),
+            Phase::Failed(failure) => Err(failure),
+            phase => {
+                slot.phase = phase;
+                return None;
+            }
+        };
+        self.release(state, ticket.index);
+        state.hand_over(ticket.index);
+        Some(ended)
+    }
+
+    /// Frees the slot of a call that has ended.
+    fn release(&self, state: &mut State, index: u32) {
+        let slot = &mut state.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.phase = Phase::Free;
+        slot.waker = None;
+        slot.sleeps = false;
+        let timed = core::mem::take(&mut slot.timed);
+        state.free.push(index);
+        if timed && let Some(lane) = self.this.upgrade() {
+            let rings: Arc<dyn Rings> = lane;
+            Bells::of_process().forget(&rings, index);
+        }
+    }
+
+    /// Handles a ring: takes the results, and arms the bells again.
+    fn on_ring(&self, bound: &Bound, state: &mut State) {
+        self.turn(bound, state);
+        if state.armed {
+            self.arm(bound, state);
+        }
+    }
+
+    /// Makes the bells of the outstanding batches wake the lane.
+    fn arm(&self, bound: &Bound, state: &mut State) {
+        if state.pending == 0 && state.outstanding.is_empty() && state.queue.is_empty() {
+            state.armed = false;
+            return;
+        }
+        if state.outstanding.is_empty() {
+            // No frame is free, or the server cannot hold a batch.
+            return self.retry();
+        }
+        let Some(lane) = self.this.upgrade() else { return };
+        let waker = Waker::from(lane);
+        for batch in &state.outstanding {
+            bound.frames.bell(batch.frame).set(&waker);
+            bound.path.arm(batch.frame, None);
+        }
+    }
+
+    /// Takes the results that have arrived, and sends what is queued.
+    fn turn(&self, bound: &Bound, state: &mut State) {
+        self.receive(bound, state);
+        if !state.known {
+            if !state.queue.is_empty() && state.outstanding.is_empty() {
+                let _ = self.send(bound, state, Chunk::empty());
+            }
+            return;
+        }
+        while !state.queue.is_empty() && state.outstanding.len() < OUTSTANDING_MAX {
+            let Some(chunk) = state.queue.pop_front() else { break };
+            state.gone += 1;
+            if let Err(chunk) = self.send(bound, state, chunk) {
+                state.queue.push_front(chunk);
+                state.gone -= 1;
+                break;
+            }
+        }
+        // Something must be outstanding while results are to come.
+        if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
+            let _ = self.send(bound, state, Chunk::empty());
+        }
+    }
+
+    fn receive(&self, bound: &Bound, state: &mut State) {
+        let mut at = 0;
+        while at < state.outstanding.len() {
+            let batch = &mut state.outstanding[at];
+            let frame = bound.frames.kept(batch.frame);
+            let mut out = Out::from(&mut batch.results[..]);
+            let polled = {
+                let mut outs = [out.block_of(self.room[1])];
+                let mut head = Writer::new(frame.call_space());
+                let mut call = batch_call(&frame, &mut head, &[], &mut outs);
+                bound.path.poll(&mut call)
+            };
+            let filled = out.filled();
+            match polled {
+                None => {
+                    frame.keep();
+                    at += 1;
+                }
+                Some(result) => {
+                    bound.frames.bell(batch.frame).clear();
+                    let batch = state.outstanding.swap_remove(at);
+                    self.returned(bound, state, batch, frame, filled, result);
+                }
+            }
+        }
+    }
+
+    /// Sends a batch. Returns the chunk if no frame is free.
+    fn send(&self, bound: &Bound, state: &mut State, mut chunk: Chunk) -> Result<(), Chunk> {
+        let is_released = |frame| bound.path.is_released(frame);
+        let taken = if state.preparing {
+            None
+        } else {
+            bound.frames.try_take(&is_released, bound.on_exhausted)
+        };
+        let Some(frame) = taken else {
+            self.retry();
+            return Err(chunk);
+        };
+        if !bound.path.is_prepared(frame.index()) {
+            self.prepare(state, frame);
+            return Err(chunk);
+        }
+        chunk.records[..size_of::<Token>()].copy_from_slice(&self.token);
+        let mut results = state.spare.pop().unwrap_or_default();
+        if results.len() < self.room[1] {
+            results = vec![0; self.room[1]];
+        }
+        let mut head = Writer::new(frame.call_space());
+        let counts = head.count(chunk.records.len()).and_then(|()| head.count(self.room[1]));
+        let mut out = Out::from(&mut results[..]);
+        let begun = match counts.map_err(does_not_fit) {
+            Err(error) => Err(error),
+            Ok(()) => {
+                let mut outs = [out.block_of(self.room[1])];
+                let records = [Block::from(Window::from(&chunk.records[..]))];
+                let mut call = batch_call(&frame, &mut head, &records, &mut outs);
+                bound.path.begin(&mut call)
+            }
+        };
+        let filled = out.filled();
+        let alone = chunk.calls.is_empty() && state.outstanding.is_empty();
+        for index in &chunk.calls {
+            let slot = &mut state.slots[*index as usize];
+            if matches!(slot.phase, Phase::Queued { .. }) {
+                slot.phase = Phase::Sent;
+                state.sent += 1;
+            }
+        }
+        let index = frame.index();
+        let batch = Batch { frame: index, results, calls: chunk.calls, alone };
+        match begun {
+            Ok(Begun::Pending) => {
+                frame.keep();
+                state.outstanding.push(batch);
+                if state.armed
+                    && let Some(lane) = self.this.upgrade()
+                {
+                    bound.frames.bell(index).set(&Waker::from(lane));
+                    bound.path.arm(index, None);
+                }
+            }
+            Ok(Begun::Ended(returned)) => {
+                self.returned(bound, state, batch, frame, filled, Ok(returned));
+            }
+            Err(error) => self.returned(bound, state, batch, frame, filled, Err(error)),
+        }
+        Ok(())
+    }
+
+    /// Handles the end of a batch.
+    fn returned(
+        &self,
+        bound: &Bound,
+        state: &mut State,
+        mut batch: Batch,
+        frame: FrameGuard<'_>,
+        filled: usize,
+        result: Result<call::Returned, CallError>,
+    ) {
+        let read = result.and_then(|returned| {
+            let is_ok = returned.answer == Answer::Ok;
+            let mut returned = Returned::<Native>::of(&frame, returned)?;
+            if is_ok { Ok(()) } else { Err(returned.refused()) }
+        });
+        let captured = match &read {
+            Ok(()) => false,
+            Err(error) => error.executed() == Executed::Maybe || bound.path.captures(frame.index()),
+        };
+        if captured {
+            frame.capture();
+        } else {
+            drop(frame);
+        }
+        match read {
+            Ok(()) => {
+                let results = core::mem::take(&mut batch.results);
+                let complete = state.take_results(&results[..filled]);
+                if !core::mem::replace(&mut state.known, true) && !state.is_async {
+                    state.make_alone();
+                }
+                state.spare.push(results);
+                if !complete {
+                    state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
+                }
+                let pending = state.last_pending.take();
+                if batch.alone && pending == Some(0) && state.sent > 0 {
+                    let text = "the server has lost the call";
+                    state.fail_all(&CallError::new(Kind::ServerGone, Executed::Maybe, text));
+                }
+            }
+            Err(error) => {
+                let lacks =
+                    error.kind() == Kind::NoSuchProcedure && error.executed() == Executed::No;
+                state.unsupported |= lacks;
+                for index in &batch.calls {
+                    state.fail(*index, lacks, &error);
+                }
+                if lacks {
+                    state.fail_queued(None);
+                } else if !state.known {
+                    state.fail_queued(Some(&error));
+                }
+                if batch.calls.is_empty() && !lacks {
+                    // The results of earlier calls can no longer arrive.
+                    state.fail_all(&error.copy().may_have_executed());
+                }
+            }
+        }
+    }
+
+    /// Prepares a frame on a thread of its own.
+    fn prepare(&self, state: &mut State, frame: FrameGuard<'_>) {
+        let index = frame.keep();
+        state.preparing = true;
+        let lane = Weak::clone(&self.this);
+        let prepare = move || {
+            let Some(lane) = lane.upgrade() else { return };
+            let Some(bound) = lane.bound.upgrade() else { return };
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let prepared = bound.path.prepare(index, Some(deadline));
+            lane.with(&bound, |lane, state| {
+                state.preparing = false;
+                drop(bound.frames.kept(index));
+                if let Err(error) = &prepared {
+                    state.fail_queued(Some(error));
+                }
+                lane.on_ring(&bound, state);
+            });
+        };
+        let thread = std::thread::Builder::new().name("peregrine-bind".into()).spawn(prepare);
+        if thread.is_err() {
+            state.preparing = false;
+            self.retry();
+        }
+    }
+
+    /// Tries again soon, because no frame is free.
+    fn retry(&self) {
+        if let Some(lane) = self.this.upgrade() {
+            let rings: Arc<dyn Rings> = lane;
+            let soon = Some(Instant::now() + RETRY);
+            let _ = Bells::of_process().watch(&rings, u32::MAX, soon, false);
+        }
+    }
+}
+
+/// Makes the call that carries a batch.
+fn batch_call<'a, 'f, 'o>(
+    frame: &'a FrameGuard<'f>,
+    head: &'a mut Writer<'f>,
+    ins: &'a [Block<'a>],
+    outs: &'a mut [crate::value::OutBlock<'o>],
+) -> Call<'a, 'f, 'o> {
+    Call { procedure: BATCH, frame, head, ins, lent: &[], outs, limit: Limit::None }
+}
+
+/// Writes the message of a call at the offset `at` of a chunk, which has the memory.
+fn write(records: &mut [u8], at: usize, head: Window<'_>, ins: &[Block<'_>], lent: &[Block<'_>]) {
+    let mut copy = |at: usize, from: Window<'_>| {
+        let end = at + from.len();
+        let _ = from.read(0, &mut records[at..end]);
+        end
+    };
+    let mut end = copy(at, head);
+    for block in ins.iter().chain(lent) {
+        let from = block.unconverted().unwrap_or(Window::empty());
+        // Chunks begin at a multiple of 16, so offsets in a message and in its chunk are aligned alike.
+        end = copy(align_up(end), from);
+    }
+}
+
+/// A call of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    index: u32,
+    generation: u32,
+}
+
+impl Chunk {
+    /// Returns a chunk without records: only the space for the header of a batch.
+    fn empty() -> Self {
+        Self { records: vec![0; HEADER_BYTES], calls: Vec::new() }
+    }
+}
+
+impl State {
+    /// Appends a record with space for its message. Returns the number of its chunk, and its offset there.
+    fn append(&mut self, lane: &Lane, record: &CallRecord) -> (u64, usize) {
+        let bytes = batch::after(0, record.total as usize);
+        let fits = |chunk: &Chunk| chunk.records.len() + bytes <= lane.room[0];
+        if !self.queue.back().is_some_and(fits) {
+            self.queue.push_back(Chunk::empty());
+        }
+        let number = self.gone + self.queue.len() as u64 - 1;
+        let records = &mut self.queue.back_mut().expect("a chunk was pushed").records;
+        let at = records.len();
+        records.extend_from_slice(&record.to_bytes());
+        records.resize(at + bytes, 0);
+        (number, at)
+    }
+
+    /// Makes the server skip a record that was not sent yet.
+    fn skip(&mut self, chunk: u64, at: usize) {
+        let chunk = chunk.checked_sub(self.gone).and_then(|at| self.queue.get_mut(at as usize));
+        if let Some(kind) = chunk.and_then(|chunk| chunk.records.get_mut(at + 8..at + 12)) {
+            kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
+        }
+    }
+
+    /// Returns what the future of a call does.
+    fn role(&mut self, index: u32) -> Role {
+        match self.looker {
+            Some(looker) if looker != index => Role::Sleeps,
+            _ => {
+                self.looker = Some(index);
+                Role::Looks
+            }
+        }
+    }
+
+    /// Notes that the future of a call sleeps.
+    fn sleep(&mut self, index: u32, waker: &Waker) {
+        let slot = &mut self.slots[index as usize];
+        match &mut slot.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        if !core::mem::replace(&mut slot.sleeps, true) {
+            self.sleepers.push_back(index);
+        }
+    }
+
+    /// Makes another call's future the looker, if that of `index` was it.
+    fn hand_over(&mut self, index: u32) {
+        if self.looker != Some(index) {
+            return;
+        }
+        self.looker = None;
+        while let Some(next) = self.sleepers.pop_front() {
+            let slot = &mut self.slots[next as usize];
+            slot.sleeps = false;
+            if next != index
+                && matches!(slot.phase, Phase::Queued { .. } | Phase::Sent)
+                && let Some(waker) = slot.waker.take()
+            {
+                self.looker = Some(next);
+                return self.woken.push(waker);
+            }
+        }
+    }
+
+    /// Ends a call.
+    fn end(&mut self, index: u32, phase: Phase) {
+        let slot = &mut self.slots[index as usize];
+        match slot.phase {
+            Phase::Sent => {
+                self.sent -= 1;
+                self.pending -= 1;
+            }
+            Phase::Queued { .. } => self.pending -= 1,
+            Phase::Abandoned => {
+                self.sent -= 1;
+                slot.generation = slot.generation.wrapping_add(1);
+                slot.phase = Phase::Free;
+                return self.free.push(index);
+            }
+            Phase::Free | Phase::Done(_) | Phase::Failed(_) => return,
+        }
+        slot.phase = phase;
+        self.woken.extend(slot.waker.take());
+    }
+
+    fn fail(&mut self, index: u32, unsupported: bool, error: &CallError) {
+        let failure = if unsupported { Failure::Unsupported } else { Failure::Error(error.copy()) };
+        self.end(index, Phase::Failed(failure));
+    }
+
+    /// Fails all calls that were sent.
+    fn fail_all(&mut self, error: &CallError) {
+        for index in 0..self.slots.len() as u32 {
+            if matches!(self.slots[index as usize].phase, Phase::Sent | Phase::Abandoned) {
+                self.fail(index, false, error);
+            }
+        }
+    }
+
+    /// Makes queued calls alone, except for the first one, which is measured.
+    fn make_alone(&mut self) {
+        let calls: Vec<_> = self.queue.iter().flat_map(|chunk| chunk.calls.clone()).collect();
+        for index in calls.into_iter().skip(1) {
+            if let Phase::Queued { chunk, at } = self.slots[index as usize].phase {
+                self.skip(chunk, at);
+                self.end(index, Phase::Failed(Failure::Alone));
+            }
+        }
+    }
+
+    /// Fails all calls that were not sent.
+    ///
+    /// Without an error, they are made alone.
+    fn fail_queued(&mut self, error: Option<&CallError>) {
+        let queue = core::mem::take(&mut self.queue);
+        self.gone += queue.len() as u64;
+        for index in queue.into_iter().flat_map(|chunk| chunk.calls) {
+            if matches!(self.slots[index as usize].phase, Phase::Queued { .. }) {
+                match error {
+                    Some(error) => self.fail(index, false, error),
+                    None => self.end(index, Phase::Failed(Failure::Unsupported)),
+                }
+            }
+        }
+    }
+
+    /// Takes the results of a batch. Returns false if they are malformed.
+    fn take_results(&mut self, results: &[u8]) -> bool {
+        let Some(header) = ResultHeader::of(results) else { return false };
+        self.is_async |= header.is_async;
+        self.last_pending = Some(header.pending);
+        if let Some((procedure, took)) = header.slowest {
+            let speed = if took > SLOW_US { Speed::Slow(ALONE) } else { Speed::Fast };
+            self.speeds.insert(procedure, speed);
+        }
+        let mut at = HEADER_BYTES;
+        while let Some(record) = ResultRecord::at(results, at) {
+            let (start, next) = (at + HEADER_BYTES, batch::after(at, record.total as usize));
+            let Some(bytes) = results.get(start..start + record.total as usize) else {
+                return false;
+            };
+            at = next;
+            let index = record.number as u32;
+            let Some(slot) = self.slots.get_mut(index as usize) else { continue };
+            if slot.generation != (record.number >> 32) as u32 {
+                continue;
+            }
+            if matches!(slot.phase, Phase::Sent) {
+                slot.result.clear();
+                slot.result.extend_from_slice(bytes);
+            }
+            self.end(index, Phase::Done(record));
+        }
+        at >= results.len()
+    }
+}
+
+impl Wake for Lane {
+    fn wake(self: Arc<Self>) {
+        let Some(bound) = self.bound.upgrade() else { return };
+        // SYNC: rung, in `leave`. This thread may hold other locks, so it does not wait for the state.
+        self.rung.store(true, Ordering::SeqCst);
+        if let Some(state) = self.state.try_lock() {
+            self.leave(&bound, state);
+        }
+    }
+}
+
+impl Rings for Lane {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    /// Wakes the future of a call at its deadline, or sends what is queued if no frame was free before.
+    fn ring(&self, call: u32) {
+        let Some(lane) = self.this.upgrade() else { return };
+        if call == u32::MAX {
+            return lane.wake();
+        }
+        let waker = lane.state.lock().slots.get_mut(call as usize).and_then(|slot| {
+            slot.timed = false;
+            slot.waker.take()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl core::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}
