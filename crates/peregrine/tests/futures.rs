@@ -286,7 +286,7 @@ fn ten_thousand_calls_are_in_flight_from_one_thread() {
     let blocking = WaitsClient::from(waits.clone());
     let opener = thread::spawn(move || {
         while blocking.waiting().unwrap() < 10_000 {
-            thread::sleep(std::time::Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
         blocking.open().unwrap();

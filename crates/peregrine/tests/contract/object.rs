@@ -201,7 +201,7 @@ interface_in_both_forms! {
         fn through(&self, text: &str) -> peregrine::Result<String>;
         /// Returns how many milliseconds the call has left, if it has a limit, and whether it is cancelled.
         fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
-        /// Runs until its call is cancelled, and for 20 ms more, so that its caller has stopped waiting.
+        /// Runs until its call is cancelled, and for 60 ms more, so that its caller has stopped waiting.
         fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
 
         /// Returns a list of so many links.
@@ -467,7 +467,7 @@ impl Contract for Object {
         while !caller.is_cancelled() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(60));
         *into += 1;
         self.ran.fetch_add(1, Ordering::SeqCst);
         Ok(7)
