@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::compiled::{Arguments, Returned, failed, forked, no_frame, turned_over};
-use super::lane::{Failure, Lane, ResultBytes, Role, Ticket};
+use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
 use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
@@ -80,8 +80,8 @@ pub struct AsyncFrame<'a> {
 #[derive(Debug)]
 enum Place<'a> {
     Frame(FrameGuard<'a>),
-    /// The call shares batches with other calls of the binding.
-    Lane(&'a Lane),
+    /// The call is carried by batches, as other calls of the binding are.
+    Lane(&'a Lane, Company),
     /// The frame was given back or captured.
     Gone,
 }
@@ -146,9 +146,9 @@ impl<'b> AsyncCall<'b> {
         let limit = self.limit;
         let frame =
             |place| AsyncFrame { call: self, bound, place, procedure, limit, state: State::Idle };
-        if let Some(lane) = self.lane(bound, procedure) {
+        if let Some((lane, company)) = self.lane(bound, procedure) {
             self.shares.store(true, Ordering::Relaxed);
-            return Ok(frame(Place::Lane(lane)));
+            return Ok(frame(Place::Lane(lane, company)));
         }
         let taken = take(bound, limit.deadline()).await?;
         let index = taken.index();
@@ -161,13 +161,15 @@ impl<'b> AsyncCall<'b> {
 
     /// Returns the lane whose batches the call may share. A call that a procedure makes shares none: it carries the
     /// chain of its callers.
-    fn lane(&self, bound: &Bound, procedure: u32) -> Option<&Lane> {
+    fn lane(&self, bound: &Bound, procedure: u32) -> Option<(&Lane, Company)> {
         let shares = !self.alone
             && core::ptr::eq(bound, &raw const *self.bound)
             && self.is_native()
-            && inside().is_none();
+            && inside().is_none()
+            // A call that shares its batch with no other call is faster alone.
+            && bound.frames.pending() > 0;
         let lane = if shares { self.bound.lane() } else { return None };
-        lane.takes(procedure).then_some(lane)
+        Some((lane, lane.takes(procedure)?))
     }
 
     #[cold]
@@ -270,7 +272,7 @@ impl<'a> AsyncFrame<'a> {
     {
         let space = match &self.place {
             Place::Frame(frame) => frame.call_space(),
-            Place::Lane(_) | Place::Gone => Space::of_mut(bytes_of_blocks(&mut scratch.0)),
+            Place::Lane(..) | Place::Gone => Space::of_mut(bytes_of_blocks(&mut scratch.0)),
         };
         Arguments { head: Writer::represented(space) }
     }
@@ -293,15 +295,17 @@ impl<'a> AsyncFrame<'a> {
         let head = &mut *arguments.head;
         let frame: &FrameGuard<'m> = match &self.place {
             Place::Gone => return Ok(()),
-            Place::Lane(lane) => {
+            Place::Lane(lane, company) => {
                 head.flush();
                 let head = head.space().window().range(0, head.len());
                 let outs = outs.iter().map(|out| out.capacity()).sum();
-                let begun = lane.begin(self.bound, procedure, head, [ins, lent], outs, limit);
+                let begun =
+                    lane.begin(self.bound, (procedure, *company), head, [ins, lent], outs, limit);
                 let Some(ticket) = begun else {
                     // The call is then made alone, so no user sees this error.
                     return Err(CallError::too_large(0, 0, None));
                 };
+                self.bound.frames.count_pending(true);
                 self.call.shares.store(false, Ordering::Relaxed);
                 self.state = State::Shared { ticket, looks_until: None };
                 return Ok(());
@@ -419,7 +423,7 @@ impl<'a> AsyncFrame<'a> {
     ) -> Poll<Result<State, CallError>> {
         let Self { call, bound, place, limit, state, .. } = self;
         let (bound, limit) = (*bound, *limit);
-        let (State::Shared { ticket, looks_until }, Place::Lane(lane)) = (state, &*place) else {
+        let (State::Shared { ticket, looks_until }, Place::Lane(lane, _)) = (state, &*place) else {
             return Poll::Pending;
         };
         let (ticket, waker) = (*ticket, context.waker());
@@ -429,6 +433,7 @@ impl<'a> AsyncFrame<'a> {
                     break 'ended ended;
                 }
                 let executed = lane.give_up(bound, ticket);
+                bound.frames.count_pending(false);
                 let text = "the server has not answered";
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, executed, text)));
             }
@@ -443,7 +448,8 @@ impl<'a> AsyncFrame<'a> {
                 Err(Role::Looks) => {}
             }
             let look = || lane.look(bound, ticket);
-            match spin(bound.path.wait(), looks_until, waker, || lane.pending() == 1, look) {
+            match spin(bound.path.wait(), looks_until, waker, || bound.frames.pending() == 1, look)
+            {
                 Looked::Found(ended) => break 'ended ended,
                 Looked::Again => return Poll::Pending,
                 Looked::Sleep => {}
@@ -456,6 +462,7 @@ impl<'a> AsyncFrame<'a> {
                 None => return Poll::Pending,
             }
         };
+        bound.frames.count_pending(false);
         Poll::Ready(match ended {
             Ok((record, bytes)) => came(record, bytes, outs),
             Err(Failure::Error(error)) => Err(error),
@@ -535,7 +542,8 @@ impl Drop for AsyncFrame<'_> {
     fn drop(&mut self) {
         // The future was dropped: its caller does not wait any more.
         match (&self.state, core::mem::replace(&mut self.place, Place::Gone)) {
-            (State::Shared { ticket, .. }, Place::Lane(lane)) => {
+            (State::Shared { ticket, .. }, Place::Lane(lane, _)) => {
+                self.bound.frames.count_pending(false);
                 lane.give_up(self.bound, *ticket);
             }
             (State::Pending { .. }, Place::Frame(frame)) => {

@@ -42,8 +42,8 @@ const OUTSTANDING_MAX: usize = 2;
 const SLOW_US: u32 = 100;
 /// After a slow call, this number of calls of the procedure are made alone before another one is measured.
 const ALONE: u32 = 1000;
-/// While a call is measured, this number of calls of the procedure are made alone.
-const MEASURED_APART: u32 = 64;
+/// How long other calls wait for the result of a call that is measured. Then its procedure counts as slow.
+const MEASURED_WITHIN: Duration = Duration::from_millis(1);
 /// How soon to try again if no frame is free.
 const RETRY: Duration = Duration::from_millis(1);
 
@@ -84,12 +84,16 @@ struct State {
     /// Whether a thread prepares a frame.
     preparing: bool,
     speeds: HashMap<u32, Speed>,
+    /// The procedure that is measured now, and when the measured call was sent.
+    measuring: Option<(u32, Instant)>,
     /// How many calls had no result at the server when it sent the last result.
     last_pending: Option<u32>,
     /// What is woken when the state is released.
     woken: Vec<Waker>,
     /// Memory for results of batches that is not used now.
     spare: Vec<Vec<u8>>,
+    /// The same for records, with space for the header of a batch.
+    spare_records: Vec<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -97,6 +101,8 @@ struct Chunk {
     records: Vec<u8>,
     /// The calls whose records these are.
     calls: Vec<u32>,
+    /// The procedure of the only call, if the call is measured.
+    measured: Option<u32>,
 }
 
 /// A batch that has no result yet.
@@ -111,8 +117,8 @@ struct Batch {
 /// What is known of the time that a procedure takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Speed {
-    /// A call is being measured: this number of other calls are made alone, unless its result comes before.
-    Measured(u32),
+    /// A call is measured since this time. Calls after it wait for its result for a while.
+    Measured(Instant),
     Fast,
     /// The number of calls that are still made alone.
     Slow(u32),
@@ -189,6 +195,15 @@ impl ResultBytes {
     }
 }
 
+/// With which other calls a call shares its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// With any calls.
+    Shared,
+    /// With none: the server measures how long its procedure takes.
+    Measured,
+}
+
 /// What a future does while its call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -225,9 +240,11 @@ impl Lane {
             unsupported,
             preparing: false,
             speeds: HashMap::new(),
+            measuring: None,
             last_pending: None,
             woken: Vec::new(),
             spare: Vec::new(),
+            spare_records: Vec::new(),
         };
         Arc::new_cyclic(|this| Self {
             bound: Arc::downgrade(bound),
@@ -266,23 +283,26 @@ impl Lane {
     }
 
     /// Returns whether calls of a procedure may share a batch now.
-    pub(super) fn takes(&self, procedure: u32) -> bool {
+    pub(super) fn takes(&self, procedure: u32) -> Option<Company> {
         let mut state = self.state.lock();
         if state.unsupported || state.slots.len() - state.free.len() >= limits::LANE_CALLS_MAX {
-            return false;
+            return None;
         }
-        if state.is_async || !state.known {
-            return true;
+        if state.is_async {
+            return Some(Company::Shared);
         }
         match state.speeds.get_mut(&procedure) {
-            Some(Speed::Fast) => true,
-            Some(Speed::Slow(left) | Speed::Measured(left)) if *left > 0 => {
+            Some(Speed::Fast) => Some(Company::Shared),
+            Some(Speed::Measured(since)) if since.elapsed() < MEASURED_WITHIN => {
+                Some(Company::Shared)
+            }
+            Some(Speed::Slow(left)) if *left > 0 => {
                 *left -= 1;
-                false
+                None
             }
             Some(Speed::Slow(_) | Speed::Measured(_)) | None => {
-                state.speeds.insert(procedure, Speed::Measured(MEASURED_APART));
-                true
+                state.speeds.insert(procedure, Speed::Measured(Instant::now()));
+                Some(Company::Measured)
             }
         }
     }
@@ -292,7 +312,7 @@ impl Lane {
     pub(super) fn begin(
         &self,
         bound: &Bound,
-        procedure: u32,
+        (procedure, company): (u32, Company),
         head: Window<'_>,
         [ins, lent]: [&[Block<'_>]; 2],
         outs: usize,
@@ -323,7 +343,7 @@ impl Lane {
                 total: total as u32,
                 left,
             };
-            let (chunk, at) = state.append(lane, &record);
+            let (chunk, at) = state.append(lane, &record, company);
             let records = &mut state.queue.back_mut().expect("a chunk was appended to").records;
             write(records, at + HEADER_BYTES, head, ins, lent);
             state.queue.back_mut().expect("as above").calls.push(index);
@@ -383,11 +403,6 @@ impl Lane {
         }
     }
 
-    /// Returns how many calls have no result.
-    pub(super) fn pending(&self) -> usize {
-        self.state.lock().pending
-    }
-
     /// Gives up a call. Returns whether it may have been executed. Calls that have ended are forgotten.
     pub(super) fn give_up(&self, bound: &Bound, ticket: Ticket) -> Executed {
         self.with(bound, |lane, state| {
@@ -416,7 +431,7 @@ impl Lane {
                         total: 0,
                         left: None,
                     };
-                    state.append(lane, &cancel);
+                    state.append(lane, &cancel, Company::Shared);
                     lane.turn(bound, state);
                     Executed::Maybe
                 }
@@ -499,19 +514,41 @@ impl Lane {
             }
             return;
         }
-        while !state.queue.is_empty() && state.outstanding.len() < OUTSTANDING_MAX {
+        while !state.queue.is_empty()
+            && state.outstanding.len() < OUTSTANDING_MAX
+            && !self.is_measuring(state)
+        {
             let Some(chunk) = state.queue.pop_front() else { break };
             state.gone += 1;
+            let measured = chunk.measured.filter(|_| !state.is_async);
             if let Err(chunk) = self.send(bound, state, chunk) {
                 state.queue.push_front(chunk);
                 state.gone -= 1;
                 break;
+            }
+            if let Some(procedure) = measured
+                && matches!(state.speeds.get(&procedure), Some(Speed::Measured(_)))
+            {
+                state.measuring = Some((procedure, Instant::now()));
             }
         }
         // Something must be outstanding while results are to come.
         if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
             let _ = self.send(bound, state, Chunk::empty());
         }
+    }
+
+    /// Returns whether to wait for the result of a call that is measured.
+    fn is_measuring(&self, state: &mut State) -> bool {
+        let Some((procedure, since)) = state.measuring else { return false };
+        if since.elapsed() < MEASURED_WITHIN {
+            if state.armed {
+                self.retry();
+            }
+            return true;
+        }
+        state.set_speed(procedure, Speed::Slow(ALONE));
+        false
     }
 
     fn receive(&self, bound: &Bound, state: &mut State) {
@@ -583,6 +620,10 @@ impl Lane {
                 state.sent += 1;
             }
         }
+        if state.spare_records.len() < OUTSTANDING_MAX {
+            chunk.records.truncate(HEADER_BYTES);
+            state.spare_records.push(core::mem::take(&mut chunk.records));
+        }
         let index = frame.index();
         let batch = Batch { frame: index, results, calls: chunk.calls, alone };
         match begun {
@@ -632,9 +673,7 @@ impl Lane {
             Ok(()) => {
                 let results = core::mem::take(&mut batch.results);
                 let complete = state.take_results(&results[..filled]);
-                if !core::mem::replace(&mut state.known, true) && !state.is_async {
-                    state.make_alone();
-                }
+                state.known = true;
                 state.spare.push(results);
                 if !complete {
                     state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
@@ -736,17 +775,20 @@ pub(super) struct Ticket {
 impl Chunk {
     /// Returns a chunk without records: only the space for the header of a batch.
     fn empty() -> Self {
-        Self { records: vec![0; HEADER_BYTES], calls: Vec::new() }
+        Self { records: vec![0; HEADER_BYTES], calls: Vec::new(), measured: None }
     }
 }
 
 impl State {
     /// Appends a record with space for its message. Returns the number of its chunk, and its offset there.
-    fn append(&mut self, lane: &Lane, record: &CallRecord) -> (u64, usize) {
+    fn append(&mut self, lane: &Lane, record: &CallRecord, company: Company) -> (u64, usize) {
         let bytes = batch::after(0, record.total as usize);
-        let fits = |chunk: &Chunk| chunk.records.len() + bytes <= lane.room[0];
-        if !self.queue.back().is_some_and(fits) {
-            self.queue.push_back(Chunk::empty());
+        let fits =
+            |chunk: &Chunk| chunk.measured.is_none() && chunk.records.len() + bytes <= lane.room[0];
+        if company == Company::Measured || !self.queue.back().is_some_and(fits) {
+            let measured = (company == Company::Measured).then_some(record.procedure);
+            let records = self.spare_records.pop().unwrap_or_else(|| vec![0; HEADER_BYTES]);
+            self.queue.push_back(Chunk { records, measured, ..Chunk::default() });
         }
         let number = self.gone + self.queue.len() as u64 - 1;
         let records = &mut self.queue.back_mut().expect("a chunk was pushed").records;
@@ -841,11 +883,19 @@ impl State {
         }
     }
 
-    /// Makes queued calls alone, except for the first one, which is measured.
-    fn make_alone(&mut self) {
+    /// Notes how long a procedure takes. Makes its queued calls alone if it is slow.
+    fn set_speed(&mut self, procedure: u32, speed: Speed) {
+        if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
+            self.measuring = None;
+        }
+        if self.speeds.insert(procedure, speed) == Some(speed) || speed == Speed::Fast {
+            return;
+        }
         let calls: Vec<_> = self.queue.iter().flat_map(|chunk| chunk.calls.clone()).collect();
-        for index in calls.into_iter().skip(1) {
-            if let Phase::Queued { chunk, at } = self.slots[index as usize].phase {
+        for index in calls {
+            let Phase::Queued { chunk, at } = self.slots[index as usize].phase else { continue };
+            let records = &self.queue[(chunk - self.gone) as usize].records;
+            if CallRecord::at(records, at).is_some_and(|record| record.procedure == procedure) {
                 self.skip(chunk, at);
                 self.end(index, Phase::Failed(Failure::Alone));
             }
@@ -875,7 +925,7 @@ impl State {
         self.last_pending = Some(header.pending);
         if let Some((procedure, took)) = header.slowest {
             let speed = if took > SLOW_US { Speed::Slow(ALONE) } else { Speed::Fast };
-            self.speeds.insert(procedure, speed);
+            self.set_speed(procedure, speed);
         }
         let mut at = HEADER_BYTES;
         while let Some(record) = ResultRecord::at(results, at) {
