@@ -202,6 +202,9 @@ impl<'b> AsyncCall<'b> {
             };
             return Err(failed(self.binding, self.procedure, error));
         }
+        if !self.binding.home.repeats(&self.bound, self.procedure, &error) {
+            return Err(failed(self.binding, self.procedure, error));
+        }
         self.before = Some(error.executed());
         let was_native = self.is_native();
         let (gone, procedure, deadline) =
