@@ -143,6 +143,7 @@
 //! * `time`: `UtcDateTime`, `OffsetDateTime`, `UtcOffset`, `Date`, `Time`, `PrimitiveDateTime`, `Duration`,
 //!   `Weekday` and `Month` are values.
 //! * `uuid`: `Uuid` is [`Plain`].
+//! * `tokio`: the handle of a tokio runtime is an [`Executor`] of async servers. Implies `async`.
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!

@@ -8,6 +8,8 @@
 
 mod executor;
 mod task;
+#[cfg(feature = "tokio")]
+mod tokio;
 
 pub use executor::Executor;
 pub use task::{Answered, OwnedCall, serve_async};
