@@ -214,7 +214,7 @@ pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
     pub use crate::call::{
         Answered, Executor, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve, Served,
-        serve_async,
+        ServerExecutor, serve_async,
     };
     pub use crate::error::CallError;
     pub use crate::interface::{

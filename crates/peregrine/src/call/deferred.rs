@@ -6,13 +6,18 @@
 //! the next call. The [`Task`](task::Task) of the call keeps the future. When the future is woken, an
 //! [`Executor`] polls it, and in the end the task passes the reply to the source.
 
+mod attached;
 mod executor;
+mod owned;
+mod serve;
 mod task;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+pub use attached::ServerExecutor;
 pub use executor::Executor;
-pub use task::{Answered, OwnedCall, serve_async};
+pub use owned::{Answered, OwnedCall};
+pub use serve::serve_async;
 
 use std::sync::Arc;
 

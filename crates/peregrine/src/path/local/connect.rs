@@ -16,7 +16,7 @@ use super::{
     Session, Token,
 };
 use crate::address::Address;
-use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost};
+use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost};
 use crate::directory;
 use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -99,14 +99,46 @@ struct BoundLocalPath {
     joined: Option<Arc<JoinedSession>>,
 }
 
+impl BoundLocalPath {
+    /// Has unused memory released later, if a call may have left some.
+    #[inline]
+    fn tidy(&self) {
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
+        }
+    }
+}
+
 impl CallPath for BoundLocalPath {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let returned = self.path.transport(call);
-        if self.path.region.is_untidy() {
-            self.joined.as_ref().inspect(|joined| joined.tidy_later());
-        }
+        self.tidy();
         returned
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.path.begin(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        let ended = self.path.poll(call)?;
+        self.tidy();
+        Some(ended)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.path.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        let error = self.path.give_up(call);
+        self.tidy();
+        error
+    }
+
+    fn wait(&self) -> Wait {
+        self.path.wait()
     }
 
     fn kind(&self) -> PathKind {
