@@ -32,4 +32,9 @@ pub(crate) trait Cancels: Send + Sync {
     /// Drops the procedure, because the caller has given up the call or does not exist any more. The task then
     /// answers with a refusal. Must not be called while a lock is held that [`Owed::answer`] takes.
     fn cancel(self: Arc<Self>);
+
+    /// Drops the procedure as [`cancel`](Self::cancel) does, because the server stops.
+    fn stop(self: Arc<Self>) {
+        self.cancel();
+    }
 }

@@ -2,19 +2,24 @@
 //!
 //! As in Firefly's Starter and Ender, a thread first tries the frame that it used last. In LRPC's uncommon
 //! case, when no frame is free, the caller waits or more frames are activated, as [`OnExhausted`] says.
-//! `pool.rs` has the states of the frames and the queue of callers; this file has their memory.
+//! `pool.rs` has the states of the frames and the queue of callers; this file has their memory. `frames/waiting.rs`
+//! has the waits of futures.
+
+mod waiting;
+
+pub(crate) use waiting::FutureWait;
 
 use core::cell::Cell;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
-use core::task::{Poll, Waker};
 use core::time::Duration;
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::waiting::Look;
 use super::OnExhausted;
-use super::pending::{Bell, Bells, Rings};
+use super::pending::Bell;
 use super::pool::{FramePool, WaitPolicy};
 use crate::growing::Growing;
 use crate::limits;
@@ -65,6 +70,8 @@ pub struct Frames {
     bells: Growing<Bell>,
     /// The number of pending calls.
     pending: AtomicU32,
+    /// What checks for released frames while futures wait.
+    look: Arc<Look>,
 }
 
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
@@ -160,7 +167,8 @@ impl Frames {
         let pool = FramePool::new(layout.count, active.clamp(1, layout.count));
         let bells = Growing::new(layout.count, |_| Bell::default());
         let pending = AtomicU32::new(0);
-        Self { memory, layout, pool, look_every: LOOK_EVERY, bells, pending }
+        let look = Arc::default();
+        Self { memory, layout, pool, look_every: LOOK_EVERY, bells, pending, look }
     }
 
     /// Returns the memory that contains the frames.
@@ -214,8 +222,7 @@ impl Frames {
         is_released: &dyn Fn(u32) -> bool,
         on_exhausted: OnExhausted,
     ) -> Option<FrameGuard<'_>> {
-        // The holders of the other frames may be waiting for the procedure that makes this call.
-        let on_exhausted = if super::inside().is_some() { OnExhausted::More } else { on_exhausted };
+        let on_exhausted = allowed(on_exhausted);
         let left = || {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
@@ -223,53 +230,6 @@ impl Frames {
         let policy = WaitPolicy { left: &left, look_every: self.look_every };
         let index = self.pool.take_slowly(thread_index(), &policy, is_released, on_exhausted)?;
         Some(FrameGuard { frames: self, index })
-    }
-
-    /// Takes a frame for a future, as [`take`](Self::take) does for a thread, but does not wait: if no frame is
-    /// free, `waker` is woken when the future may try again, or at `deadline`. `wait` is the wait of the future,
-    /// which begins as `None`. The future must call [`leave`](Self::leave) when it does not wait any more.
-    pub(crate) fn poll_take<'a>(
-        self: &'a Arc<Self>,
-        wait: &mut Option<FutureWait>,
-        deadline: Option<Instant>,
-        is_released: &dyn Fn(u32) -> bool,
-        on_exhausted: OnExhausted,
-        waker: &Waker,
-    ) -> Poll<FrameGuard<'a>> {
-        let hint = thread_index();
-        if wait.is_none()
-            && let Some(index) = self.pool.take(hint)
-        {
-            return Poll::Ready(FrameGuard { frames: self, index });
-        }
-        let ticket = wait.as_ref().map(|wait| wait.ticket);
-        match self.pool.take_for_future(hint, is_released, on_exhausted, ticket, waker) {
-            Ok(index) => {
-                if let Some(wait) = wait.take() {
-                    wait.bell.silence();
-                }
-                Poll::Ready(FrameGuard { frames: self, index })
-            }
-            Err((ticket, is_first)) => {
-                let bell = wait.take().map_or_else(Arc::default, |wait| wait.bell);
-                bell.0.set(waker);
-                // Nothing announces that a captured frame was released, so the first future checks.
-                let look = is_first.then(|| Instant::now() + self.look_every);
-                if let Some(at) = deadline.into_iter().chain(look).min() {
-                    let rings: Arc<dyn Rings> = Arc::clone(&bell) as _;
-                    // If the thread cannot be started, the future waits until a frame is returned.
-                    let _ = Bells::of_process().watch(&rings, 0, Some(at), false);
-                }
-                *wait = Some(FutureWait { ticket, bell });
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Ends the wait of a future that gives up.
-    pub(crate) fn leave(&self, wait: &FutureWait) {
-        wait.bell.silence();
-        self.pool.leave_future(wait.ticket);
     }
 
     /// Returns the bell of a frame, which rings when there is something to look for its pending call.
@@ -316,39 +276,15 @@ impl Frames {
     }
 }
 
+/// Returns what a caller that runs on this thread does if no frame is free.
+fn allowed(on_exhausted: OnExhausted) -> OnExhausted {
+    // The holders of the other frames may be waiting for the procedure that makes this call.
+    if super::inside().is_some() { OnExhausted::More } else { on_exhausted }
+}
+
 impl fmt::Debug for Frames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frames").field("layout", &self.layout).finish_non_exhaustive()
-    }
-}
-
-/// The wait of a future for a frame.
-#[derive(Debug)]
-pub(crate) struct FutureWait {
-    ticket: u64,
-    bell: Arc<LookBell>,
-}
-
-/// What wakes a future that waits for a frame at a certain time.
-#[derive(Debug, Default)]
-struct LookBell(Bell);
-
-impl LookBell {
-    /// Wakes nothing any more.
-    fn silence(self: &Arc<Self>) {
-        let rings: Arc<dyn Rings> = Arc::clone(self) as _;
-        Bells::of_process().forget(&rings, 0);
-        self.0.clear();
-    }
-}
-
-impl Rings for LookBell {
-    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
-        None
-    }
-    fn examine(&self, _: u32) {}
-    fn ring(&self, _: u32) {
-        self.0.ring();
     }
 }
 

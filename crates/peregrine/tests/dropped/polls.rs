@@ -65,7 +65,10 @@ pub(crate) fn polled<T>(polls: u32, future: impl Future<Output = T>) -> Polled<T
     Polled::Dropped
 }
 
-pub(crate) fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>, waker: &Waker) -> Poll<T> {
+pub(crate) fn poll_once<T>(
+    future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+    waker: &Waker,
+) -> Poll<T> {
     future.poll(&mut Context::from_waker(waker))
 }
 

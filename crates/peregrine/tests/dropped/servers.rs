@@ -48,7 +48,7 @@ fn server_that_stops_drops_deferred_procedures() {
         assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::Maybe), "{error}");
     }
     let late = block_on(pair.client.wait(1)).expect_err("the server has ended");
-    assert_eq!(late.executed(), Executed::No);
+    assert_eq!(late.executed(), Executed::No, "{late}");
 }
 
 #[test]
@@ -103,6 +103,6 @@ fn procedures_of_a_dropped_binding_are_dropped() {
         drop((client, calls));
         until("the procedures are dropped", || seen.running() == 0);
         drop(running);
-        assert_eq!(Arc::strong_count(&seen), 1, "the object was dropped");
+        until("the object is dropped", || Arc::strong_count(&seen) == 1);
     }
 }

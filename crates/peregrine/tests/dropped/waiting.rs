@@ -137,17 +137,17 @@ fn neither_threads_nor_futures_keep_all_frames_to_themselves() {
 
 #[test]
 fn calls_that_procedures_make_do_not_wait_for_their_callers() {
-    Pair::each(|pair, is_async| {
-        // A blocking procedure that makes calls on the thread of its caller is tested elsewhere.
-        if !is_async && pair.running.is_none() {
-            return;
-        }
+    let _alone = alone();
+    let _directory = support::own_directory();
+    for path in ["in process", "local"] {
+        let options = BindOptions::default().astacks(FRAMES);
+        let pair = Pair::new(path, true, &options.on_exhausted(OnExhausted::More));
         pair.seen.change(|state| state.client = Some(pair.client.clone()));
         let depth = 3 * FRAMES;
         let nested = block_on(pair.client.with_timeout(LONG).nest(depth));
         pair.seen.change(|state| state.client = None);
         assert_eq!(nested.expect("nested calls have frames"), depth);
-    });
+    }
 }
 
 #[test]

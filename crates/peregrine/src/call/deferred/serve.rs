@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::attached::ServerExecutor;
 use super::task::{Procedure, Task};
 use super::{Answered, Cancels, Owed, OwnedCall};
+use crate::call::caller::Conditions;
 use crate::call::serve::Served;
 use crate::call::{Reply, Request};
 use crate::sync::{Condvar, Mutex};
@@ -31,7 +32,8 @@ where
     let call = OwnedCall::of(request, reply)?;
     let executor = executor.map(|executor| &executor.0);
     let mut procedure: Procedure = Box::pin(make(call));
-    let task = Task::new(executor);
+    let conditions = Arc::new(Conditions::of_thread());
+    let task = Task::new(&conditions, executor);
     let waker = Waker::from(Arc::clone(&task));
     let mut polled = Poll::Pending;
     let mut poll = || polled = procedure.as_mut().poll(&mut Context::from_waker(&waker));
@@ -42,7 +44,7 @@ where
     if let Poll::Ready(answered) = polled {
         return answered.write(reply);
     }
-    let source = task.conditions().source();
+    let source = conditions.source();
     let source = source.map(|(calls, call)| (Arc::clone(calls), call));
     let cancels: Arc<dyn Cancels> = Arc::clone(&task) as _;
     let owed = source.as_ref().and_then(|(calls, call)| Arc::clone(calls).defer(*call, cancels));

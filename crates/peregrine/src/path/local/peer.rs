@@ -191,6 +191,11 @@ impl ClientRegion {
         self.session.failure(self.was_taken(index, id))
     }
 
+    /// Returns whether call `id` was given up, and the server has not released its A-stack as far as is known.
+    pub(super) fn is_given_up(&self, index: u32, id: u32) -> bool {
+        self.given_up_word(index).load(Ordering::Relaxed) == id
+    }
+
     /// Ends the session if the reply to call `id` can no longer come. A server changes a call word only
     /// after it has posted the reply. If the call word has another value and there is no reply, a stray
     /// write has overwritten one of the two words.
@@ -202,8 +207,15 @@ impl ClientRegion {
             return;
         }
         let reply = self.memory.word(astack.reply_at);
-        if !matches!(word::look(reply, astack.last_reply.load(Ordering::Relaxed)), Look::Posted(_))
-        {
+        if matches!(word::look(reply, astack.last_reply.load(Ordering::Relaxed)), Look::Posted(_)) {
+            return;
+        }
+        // A pending call is examined by another thread than the one that takes its reply. If the reply was taken
+        // meanwhile, the word may be that of the next call.
+        // SYNC: astack-reply. The waiter of the next call changes the reply word after it has taken the reply.
+        let is_taken = astack.last_reply.load(Ordering::Relaxed) == id
+            || posted(astack.sequence.load(Ordering::Relaxed)) != id;
+        if !is_taken {
             self.session.mark_corrupted();
         }
     }
