@@ -135,6 +135,10 @@ impl<'b> AsyncCall<'b> {
             };
             return Err(failed(self.binding, self.procedure, error));
         }
+        // Most errors need no thread.
+        if !self.binding.home.repeats(&self.bound, self.procedure, &error) {
+            return Err(failed(self.binding, self.procedure, error));
+        }
         self.before = Some(error.executed());
         let was_native = self.is_native();
         let (gone, procedure, deadline) =
@@ -274,6 +278,9 @@ impl<'a> AsyncFrame<'a> {
         let (bound, State::Pending { looks_until }) = (*bound, state) else {
             return Poll::Pending;
         };
+        if bound.mark.wiped() {
+            return Poll::Ready(Err(forked().may_have_executed()));
+        }
         let Some(frame) = frame.as_ref() else { return Poll::Pending };
         let mut head = Writer::new(frame.call_space());
         let (procedure, limit) = (0, *limit);
@@ -324,6 +331,10 @@ impl<'a> AsyncFrame<'a> {
 impl Drop for AsyncFrame<'_> {
     fn drop(&mut self) {
         let (State::Pending { .. }, Some(frame)) = (self.state, self.frame.take()) else { return };
+        if self.bound.mark.wiped() {
+            // The call belongs to the process from which this one was forked.
+            return frame.capture();
+        }
         // The future was dropped: its caller does not wait any more.
         self.bound.frames.count_pending(false);
         self.bound.frames.bell(frame.index()).clear();
