@@ -58,6 +58,9 @@
 //!   abandoned calls.
 //! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
 //!   thread each until they end.
+//! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
+//! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client sends
+//!   no further batch for this time.
 //! * [`QUEUE_MAX`] (1024): `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -216,6 +219,13 @@ pub const DEFERRED_MAX: usize = 1 << 17;
 
 /// The largest number of bytes in the messages of these calls.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
+
+/// The largest number of calls of one binding that share batches and have no result. Further calls are made alone.
+pub const LANE_CALLS_MAX: usize = 1 << 16;
+
+/// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further batch.
+/// A client that waits for results sends one at once.
+pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
 
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.

@@ -2,12 +2,9 @@
 //!
 //! As in Firefly's Starter and Ender, a thread first tries the frame that it used last. In LRPC's uncommon
 //! case, when no frame is free, the caller waits or more frames are activated, as [`OnExhausted`] says.
-//! `pool.rs` has the states of the frames and the queue of callers; this file has their memory. `frames/waiting.rs`
-//! has the waits of futures.
+//! `pool.rs` has the states of the frames and the queue of callers; this file has their memory.
 
-mod waiting;
-
-pub(crate) use waiting::FutureWait;
+pub(super) mod future;
 
 use core::cell::Cell;
 use core::fmt;
@@ -17,7 +14,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::waiting::Look;
 use super::OnExhausted;
 use super::pending::Bell;
 use super::pool::{FramePool, WaitPolicy};
@@ -71,7 +67,7 @@ pub struct Frames {
     /// The number of pending calls.
     pending: AtomicU32,
     /// What checks for released frames while futures wait.
-    look: Arc<Look>,
+    look: Arc<future::Look>,
 }
 
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
@@ -232,25 +228,6 @@ impl Frames {
         Some(FrameGuard { frames: self, index })
     }
 
-    /// Returns the bell of a frame, which rings when there is something to look for its pending call.
-    pub(crate) fn bell(&self, index: u32) -> &Bell {
-        &self.bells[index as usize]
-    }
-
-    /// Returns how many calls are pending.
-    pub(crate) fn pending(&self) -> u32 {
-        self.pending.load(Ordering::Relaxed)
-    }
-
-    /// Counts one more pending call, or one less.
-    pub(crate) fn count_pending(&self, begins: bool) {
-        if begins {
-            self.pending.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.pending.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
     /// Makes captured frames free again if the server has released them, as `is_released` says. Otherwise
     /// captured frames become free only when a caller finds no other frame, and their memory cannot be
     /// released until then.
@@ -332,6 +309,13 @@ impl<'a> FrameGuard<'a> {
     #[inline]
     pub(crate) fn reply_to(&self) -> Space<'a> {
         self.part(self.frames.layout.reply_at)
+    }
+
+    /// Keeps the frame taken after this guard has ended. Returns its number, for [`Frames::kept`].
+    pub(crate) fn keep(self) -> u32 {
+        let index = self.index;
+        core::mem::forget(self);
+        index
     }
 
     /// Leaves the frame to the server. The server may still use the frame after the caller has given up. The

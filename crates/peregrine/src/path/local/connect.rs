@@ -99,32 +99,26 @@ struct BoundLocalPath {
     joined: Option<Arc<JoinedSession>>,
 }
 
-impl BoundLocalPath {
-    /// Has unused memory released later, if a call may have left some.
-    #[inline]
-    fn tidy(&self) {
-        if self.path.region.is_untidy() {
-            self.joined.as_ref().inspect(|joined| joined.tidy_later());
-        }
-    }
-}
-
 impl CallPath for BoundLocalPath {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let returned = self.path.transport(call);
-        self.tidy();
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
+        }
         returned
     }
 
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
-        self.path.begin(call)
+        let begun = self.path.begin(call);
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
+        }
+        begun
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        let ended = self.path.poll(call)?;
-        self.tidy();
-        Some(ended)
+        self.path.poll(call)
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {
@@ -132,13 +126,23 @@ impl CallPath for BoundLocalPath {
     }
 
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        let error = self.path.give_up(call);
-        self.tidy();
-        error
+        self.path.give_up(call)
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.path.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.path.prepare(frame, deadline)
     }
 
     fn wait(&self) -> Wait {
         self.path.wait()
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes()
     }
 
     fn kind(&self) -> PathKind {

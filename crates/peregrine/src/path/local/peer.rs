@@ -207,15 +207,8 @@ impl ClientRegion {
             return;
         }
         let reply = self.memory.word(astack.reply_at);
-        if matches!(word::look(reply, astack.last_reply.load(Ordering::Relaxed)), Look::Posted(_)) {
-            return;
-        }
-        // A pending call is examined by another thread than the one that takes its reply. If the reply was taken
-        // meanwhile, the word may be that of the next call.
-        // SYNC: astack-reply. The waiter of the next call changes the reply word after it has taken the reply.
-        let is_taken = astack.last_reply.load(Ordering::Relaxed) == id
-            || posted(astack.sequence.load(Ordering::Relaxed)) != id;
-        if !is_taken {
+        if !matches!(word::look(reply, astack.last_reply.load(Ordering::Relaxed)), Look::Posted(_))
+        {
             self.session.mark_corrupted();
         }
     }

@@ -55,6 +55,10 @@ impl CallPath for SharedPath {
         self.0.wait()
     }
 
+    fn message_bytes(&self) -> usize {
+        self.0.message_bytes()
+    }
+
     fn kind(&self) -> PathKind {
         self.0.kind()
     }

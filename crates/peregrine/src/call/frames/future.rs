@@ -1,4 +1,4 @@
-//! How futures wait for frames.
+//! Frames for futures and for batches: taken without blocking a thread.
 //!
 //! A future that waits has a place in the queue of the frames, and is woken when it may take a frame. No event
 //! announces that the server has released a captured frame. So while futures wait, a timer wakes the first of them from
@@ -60,6 +60,40 @@ impl Frames {
     pub(crate) fn leave(&self, wait: &FutureWait) {
         wait.bell.iter().for_each(DeadlineBell::silence);
         self.pool.leave_future(wait.ticket);
+    }
+
+    /// Takes a frame as [`take`](Self::take) does, but returns `None` instead of waiting.
+    pub(crate) fn try_take(
+        &self,
+        is_released: &dyn Fn(u32) -> bool,
+        on_exhausted: OnExhausted,
+    ) -> Option<FrameGuard<'_>> {
+        let index = self.pool.try_take(thread_index(), is_released, on_exhausted)?;
+        Some(FrameGuard { frames: self, index })
+    }
+
+    /// Returns the guard of a frame that was [kept](FrameGuard::keep).
+    pub(crate) const fn kept(&self, index: u32) -> FrameGuard<'_> {
+        FrameGuard { frames: self, index }
+    }
+
+    /// Returns the bell of a frame, which rings when there is something to look for its pending call.
+    pub(crate) fn bell(&self, index: u32) -> &Bell {
+        &self.bells[index as usize]
+    }
+
+    /// Returns how many calls are pending.
+    pub(crate) fn pending(&self) -> u32 {
+        self.pending.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more pending call, or one less.
+    pub(crate) fn count_pending(&self, begins: bool) {
+        if begins {
+            self.pending.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.pending.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Has a waiting future check for released frames after a while. Returns false if there is no thread for that.
