@@ -47,8 +47,8 @@ pub(crate) enum Rank {
     Handles,
     /// The socket that activities share.
     SharedSocket,
-    /// Calls over datagrams that wait for memory for their results.
-    Deferred,
+    /// Calls and replies over datagrams that wait for memory for results.
+    Postponed,
     /// All records of a server's callers over datagrams.
     Callers,
     /// One record of a caller.

@@ -36,7 +36,7 @@ pub use pending::{Begun, Bell};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
-pub(crate) use serve::{Placed, execute_in_place, refuse, write_later};
+pub(crate) use serve::{Placed, execute_in_place, pack_later, refuse, write_later};
 
 use core::time::Duration;
 use std::time::Instant;
