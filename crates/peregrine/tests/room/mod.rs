@@ -482,7 +482,7 @@ pub(crate) fn export_limited_to_users_is_denied_over_network(by: Carrier) {
 pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
-    let error = ContractClient::bind(&address).unwrap_err();
+    let error = contract::ContractClient::bind(&address).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch);
     assert!(error.to_string().contains("ours is interface `contract`"), "{error}");
     let unknown = address.replace("/room", "/unknown");
