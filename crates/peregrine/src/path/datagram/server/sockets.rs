@@ -113,8 +113,7 @@ impl Datagrams {
         let (core, admission) = (&self.core, self.core.admission());
         let host =
             Arc::new(SocketExports { core: Arc::clone(core), admission: Arc::clone(&admission) });
-        let deferrals = Arc::clone(&core.deferrals);
-        let service = ServerSocket::new(socket, link, core.epoch, host, deferrals, core.page())?;
+        let service = ServerSocket::new(socket, link, core.epoch, host, core.page())?;
         let checked = Arc::downgrade(&service);
         let receivers = Receivers::start(service, wait, admission)?;
         // The keeper, the background thread of the process, checks the clients of running procedures from
@@ -188,7 +187,6 @@ impl ServerPath for Datagrams {
         for socket in sockets {
             socket.stop(Duration::from_millis(200));
             socket.service().revoke_all();
-            socket.service().cancel_deferred();
         }
     }
 
@@ -322,16 +320,12 @@ impl PacketService for Arc<ServerSocket> {
         ServerSocket::refuse_work(self, receiver, work, refusal);
     }
 
-    fn has_postponed(&self) -> bool {
-        ServerSocket::has_postponed(self)
-    }
-
-    fn postponed(&self) -> Option<Work> {
-        ServerSocket::postponed(self)
-    }
-
     fn has_deferred(&self) -> bool {
         ServerSocket::has_deferred(self)
+    }
+
+    fn deferred(&self) -> Option<Work> {
+        ServerSocket::deferred(self)
     }
 
     fn caller(&self, work: &Work) -> u32 {

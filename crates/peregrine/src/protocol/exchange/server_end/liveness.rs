@@ -1,4 +1,4 @@
-//! The calls whose procedures run: whether the client is still alive, and whether the call is cancelled.
+//! Checks whether the client of a running procedure is still alive.
 
 use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd, State};
 
@@ -62,10 +62,5 @@ impl ServerEnd {
     /// still runs, or its result is still kept, and false afterwards.
     pub(crate) const fn is_caller_lost(&self) -> bool {
         self.lost && matches!(self.state, State::Executing | State::Replied(_))
-    }
-
-    /// Returns the length in bytes of the message of the running call, without its extensions.
-    pub(crate) fn running_bytes(&self) -> u32 {
-        self.shape.total.saturating_sub(self.shape.extension.into())
     }
 }
