@@ -318,7 +318,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
         #[allow(dead_code)]
         #visibility struct #server<__Object> {
             object: ::std::sync::Arc<__Object>,
-            executor: ::core::option::Option<::std::sync::Arc<dyn ::peregrine::__rt::Executor>>,
+            executor: ::core::option::Option<::peregrine::__rt::ServerExecutor>,
         }
 
         #[allow(dead_code)]
@@ -340,8 +340,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                 self,
                 executor: impl ::peregrine::__rt::Executor,
             ) -> Self {
-                let executor: ::std::sync::Arc<dyn ::peregrine::__rt::Executor> =
-                    ::std::sync::Arc::new(executor);
+                let executor = ::peregrine::__rt::ServerExecutor::new(executor);
                 Self {
                     object: self.object,
                     executor: ::core::option::Option::Some(executor),
@@ -495,16 +494,23 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     let at = outcome.span();
     let ok = quote_spanned!(at=> ::peregrine::__rt::Answered::ok(__value, __blocks, #more));
     let err = quote_spanned!(at=> ::peregrine::__rt::Answered::err(__error));
-    quote! {
-        #number => {
-            #room
-            // A request cannot be sent to another thread, so it ends before the procedure begins.
+    // A request cannot be sent to another thread, so it ends before the procedure begins.
+    let arguments = if names.is_empty() {
+        quote!(__call.request()?.finish()?;)
+    } else {
+        quote! {
             let (#(#own,)*) = {
                 let mut __request = __call.request()?;
                 #(let #names = #take;)*
                 __request.finish()?;
                 (#(#names,)*)
             };
+        }
+    };
+    quote! {
+        #number => {
+            #room
+            #arguments
             let __result: #outcome =
                 <__Object as #interface>::#ident(&*__object, #(#pass),*).await;
             ::core::result::Result::Ok(match #as_result {

@@ -47,8 +47,10 @@ pub(crate) enum Rank {
     Handles,
     /// The socket that activities share.
     SharedSocket,
-    /// Calls over datagrams that wait for memory for their results.
-    Deferred,
+    /// Which sockets of a client's calls over datagrams the keeper watches.
+    SocketWatch,
+    /// Calls and replies over datagrams that wait for memory for results.
+    Postponed,
     /// All records of a server's callers over datagrams.
     Callers,
     /// One record of a caller.

@@ -26,7 +26,7 @@ pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
     CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
 };
-pub use deferred::{Answered, Executor, OwnedCall, serve_async};
+pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
 pub(crate) use frames::frames_that_fit;
 pub(crate) use frames::future::FutureWait;
@@ -36,7 +36,7 @@ pub use pending::{Begun, Bell};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
-pub(crate) use serve::{Placed, execute_in_place, refuse, write_later};
+pub(crate) use serve::{Placed, execute_in_place, pack_later, refuse, write_later};
 
 use core::time::Duration;
 use std::time::Instant;

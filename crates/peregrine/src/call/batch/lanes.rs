@@ -155,7 +155,7 @@ pub(crate) fn serve_batch(
         false => {
             let complete = batch.run(serve, &mut records, None);
             let header = ResultHeader { slowest: batch.slowest, ..ResultHeader::default() };
-            complete.then(|| (header, batch.results))
+            complete.then_some((header, batch.results))
         }
         true => match Lanes::of_process().lane(token).serve(serve, batch, &mut records, room) {
             Some(sent) => sent,
@@ -170,7 +170,6 @@ pub(crate) fn serve_batch(
     let (header, results) = sent.ok_or_else(text)?;
     let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
     put.map_err(|_| malformed())?;
-    drop(into);
     reply.filled(0, filled)?;
     reply.ok(&(), |_| Ok(()))
 }
