@@ -58,6 +58,9 @@
 //!   abandoned calls.
 //! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
 //!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection.
+//! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
+//! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client sends
+//!   no further batch for this time.
 //! * [`QUEUE_MAX`] (1024): `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -90,6 +93,8 @@
 //!   is evicted and binds again, or a client gets `Exhausted` at bind.
 //! * [`RETAINED_BYTES_MAX`], [`RETAINED_BYTES_PER_HOST`] (256 MiB, 64 MiB): over datagrams, calls wait until
 //!   clients acknowledge results. If no client does, the calls are refused with `Exhausted`, not executed.
+//!   Large results of async procedures wait in the same way. The refusal then says that the call may have
+//!   executed.
 //! * [`SPARE_BYTES_MAX`] (16 MiB): unused memory for calls and results is released.
 //! * [`SOCKETS_PER_SERVER`] (16): over datagrams, all further calling threads share one more socket. At this
 //!   socket, one of these threads receives for all of them.
@@ -220,6 +225,13 @@ pub const DEFERRED_MAX: usize = 1 << 17;
 /// The largest number of bytes in the messages of these calls.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
+/// The largest number of calls of one binding that share batches and have no result. Further calls are made alone.
+pub const LANE_CALLS_MAX: usize = 1 << 16;
+
+/// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further batch.
+/// A client that waits for results sends one at once.
+pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
+
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
@@ -312,8 +324,9 @@ pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The maximum number of bytes of all calls that one group of hosts may have at one datagram socket. Calls
 /// that consist of several packets count until they end. If a host has only one such call, this call may be
-/// larger. Over TCP, the same limit applies to some messages of one host: those that have not arrived
-/// completely, or whose calls wait for a permit.
+/// larger. Results of async procedures that wait for [`RETAINED_BYTES_PER_HOST`] count as calls. Over TCP,
+/// the same limit applies to some messages of one host: those that have not arrived completely, or whose
+/// calls wait for a permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The maximum number of bytes of unused memory that a datagram socket keeps for calls. It also keeps at most

@@ -110,14 +110,7 @@ impl Home {
         error: CallError,
         deadline: Option<Instant>,
     ) -> Result<Arc<Bound>, CallError> {
-        let idempotent_too = match self.options.rebind {
-            Rebind::Never => return Err(error),
-            Rebind::WhenNotExecuted => false,
-            Rebind::Idempotent => true,
-        };
-        let is_gone =
-            matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
-        if !is_gone || !gone.may_repeat(number, &error, idempotent_too) {
+        if !self.repeats(gone, number, &error) {
             return Err(error);
         }
         match self.rebind(known, gone, deadline) {
@@ -129,6 +122,19 @@ impl Home {
             }
             Err(why) => Err(error.because(why.chain())),
         }
+    }
+
+    /// Returns whether [`again`](Self::again) binds again after this error, which may take long.
+    #[cold]
+    pub(crate) fn repeats(&self, gone: &Bound, number: u32, error: &CallError) -> bool {
+        let idempotent_too = match self.options.rebind {
+            Rebind::Never => return false,
+            Rebind::WhenNotExecuted => false,
+            Rebind::Idempotent => true,
+        };
+        let is_gone =
+            matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
+        is_gone && gone.may_repeat(number, error, idempotent_too)
     }
 
     /// Binds again as [`again`](Self::again) does, for a caller that holds a counted reference to `gone`.

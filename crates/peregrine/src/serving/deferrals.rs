@@ -58,6 +58,13 @@ impl Deferrals {
         let (deferrals, row) = (Arc::clone(self), Some(row));
         Some(Deferral { deferrals, row, bytes, begun: sys::boot_ns() })
     }
+
+    /// Counts packets of replies that were retransmitted.
+    pub(crate) fn resent(&self, packets: u64) {
+        if packets > 0 {
+            self.counting.lock().resent(packets);
+        }
+    }
 }
 
 impl Deferral {

@@ -222,7 +222,7 @@ fn encoded(encode: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>) -> Result<V
                 return Ok(memory[..length].to_vec());
             }
             Err(Overflow::Full) if bytes < crate::limits::MESSAGE_BYTES_MAX => bytes *= 4,
-            Err(overflow) => return Err(Refusal::bad_result(overflow.to_string())),
+            Err(overflow) => return Err(Refusal::unwritten(overflow, bytes)),
         }
     }
 }
@@ -406,7 +406,11 @@ impl Task {
         // nothing to wake.
         inner.remote = Some(Waker::noop().clone());
         drop(inner);
-        executor.spawn(Box::pin(Rest(Arc::clone(self))));
+        let rest = Box::pin(Rest(Arc::clone(self)));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| executor.spawn(rest))) {
+            // The panic has dropped the rest of the task, so the call is cancelled.
+            core::mem::forget(panic);
+        }
     }
 }
 
