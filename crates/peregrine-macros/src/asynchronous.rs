@@ -318,7 +318,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
         #[allow(dead_code)]
         #visibility struct #server<__Object> {
             object: ::std::sync::Arc<__Object>,
-            executor: ::core::option::Option<::std::sync::Arc<dyn ::peregrine::__rt::Executor>>,
+            executor: ::core::option::Option<::peregrine::__rt::ServerExecutor>,
         }
 
         #[allow(dead_code)]
@@ -340,8 +340,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                 self,
                 executor: impl ::peregrine::__rt::Executor,
             ) -> Self {
-                let executor: ::std::sync::Arc<dyn ::peregrine::__rt::Executor> =
-                    ::std::sync::Arc::new(executor);
+                let executor = ::peregrine::__rt::ServerExecutor::new(executor);
                 Self {
                     object: self.object,
                     executor: ::core::option::Option::Some(executor),

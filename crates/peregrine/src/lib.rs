@@ -143,6 +143,7 @@
 //! * `time`: `UtcDateTime`, `OffsetDateTime`, `UtcOffset`, `Date`, `Time`, `PrimitiveDateTime`, `Duration`,
 //!   `Weekday` and `Month` are values.
 //! * `uuid`: `Uuid` is [`Plain`].
+//! * `tokio`: the handle of a tokio runtime is an [`Executor`] of async servers. Implies `async`.
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!
@@ -213,7 +214,7 @@ pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
     pub use crate::call::{
         Answered, Executor, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve, Served,
-        serve_async,
+        ServerExecutor, serve_async,
     };
     pub use crate::error::CallError;
     pub use crate::interface::{

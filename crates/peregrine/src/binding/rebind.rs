@@ -95,6 +95,18 @@ impl Home {
         latest
     }
 
+    /// Returns whether to bind again and to repeat a call of procedure `number` that failed on the state `gone`.
+    #[cold]
+    pub(crate) fn repeats(&self, gone: &Bound, number: u32, error: &CallError) -> bool {
+        let idempotent_too = match self.options.rebind {
+            Rebind::Never => return false,
+            Rebind::WhenNotExecuted => false,
+            Rebind::Idempotent => true,
+        };
+        matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable)
+            && gone.may_repeat(number, error, idempotent_too)
+    }
+
     /// Binds again after a call of procedure `number` failed on the state `gone`. Returns the state on which
     /// the call may be repeated.
     ///
@@ -122,19 +134,6 @@ impl Home {
             }
             Err(why) => Err(error.because(why.chain())),
         }
-    }
-
-    /// Returns whether [`again`](Self::again) binds again after this error, which may take long.
-    #[cold]
-    pub(crate) fn repeats(&self, gone: &Bound, number: u32, error: &CallError) -> bool {
-        let idempotent_too = match self.options.rebind {
-            Rebind::Never => return false,
-            Rebind::WhenNotExecuted => false,
-            Rebind::Idempotent => true,
-        };
-        let is_gone =
-            matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
-        is_gone && gone.may_repeat(number, error, idempotent_too)
     }
 
     /// Binds again as [`again`](Self::again) does, for a caller that holds a counted reference to `gone`.

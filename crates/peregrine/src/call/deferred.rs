@@ -6,11 +6,18 @@
 //! the next call. The [`Task`](task::Task) of the call keeps the future. When the future is woken, an
 //! [`Executor`] polls it, and in the end the task passes the reply to the source.
 
+mod attached;
 mod executor;
+mod owned;
+mod serve;
 mod task;
+#[cfg(feature = "tokio")]
+mod tokio;
 
+pub use attached::ServerExecutor;
 pub use executor::Executor;
-pub use task::{Answered, OwnedCall, serve_async};
+pub use owned::{Answered, OwnedCall};
+pub use serve::serve_async;
 
 use std::sync::Arc;
 
@@ -25,4 +32,9 @@ pub(crate) trait Cancels: Send + Sync {
     /// Drops the procedure, because the caller has given up the call or does not exist any more. The task then
     /// answers with a refusal. Must not be called while a lock is held that [`Owed::answer`] takes.
     fn cancel(self: Arc<Self>);
+
+    /// Drops the procedure as [`cancel`](Self::cancel) does, because the server stops.
+    fn stop(self: Arc<Self>) {
+        self.cancel();
+    }
 }

@@ -66,6 +66,8 @@ pub struct Frames {
     bells: Growing<Bell>,
     /// The number of pending calls.
     pending: AtomicU32,
+    /// What checks for released frames while futures wait.
+    look: Arc<future::Look>,
 }
 
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
@@ -161,7 +163,8 @@ impl Frames {
         let pool = FramePool::new(layout.count, active.clamp(1, layout.count));
         let bells = Growing::new(layout.count, |_| Bell::default());
         let pending = AtomicU32::new(0);
-        Self { memory, layout, pool, look_every: LOOK_EVERY, bells, pending }
+        let look = Arc::default();
+        Self { memory, layout, pool, look_every: LOOK_EVERY, bells, pending, look }
     }
 
     /// Returns the memory that contains the frames.
@@ -215,8 +218,7 @@ impl Frames {
         is_released: &dyn Fn(u32) -> bool,
         on_exhausted: OnExhausted,
     ) -> Option<FrameGuard<'_>> {
-        // The holders of the other frames may be waiting for the procedure that makes this call.
-        let on_exhausted = if super::inside().is_some() { OnExhausted::More } else { on_exhausted };
+        let on_exhausted = allowed(on_exhausted);
         let left = || {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
@@ -249,6 +251,12 @@ impl Frames {
     pub fn each_free(&self, todo: &dyn Fn(u32)) {
         self.pool.each_free(todo);
     }
+}
+
+/// Returns what a caller that runs on this thread does if no frame is free.
+fn allowed(on_exhausted: OnExhausted) -> OnExhausted {
+    // The holders of the other frames may be waiting for the procedure that makes this call.
+    if super::inside().is_some() { OnExhausted::More } else { on_exhausted }
 }
 
 impl fmt::Debug for Frames {

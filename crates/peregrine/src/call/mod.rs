@@ -26,7 +26,7 @@ pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
     CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
 };
-pub use deferred::{Answered, Executor, OwnedCall, serve_async};
+pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
 pub(crate) use frames::frames_that_fit;
 pub(crate) use frames::future::FutureWait;

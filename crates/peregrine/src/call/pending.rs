@@ -41,10 +41,11 @@ pub struct Bell(Mutex<Option<Waker>>);
 impl Bell {
     /// Sets what the next ring wakes.
     pub fn set(&self, waker: &Waker) {
-        let mut place = self.0.lock();
-        match &mut *place {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
+        // A waker is foreign code, so it is cloned and dropped while the lock is not held.
+        let is_known = self.0.lock().as_ref().is_some_and(|known| known.will_wake(waker));
+        if !is_known {
+            let before = self.0.lock().replace(waker.clone());
+            drop(before);
         }
     }
 

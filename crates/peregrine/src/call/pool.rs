@@ -239,7 +239,7 @@ impl<M: Machine> FramePool<M> {
         on_exhausted: OnExhausted,
         ticket: Option<u64>,
         waker: &Waker,
-    ) -> Result<u32, (u64, bool)> {
+    ) -> Result<u32, u64> {
         let open = self.slots.open.peek();
         if open > 0 {
             let taken = self.slots.take_free(hint, open);
@@ -252,6 +252,14 @@ impl<M: Machine> FramePool<M> {
         }
         let more = on_exhausted != OnExhausted::Wait;
         self.queue.inner.join_future(&self.slots, hint, more, ticket, waker)
+    }
+
+    /// Wakes the future that waits longest, which then asks its path for released frames. Returns whether other
+    /// futures wait.
+    pub(super) fn wake_future(&self) -> bool {
+        let (next, others) = self.queue.inner.pass_to_future(&self.slots);
+        next.wake();
+        others
     }
 
     /// Ends the wait of a future that gives up.

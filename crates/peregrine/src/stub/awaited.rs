@@ -202,6 +202,7 @@ impl<'b> AsyncCall<'b> {
             };
             return Err(failed(self.binding, self.procedure, error));
         }
+        // Most errors need no thread.
         if !self.binding.home.repeats(&self.bound, self.procedure, &error) {
             return Err(failed(self.binding, self.procedure, error));
         }
@@ -333,6 +334,9 @@ impl<'a> AsyncFrame<'a> {
     /// If there is no result. The error says whether the call was executed.
     pub async fn ended(&mut self, outs: &mut [OutBlock<'_>]) -> Result<(), CallError> {
         let ended = poll_fn(|context| match self.state {
+            State::Pending { .. } | State::Shared { .. } if self.bound.mark.wiped() => {
+                Poll::Ready(Err(forked().may_have_executed()))
+            }
             State::Idle | State::Ended(_) | State::Came(..) => Poll::Ready(Ok(None)),
             State::Pending { .. } => self.poll_frame(outs, context).map_ok(Some),
             State::Shared { .. } => self.poll_lane(outs, context).map_ok(Some),
@@ -540,6 +544,13 @@ fn spin<T>(
 
 impl Drop for AsyncFrame<'_> {
     fn drop(&mut self) {
+        if self.bound.mark.wiped() {
+            // The call belongs to the process from which this one was forked.
+            if let Place::Frame(frame) = core::mem::replace(&mut self.place, Place::Gone) {
+                frame.capture();
+            }
+            return;
+        }
         // The future was dropped: its caller does not wait any more.
         match (&self.state, core::mem::replace(&mut self.place, Place::Gone)) {
             (State::Shared { ticket, .. }, Place::Lane(lane, _)) => {

@@ -86,22 +86,26 @@ impl Threads {
         if state.threads < sys::online_cpus().max(2) && self.start() {
             state.threads += 1;
         }
+        // No thread can be started, so this one does the work until the queue is empty. A task that is woken
+        // meanwhile, for example by its own poll, is added to the queue.
         let is_stuck = state.threads == 0;
-        let task = if is_stuck { state.queue.pop_back() } else { None };
+        if is_stuck {
+            state.threads = 1;
+        }
         drop(state);
         self.ready.notify_one();
-        // No thread can be started, so this one does the work.
-        if let Some(task) = task {
-            task.run();
+        if is_stuck {
+            self.work(Duration::ZERO);
         }
     }
 
     fn start(&'static self) -> bool {
         let thread = std::thread::Builder::new().name("peregrine-async".into());
-        thread.spawn(|| self.work()).is_ok()
+        thread.spawn(|| self.work(LINGER)).is_ok()
     }
 
-    fn work(&self) {
+    /// Polls tasks until there has been none for as long as `linger`.
+    fn work(&self, linger: Duration) {
         let mut state = self.state.lock();
         loop {
             if let Some(task) = state.queue.pop_front() {
@@ -110,8 +114,11 @@ impl Threads {
                 state = self.state.lock();
                 continue;
             }
+            if linger.is_zero() {
+                break;
+            }
             state.idle += 1;
-            let (back, late) = self.ready.wait_timeout(state, LINGER);
+            let (back, late) = self.ready.wait_timeout(state, linger);
             state = back;
             state.idle -= 1;
             if late && state.queue.is_empty() {

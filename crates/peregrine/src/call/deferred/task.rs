@@ -1,255 +1,95 @@
-//! [`Task`]: the procedure of a call of an async server, from its first poll to its reply.
+//! [`Task`]: the procedure of a deferred call, from its first poll to its reply.
+//!
+//! All transitions of a task are made under its lock, and what follows from a transition is done after the lock is
+//! released. The [`Machine`] has the lock, so that a model checker can run the same code (`model.rs`).
 
 use core::fmt;
+use core::ops::DerefMut;
 use core::pin::Pin;
 use core::sync::atomic::AtomicU32;
 use core::task::{Context, Poll, Waker};
-use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
 
-use super::executor::{Executor, Threads};
-use super::{Cancels, Owed};
+use super::attached::Attached;
+use super::executor::Threads;
+use super::{Answered, Cancels, Owed};
 use crate::call::caller::Conditions;
 use crate::call::pending::{Bells, Rings};
 use crate::call::request::Refusal;
-use crate::call::serve::{EStack, Served};
-use crate::call::{Answer, Reply, Request, blocks_at};
-use crate::sync::{Condvar, Mutex};
-use crate::value::{Overflow, Plain, Space, Value, Window, Writer, align_up, bytes_of};
+use crate::error::{Executed, Kind};
+use crate::sync::Mutex;
 
-/// How often a thread that waits for a procedure checks whether the caller has given up the call.
-const CHECK_EVERY: Duration = Duration::from_millis(10);
-/// The number of bytes of the memory in which heads of results are first written.
-const HEAD_BYTES: usize = 256;
+/// The future of a procedure.
+pub(super) type Procedure = Pin<Box<dyn Future<Output = Answered> + Send>>;
 
-/// A received call, with its message in memory of its own.
-#[derive(Debug)]
-pub struct OwnedCall {
-    procedure: u32,
-    memory: EStack,
-    /// The offsets at which the head, the copied blocks and the lent blocks end.
-    ends: [usize; 3],
-    /// The number of bytes that a result may have.
-    room: usize,
+/// The operations that a task needs from the machine.
+pub(super) trait Machine: Sized + Send + Sync + 'static {
+    type Lock: Lock<Self>;
+    /// Polls a task soon, on the built-in executor.
+    fn schedule(task: Arc<Task<Self>>);
 }
 
-impl OwnedCall {
-    fn of(request: &mut Request<'_>, reply: &Reply<'_>) -> Result<Self, Refusal> {
-        let mut memory = EStack::default();
-        let ends = request.copy_to(&mut memory)?;
-        Ok(Self { procedure: request.procedure(), memory, ends, room: reply.bytes() })
-    }
+/// The lock of a task.
+pub(super) trait Lock<M: Machine>: Send + Sync {
+    fn new(state: State<M>) -> Self;
+    fn lock(&self) -> impl DerefMut<Target = State<M>>;
+}
 
-    /// Returns the procedure's number.
-    pub const fn procedure(&self) -> u32 {
-        self.procedure
-    }
+/// The operations of Linux, for all uses except the model checker.
+pub(super) struct Linux;
 
-    /// Returns the number of bytes that the `outs` blocks of a result may have.
-    pub const fn room(&self, outs: usize) -> usize {
-        self.room.saturating_sub(blocks_at(outs)) & !15
-    }
-
-    /// Returns the request, from which the arguments are taken. They borrow the memory of this call.
-    ///
-    /// # Errors
-    /// Fails if the lengths in the message contradict each other.
-    pub fn request(&mut self) -> Result<Request<'_>, Refusal> {
-        let [head, copied, end] = self.ends;
-        let (message, lent) = self.memory.memory()[..end].split_at_mut(copied);
-        let lent = Window::from(&*lent).into();
-        let request = Request::new(self.procedure, message, head, lent);
-        request.ok_or_else(|| {
-            Refusal::new(crate::error::Kind::BadArguments, "the message is too short")
-        })
+impl Machine for Linux {
+    type Lock = Mutex<State<Self>>;
+    fn schedule(task: Arc<Task>) {
+        Threads::of_process().schedule(task);
     }
 }
 
-/// The result of a procedure: encoded, and still in memory of its own.
-#[derive(Debug)]
-pub struct Answered(Result<Encoded, Refusal>);
-
-#[derive(Debug)]
-struct Encoded {
-    answer: Answer,
-    head: Vec<u8>,
-    blocks: Vec<OutBytes>,
-}
-
-/// The bytes of an out block, and the number of bytes that the caller has offered for the block.
-type OutBytes = (Vec<u8>, usize);
-
-const fn filled((bytes, _): &OutBytes) -> usize {
-    bytes.len()
-}
-
-const fn offered((_, capacity): &OutBytes) -> usize {
-    *capacity
-}
-
-impl Answered {
-    /// Returns the value of `Ok`, with the blocks of the out parameters, and what `more` appends to the head.
-    pub fn ok<T: Value>(
-        value: &T,
-        blocks: Vec<(Vec<u8>, usize)>,
-        more: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
-    ) -> Self {
-        let encode = |head: &mut Writer<'_>| {
-            value.encode(head)?;
-            more(head)
-        };
-        Self(encoded(encode).map(|head| Encoded { answer: Answer::Ok, head, blocks }))
+impl Lock<Linux> for Mutex<State<Linux>> {
+    fn new(state: State<Linux>) -> Self {
+        Self::new(state)
     }
-
-    /// Returns the procedure's own error.
-    pub fn err<E: Value>(error: &E) -> Self {
-        let head = encoded(|head| error.encode(head));
-        Self(head.map(|head| Encoded { answer: Answer::Err, head, blocks: Vec::new() }))
-    }
-
-    /// Returns the bytes of the values of an out parameter, or of an in-out slice.
-    pub fn block<T: Plain>(values: &[T]) -> Vec<u8> {
-        bytes_of(values).to_vec()
-    }
-
-    /// Returns the block of an in-out slice, and its size. It is empty if the values are not plain.
-    pub fn in_out<T: Value>(values: &[T]) -> (Vec<u8>, usize) {
-        let bytes = T::as_block(values).unwrap_or(&[]);
-        (bytes.to_vec(), bytes.len())
-    }
-
-    /// Appends the values of an in-out slice to the head, if they are not plain.
-    ///
-    /// # Errors
-    /// Fails if the values do not fit.
-    pub fn in_out_head<T: Value>(values: &[T], head: &mut Writer<'_>) -> Result<(), Overflow> {
-        if T::PLAIN {
-            return Ok(());
-        }
-        head.count(values.len())?;
-        head.deeper(|head| T::encode_all(values, head))
-    }
-
-    /// Returns what the head of the reply contains.
-    pub(crate) fn answer(&self) -> Answer {
-        match &self.0 {
-            Ok(encoded) => encoded.answer,
-            Err(refusal) => refusal.answer(),
-        }
-    }
-
-    /// Returns this result, or a refusal if the result does not fit a reply of `room` bytes. In this reply,
-    /// blocks are as large as the caller has offered, so that it does not matter how the result is sent.
-    pub(crate) fn within(self, room: usize) -> Self {
-        let fits = |encoded: &Encoded| encoded.reply_bytes(offered) <= align_up(room);
-        match &self.0 {
-            Ok(encoded) if !fits(encoded) => Refusal::unwritten(Overflow::Full, room).into(),
-            _ => self,
-        }
-    }
-
-    /// Returns the largest size in bytes of a [packed](Self::write_packed) reply.
-    pub(crate) fn packed_bytes(&self) -> usize {
-        match &self.0 {
-            Ok(encoded) => encoded.reply_bytes(filled),
-            Err(refusal) => refusal.bytes_max(),
-        }
-    }
-
-    /// Writes the result to a reply. Returns how the path proceeds, as
-    /// [`Serve::serve`](crate::call::Serve::serve) does.
-    ///
-    /// # Errors
-    /// Fails if the call was refused, or the result does not fit.
-    pub(crate) fn write(&self, reply: &mut Reply<'_>) -> Served {
-        self.write_sized(reply, offered)
-    }
-
-    /// Writes the result to a reply as [`write`](Self::write) does, but without the unfilled parts of blocks.
-    ///
-    /// # Errors
-    /// Fails if the call was refused, or the reply has fewer than [`packed_bytes`](Self::packed_bytes) bytes.
-    pub(crate) fn write_packed(&self, reply: &mut Reply<'_>) -> Served {
-        self.write_sized(reply, filled)
-    }
-
-    fn write_sized(&self, reply: &mut Reply<'_>, size: fn(&OutBytes) -> usize) -> Served {
-        let encoded = self.0.as_ref().map_err(Clone::clone)?;
-        reply.expect(encoded.blocks.len());
-        for (index, block) in encoded.blocks.iter().enumerate() {
-            let (size, (bytes, _)) = (size(block), block);
-            let block = reply.block(size).ok_or_else(|| Refusal::no_room(size, reply))?;
-            block.write(0, bytes).ok_or_else(|| Refusal::no_room(size, reply))?;
-            reply.filled(index, bytes.len())?;
-        }
-        reply.raw(encoded.answer, &encoded.head)
+    fn lock(&self) -> impl DerefMut<Target = State<Linux>> {
+        Self::lock(self)
     }
 }
 
-impl Encoded {
-    /// Returns the number of bytes of a reply whose blocks have the sizes that `size` returns. As in [`Reply`],
-    /// the head is between the table and the first block if it fits there, and otherwise after the blocks.
-    fn reply_bytes(&self, size: fn(&OutBytes) -> usize) -> usize {
-        let (table, first) = (4 * self.blocks.len(), blocks_at(self.blocks.len()));
-        let end = self.blocks.iter().fold(first, |at, block| align_up(at + size(block)));
-        if table + self.head.len() > first { end + self.head.len() } else { end }
-    }
-}
+/// A procedure that has been polled at least once, and has not ended. After its end, wakers may keep the task for any
+/// time, so it holds nothing then.
+pub(super) struct Task<M: Machine = Linux>(M::Lock);
 
-impl From<Refusal> for Answered {
-    fn from(refusal: Refusal) -> Self {
-        Self(Err(refusal))
-    }
-}
-
-/// Encodes the head of a result, which may have any length.
-fn encoded(encode: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = HEAD_BYTES;
-    loop {
-        let mut memory: Vec<u128> = Vec::new();
-        if memory.try_reserve_exact(bytes / 16).is_err() {
-            return Err(Refusal::bad_result("no memory for the result".into()));
-        }
-        memory.resize(bytes / 16, 0);
-        let memory = crate::value::bytes_of_blocks(&mut memory);
-        let mut head = Writer::new(Space::of_mut(memory));
-        match encode(&mut head) {
-            Ok(()) => {
-                head.flush();
-                let length = head.len();
-                return Ok(memory[..length].to_vec());
-            }
-            Err(Overflow::Full) if bytes < crate::limits::MESSAGE_BYTES_MAX => bytes *= 4,
-            Err(overflow) => return Err(Refusal::unwritten(overflow, bytes)),
-        }
-    }
-}
-
-type Procedure = Pin<Box<dyn Future<Output = Answered> + Send>>;
-
-/// A procedure that has been polled at least once, and has not ended.
-pub(super) struct Task {
-    inner: Mutex<Inner>,
-    executor: Option<Arc<dyn Executor>>,
-    conditions: Conditions,
-}
-
-struct Inner {
+/// The state of a task.
+pub(super) struct State<M: Machine> {
     phase: Phase,
+    /// The conditions of the call, and what polls the procedure. `None` after the end.
+    circumstances: Option<Circumstances<M>>,
     /// The procedure. `None` while it is polled, and after its end.
     procedure: Option<Procedure>,
     /// The duty to reply. `None` before the call was deferred, and after the reply.
     owed: Option<Box<dyn Owed>>,
     /// Whether the procedure was woken while it was polled.
     woken: bool,
-    /// Whether the call was cancelled while the procedure was polled.
-    cancelled: bool,
+    /// Why the call was cancelled while the procedure was polled.
+    cancelled: Option<Cancelled>,
     /// The waker of the executor to which the task was passed.
     remote: Option<Waker>,
     /// The timer that cancels the call at its deadline.
     deadline: Option<Arc<dyn Rings>>,
+}
+
+/// What a procedure needs to run.
+struct Circumstances<M: Machine> {
+    conditions: Arc<Conditions>,
+    /// What polls the procedure. `None`: the built-in executor.
+    executor: Option<Arc<Attached<M>>>,
+}
+
+impl<M: Machine> Clone for Circumstances<M> {
+    fn clone(&self) -> Self {
+        Self { conditions: Arc::clone(&self.conditions), executor: self.executor.clone() }
+    }
 }
 
 /// The phases of a task, in their order. `Idle`, `Scheduled` and `Polled` repeat.
@@ -265,99 +105,89 @@ enum Phase {
     Done,
 }
 
-/// Serves a call of an async server: makes the procedure with `make`, and polls it. If it does not end at once,
-/// the call is deferred.
-///
-/// # Errors
-/// Fails if the message does not arrive completely, the call was refused, or the result does not fit.
-pub fn serve_async<F>(
-    executor: Option<&Arc<dyn Executor>>,
-    request: &mut Request<'_>,
-    reply: &mut Reply<'_>,
-    make: impl FnOnce(OwnedCall) -> F,
-) -> Served
-where
-    F: Future<Output = Answered> + Send + 'static,
-{
-    let call = OwnedCall::of(request, reply)?;
-    let mut procedure: Procedure = Box::pin(make(call));
-    let task = Arc::new(Task {
-        inner: Mutex::new(Inner {
-            phase: Phase::Polled,
-            procedure: None,
-            owed: None,
-            woken: false,
-            cancelled: false,
-            remote: None,
-            deadline: None,
-        }),
-        executor: executor.cloned(),
-        conditions: Conditions::of_thread(),
-    });
-    let waker = Waker::from(Arc::clone(&task));
-    let mut polled = Poll::Pending;
-    let mut poll = || polled = procedure.as_mut().poll(&mut Context::from_waker(&waker));
-    match executor {
-        Some(executor) => executor.enter(&mut poll),
-        None => poll(),
-    }
-    if let Poll::Ready(answered) = polled {
-        return answered.write(reply);
-    }
-    let source = task.conditions.source();
-    let source = source.map(|(calls, call)| (Arc::clone(calls), call));
-    let cancels: Arc<dyn Cancels> = Arc::clone(&task) as _;
-    let owed = source.as_ref().and_then(|(calls, call)| Arc::clone(calls).defer(*call, cancels));
-    match owed {
-        Some(owed) => {
-            reply.defer();
-            task.begin_waiting(procedure, owed);
-            Ok(())
+/// Why a procedure was dropped before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cancelled {
+    /// The caller does not wait any more.
+    GivenUp,
+    /// The server stops.
+    Stopped,
+    /// The executor has dropped the task, for example because it shuts down.
+    ExecutorEnded,
+}
+
+impl Cancelled {
+    /// Makes the refusal for a call whose procedure was dropped.
+    fn answer(self) -> Answered {
+        let withdrawn = |text: &str| Refusal {
+            kind: Kind::Withdrawn,
+            executed: Executed::Maybe,
+            text: text.to_owned(),
+        };
+        match self {
+            Self::GivenUp => Refusal::abandoned("its caller has given up"),
+            Self::Stopped => withdrawn("the server stopped before the procedure ended"),
+            Self::ExecutorEnded => withdrawn("the executor of the server dropped the procedure"),
         }
-        None => {
-            let wait = Arc::new(ThreadWait::default());
-            task.begin_waiting(procedure, Box::new(Arc::clone(&wait)));
-            let is_given_up =
-                || source.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call));
-            wait.answer(&task, is_given_up).write(reply)
-        }
+        .into()
     }
 }
 
-impl Task {
+impl<M: Machine> Task<M> {
+    /// Makes the task of a procedure that this thread polls for the first time, under these conditions.
+    pub(super) fn new(
+        conditions: &Arc<Conditions>,
+        executor: Option<&Arc<Attached<M>>>,
+    ) -> Arc<Self> {
+        let conditions = Arc::clone(conditions);
+        let circumstances = Some(Circumstances { conditions, executor: executor.cloned() });
+        Arc::new(Self(M::Lock::new(State {
+            phase: Phase::Polled,
+            circumstances,
+            procedure: None,
+            owed: None,
+            woken: false,
+            cancelled: None,
+            remote: None,
+            deadline: None,
+        })))
+    }
+
     /// Ends the first poll: the procedure waits to be woken, and `owed` sends the reply.
-    fn begin_waiting(self: &Arc<Self>, procedure: Procedure, owed: Box<dyn Owed>) {
-        let deadline = self.conditions.due().and_then(|due| {
+    pub(super) fn begin_waiting(self: &Arc<Self>, procedure: Procedure, owed: Box<dyn Owed>) {
+        let mut state = self.0.lock();
+        state.owed = Some(owed);
+        let circumstances = state.circumstances.clone();
+        drop(state);
+        let Some(Circumstances { conditions, executor }) = circumstances else { return };
+        if let Some(due) = conditions.due() {
             let timer: Arc<dyn Rings> = Arc::new(Deadline(Arc::downgrade(self)));
-            let set = Bells::of_process().watch(&timer, 0, Some(due), false);
-            set.is_ok().then_some(timer)
-        });
-        let mut inner = self.inner.lock();
-        inner.owed = Some(owed);
-        inner.deadline = deadline;
-        drop(inner);
+            if Bells::of_process().watch(&timer, 0, Some(due), false).is_ok() {
+                self.0.lock().deadline = Some(timer);
+            }
+        }
+        if executor.is_some_and(|executor| !executor.enroll(self)) {
+            self.cancel_because(Cancelled::ExecutorEnded);
+        }
         self.end_poll(procedure, Poll::Pending);
     }
 
-    /// Polls the procedure, if it was woken and the task was not passed to another executor.
+    /// Polls the procedure, if it was woken.
     pub(super) fn run(self: Arc<Self>) {
-        let Some(procedure) = self.begin_poll() else { return };
+        let polls = self.0.lock().begin_poll(Phase::Scheduled);
         let waker = Waker::from(Arc::clone(&self));
-        self.poll(procedure, &mut Context::from_waker(&waker));
-    }
-
-    fn begin_poll(&self) -> Option<Procedure> {
-        let mut inner = self.inner.lock();
-        if inner.phase != Phase::Scheduled {
-            return None;
+        if let Some((procedure, circumstances)) = polls {
+            self.poll(procedure, &circumstances.conditions, &mut Context::from_waker(&waker));
         }
-        inner.phase = Phase::Polled;
-        inner.woken = false;
-        inner.procedure.take()
     }
 
-    fn poll(self: &Arc<Self>, mut procedure: Procedure, context: &mut Context<'_>) {
-        let entered = self.conditions.enter();
+    fn poll(
+        self: &Arc<Self>,
+        mut procedure: Procedure,
+        conditions: &Conditions,
+        context: &mut Context<'_>,
+    ) {
+        let entered = conditions.enter();
         let polled = catch_unwind(AssertUnwindSafe(|| procedure.as_mut().poll(context)));
         drop(entered);
         let polled = polled.unwrap_or_else(|panic| Poll::Ready(Refusal::panicked(panic).into()));
@@ -366,63 +196,125 @@ impl Task {
 
     /// Ends a poll: keeps the procedure, or sends the reply.
     fn end_poll(self: &Arc<Self>, procedure: Procedure, polled: Poll<Answered>) {
-        let mut inner = self.inner.lock();
-        let answered = match polled {
-            Poll::Ready(answered) => answered,
-            Poll::Pending if inner.cancelled => cancelled(),
-            Poll::Pending => {
-                inner.procedure = Some(procedure);
-                let again = inner.woken;
-                inner.phase = if again { Phase::Scheduled } else { Phase::Idle };
-                drop(inner);
+        let mut state = self.0.lock();
+        let answered = match (polled, state.cancelled) {
+            (Poll::Ready(answered), _) => answered,
+            (Poll::Pending, Some(cancelled)) => cancelled.answer(),
+            (Poll::Pending, None) => {
+                state.procedure = Some(procedure);
+                let again = state.woken;
+                state.phase = if again { Phase::Scheduled } else { Phase::Idle };
+                drop(state);
                 if again {
                     self.schedule();
                 }
                 return;
             }
         };
-        inner.phase = Phase::Done;
-        let (owed, deadline) = (inner.owed.take(), inner.deadline.take());
-        drop(inner);
-        clear(deadline);
+        let mut ended = state.end();
+        drop(state);
+        // The executor sees the end by itself, because it polls this task now.
+        drop(ended.remote.take());
         discard(procedure);
-        if let Some(owed) = owed {
-            owed.answer(answered);
-        }
+        self.answer(ended, answered);
     }
 
     /// Has the procedure polled soon. Its phase is `Scheduled`.
     fn schedule(self: &Arc<Self>) {
-        let Some(executor) = &self.executor else {
-            return Threads::of_process().schedule(Arc::clone(self));
+        let mut state = self.0.lock();
+        // The call may have been cancelled meanwhile.
+        let Some(Circumstances { executor, .. }) = &state.circumstances else { return };
+        let Some(executor) = executor.clone() else {
+            drop(state);
+            return M::schedule(Arc::clone(self));
         };
-        let mut inner = self.inner.lock();
-        if let Some(remote) = &inner.remote {
+        if let Some(remote) = &state.remote {
             let remote = remote.clone();
-            drop(inner);
+            drop(state);
             return remote.wake();
         }
         // From now on, wake-ups go to the waker with which the executor polls. Until its first poll, there is
         // nothing to wake.
-        inner.remote = Some(Waker::noop().clone());
-        drop(inner);
-        let rest = Box::pin(Rest(Arc::clone(self)));
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| executor.spawn(rest))) {
-            // The panic has dropped the rest of the task, so the call is cancelled.
-            core::mem::forget(panic);
+        state.remote = Some(Waker::noop().clone());
+        drop(state);
+        executor.leave(self);
+        executor.spawn(Box::pin(Rest(Arc::clone(self))));
+    }
+
+    /// Drops the procedure, and answers with a refusal.
+    pub(super) fn cancel_because(self: &Arc<Self>, why: Cancelled) {
+        let mut state = self.0.lock();
+        match state.phase {
+            Phase::Polled => state.cancelled = Some(why),
+            Phase::Done => {}
+            Phase::Idle | Phase::Scheduled => {
+                let procedure = state.procedure.take();
+                let ended = state.end();
+                drop(state);
+                if let Some(procedure) = procedure {
+                    discard(procedure);
+                }
+                self.answer(ended, why.answer());
+            }
+        }
+    }
+
+    /// Sends the reply after the end of the procedure.
+    fn answer(&self, ended: Ended<M>, answered: Answered) {
+        let Ended { owed, circumstances, remote, deadline } = ended;
+        if let Some(executor) = circumstances.and_then(|circumstances| circumstances.executor) {
+            executor.leave(self);
+        }
+        // Removes the timer of the call.
+        if let Some(timer) = deadline {
+            Bells::of_process().forget(&timer, 0);
+        }
+        if let Some(owed) = owed {
+            owed.answer(answered);
+        }
+        // The executor then drops its part of the task.
+        if let Some(remote) = remote {
+            remote.wake();
         }
     }
 }
 
-/// Makes the refusal for a call that was cancelled while its procedure ran.
-fn cancelled() -> Answered {
-    Refusal::abandoned("its caller has given up").into()
+impl<M: Machine> State<M> {
+    /// Takes the procedure, which the calling thread then polls, unless the phase is another one than `phase`.
+    fn begin_poll(&mut self, phase: Phase) -> Option<(Procedure, Circumstances<M>)> {
+        if self.phase != phase {
+            return None;
+        }
+        let procedure = self.procedure.take()?;
+        self.phase = Phase::Polled;
+        self.woken = false;
+        Some((procedure, self.circumstances.clone()?))
+    }
+
+    /// Ends the procedure. Returns what the task held.
+    fn end(&mut self) -> Ended<M> {
+        self.phase = Phase::Done;
+        Ended {
+            owed: self.owed.take(),
+            circumstances: self.circumstances.take(),
+            remote: self.remote.take(),
+            deadline: self.deadline.take(),
+        }
+    }
+}
+
+/// What is left of a task after the end of its procedure.
+struct Ended<M: Machine> {
+    owed: Option<Box<dyn Owed>>,
+    circumstances: Option<Circumstances<M>>,
+    remote: Option<Waker>,
+    deadline: Option<Arc<dyn Rings>>,
 }
 
 /// Cancels a deferred call at its deadline.
-struct Deadline(Weak<Task>);
+struct Deadline<M: Machine>(Weak<Task<M>>);
 
-impl Rings for Deadline {
+impl<M: Machine> Rings for Deadline<M> {
     fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
         None
     }
@@ -434,13 +326,6 @@ impl Rings for Deadline {
     }
 }
 
-/// Removes the timer of a call that has ended.
-fn clear(deadline: Option<Arc<dyn Rings>>) {
-    if let Some(timer) = deadline {
-        Bells::of_process().forget(&timer, 0);
-    }
-}
-
 /// Drops a procedure, whose drop may panic.
 fn discard(procedure: Procedure) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(procedure))) {
@@ -449,14 +334,14 @@ fn discard(procedure: Procedure) {
     }
 }
 
-impl Wake for Task {
+impl<M: Machine> Wake for Task<M> {
     fn wake(self: Arc<Self>) {
-        let mut inner = self.inner.lock();
-        match inner.phase {
-            Phase::Polled => inner.woken = true,
+        let mut state = self.0.lock();
+        match state.phase {
+            Phase::Polled => state.woken = true,
             Phase::Idle => {
-                inner.phase = Phase::Scheduled;
-                drop(inner);
+                state.phase = Phase::Scheduled;
+                drop(state);
                 self.schedule();
             }
             Phase::Scheduled | Phase::Done => {}
@@ -464,104 +349,54 @@ impl Wake for Task {
     }
 }
 
-impl Cancels for Task {
+impl<M: Machine> Cancels for Task<M> {
     fn cancel(self: Arc<Self>) {
-        let mut inner = self.inner.lock();
-        match inner.phase {
-            Phase::Polled => inner.cancelled = true,
-            Phase::Done => {}
-            Phase::Idle | Phase::Scheduled => {
-                inner.phase = Phase::Done;
-                let (procedure, owed) = (inner.procedure.take(), inner.owed.take());
-                let (remote, deadline) = (inner.remote.take(), inner.deadline.take());
-                drop(inner);
-                clear(deadline);
-                if let Some(procedure) = procedure {
-                    discard(procedure);
-                }
-                if let Some(owed) = owed {
-                    owed.answer(cancelled());
-                }
-                // The executor then drops its part of the task.
-                if let Some(remote) = remote {
-                    remote.wake();
-                }
-            }
-        }
+        self.cancel_because(Cancelled::GivenUp);
+    }
+    fn stop(self: Arc<Self>) {
+        self.cancel_because(Cancelled::Stopped);
     }
 }
 
-impl fmt::Debug for Task {
+impl<M: Machine> fmt::Debug for Task<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Task").finish_non_exhaustive()
     }
 }
 
-/// The polls of a task after the first one, as a future for an [`Executor`].
-struct Rest(Arc<Task>);
+/// The polls of a task after the first one, as a future for an [`Executor`](super::Executor).
+pub(super) struct Rest<M: Machine>(Arc<Task<M>>);
 
-impl Future for Rest {
+impl<M: Machine> Future for Rest<M> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut inner = self.0.inner.lock();
-        inner.remote = Some(context.waker().clone());
-        match inner.phase {
-            Phase::Done => return Poll::Ready(()),
-            Phase::Idle | Phase::Scheduled => {}
-            // The last poll of another thread has not ended.
-            Phase::Polled => {
-                inner.woken = true;
-                return Poll::Pending;
-            }
+        let Self(task) = &*self;
+        // A waker is foreign code, so it is cloned and dropped while no lock is held.
+        let waker = context.waker().clone();
+        let mut state = task.0.lock();
+        if state.phase == Phase::Done {
+            return Poll::Ready(());
         }
-        inner.phase = Phase::Polled;
-        inner.woken = false;
-        let procedure = inner.procedure.take();
-        drop(inner);
-        let Some(procedure) = procedure else { return Poll::Ready(()) };
-        self.0.poll(procedure, context);
-        if self.0.inner.lock().phase == Phase::Done { Poll::Ready(()) } else { Poll::Pending }
+        let before = state.remote.replace(waker);
+        let phase = state.phase;
+        let polls = state.begin_poll(phase);
+        drop(state);
+        drop(before);
+        if let Some((procedure, circumstances)) = polls {
+            task.poll(procedure, &circumstances.conditions, context);
+        }
+        if task.0.lock().phase == Phase::Done { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
-impl Drop for Rest {
+impl<M: Machine> Drop for Rest<M> {
     fn drop(&mut self) {
+        let Self(task) = self;
+        let remote = task.0.lock().remote.take();
+        drop(remote);
         // If the executor drops this before its end, for example because it shuts down, the procedure can never
         // end.
-        self.0.inner.lock().remote = None;
-        Arc::clone(&self.0).cancel();
-    }
-}
-
-/// The wait of a thread for the end of a procedure, if the path of the call cannot defer replies.
-#[derive(Debug, Default)]
-struct ThreadWait {
-    answered: Mutex<Option<Answered>>,
-    ended: Condvar,
-}
-
-impl Owed for Arc<ThreadWait> {
-    fn answer(self: Box<Self>, answered: Answered) {
-        *self.answered.lock() = Some(answered);
-        self.ended.notify_one();
-    }
-}
-
-impl ThreadWait {
-    /// Waits for the result. Cancels the call if its caller gives it up.
-    fn answer(&self, task: &Arc<Task>, is_given_up: impl Fn() -> bool) -> Answered {
-        loop {
-            let answered = self.answered.lock();
-            let (mut answered, _) =
-                self.ended.wait_timeout_while(answered, CHECK_EVERY, |answered| answered.is_none());
-            if let Some(answered) = answered.take() {
-                return answered;
-            }
-            drop(answered);
-            if is_given_up() {
-                Arc::clone(task).cancel();
-            }
-        }
+        task.cancel_because(Cancelled::ExecutorEnded);
     }
 }

@@ -1,11 +1,16 @@
 //! Frames for futures and for batches: taken without blocking a thread.
+//!
+//! A future that waits has a place in the queue of the frames, and is woken when it may take a frame. No event
+//! announces that the server has released a captured frame. So while futures wait, a timer wakes the first of them from
+//! time to time ([`Look`]), and this future asks the path. If it does not ask, because its owner does not poll it, the
+//! next future asks after the next interval.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::task::{Poll, Waker};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-use super::{FrameGuard, Frames, thread_index};
+use super::{FrameGuard, Frames, allowed, thread_index};
 use crate::call::OnExhausted;
 use crate::call::pending::{Bell, Bells, Rings};
 
@@ -28,22 +33,22 @@ impl Frames {
             return Poll::Ready(FrameGuard { frames: self, index });
         }
         let ticket = wait.as_ref().map(|wait| wait.ticket);
+        let on_exhausted = allowed(on_exhausted);
         match self.pool.take_for_future(hint, is_released, on_exhausted, ticket, waker) {
             Ok(index) => {
-                if let Some(wait) = wait.take() {
-                    wait.bell.silence();
+                if let Some(bell) = wait.take().and_then(|wait| wait.bell) {
+                    bell.silence();
                 }
                 Poll::Ready(FrameGuard { frames: self, index })
             }
-            Err((ticket, is_first)) => {
-                let bell = wait.take().map_or_else(Arc::default, |wait| wait.bell);
-                bell.0.set(waker);
-                // Nothing announces that a captured frame was released, so the first future checks.
-                let look = is_first.then(|| Instant::now() + self.look_every);
-                if let Some(at) = deadline.into_iter().chain(look).min() {
-                    let rings: Arc<dyn Rings> = Arc::clone(&bell) as _;
-                    // If the thread cannot be started, the future waits until a frame is returned.
-                    let _ = Bells::of_process().watch(&rings, 0, Some(at), false);
+            Err(ticket) => {
+                let mut bell = wait.take().and_then(|wait| wait.bell);
+                let looks = self.look_later();
+                let is_timed = deadline
+                    .is_none_or(|at| bell.get_or_insert_with(Arc::default).ring_at(at, waker));
+                if !looks || !is_timed {
+                    // No thread wakes the future in time, so it polls.
+                    waker.wake_by_ref();
                 }
                 *wait = Some(FutureWait { ticket, bell });
                 Poll::Pending
@@ -53,7 +58,7 @@ impl Frames {
 
     /// Ends the wait of a future that gives up.
     pub(crate) fn leave(&self, wait: &FutureWait) {
-        wait.bell.silence();
+        wait.bell.iter().for_each(DeadlineBell::silence);
         self.pool.leave_future(wait.ticket);
     }
 
@@ -90,20 +95,66 @@ impl Frames {
             self.pending.fetch_sub(1, Ordering::Relaxed);
         }
     }
+
+    /// Has a waiting future check for released frames after a while. Returns false if there is no thread for that.
+    fn look_later(self: &Arc<Self>) -> bool {
+        if self.look.is_due.swap(true, Ordering::AcqRel) {
+            return true;
+        }
+        let _ = self.look.frames.set(Arc::downgrade(self));
+        let rings: Arc<dyn Rings> = Arc::clone(&self.look) as _;
+        let at = Instant::now() + self.look_every;
+        let is_set = Bells::of_process().watch(&rings, 0, Some(at), false).is_ok();
+        if !is_set {
+            self.look.is_due.store(false, Ordering::Release);
+        }
+        is_set
+    }
+}
+
+/// The timer of the checks for released frames.
+#[derive(Default)]
+pub(super) struct Look {
+    frames: OnceLock<Weak<Frames>>,
+    /// Whether the timer is set.
+    is_due: AtomicBool,
+}
+
+impl Rings for Look {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    fn ring(&self, _: u32) {
+        self.is_due.store(false, Ordering::Release);
+        let Some(frames) = self.frames.get().and_then(Weak::upgrade) else { return };
+        // A future that joins the queue from now on sets the timer.
+        if frames.pool.wake_future() {
+            frames.look_later();
+        }
+    }
 }
 
 /// The wait of a future for a frame.
 #[derive(Debug)]
 pub(crate) struct FutureWait {
     ticket: u64,
-    bell: Arc<LookBell>,
+    /// `None` without a deadline.
+    bell: Option<Arc<DeadlineBell>>,
 }
 
-/// What wakes a future that waits for a frame at a certain time.
+/// What wakes a future that waits for a frame at its deadline.
 #[derive(Debug, Default)]
-struct LookBell(Bell);
+struct DeadlineBell(Bell);
 
-impl LookBell {
+impl DeadlineBell {
+    /// Wakes `waker` at a time. Returns false if there is no thread for that.
+    fn ring_at(self: &Arc<Self>, at: Instant, waker: &Waker) -> bool {
+        self.0.set(waker);
+        let rings: Arc<dyn Rings> = Arc::clone(self) as _;
+        Bells::of_process().watch(&rings, 0, Some(at), false).is_ok()
+    }
+
     /// Wakes nothing any more.
     fn silence(self: &Arc<Self>) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
@@ -112,7 +163,7 @@ impl LookBell {
     }
 }
 
-impl Rings for LookBell {
+impl Rings for DeadlineBell {
     fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
         None
     }

@@ -240,8 +240,7 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame is
-    /// free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait, and
-    /// whether the future waits longest.
+    /// free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,
@@ -249,7 +248,9 @@ impl<M: Machine> Queue<M> {
         more: bool,
         ticket: Option<u64>,
         waker: &Waker,
-    ) -> Result<u32, (u64, bool)> {
+    ) -> Result<u32, u64> {
+        // A waker is foreign code, so it is cloned before the lock is taken, and dropped after.
+        let (mut waker, mut _before) = (waker.clone(), None);
         let mut state = self.0.lock();
         let at = ticket.and_then(|ticket| state.find_future(ticket));
         // A future that waited before and is not in the list was woken, so it comes first.
@@ -266,7 +267,7 @@ impl<M: Machine> Queue<M> {
             let taken = taken.or_else(|| if more { state.activate(slots, TAKEN) } else { None });
             if let Some(index) = taken {
                 if at.is_some() {
-                    state.futures.pop_front();
+                    _before = state.futures.pop_front();
                 }
                 state.settle(slots);
                 return Ok(index);
@@ -274,32 +275,39 @@ impl<M: Machine> Queue<M> {
         }
         let ticket = ticket.unwrap_or(state.next_ticket);
         state.next_ticket = state.next_ticket.max(ticket + 1);
-        let at = match state.futures.binary_search_by_key(&ticket, |(ticket, _)| *ticket) {
-            Ok(at) => {
-                state.futures[at].1.clone_from(waker);
-                at
+        match state.find_future(ticket) {
+            Some(at) => core::mem::swap(&mut state.futures[at].1, &mut waker),
+            None => {
+                let at = state.futures.partition_point(|(other, _)| *other < ticket);
+                state.futures.insert(at, (ticket, waker));
             }
-            Err(at) => {
-                state.futures.insert(at, (ticket, waker.clone()));
-                at
-            }
-        };
+        }
         state.settle(slots);
-        Err((ticket, at == 0))
+        Err(ticket)
+    }
+
+    /// Removes the future that waits longest from the queue, so that it can be woken. Returns whether other futures
+    /// wait.
+    pub(super) fn pass_to_future(&self, slots: &Slots<M>) -> (Wakeups<M>, bool) {
+        let mut state = self.0.lock();
+        let next = state.next_future(slots);
+        (next, !state.futures.is_empty())
     }
 
     /// Removes a future that gives up. If it was woken before, wakes the next future in its place.
     pub(super) fn leave_future(&self, slots: &Slots<M>, ticket: u64) {
         let mut state = self.0.lock();
-        let wakeups = match state.find_future(ticket) {
+        let (removed, wakeups) = match state.find_future(ticket) {
             Some(at) => {
-                state.futures.remove(at);
+                let removed = state.futures.remove(at);
                 state.settle(slots);
-                Wakeups::NONE
+                (removed, Wakeups::NONE)
             }
-            None => state.next_future(slots),
+            None => (None, state.next_future(slots)),
         };
         drop(state);
+        // A waker is foreign code, so it is dropped after the lock is released.
+        drop(removed);
         wakeups.wake();
     }
 

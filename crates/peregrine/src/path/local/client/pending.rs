@@ -2,7 +2,8 @@
 //! [bells](crate::call::pending::Bells) of the process sleep on the word.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
-use std::sync::Arc;
+use core::time::Duration;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::{CallState, LocalPath, SMALL_BYTES, extend, foreign_reply};
@@ -102,9 +103,61 @@ impl LocalPath {
         let index = call.frame.index();
         let region = &*self.region;
         let id = posted(region.astacks[index as usize].sequence.load(Ordering::Relaxed));
+        let rings: Arc<dyn Rings> = Arc::clone(&self.region) as _;
+        Bells::of_process().forget(&rings, index);
         let error = region.no_reply(index, id, WaitEnd::Late);
-        region.session.ring(index);
+        if !region.session.try_ring(index) {
+            RingAgain::soon(&self.region, index, id);
+        }
         error
+    }
+}
+
+/// Rings again for a call that was given up, because the message to the server was lost: the socket is full if many
+/// calls are given up at once. Ends when the server has the message or has answered the call, or the session ends.
+struct RingAgain {
+    region: Weak<ClientRegion>,
+    /// The value of the call word.
+    id: u32,
+    /// The number of milliseconds after which to ring again.
+    after: AtomicU32,
+}
+
+impl RingAgain {
+    /// The longest interval between two attempts, in milliseconds.
+    const AFTER_MAX: u32 = 128;
+
+    fn soon(region: &Arc<ClientRegion>, index: u32, id: u32) {
+        let again = Self { region: Arc::downgrade(region), id, after: AtomicU32::new(1) };
+        Arc::new(again).wait(index);
+    }
+
+    fn wait(self: Arc<Self>, index: u32) {
+        let after = self.after.load(Ordering::Relaxed);
+        self.after.store((2 * after).min(Self::AFTER_MAX), Ordering::Relaxed);
+        let at = Instant::now() + Duration::from_millis(after.into());
+        let rings: Arc<dyn Rings> = self;
+        // If no thread can be started, the server learns of this from the next ring or from the end of the session.
+        let _ = Bells::of_process().watch(&rings, index, Some(at), false);
+    }
+}
+
+impl Rings for RingAgain {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    fn ring(&self, index: u32) {
+        let Some(region) = self.region.upgrade() else { return };
+        if region.is_given_up(index, self.id)
+            && region.session.is_alive()
+            && !region.session.try_ring(index)
+        {
+            let Self { region, id, after } = self;
+            let (region, after) =
+                (Weak::clone(region), AtomicU32::new(after.load(Ordering::Relaxed)));
+            Arc::new(Self { region, id: *id, after }).wait(index);
+        }
     }
 }
 

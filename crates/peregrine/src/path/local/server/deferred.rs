@@ -108,13 +108,15 @@ impl ServerRegion {
     pub(super) fn cancel_deferred(&self) {
         let all = core::mem::take(&mut *self.deferred.lock());
         for call in all.into_values() {
-            call.cancels.cancel();
+            // If the client has gone, no caller sees the reason.
+            call.cancels.stop();
         }
     }
 
-    /// Returns whether a call of the session is deferred.
-    pub(super) fn has_deferred(&self) -> bool {
-        !self.deferred.lock().is_empty()
+    /// Returns whether the call on an A-stack is deferred, and its reply has not been posted.
+    pub(super) fn is_deferred(&self, index: u32) -> bool {
+        let astack = self.astacks.get(index as usize);
+        astack.is_some_and(|astack| astack.deferral.load(Ordering::Acquire) != NONE)
     }
 }
 

@@ -260,11 +260,10 @@ impl ServerPath for Sessions {
             drop(watches);
             let Some(region) = session.region.get() else { continue };
             session.end_counters();
-            // The refusals of deferred calls say that they may have been executed.
-            let has_deferred = region.has_deferred();
             region.close();
-            if !region.has_workers() && !has_deferred {
-                for index in 0..region.count() {
+            if !region.has_workers() {
+                // No thread but the one that owes the reply changes the words of an A-stack with a deferred call.
+                for index in (0..region.count()).filter(|index| !region.is_deferred(*index)) {
                     region.set_assignment(index, Assignment::Queued);
                     region.refuse(index, &Refusal::stopping());
                 }
