@@ -1,7 +1,6 @@
 //! Tests deferred calls over TCP: calls of an async server whose procedures do not end at their first poll.
 #![cfg(feature = "async")]
 
-mod contract;
 mod support;
 
 use std::io::{Read as _, Write as _};
@@ -12,8 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use contract::deferring::Deferring;
-use contract::{ContractAsyncServer, ContractClient};
 use peregrine::{
     BindOptions, CallError, Executed, Executor, Kind, Lent, OnExhausted, Out, Running, Server,
     interface, limits,
@@ -699,21 +696,4 @@ fn deferred_calls_of_a_connection_are_bounded() {
         assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 3));
     }
     assert_eq!(target.client().echo(2).unwrap(), 2);
-}
-
-#[test]
-fn contract_holds_for_deferred_calls() {
-    let _alone = support::alone();
-    let _directory = support::own_directory();
-    let running = Mutex::new(Vec::new());
-    contract::suite_of_one_call(&|object| {
-        let mut running = running.lock().unwrap();
-        let name = format!("contract-{}", running.len());
-        let server = ContractAsyncServer::new(Deferring(object));
-        let server = Server::new().export(&name, server).unwrap();
-        let server = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
-        let address = format!("{}/{name}", server.addresses()[0]);
-        running.push(server);
-        ContractClient::bind(&address).unwrap()
-    });
 }

@@ -6,8 +6,6 @@
 // Each test program uses only some of these items.
 #![allow(dead_code)]
 
-#[cfg(feature = "async")]
-pub(crate) mod deferring;
 mod forms;
 mod many;
 mod object;
