@@ -541,7 +541,7 @@ async fn outlive(yielding: &Yielding<Object>, into: &mut u32) -> peregrine::Resu
     }
     let object = &yielding.object;
     yielded().await;
-    if yielding.begin() % 2 == 0 {
+    if yielding.begin().is_multiple_of(2) {
         let _counts = Counts(&object.ran);
         object.entered.fetch_add(1, Ordering::SeqCst);
         std::future::pending::<()>().await;

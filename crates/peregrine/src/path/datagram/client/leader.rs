@@ -360,7 +360,7 @@ mod tests {
             thread::sleep(Duration::from_millis(5));
             assert_eq!(looks[0].load(Ordering::SeqCst), 0);
             ends.store(true, Ordering::SeqCst);
-            assert_eq!(leadership.wake_all(), []);
+            assert!(leadership.wake_all().is_empty());
         });
         drop(leader);
         // A thread that does not wait is not woken. Its word stays `IDLE`.
