@@ -440,6 +440,8 @@ impl Lane {
         };
         let filled = out.filled();
         let alone = chunk.calls.is_empty() && state.outstanding.is_empty();
+        state.batches += 1;
+        let number = state.batches;
         for index in &chunk.calls {
             let slot = &mut state.slots[*index as usize];
             if matches!(slot.phase, Phase::Queued { .. }) {
@@ -452,7 +454,7 @@ impl Lane {
             state.spare_records.push(core::mem::take(&mut chunk.records));
         }
         let index = frame.index();
-        let batch = Batch { frame: index, results, calls: chunk.calls, alone };
+        let batch = Batch { frame: index, results, calls: chunk.calls, alone, number };
         match begun {
             Ok(Begun::Pending) => {
                 frame.keep();
@@ -506,7 +508,9 @@ impl Lane {
                     state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
                 }
                 let pending = state.last_pending.take();
-                if batch.alone && pending == Some(0) && state.sent > 0 {
+                // Calls that were sent after this batch may have arrived after its result was made.
+                let is_last = batch.number == state.batches;
+                if batch.alone && is_last && pending == Some(0) && state.sent > 0 {
                     let text = "the server has lost the call";
                     state.fail_all(&CallError::new(Kind::ServerGone, Executed::Maybe, text));
                 }

@@ -17,6 +17,8 @@ pub(super) struct State {
     /// The number of chunks that were removed from the front of the queue.
     pub(super) gone: u64,
     pub(super) outstanding: Vec<Batch>,
+    /// The number of batches that were sent.
+    pub(super) batches: u64,
     /// The number of calls that were sent and have no result.
     pub(super) sent: usize,
     /// The number of calls without a result, whether they were sent or not.
@@ -62,6 +64,8 @@ pub(super) struct Batch {
     pub(super) calls: Vec<u32>,
     /// Whether the batch was sent to be held, while no other batch was outstanding.
     pub(super) alone: bool,
+    /// The number of batches that had been sent, with this one.
+    pub(super) number: u64,
 }
 
 /// What is known of the time that a procedure takes.
@@ -185,6 +189,7 @@ impl State {
             queue: VecDeque::new(),
             gone: 0,
             outstanding: Vec::new(),
+            batches: 0,
             sent: 0,
             pending: 0,
             looker: None,
