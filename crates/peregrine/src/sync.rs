@@ -47,6 +47,8 @@ pub(crate) enum Rank {
     Handles,
     /// The socket that activities share.
     SharedSocket,
+    /// Which sockets of a client's calls over datagrams the keeper watches.
+    SocketWatch,
     /// Calls and replies over datagrams that wait for memory for results.
     Postponed,
     /// All records of a server's callers over datagrams.

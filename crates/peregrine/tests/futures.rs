@@ -5,10 +5,13 @@ mod support;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
 
-use peregrine::{Lent, Out, interface};
+use peregrine::{Executed, Kind, Lent, Out, interface};
+use support::futures::{block_on, join_all, poll_once, yielded};
 
 #[interface]
 trait Notes {
@@ -43,18 +46,6 @@ impl Notes for Blocking {
 /// Yields to the executor before each result.
 struct Yielding;
 
-async fn yielded() {
-    let mut first = true;
-    std::future::poll_fn(move |context| {
-        if std::mem::take(&mut first) {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(())
-    })
-    .await;
-}
-
 impl NotesAsync for Yielding {
     async fn add(&self, a: i32, b: &i64) -> peregrine::Result<i64> {
         yielded().await;
@@ -71,25 +62,6 @@ impl NotesAsync for Yielding {
     async fn fill(&self, from: Lent<'_, u8>, into: Out<'_, u8>) -> peregrine::Result<u64> {
         yielded().await;
         Blocking.fill(from, into)
-    }
-}
-
-struct Unparks(Thread);
-
-impl Wake for Unparks {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let waker = Waker::from(Arc::new(Unparks(thread::current())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => thread::park(),
-        }
     }
 }
 
@@ -156,41 +128,105 @@ fn every_mix_of_blocking_and_async_works_between_processes() {
     }
 }
 
-/// Waits for all futures, and polls only those that were woken.
-fn join<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    struct Woken {
-        queue: std::sync::Mutex<Vec<usize>>,
-        thread: Thread,
+/// A failed call starts no thread, and its future does not wait.
+#[test]
+fn future_of_a_refused_call_ends_at_its_first_poll() {
+    let notes = NotesAsyncClient::in_process(Yielding);
+    let long = "x".repeat(32 << 20);
+    for _ in 0..100 {
+        let refused = poll_once(pin!(notes.text(&long, &[]))).expect("the end of the future");
+        assert_eq!(refused.unwrap_err().kind(), Kind::TooLarge);
     }
-    struct One(usize, Arc<Woken>);
-    impl Wake for One {
-        fn wake(self: Arc<Self>) {
-            self.1.queue.lock().unwrap().push(self.0);
-            self.1.thread.unpark();
+}
+
+/// Two versions of an interface. Calls of `meet` are the same in both, and calls of `put` are converted.
+mod versions {
+    pub(crate) mod old {
+        use peregrine::{Value, interface};
+
+        #[derive(Debug, PartialEq, Value)]
+        pub(crate) struct Item {
+            pub(crate) price: u32,
+        }
+
+        #[interface(name = "shop")]
+        pub(crate) trait Shop {
+            fn meet(&self, callers: u32) -> peregrine::Result<()>;
+            fn put(&self, item: &Item, counts: &mut [u32]) -> peregrine::Result<Item>;
         }
     }
-    let mut futures: Vec<_> = futures.into_iter().map(|one| Some(Box::pin(one))).collect();
-    let queue = std::sync::Mutex::new((0..futures.len()).collect());
-    let woken = Arc::new(Woken { queue, thread: thread::current() });
-    let wakers: Vec<_> = (0..futures.len())
-        .map(|number| Waker::from(Arc::new(One(number, Arc::clone(&woken)))))
-        .collect();
-    let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
-    while results.iter().any(Option::is_none) {
-        let numbers = std::mem::take(&mut *woken.queue.lock().unwrap());
-        if numbers.is_empty() {
-            thread::park();
+
+    pub(crate) mod new {
+        use peregrine::{Value, interface};
+
+        #[derive(Clone, Debug, Value)]
+        pub(crate) struct Item {
+            pub(crate) price: u32,
+            #[default(7)]
+            pub(crate) unit: u32,
         }
-        for number in numbers {
-            let Some(future) = &mut futures[number] else { continue };
-            let mut context = Context::from_waker(&wakers[number]);
-            if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
-                results[number] = Some(result);
-                futures[number] = None;
-            }
+
+        #[interface(name = "shop")]
+        pub(crate) trait Shop {
+            fn meet(&self, callers: u32) -> peregrine::Result<()>;
+            fn put(&self, item: &Item, counts: &mut [u32]) -> peregrine::Result<Item>;
         }
     }
-    results.into_iter().flatten().collect()
+}
+
+#[derive(Default)]
+struct Shop(AtomicU32);
+
+impl versions::new::Shop for Shop {
+    fn meet(&self, callers: u32) -> peregrine::Result<()> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        support::until("all callers are inside", || self.0.load(Ordering::SeqCst) == callers);
+        Ok(())
+    }
+    fn put(
+        &self,
+        item: &versions::new::Item,
+        counts: &mut [u32],
+    ) -> peregrine::Result<versions::new::Item> {
+        counts.reverse();
+        Ok(versions::new::Item { price: item.price + item.unit, ..*item })
+    }
+}
+
+#[test]
+fn calls_to_a_newer_server_overlap_and_are_converted() {
+    use versions::{new::ShopServer, old::Item, old::ShopAsync as _, old::ShopAsyncClient};
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let server = peregrine::Server::new().export("shop", ShopServer::new(Shop::default()));
+    let _running = server.unwrap().spawn().unwrap();
+    let shop = block_on(ShopAsyncClient::bind("shop")).unwrap();
+    let mut counts = [1, 2, 3];
+    let put = block_on(shop.put(&Item { price: 4 }, &mut counts)).unwrap();
+    assert_eq!((put, counts), (Item { price: 11 }, [3, 2, 1]));
+    // If one call waited in place, the other one would not begin.
+    join_all([shop.meet(2), shop.meet(2)]).into_iter().for_each(|met| met.unwrap());
+}
+
+/// A call waits for an A-stack at most until its deadline.
+#[test]
+fn deadline_ends_the_wait_for_an_a_stack() {
+    use versions::{new::ShopAsync as _, new::ShopAsyncClient, new::ShopServer};
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let server = peregrine::Server::new().export("shop", ShopServer::new(Shop::default()));
+    let _running = server.unwrap().spawn().unwrap();
+    let options = peregrine::BindOptions::default().astacks(1);
+    let shop = block_on(ShopAsyncClient::bind_with("shop", &options)).unwrap();
+    let hasty = shop.with_timeout(Duration::from_millis(50));
+    let mut first = Box::pin(shop.meet(2));
+    assert!(poll_once(first.as_mut()).is_none());
+    let error = block_on(hasty.meet(2)).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
+    // The other client of the binding gives the first call what it waits for.
+    let other = block_on(ShopAsyncClient::bind("shop")).unwrap();
+    join_all([first, Box::pin(other.meet(2))]).into_iter().for_each(|met| met.unwrap());
+    block_on(shop.meet(3)).unwrap();
 }
 
 /// Calls that wait until a gate is opened.
@@ -250,14 +286,15 @@ fn ten_thousand_calls_are_in_flight_from_one_thread() {
     let blocking = WaitsClient::from(waits.clone());
     let opener = thread::spawn(move || {
         while blocking.waiting().unwrap() < 10_000 {
-            thread::sleep(std::time::Duration::from_millis(1));
+            thread::sleep(Duration::from_millis(1));
         }
         let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
         blocking.open().unwrap();
         threads
     });
     let waits = &waits;
-    let results = join((0..10_000).map(|number| async move { waits.pass(number).await.unwrap() }));
+    let results =
+        join_all((0..10_000).map(|number| async move { waits.pass(number).await.unwrap() }));
     assert_eq!(results, (0..10_000).map(|number| number * 2).collect::<Vec<_>>());
     let threads = opener.join().unwrap();
     assert!(threads <= 16, "{threads} threads while 10,000 calls are in flight");

@@ -22,6 +22,10 @@ use support::{Process, role};
 const LIMIT: Duration = Duration::from_secs(20);
 /// The size in bytes of a large argument, of which the buffers of a connection cannot hold all.
 const LARGE: usize = 8 << 20;
+/// An argument that is too large for calls that share batches. So the call has a message of its own.
+const ALONE: &[u8] = &[1; 4096];
+/// The number of the procedure that runs a batch of calls.
+const BATCH: u32 = u32::MAX - 2;
 
 #[interface]
 trait Work {
@@ -30,9 +34,11 @@ trait Work {
     /// Returns its argument after some microseconds.
     fn pause(&self, us: u64) -> peregrine::Result<u64>;
     /// Returns when as many calls are inside as the barrier waits for.
-    fn meet(&self) -> peregrine::Result<()>;
+    fn meet(&self, alone: &[u8]) -> peregrine::Result<()>;
     /// Returns when its caller has cancelled the call.
-    fn stay(&self) -> peregrine::Result<()>;
+    fn stay(&self, alone: &[u8]) -> peregrine::Result<()>;
+    /// Returns after some milliseconds.
+    fn hold(&self, ms: u64, alone: &[u8]) -> peregrine::Result<()>;
 }
 
 #[interface]
@@ -56,11 +62,15 @@ impl Work for Object {
         std::thread::sleep(Duration::from_micros(us));
         Ok(us)
     }
-    fn meet(&self) -> peregrine::Result<()> {
+    fn meet(&self, _alone: &[u8]) -> peregrine::Result<()> {
         self.barrier.wait();
         Ok(())
     }
-    fn stay(&self) -> peregrine::Result<()> {
+    fn hold(&self, ms: u64, _alone: &[u8]) -> peregrine::Result<()> {
+        std::thread::sleep(Duration::from_millis(ms));
+        Ok(())
+    }
+    fn stay(&self, _alone: &[u8]) -> peregrine::Result<()> {
         self.inside.fetch_add(1, Ordering::SeqCst);
         let begun = Instant::now();
         while !peregrine::caller().unwrap().is_cancelled() {
@@ -147,12 +157,28 @@ fn reply(call: &Message, result: u64) -> Vec<u8> {
     message
 }
 
-/// Receives a call, and skips its extensions.
+/// Receives the next message, and skips its extensions. Refuses batches, so that each call has a message of its
+/// own. Returns `None` if the connection has ended.
+fn message(stream: &mut TcpStream) -> Option<Message> {
+    loop {
+        let message = receive(stream)?;
+        let extensions = message.words[5] as usize;
+        stream.read_exact(&mut vec![0; extensions.next_multiple_of(16)]).ok()?;
+        if message.kind != CALL || message.words[2] != BATCH {
+            return Some(message);
+        }
+        // The call was not executed, because there is no such procedure.
+        let mut refusal = header(REPLY, 8, [message.words[0], 0, 2, 8, 0, 0]);
+        refusal.extend([9_u32, 0].iter().flat_map(|word| word.to_le_bytes()));
+        refusal.resize(48, 0);
+        stream.write_all(&refusal).ok()?;
+    }
+}
+
+/// Receives a call.
 fn call(stream: &mut TcpStream) -> Message {
-    let message = receive(stream).expect("a call");
+    let message = message(stream).expect("a call");
     assert_eq!(message.kind, CALL);
-    let extensions = message.words[5] as usize;
-    stream.read_exact(&mut vec![0; extensions.next_multiple_of(16)]).unwrap();
     message
 }
 
@@ -217,7 +243,7 @@ fn calls_of_one_thread_run_at_the_same_time() {
         let work = work_at(&format!("{address}/work"), &options);
         let mut tasks = Tasks::new();
         // No call returns before 50 are inside.
-        (0..50).for_each(|_| _ = tasks.add(work.meet()));
+        (0..50).for_each(|_| _ = tasks.add(work.meet(ALONE)));
         tasks.finish().into_iter().for_each(Result::unwrap);
     }
 }
@@ -231,7 +257,7 @@ fn dropped_future_cancels_its_call_and_its_frame_is_used_again() {
     let work = work_at(&format!("{address}/work"), &options);
     for round in 1..=20 {
         let mut tasks = Tasks::new();
-        let stays = tasks.add(work.stay());
+        let stays = tasks.add(work.stay(ALONE));
         tasks.run_until("the procedure runs", |_| counts.inside.load(Ordering::SeqCst) == round);
         if round % 2 == 0 {
             tasks.run_until_asleep();
@@ -245,7 +271,7 @@ fn dropped_future_cancels_its_call_and_its_frame_is_used_again() {
     }
     // Over TCP a blocking call ends at its deadline in the same way.
     let hasty = WorkClient::from(work.with_timeout(Duration::from_millis(20)));
-    assert_eq!(failed(hasty.stay()).executed(), Executed::Maybe);
+    assert_eq!(failed(hasty.hold(200, ALONE)).executed(), Executed::Maybe);
     assert_eq!(block_on(work.same(7)).unwrap(), 7);
 }
 
@@ -253,7 +279,7 @@ fn dropped_future_cancels_its_call_and_its_frame_is_used_again() {
 fn futures_end_at_their_deadlines() {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    let (_running, address, counts) = serve(Server::new().threads(80), 1);
+    let (_running, address, _) = serve(Server::new().threads(80), 1);
     let options = options().astacks(64);
     let work = work_at(&format!("{address}/work"), &options);
     // Some deadlines are earlier than those that the keeper knows already, and some are later.
@@ -261,18 +287,15 @@ fn futures_end_at_their_deadlines() {
         .map(|number| work.with_timeout(Duration::from_millis(20 + number * 37 % 60 * 10)))
         .collect();
     let mut tasks = Tasks::new();
-    clients.iter().for_each(|client| _ = tasks.add(client.stay()));
+    clients.iter().for_each(|client| _ = tasks.add(client.hold(2000, ALONE)));
     for result in tasks.finish() {
         let error = failed(result);
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
     }
-    support::until("all calls are cancelled", || {
-        counts.inside.load(Ordering::SeqCst) == counts.cancelled.load(Ordering::SeqCst)
-    });
     // A deadline does not end later calls in the same frames.
     let mut tasks = Tasks::new();
-    (0..60).for_each(|number| _ = tasks.add(work.same(number)));
-    assert!(tasks.finish().into_iter().map(Result::unwrap).eq(0..60));
+    (0..60).for_each(|_| _ = tasks.add(work.hold(1, ALONE)));
+    tasks.finish().into_iter().for_each(Result::unwrap);
 }
 
 /// Runs a server in a separate process.
@@ -305,7 +328,7 @@ fn futures_that_sleep_fail_when_the_server_dies() {
         let options = options().astacks(40);
         let work = work_at(&format!("{address}/work"), &options);
         let mut tasks = Tasks::new();
-        (0..40).for_each(|_| _ = tasks.add(work.stay()));
+        (0..40).for_each(|_| _ = tasks.add(work.stay(ALONE)));
         if round > 0 {
             tasks.run_until_asleep();
         }
@@ -361,7 +384,7 @@ fn failed_futures_know_whether_their_calls_were_executed() {
         tasks.run_until("a call has arrived", |_| has_received.try_recv().is_ok());
         tasks.add(bytes.sum(&large));
         tasks.run_until_asleep();
-        tasks.add(bytes.same(2));
+        tasks.add(bytes.sum(ALONE));
         tasks.run_until_asleep();
         std::thread::scope(|scope| {
             let blocking = BytesClient::from(bytes.clone());
@@ -393,7 +416,7 @@ fn reads_later(calls: u32, refuses: bool) -> (String, Sender<()>, Receiver<Vec<u
     let address = scripted(calls, move |mut stream| {
         let _ = may_read.recv();
         let mut received = Vec::new();
-        while let Some(message) = receive(&mut stream) {
+        while let Some(message) = message(&mut stream) {
             received.push(u32::from(message.kind) << 24 | message.words[0]);
             let _ = kinds.send(received.clone());
             if message.kind != CALL {
@@ -436,7 +459,7 @@ fn messages_that_fill_the_socket_are_sent_later_and_in_one_piece() {
             };
             tasks.add(future);
             tasks.add(bytes.same(number));
-            tasks.add(bytes.lent(Lent::from(&large[..1000])));
+            tasks.add(bytes.lent(Lent::from(&large[..5000])));
         }
         tasks.run_until_asleep();
         assert_eq!(tasks.completed(), 0);
@@ -459,7 +482,7 @@ fn messages_that_fill_the_socket_are_sent_later_and_in_one_piece() {
         });
         let results: Vec<_> = tasks.finish().into_iter().map(Result::unwrap).collect();
         for ((number, large), results) in (0..).zip(&large).zip(results.chunks(3)) {
-            assert_eq!(results, [sum(large), number, sum(&large[..1000])], "{number}");
+            assert_eq!(results, [sum(large), number, sum(&large[..5000])], "{number}");
         }
     }
 }
@@ -488,37 +511,37 @@ fn call_dropped_in_the_middle_of_its_message_is_sent_and_then_cancelled() {
     let mut tasks = Tasks::new();
     let part = tasks.add(bytes.sum(&large));
     tasks.run_until_asleep();
-    let unsent = tasks.add(bytes.same(1));
-    let other = tasks.add(bytes.same(2));
+    let unsent = tasks.add(bytes.sum(&large[..3001]));
+    let other = tasks.add(bytes.sum(&large[..3002]));
     tasks.run_until_asleep();
     tasks.drop_one(part);
     tasks.drop_one(unsent);
     // Two frames are free: one that was not used, and that of the call of which nothing was sent.
-    let more: Vec<_> = (3..5).map(|number| tasks.add(bytes.same(number))).collect();
+    let more = [3003, 3004].map(|bytes_sent| (bytes_sent, bytes.sum(&large[..bytes_sent])));
+    let more = more.map(|(bytes_sent, future)| (bytes_sent, tasks.add(future)));
     tasks.run_until_asleep();
     assert_eq!(tasks.completed(), 0);
     read.send(()).unwrap();
     tasks.run_until("the other calls end", |tasks| tasks.completed() == 3);
-    assert_eq!(tasks.take(other).unwrap().unwrap(), 2);
-    for (number, task) in (3..5).zip(more) {
-        assert_eq!(tasks.take(task).unwrap().unwrap(), number);
+    for (bytes_sent, task) in more.into_iter().chain([(3002, other)]) {
+        assert_eq!(tasks.take(task).unwrap().unwrap(), sum(&large[..bytes_sent]));
     }
     // The server got the whole large call, then its cancellation, and never the call that was withdrawn.
     let mut received = Vec::new();
-    let first = |received: &[u32]| received[0] & 0xff_ffff;
+    let cancels = |received: &[u32]| {
+        let abandoned = |first: &u32| u32::from(ABANDON) << 24 | first & 0xff_ffff;
+        received.first().is_some_and(|first| received.contains(&abandoned(first)))
+    };
     let begun = Instant::now();
-    while !received
-        .contains(&(u32::from(ABANDON) << 24 | received.first().map_or(0, |_| first(&received))))
-    {
+    while received.len() < 5 || !cancels(&received) {
         assert!(begun.elapsed() < LIMIT, "{received:x?}");
         received = seen.recv_timeout(LIMIT).expect("a cancellation");
     }
-    let calls = received.iter().filter(|message| **message >> 24 == u32::from(CALL)).count();
-    assert_eq!(calls, 4, "{received:x?}");
+    assert_eq!(received.len(), 5, "{received:x?}");
     // The frame of the large call is used again.
     let mut tasks = Tasks::new();
-    (0..4).for_each(|number| _ = tasks.add(bytes.same(number)));
-    assert!(tasks.finish().into_iter().map(Result::unwrap).eq(0..4));
+    (0..4).for_each(|_| _ = tasks.add(bytes.sum(ALONE)));
+    assert!(tasks.finish().into_iter().all(|result| result.unwrap() == sum(ALONE)));
 }
 
 /// A server may answer a call before it has received the whole message.
@@ -540,8 +563,8 @@ fn frame_is_not_used_again_before_its_message_was_sent() {
         stream.read_exact(&mut rest).unwrap();
         let head = early.words[3] as usize;
         assert_eq!(sum(&rest[head..body]), sum(&pattern(2)), "another message was sent");
-        while let Some(next) = receive(&mut stream) {
-            stream.write_all(&reply(&next, number(&next))).unwrap();
+        while let Some(next) = message(&mut stream) {
+            stream.write_all(&reply(&next, sum(&next.body[next.words[3] as usize..]))).unwrap();
         }
     });
     let bytes = bytes_at(&address, &options().wait(Wait::Block));
@@ -551,12 +574,12 @@ fn frame_is_not_used_again_before_its_message_was_sent() {
     tasks.run_until("the call is answered", |_| has_answered.try_recv().is_ok());
     tasks.run_until_asleep();
     assert_eq!(tasks.completed(), 0, "the message is not sent completely");
-    let next = tasks.add(bytes.same(3));
+    let next = tasks.add(bytes.sum(ALONE));
     tasks.run_until_asleep();
     read.send(()).unwrap();
     tasks.run_until("both calls end", |tasks| tasks.completed() == 2);
     assert_eq!(tasks.take(early).unwrap().unwrap(), 77);
-    assert_eq!(tasks.take(next).unwrap().unwrap(), 3);
+    assert_eq!(tasks.take(next).unwrap().unwrap(), sum(ALONE));
 }
 
 /// Futures sleep on a connection while blocking callers come and go.
@@ -599,7 +622,12 @@ fn no_wake_up_is_lost_while_callers_come_and_go() {
                         tasks.add(async move {
                             for round in 0..ROUNDS {
                                 let us = (round * (task + 3)) % 7 * 30;
-                                assert_eq!(work.pause(us).await.unwrap(), us);
+                                if task % 4 == 0 {
+                                    // These calls share batches.
+                                    assert_eq!(work.pause(us).await.unwrap(), us);
+                                } else {
+                                    work.hold(us / 100, ALONE).await.unwrap();
+                                }
                             }
                         });
                     }
@@ -654,11 +682,11 @@ fn large_messages_of_futures_and_callers_are_not_mixed_up() {
 fn keeper_sleeps_after_a_late_reply() {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    let (_running, address, counts) = serve(Server::new(), 1);
+    let (_running, address, _) = serve(Server::new(), 1);
     let work = WorkClient::bind_with(&format!("{address}/work"), &options()).unwrap();
     let hasty = work.with_timeout(Duration::from_millis(10));
-    assert_eq!(failed(hasty.stay()).kind(), Kind::TimedOut);
-    support::until("the call is cancelled", || counts.cancelled.load(Ordering::SeqCst) == 1);
+    assert_eq!(failed(hasty.hold(200, ALONE)).kind(), Kind::TimedOut);
+    std::thread::sleep(Duration::from_millis(200));
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let named = |task: &std::path::Path| {
         std::fs::read_to_string(task.join("comm"))
@@ -692,7 +720,7 @@ fn child_at_a_link(role: &str) {
     let work = WorkClient::bind_with(&format!("{server}/work"), &options().wait(wait)).unwrap();
     let work = WorkAsyncClient::from(work);
     let mut tasks = Tasks::new();
-    (0..5).for_each(|_| _ = tasks.add(work.pause(3_600_000_000)));
+    (0..5).for_each(|_| _ = tasks.add(work.hold(3_600_000, ALONE)));
     tasks.run_until_some_time();
     println!("\nready");
     for result in tasks.finish() {

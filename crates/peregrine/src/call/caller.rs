@@ -391,6 +391,28 @@ impl Nested {
     }
 }
 
+/// Runs `serve`, and has this thread wait for the end of each async procedure that it serves. A server that
+/// changes the results of another server calls this: the reply to a deferred call does not pass through it.
+pub fn undeferred<T>(serve: impl FnOnce() -> T) -> T {
+    struct Undeferred(Arc<dyn Calls>);
+    impl Calls for Undeferred {
+        fn is_given_up(&self, call: u64) -> bool {
+            self.0.is_given_up(call)
+        }
+    }
+    struct Restores(Option<Arc<dyn Calls>>);
+    impl Drop for Restores {
+        fn drop(&mut self) {
+            serve_calls_of(self.0.take());
+        }
+    }
+    let calls = CALLS.with_borrow(Clone::clone);
+    let undeferred = calls.clone().map(|calls| Arc::new(Undeferred(calls)) as Arc<dyn Calls>);
+    serve_calls_of(undeferred);
+    let _restores = Restores(calls);
+    serve()
+}
+
 #[cfg(test)]
 impl Nested {
     /// Begins a call whose caller never gives it up.

@@ -22,7 +22,7 @@ mod request;
 mod serve;
 
 pub(crate) use block_cost::block_cost;
-pub use caller::{Caller, PathKind, caller};
+pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
     CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
 };

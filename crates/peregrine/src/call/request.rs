@@ -168,7 +168,7 @@ impl<'a> Request<'a> {
         // Also without blocks, the part has its alignment: an empty slice of large values needs it.
         let copied_at = align_up(head_end);
         let copied_end = copied_at + copied.len();
-        let lent_at = if lent.is_empty() { copied_end } else { align_up(copied_end) };
+        let lent_at = align_up(copied_end);
         let end = lent_at + lent.len();
         if !memory.reserve(end) {
             return Err(Refusal::exhausted("no memory for the arguments"));

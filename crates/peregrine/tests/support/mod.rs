@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod bridge;
+pub(crate) mod futures;
 pub(crate) mod heap;
 pub(crate) mod impairments;
 pub(crate) mod link;

@@ -211,7 +211,7 @@ fn encoded(encode: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>) -> Result<V
                 return Ok(memory[..length].to_vec());
             }
             Err(Overflow::Full) if bytes < crate::limits::MESSAGE_BYTES_MAX => bytes *= 4,
-            Err(overflow) => return Err(Refusal::bad_result(overflow.to_string())),
+            Err(overflow) => return Err(Refusal::unwritten(overflow, bytes)),
         }
     }
 }

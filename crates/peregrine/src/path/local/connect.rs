@@ -110,15 +110,15 @@ impl CallPath for BoundLocalPath {
     }
 
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
-        let begun = self.path.begin(call);
-        if self.path.region.is_untidy() {
-            self.joined.as_ref().inspect(|joined| joined.tidy_later());
-        }
-        begun
+        self.path.begin(call)
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        self.path.poll(call)
+        let returned = self.path.poll(call)?;
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
+        }
+        Some(returned)
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {

@@ -118,6 +118,10 @@ impl CallPath for Member {
         if self.joined.mark.wiped() { forked() } else { self.path.give_up(call) }
     }
 
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes()
+    }
+
     fn wait(&self) -> Wait {
         self.path.wait()
     }

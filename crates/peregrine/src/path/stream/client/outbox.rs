@@ -303,8 +303,11 @@ impl Connection {
     }
 
     /// Sends bytes of a message, from the byte `sent` on, until all are sent or the socket accepts no more.
-    /// Adds the number of bytes to `sent`.
+    /// Adds the number of bytes to `sent`. A peer that reads as fast as this thread sends does not keep the
+    /// thread here: after a while, the function returns as if the socket were full.
     fn send_some(&self, message: &Message<'_>, sent: &mut usize) -> io::Result<()> {
+        /// The largest number of system calls. One of them sends at most what the socket's buffer holds.
+        const SENDS_MAX: usize = 8;
         let Message { frame, ref header, body, extensions } = *message;
         let mut parts = Parts::new();
         let there = self.call_space(frame).range(0, body);
@@ -315,18 +318,21 @@ impl Connection {
         parts.push(Window::from(&ZEROS[..padding(extensions.len())]));
         let all = parts.left();
         parts.advance(*sent);
-        let result = loop {
-            if parts.is_empty() {
-                break Ok(());
+        let mut result = Ok(());
+        for _ in 0..SENDS_MAX {
+            result = self.stream.send(&mut parts, false);
+            let interrupted = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
+            if parts.is_empty() || result.as_ref().is_err_and(|error| !interrupted(error)) {
+                break;
             }
-            match self.stream.send(&mut parts, false) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break Err(error),
-            }
-        };
-        *sent = all - parts.left();
-        result
+        }
+        let left = parts.left();
+        *sent = all - left;
+        match result {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+            _ if left > 0 => Err(io::ErrorKind::WouldBlock.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Sends the messages of the queue as far as the socket accepts them, unless another thread does.
