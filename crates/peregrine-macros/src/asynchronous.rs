@@ -287,7 +287,8 @@ fn attempt(method: &Method, arguments: &TokenStream, representation: &TokenStrea
         // The writer of the arguments cannot be sent to another thread, so it ends before the wait.
         let mut __outs: [::peregrine::__rt::OutBlock<'_>; #outs_count] = {
             #[allow(unused_mut)]
-            let mut __stub = __frame.#arguments();
+            let mut __scratch = ::peregrine::__rt::Scratch::new();
+            let mut __stub = __frame.#arguments(&mut __scratch);
             #head_only
             #(#marshal)*
             let __ins: [::peregrine::__rt::Block<'_>; #ins_count] = [#(#ins)*];
@@ -295,8 +296,8 @@ fn attempt(method: &Method, arguments: &TokenStream, representation: &TokenStrea
             __frame.begin(__stub, &__ins, &[#(#lent)*], &mut __outs)?;
             __outs
         };
-        let mut __returned =
-            __frame.ended::<::peregrine::__rt::#representation>(&mut __outs).await?;
+        __frame.ended(&mut __outs).await?;
+        let mut __returned = __frame.returned::<::peregrine::__rt::#representation>()?;
         let __result = __returned.result::<#outcome>()?;
         #finish
         ::core::result::Result::Ok(__result)
@@ -311,6 +312,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
     );
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, interface));
+    let count = model.methods.len() as u32;
     quote! {
         #[doc = #what]
         #[allow(dead_code)]
@@ -365,11 +367,21 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                 ::peregrine::__rt::InterfaceRef::from(#blocking::INTERFACE)
             }
 
+            fn is_async(&self) -> bool {
+                true
+            }
+
             fn serve(
                 &self,
                 __request: &mut ::peregrine::__rt::Request<'_>,
                 __reply: &mut ::peregrine::__rt::Reply<'_>,
             ) -> ::peregrine::__rt::Served {
+                // Every export has some procedures with the highest numbers.
+                if __request.procedure() >= #count {
+                    return ::core::result::Result::Err(
+                        ::peregrine::__rt::Refusal::no_such_procedure(__request.procedure()),
+                    );
+                }
                 let __object = ::std::sync::Arc::clone(&self.object);
                 let __serve = move |mut __call: ::peregrine::__rt::OwnedCall| async move {
                     let __served: ::core::result::Result<
@@ -483,16 +495,23 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     let at = outcome.span();
     let ok = quote_spanned!(at=> ::peregrine::__rt::Answered::ok(__value, __blocks, #more));
     let err = quote_spanned!(at=> ::peregrine::__rt::Answered::err(__error));
-    quote! {
-        #number => {
-            #room
-            // A request cannot be sent to another thread, so it ends before the procedure begins.
+    // A request cannot be sent to another thread, so it ends before the procedure begins.
+    let arguments = if names.is_empty() {
+        quote!(__call.request()?.finish()?;)
+    } else {
+        quote! {
             let (#(#own,)*) = {
                 let mut __request = __call.request()?;
                 #(let #names = #take;)*
                 __request.finish()?;
                 (#(#names,)*)
             };
+        }
+    };
+    quote! {
+        #number => {
+            #room
+            #arguments
             let __result: #outcome =
                 <__Object as #interface>::#ident(&*__object, #(#pass),*).await;
             ::core::result::Result::Ok(match #as_result {

@@ -222,8 +222,8 @@ pub mod __rt {
     };
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped,
-        target,
+        AsyncCall, CallTarget, Outcome, Scratch, Stub, Travels, TravelsAsBlock, assign, call,
+        call_swapped, target,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

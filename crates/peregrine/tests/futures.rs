@@ -149,10 +149,116 @@ fn every_mix_of_blocking_and_async_works_between_processes() {
     let _directory = support::own_directory();
     let (_running, addresses) = servers();
     for address in &addresses {
-        println!("{address}");
         let notes = block_on(NotesAsyncClient::bind(address)).unwrap();
         block_on(is_send(all(&notes)));
         let blocking = NotesClient::from(notes);
         assert_eq!(blocking.add(1, &2).unwrap(), 3);
     }
+}
+
+/// Waits for all futures, and polls only those that were woken.
+fn join<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    struct Woken {
+        queue: std::sync::Mutex<Vec<usize>>,
+        thread: Thread,
+    }
+    struct One(usize, Arc<Woken>);
+    impl Wake for One {
+        fn wake(self: Arc<Self>) {
+            self.1.queue.lock().unwrap().push(self.0);
+            self.1.thread.unpark();
+        }
+    }
+    let mut futures: Vec<_> = futures.into_iter().map(|one| Some(Box::pin(one))).collect();
+    let queue = std::sync::Mutex::new((0..futures.len()).collect());
+    let woken = Arc::new(Woken { queue, thread: thread::current() });
+    let wakers: Vec<_> = (0..futures.len())
+        .map(|number| Waker::from(Arc::new(One(number, Arc::clone(&woken)))))
+        .collect();
+    let mut results: Vec<Option<T>> = futures.iter().map(|_| None).collect();
+    while results.iter().any(Option::is_none) {
+        let numbers = std::mem::take(&mut *woken.queue.lock().unwrap());
+        if numbers.is_empty() {
+            thread::park();
+        }
+        for number in numbers {
+            let Some(future) = &mut futures[number] else { continue };
+            let mut context = Context::from_waker(&wakers[number]);
+            if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+                results[number] = Some(result);
+                futures[number] = None;
+            }
+        }
+    }
+    results.into_iter().flatten().collect()
+}
+
+/// Calls that wait until a gate is opened.
+#[interface]
+trait Waits {
+    fn pass(&self, number: u32) -> peregrine::Result<u32>;
+    fn waiting(&self) -> peregrine::Result<u32>;
+    fn open(&self) -> peregrine::Result<()>;
+}
+
+#[derive(Clone, Default)]
+struct Gate(Arc<std::sync::Mutex<GateState>>);
+
+#[derive(Default)]
+struct GateState {
+    open: bool,
+    wakers: Vec<Waker>,
+    waiting: u32,
+}
+
+impl WaitsAsync for Gate {
+    async fn pass(&self, number: u32) -> peregrine::Result<u32> {
+        let mut first = true;
+        std::future::poll_fn(|context| {
+            let mut state = self.0.lock().unwrap();
+            if state.open {
+                return Poll::Ready(());
+            }
+            state.waiting += u32::from(std::mem::take(&mut first));
+            state.wakers.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        Ok(number * 2)
+    }
+    async fn waiting(&self) -> peregrine::Result<u32> {
+        Ok(self.0.lock().unwrap().waiting)
+    }
+    async fn open(&self) -> peregrine::Result<()> {
+        let mut state = self.0.lock().unwrap();
+        state.open = true;
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+        Ok(())
+    }
+}
+
+#[test]
+fn ten_thousand_calls_are_in_flight_from_one_thread() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let name = format!("gate-{}", std::process::id());
+    let server = peregrine::Server::new().export(&name, WaitsAsyncServer::new(Gate::default()));
+    let _running = server.unwrap().spawn().unwrap();
+    let waits = block_on(WaitsAsyncClient::bind(&name)).unwrap();
+    let blocking = WaitsClient::from(waits.clone());
+    let opener = thread::spawn(move || {
+        while blocking.waiting().unwrap() < 10_000 {
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().count();
+        blocking.open().unwrap();
+        threads
+    });
+    let waits = &waits;
+    let results = join((0..10_000).map(|number| async move { waits.pass(number).await.unwrap() }));
+    assert_eq!(results, (0..10_000).map(|number| number * 2).collect::<Vec<_>>());
+    let threads = opener.join().unwrap();
+    assert!(threads <= 16, "{threads} threads while 10,000 calls are in flight");
 }

@@ -391,6 +391,20 @@ impl Nested {
     }
 }
 
+#[cfg(test)]
+impl Nested {
+    /// Begins a call whose caller never gives it up.
+    pub(crate) fn of(caller: &Arc<CallerInfo>, due: Option<Instant>) -> Self {
+        struct Patient;
+        impl Calls for Patient {
+            fn is_given_up(&self, _: u64) -> bool {
+                false
+            }
+        }
+        Self::enter(caller, due, Arc::new(Patient), 0)
+    }
+}
+
 impl Drop for Nested {
     fn drop(&mut self) {
         INSIDE.set(self.inside);
@@ -460,6 +474,55 @@ impl Conditions {
         CALL.set(self.call);
         DUE.set(self.due);
         chain::enter(self.chain.iter().copied());
+    }
+}
+
+/// Returns the source of the call that this thread runs, and the call's number there.
+pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
+    inside()?;
+    CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
+}
+
+/// The calls of a batch, which this thread runs one after the other within the call that carries the batch. When this
+/// value is dropped, that call is current again.
+pub(super) struct InBatch {
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
+    due: Option<Instant>,
+    /// Whether the calls have a source of their own, and `calls` is the one before.
+    has_source: bool,
+    /// When the batch arrived.
+    arrived: Instant,
+}
+
+impl InBatch {
+    /// Begins to run calls. `calls` is their source, or `None` if they are cancelled with the batch.
+    pub(super) fn enter(calls: Option<Arc<dyn Calls>>) -> Self {
+        let has_source = calls.is_some();
+        let calls = if has_source { CALLS.replace(calls) } else { None };
+        let (call, due, arrived) = (CALL.get(), DUE.get(), Instant::now());
+        Self { calls, has_source, call, due, arrived }
+    }
+
+    /// Begins the next call. `left` is how long its caller waited when the batch arrived, if there is a limit.
+    /// Returns false if this time has passed.
+    pub(super) fn begin(&self, call: u64, left: Option<Duration>) -> bool {
+        if self.has_source {
+            CALL.set(call);
+        }
+        let due = left.and_then(|left| self.arrived.checked_add(left));
+        DUE.set(due);
+        due.is_none_or(|due| due > Instant::now())
+    }
+}
+
+impl Drop for InBatch {
+    fn drop(&mut self) {
+        if self.has_source {
+            drop(CALLS.replace(self.calls.take()));
+            CALL.set(self.call);
+        }
+        DUE.set(self.due);
     }
 }
 

@@ -7,6 +7,7 @@
 //! blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill messages without
 //! knowing the path.
 
+pub(crate) mod batch;
 mod block_cost;
 mod caller;
 pub(crate) mod chain;
@@ -27,20 +28,21 @@ pub(crate) use caller::{
 };
 pub use deferred::{Answered, Executor, OwnedCall, serve_async};
 pub(crate) use exported::Exported;
-pub(crate) use frames::FutureWait;
 pub(crate) use frames::frames_that_fit;
+pub(crate) use frames::future::FutureWait;
 pub use frames::{FrameGuard, FrameLayout, Frames};
 pub(crate) use frames::{is_short, sparse_memory};
 pub use pending::{Begun, Bell};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
-pub(crate) use serve::{Placed, execute_in_place, refuse, write_later};
+pub(crate) use serve::{Placed, execute_in_place, pack_later, refuse, write_later};
 
 use core::time::Duration;
 use std::time::Instant;
 
 use crate::error::{CallError, Executed, Kind};
+use crate::limits;
 use crate::stats::{self, Copy};
 use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
@@ -221,6 +223,11 @@ pub trait CallPath: Send + Sync {
         Ok(())
     }
 
+    /// Returns the size in bytes of the largest message that both sides allow. It may be smaller than the real limit.
+    fn message_bytes(&self) -> usize {
+        limits::MESSAGE_BYTES_MIN
+    }
+
     /// Returns how callers of this path wait.
     fn wait(&self) -> Wait {
         Wait::Block
@@ -366,22 +373,7 @@ impl Call<'_, '_, '_> {
         place: usize,
         room: impl Fn(usize, usize) -> usize,
     ) -> Result<usize, Invalid> {
-        let mut end = 0;
-        let mut at = blocks_at(self.outs.len());
-        for (i, out) in self.outs.iter_mut().enumerate() {
-            let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
-            let filled = u32::from_le(filled) as usize;
-            if filled > out.capacity() {
-                return Err(Invalid::TooLong);
-            }
-            out.fill(space.part(place + at, filled).ok_or(Invalid::Short)?)?;
-            stats::count(Copy::F, filled);
-            if filled > 0 {
-                end = at + filled;
-            }
-            at = align_up(at + room(out.capacity(), filled));
-        }
-        Ok(end)
+        take_outs(self.outs, space, place, room)
     }
 
     /// Fills a part of one out block early, from a reply that is still being written. The block is the one
@@ -407,6 +399,39 @@ impl Call<'_, '_, '_> {
     pub fn forget_early(&mut self) {
         self.outs.iter_mut().for_each(OutBlock::forget_early);
     }
+}
+
+/// Fills out blocks (copy F) from a whole reply in `space`, in which each block has the space for its capacity.
+///
+/// # Errors
+/// As for [`Call::take_blocks`].
+pub(crate) fn fill_outs(outs: &mut [OutBlock<'_>], space: Window<'_>) -> Result<usize, Invalid> {
+    take_outs(outs, space, 0, |capacity, _| capacity)
+}
+
+#[inline(always)]
+fn take_outs(
+    outs: &mut [OutBlock<'_>],
+    space: Window<'_>,
+    place: usize,
+    room: impl Fn(usize, usize) -> usize,
+) -> Result<usize, Invalid> {
+    let mut end = 0;
+    let mut at = blocks_at(outs.len());
+    for (i, out) in outs.iter_mut().enumerate() {
+        let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
+        let filled = u32::from_le(filled) as usize;
+        if filled > out.capacity() {
+            return Err(Invalid::TooLong);
+        }
+        out.fill(space.part(place + at, filled).ok_or(Invalid::Short)?)?;
+        stats::count(Copy::F, filled);
+        if filled > 0 {
+            end = at + filled;
+        }
+        at = align_up(at + room(out.capacity(), filled));
+    }
+    Ok(end)
 }
 
 #[inline]

@@ -211,6 +211,24 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
+    /// Takes a free or released frame, or a new one unless `on_exhausted` is [`OnExhausted::Wait`]. Does not wait.
+    #[cold]
+    pub(super) fn try_take(
+        &self,
+        hint: u32,
+        is_released: &dyn Fn(u32) -> bool,
+        on_exhausted: OnExhausted,
+    ) -> Option<u32> {
+        let open = self.slots.open.peek();
+        if open == 0 {
+            return None;
+        }
+        let taken = self.slots.take_free(hint, open);
+        let taken = taken.or_else(|| self.slots.recover_any(open, is_released));
+        let more = on_exhausted != OnExhausted::Wait;
+        taken.or_else(|| if more { self.queue.inner.activate_taken(&self.slots) } else { None })
+    }
+
     /// Takes a frame for a future: a free or released one, or a new one unless `on_exhausted` is
     /// [`OnExhausted::Wait`]. Otherwise makes the future wait, as [`Queue::join_future`] does.
     #[cold]

@@ -165,7 +165,8 @@ impl<'a> Request<'a> {
     pub(super) fn copy_to(&mut self, memory: &mut EStack) -> Result<[usize; 3], Refusal> {
         let RawRequest { head, copied, lent } = self.raw();
         let head_end = head.len();
-        let copied_at = if copied.is_empty() { head_end } else { align_up(head_end) };
+        // Also without blocks, the part has its alignment: an empty slice of large values needs it.
+        let copied_at = align_up(head_end);
         let copied_end = copied_at + copied.len();
         let lent_at = if lent.is_empty() { copied_end } else { align_up(copied_end) };
         let end = lent_at + lent.len();
@@ -368,6 +369,12 @@ impl Refusal {
     #[cold]
     pub(crate) fn no_room(bytes: usize, reply: &Reply<'_>) -> Self {
         no_room(bytes, reply)
+    }
+
+    /// Makes the refusal for a procedure that ran, but for whose result there is no memory.
+    #[cold]
+    pub(crate) fn lost(text: &str) -> Self {
+        Self { kind: Kind::Exhausted, executed: Executed::Maybe, text: text.to_owned() }
     }
 
     /// Makes the refusal for a call for which there is no memory or thread.

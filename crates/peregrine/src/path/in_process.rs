@@ -161,7 +161,9 @@ impl CallPath for InProcess {
             return Self::take(call, ran);
         }
         match self.await_reply(call.frame.index(), call.limit.deadline()) {
-            Some(answered) => Self::take(call, write_later(&answered, call.frame.reply_to())),
+            Some(answered) => {
+                Self::take(call, write_later(&answered, call.frame.reply_to(), &mut Vec::new()))
+            }
             None => Err(self.give_up(call)),
         }
     }
@@ -180,7 +182,7 @@ impl CallPath for InProcess {
             let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
             Bells::of_process().forget(&rings, call.frame.index());
         }
-        Some(Self::take(call, write_later(&answered, call.frame.reply_to())))
+        Some(Self::take(call, write_later(&answered, call.frame.reply_to(), &mut Vec::new())))
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {

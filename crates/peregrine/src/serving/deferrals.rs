@@ -23,7 +23,8 @@ pub(crate) struct Deferrals {
 /// A deferred call, as it is counted.
 pub(crate) struct Deferral {
     deferrals: Arc<Deferrals>,
-    row: Arc<BindingRow>,
+    /// The binding of the call. `None` after the reply was counted.
+    row: Option<Arc<BindingRow>>,
     /// The number of bytes of the call's message.
     bytes: usize,
     begun: u64,
@@ -54,16 +55,34 @@ impl Deferrals {
             self.pending.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
-        Some(Deferral { deferrals: Arc::clone(self), row, bytes, begun: sys::boot_ns() })
+        let (deferrals, row) = (Arc::clone(self), Some(row));
+        Some(Deferral { deferrals, row, bytes, begun: sys::boot_ns() })
+    }
+
+    /// Counts packets of replies that were retransmitted.
+    pub(crate) fn resent(&self, packets: u64) {
+        if packets > 0 {
+            self.counting.lock().resent(packets);
+        }
     }
 }
 
 impl Deferral {
     /// Counts the reply, which has been sent. `bytes` is the size of the result.
-    pub(crate) fn end(self, answer: Answer, bytes: u64) {
+    pub(crate) fn end(mut self, answer: Answer, bytes: u64) {
+        self.count(answer, bytes);
+    }
+
+    /// Counts the reply before it is sent. The call stays deferred until this value is dropped, but does not
+    /// keep the exported object alive any more.
+    pub(crate) fn count(&mut self, answer: Answer, bytes: u64) {
+        let Some(row) = self.row.take() else { return };
         let took = sys::boot_ns().saturating_sub(self.begun);
         let mut counting = self.deferrals.counting.lock();
-        counting.end_deferred(&self.row.tally, took, answer, self.bytes as u64, bytes);
+        counting.end_deferred(&row.tally, took, answer, self.bytes as u64, bytes);
+        drop(counting);
+        // The row may be the last owner of the exported object, so it is dropped after the lock is released.
+        drop(row);
     }
 }
 

@@ -539,6 +539,19 @@ impl<'a, R: Representation> Returned<'a, R> {
         &mut self.head
     }
 
+    /// Returns a result whose head is in `reply`.
+    pub(super) fn within(
+        answer: Answer,
+        head_at: u32,
+        head_bytes: u32,
+        reply: &'a [u8],
+    ) -> Result<Self, CallError> {
+        match Window::from(reply).part(head_at as usize, head_bytes as usize) {
+            Some(head) => Ok(Self { answer, head: Reader::represented(head) }),
+            None => Err(CallError::bad_result("the head of the result lies outside the message")),
+        }
+    }
+
     /// Reads the method's result. The in-out values follow the value of `Ok`.
     ///
     /// # Errors

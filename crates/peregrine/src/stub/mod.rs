@@ -6,8 +6,9 @@ mod compiled;
 mod converted;
 mod few;
 mod interpreted;
+mod lane;
 
-pub use awaited::{AsyncCall, AsyncFrame, bind};
+pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind};
 pub use compiled::{
     Arguments, CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
     call_swapped, target,
@@ -20,3 +21,4 @@ pub use interpreted::{
     Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer, Program,
     Unfit,
 };
+pub(crate) use lane::Lane;

@@ -3,6 +3,9 @@
 //! For each path, a test calls [`suite`] with a function. This function makes a client of an [`Object`] over
 //! that path.
 
+#[cfg(feature = "async")]
+#[allow(dead_code)] // not every test program that includes this module uses it
+pub(crate) mod deferring;
 mod object;
 #[allow(dead_code)] // not every test program that includes this module uses it
 pub(crate) mod pressure;

@@ -14,6 +14,7 @@ pub(crate) mod spoof;
 pub(crate) mod stream;
 pub(crate) mod swapped;
 pub(crate) mod tap;
+pub(crate) mod tasks;
 pub(crate) mod wire;
 
 use std::io::{BufRead, BufReader, Write};

@@ -17,7 +17,7 @@ use crate::call::request::Refusal;
 use crate::call::serve::{EStack, Served};
 use crate::call::{Answer, Reply, Request, blocks_at};
 use crate::sync::{Condvar, Mutex};
-use crate::value::{Overflow, Plain, Space, Value, Window, Writer, bytes_of};
+use crate::value::{Overflow, Plain, Space, Value, Window, Writer, align_up, bytes_of};
 
 /// How often a thread that waits for a procedure checks whether the caller has given up the call.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
@@ -75,8 +75,18 @@ pub struct Answered(Result<Encoded, Refusal>);
 struct Encoded {
     answer: Answer,
     head: Vec<u8>,
-    /// The bytes of the out blocks, each with the number of bytes that the caller has offered.
-    blocks: Vec<(Vec<u8>, usize)>,
+    blocks: Vec<OutBytes>,
+}
+
+/// The bytes of an out block, and the number of bytes that the caller has offered for the block.
+type OutBytes = (Vec<u8>, usize);
+
+const fn filled((bytes, _): &OutBytes) -> usize {
+    bytes.len()
+}
+
+const fn offered((_, capacity): &OutBytes) -> usize {
+    *capacity
 }
 
 impl Answered {
@@ -122,21 +132,69 @@ impl Answered {
         head.deeper(|head| T::encode_all(values, head))
     }
 
-    /// Writes the result to a reply. Returns how the path proceeds, as [`Serve::serve`](crate::call::Serve::serve)
-    /// does.
+    /// Returns what the head of the reply contains.
+    pub(crate) fn answer(&self) -> Answer {
+        match &self.0 {
+            Ok(encoded) => encoded.answer,
+            Err(refusal) => refusal.answer(),
+        }
+    }
+
+    /// Returns this result, or a refusal if the result does not fit a reply of `room` bytes. In this reply,
+    /// blocks are as large as the caller has offered, so that it does not matter how the result is sent.
+    pub(crate) fn within(self, room: usize) -> Self {
+        let fits = |encoded: &Encoded| encoded.reply_bytes(offered) <= align_up(room);
+        match &self.0 {
+            Ok(encoded) if !fits(encoded) => Refusal::unwritten(Overflow::Full, room).into(),
+            _ => self,
+        }
+    }
+
+    /// Returns the largest size in bytes of a [packed](Self::write_packed) reply.
+    pub(crate) fn packed_bytes(&self) -> usize {
+        match &self.0 {
+            Ok(encoded) => encoded.reply_bytes(filled),
+            Err(refusal) => refusal.bytes_max(),
+        }
+    }
+
+    /// Writes the result to a reply. Returns how the path proceeds, as
+    /// [`Serve::serve`](crate::call::Serve::serve) does.
     ///
     /// # Errors
     /// Fails if the call was refused, or the result does not fit.
     pub(crate) fn write(&self, reply: &mut Reply<'_>) -> Served {
+        self.write_sized(reply, offered)
+    }
+
+    /// Writes the result to a reply as [`write`](Self::write) does, but without the unfilled parts of blocks.
+    ///
+    /// # Errors
+    /// Fails if the call was refused, or the reply has fewer than [`packed_bytes`](Self::packed_bytes) bytes.
+    pub(crate) fn write_packed(&self, reply: &mut Reply<'_>) -> Served {
+        self.write_sized(reply, filled)
+    }
+
+    fn write_sized(&self, reply: &mut Reply<'_>, size: fn(&OutBytes) -> usize) -> Served {
         let encoded = self.0.as_ref().map_err(Clone::clone)?;
         reply.expect(encoded.blocks.len());
-        for (index, (bytes, capacity)) in encoded.blocks.iter().enumerate() {
-            let block = reply.block(*capacity);
-            let block = block.ok_or_else(|| Refusal::no_room(*capacity, reply))?;
-            block.write(0, bytes).ok_or_else(|| Refusal::no_room(*capacity, reply))?;
+        for (index, block) in encoded.blocks.iter().enumerate() {
+            let (size, (bytes, _)) = (size(block), block);
+            let block = reply.block(size).ok_or_else(|| Refusal::no_room(size, reply))?;
+            block.write(0, bytes).ok_or_else(|| Refusal::no_room(size, reply))?;
             reply.filled(index, bytes.len())?;
         }
         reply.raw(encoded.answer, &encoded.head)
+    }
+}
+
+impl Encoded {
+    /// Returns the number of bytes of a reply whose blocks have the sizes that `size` returns. As in [`Reply`],
+    /// the head is between the table and the first block if it fits there, and otherwise after the blocks.
+    fn reply_bytes(&self, size: fn(&OutBytes) -> usize) -> usize {
+        let (table, first) = (4 * self.blocks.len(), blocks_at(self.blocks.len()));
+        let end = self.blocks.iter().fold(first, |at, block| align_up(at + size(block)));
+        if table + self.head.len() > first { end + self.head.len() } else { end }
     }
 }
 
@@ -348,7 +406,11 @@ impl Task {
         // nothing to wake.
         inner.remote = Some(Waker::noop().clone());
         drop(inner);
-        executor.spawn(Box::pin(Rest(Arc::clone(self))));
+        let rest = Box::pin(Rest(Arc::clone(self)));
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| executor.spawn(rest))) {
+            // The panic has dropped the rest of the task, so the call is cancelled.
+            core::mem::forget(panic);
+        }
     }
 }
 

@@ -234,6 +234,11 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
+    /// Activates one more frame, which is taken. Returns `None` if all frames are active.
+    pub(super) fn activate_taken(&self, slots: &Slots<M>) -> Option<u32> {
+        self.0.lock().activate(slots, TAKEN)
+    }
+
     /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame is
     /// free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait, and
     /// whether the future waits longest.

@@ -444,6 +444,10 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         self.activity(frame, deadline).map(drop)
     }
 
+    fn message_bytes(&self) -> usize {
+        self.association.message_bytes().min(self.call_bytes_max())
+    }
+
     fn wait(&self) -> Wait {
         self.wait
     }

@@ -102,6 +102,10 @@ impl CallPath for LocalPath {
         self.give_up_pending(call)
     }
 
+    fn message_bytes(&self) -> usize {
+        self.message_bytes
+    }
+
     fn wait(&self) -> Wait {
         self.wait
     }

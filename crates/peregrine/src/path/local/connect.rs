@@ -110,15 +110,15 @@ impl CallPath for BoundLocalPath {
     }
 
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
-        self.path.begin(call)
-    }
-
-    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        let returned = self.path.poll(call)?;
+        let begun = self.path.begin(call);
         if self.path.region.is_untidy() {
             self.joined.as_ref().inspect(|joined| joined.tidy_later());
         }
-        Some(returned)
+        begun
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.path.poll(call)
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {
@@ -129,8 +129,20 @@ impl CallPath for BoundLocalPath {
         self.path.give_up(call)
     }
 
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.path.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.path.prepare(frame, deadline)
+    }
+
     fn wait(&self) -> Wait {
         self.path.wait()
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes()
     }
 
     fn kind(&self) -> PathKind {

@@ -168,6 +168,10 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
         }
     }
 
+    fn message_bytes(&self) -> usize {
+        self.link.message_bytes()
+    }
+
     fn wait(&self) -> Wait {
         self.link.wait()
     }

@@ -58,6 +58,9 @@ use crate::value::Window;
 /// thread run first.
 const ROUNDS_MAX: u32 = 16;
 
+/// How soon a future is polled again if the keeper cannot watch its socket.
+const AGAIN: Duration = Duration::from_millis(1);
+
 /// A call whose future was dropped says something about the server only if it was pending for this long.
 const SILENT_AFTER: u64 = 200 * MILLISECOND;
 
@@ -163,9 +166,11 @@ impl<R: HandleProvider> DatagramPath<R> {
 
     /// Makes sure that the bell of a frame rings when its pending call has something to do. See above.
     pub(super) fn arm_pending(&self, index: u32, deadline: Option<Instant>) {
-        if self.try_arm(index, deadline).is_err() {
-            // The future is polled at once, and tries again.
-            self.association.bells.ring(index);
+        let bells = &self.association.bells;
+        // If the socket cannot be watched, the future is polled soon, and tries again.
+        let soon = || bells.ring_at(index, Instant::now().checked_add(AGAIN));
+        if self.try_arm(index, deadline).is_err() && soon().is_err() {
+            bells.ring(index);
         }
     }
 

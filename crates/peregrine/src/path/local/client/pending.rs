@@ -123,8 +123,22 @@ impl Rings for ClientRegion {
     fn examine(&self, call: u32) {
         let Some(astack) = self.astacks.get(call as usize) else { return };
         let id = posted(astack.sequence.load(Ordering::Relaxed));
-        self.check_words(call, id);
-        if !self.was_taken(call, id) {
+        // The future of the call does not hold still meanwhile: it may take the reply, and begin the next call.
+        let is_over = || {
+            astack.last_reply.load(Ordering::Relaxed) == id
+                || posted(astack.sequence.load(Ordering::Relaxed)) != id
+        };
+        // SYNC: astack-call. A client that posts the next call has changed the sequence number before.
+        let call_word = self.memory.word(astack.call_at).load(Ordering::Acquire);
+        let last = astack.last_reply.load(Ordering::Relaxed);
+        let is_answered =
+            matches!(word::look(self.memory.word(astack.reply_at), last), Look::Posted(_));
+        if is_over() {
+            return;
+        }
+        if call_word != id && !is_answered {
+            self.session.mark_corrupted();
+        } else if !self.was_taken(call, id) {
             self.session.ring(call);
         }
         if !self.session.is_alive() {

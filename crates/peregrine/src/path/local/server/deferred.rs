@@ -124,7 +124,8 @@ impl Owed for OwedReply {
         let Some(astack) = region.astacks.get(index as usize) else { return };
         region.deferred.lock().remove(&index);
         let (_, reply) = region.spaces_of(astack, region.header(astack).flags);
-        let Ran { answer, head_at, head_bytes, block_bytes } = write_later(&answered, reply);
+        let Ran { answer, head_at, head_bytes, block_bytes } =
+            write_later(&answered, reply, &mut Vec::new());
         let cpu = sys::current_cpu();
         region.post(astack, id, ReplyHeader { answer: answer as u32, cpu, head_at, head_bytes });
         deferral.end(answer, u64::from(head_bytes) + block_bytes as u64);
