@@ -203,10 +203,12 @@ pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
     let _home = home();
     let (running, options) = (Mutex::new(Vec::new()), BindOptions::default());
     pressure::calls_within_their_bounds_wait_for_each_other(&|server, form| {
-        let server = Server::new().export("pressure", server).unwrap();
+        let mut running = running.lock().unwrap();
+        let name = format!("pressure-{}", running.len());
+        let server = Server::new().export(&name, server).unwrap();
         let server = start(server, &by.loopback());
-        let address = format!("{}/pressure", server.addresses()[0]);
-        running.lock().unwrap().push(server);
+        let address = format!("{}/{name}", server.addresses()[0]);
+        running.push(server);
         pressure::Client::bind(form, &address, &options).expect("a binding")
     });
 }
@@ -482,7 +484,7 @@ pub(crate) fn export_limited_to_users_is_denied_over_network(by: Carrier) {
 pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
-    let error = ContractClient::bind(&address).unwrap_err();
+    let error = contract::ContractClient::bind(&address).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch);
     assert!(error.to_string().contains("ours is interface `contract`"), "{error}");
     let unknown = address.replace("/room", "/unknown");
