@@ -388,7 +388,7 @@ fn calls_survive_losses(large: usize) {
             for round in 0..8 {
                 assert_eq!(desk.add(number, round).await.unwrap(), number + round);
             }
-            if number % 4 == 0 {
+            if number.is_multiple_of(4) {
                 assert_eq!(desk.sum(sent).await.unwrap(), sum_of(sent));
                 let mut back = vec![0; sent.len()];
                 desk.read(sent.len() as u32, Out::from(&mut back[..])).await.unwrap();

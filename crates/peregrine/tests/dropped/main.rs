@@ -105,7 +105,9 @@ impl Seen {
     }
 
     fn open(&self, latch: u32) {
-        self.change(|state| drop(state.open.insert(latch)));
+        self.change(|state| {
+            let _ = state.open.insert(latch);
+        });
     }
 
     fn client(&self) -> FormsAsyncClient {
@@ -144,7 +146,9 @@ impl Forms for Blocking {
         Ok(())
     }
     fn wait(&self, latch: u32) -> peregrine::Result<()> {
-        self.0.change(|state| drop(state.begun.insert(latch)));
+        self.0.change(|state| {
+            let _ = state.begun.insert(latch);
+        });
         let _runs = Runs::begin(&self.0);
         self.0.block(|state| state.open.contains(&latch));
         Ok(())
@@ -191,7 +195,9 @@ impl FormsAsync for Yielding {
         Ok(())
     }
     async fn wait(&self, latch: u32) -> peregrine::Result<()> {
-        self.0.0.change(|state| drop(state.begun.insert(latch)));
+        self.0.0.change(|state| {
+            let _ = state.begun.insert(latch);
+        });
         let _runs = Runs::begin(&self.0.0);
         self.0.0.until(|state| state.open.contains(&latch)).await;
         Ok(())

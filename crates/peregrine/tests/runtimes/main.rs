@@ -214,7 +214,7 @@ fn thousand_calls_of_one_task_share_few_frames() {
                     while let Some(value) = calls.next().await {
                         sum += value.unwrap();
                     }
-                    assert_eq!(sum, (0..1000).sum());
+                    assert_eq!(sum, (0..1000).sum::<u64>());
                 });
             });
         }

@@ -281,7 +281,9 @@ fn bell_rings_while_the_keeper_and_a_caller_take_turns() {
         connection.word.store(WATCHED, ORDER);
         connection.kernel.lock().unwrap().registered = Some(true);
         let caller = spawn(&connection, |one| one.wait(1));
-        let keeper = spawn(&connection, |one| drop(one.keep()));
+        let keeper = spawn(&connection, |one| {
+            let _ = one.keep();
+        });
         connection.fall_asleep();
         connection.kernel.lock().unwrap().arrived.push(TO_SLEEPER);
         caller.join().unwrap();
