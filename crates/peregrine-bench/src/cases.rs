@@ -129,6 +129,7 @@ pub(crate) fn names() -> PossibleValuesParser {
             .chain(calls)
             .chain(swapped)
             .chain(crate::bind::CASES)
+            .chain(crate::concurrent::CASES)
             .chain(crate::growth::CALLS)
             .chain([crate::growth::BIND]),
     )

@@ -12,6 +12,7 @@ mod cases;
 mod child;
 mod command;
 mod compare;
+mod concurrent;
 mod cost;
 mod crowd;
 mod death;
@@ -104,6 +105,8 @@ enum Experiment {
     /// Calls to a server whose interface has grown, each compared with the interpreted call to a server that
     /// has the client's interface. Also the time of binding to a server whose interface has grown.
     Growth(Selection),
+    /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
+    Concurrent(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
     /// Zahorjan on this machine.
     Stubs {
@@ -296,6 +299,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Growth(selection) => {
             let allowed = machine::processors();
             ("growth", selection.format, growth::measure(&selection, &allowed, &progress)?)
+        }
+        Experiment::Concurrent(selection) => {
+            ("concurrent", selection.format, concurrent::measure(&selection, &progress)?)
         }
         Experiment::Stubs { selection, picture } => {
             return stubs::run(&selection, &picture, &progress);

@@ -91,6 +91,10 @@ const GROWN: (f64, f64) = (1.50, 1.20);
 /// and server. The time is compared with that of binding to a server whose interface is the client's.
 const GROWN_BIND: f64 = 1e6;
 
+/// The marks of async calls. The fields are the case and the limit; must, reach.
+const CONCURRENT: [(&str, &str, f64, f64); 2] =
+    [("async-null", "own-blocking", 1.50, 1.15), ("async-1000", "own-spin", 0.60, 0.30)];
+
 /// The names of the limits that send one Ethernet frame in each direction. The XDP program runs in the driver
 /// for the first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
@@ -133,6 +137,9 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
     let limit = row.limit?;
     if let Some(marked) = BINDS.iter().find(|m| m.0 == row.case) {
         return row.ratio.map(|_| Mark::Ratio(marked.1, marked.2));
+    }
+    if let Some(marked) = CONCURRENT.iter().find(|m| (m.0, m.1) == (row.case, limit)) {
+        return row.ratio.map(|_| Mark::Ratio(marked.2, marked.3));
     }
     if crate::growth::CALLS.contains(&row.case) {
         return row.ratio.map(|_| Mark::Ratio(GROWN.0, GROWN.1));

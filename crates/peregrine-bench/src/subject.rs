@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Lent, Out, Wait};
 
 use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting};
+use crate::concurrent;
 use crate::interfaces::{
     Accounted, AccountedClient, Huge, HugeClient, Large, LargeClient, Middle, MiddleClient, Object,
-    Small, SmallClient, sum_of_lines,
+    Small, SmallAsync as _, SmallAsyncClient, SmallClient, sum_of_lines,
 };
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
@@ -39,6 +40,8 @@ enum What {
     Exchange(Exchange),
     SystemCall,
     Remote(Case, Waiting),
+    /// Async null calls, of which this number is in flight.
+    Futures(Waiting, u32),
     InProcess(Case),
     Object(Procedure),
 }
@@ -79,6 +82,11 @@ impl Subject {
     /// Returns the subject that calls the other process.
     pub(crate) const fn remote(case: Case, wait: Waiting) -> Self {
         Self::new(What::Remote(case, wait))
+    }
+
+    /// Returns the subject that makes async null calls from one thread, `in_flight` at a time.
+    pub(crate) const fn futures(wait: Waiting, in_flight: u32) -> Self {
+        Self::new(What::Futures(wait, in_flight))
     }
 
     /// Returns the subject that calls through the stubs within this process.
@@ -125,6 +133,7 @@ impl Subject {
                 alone(small(object, procedure, &mut buffer, case, calls)?)
             }
             What::Remote(case, wait) => remote(peer, case, wait, &mut buffer, calls)?,
+            What::Futures(wait, in_flight) => futures(peer, wait, in_flight, calls)?,
         })
     }
 }
@@ -160,6 +169,40 @@ fn remote(
     drop(client);
     quiet(&name)?;
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
+}
+
+/// Makes async null calls through a new binding. Each of `in_flight` futures makes its part of the calls, one after the
+/// other.
+fn futures(peer: &mut Peer, wait: Waiting, in_flight: u32, calls: u32) -> Result<Sample, Failure> {
+    let name = peer.export(wait, Size::Small);
+    let options = BindOptions::default().wait(wait.wait());
+    let client = SmallAsyncClient::from(SmallClient::bind_with(&name, &options)?);
+    let each = calls.div_ceil(in_flight).max(1);
+    let run = |each: u32| -> Result<Duration, Failure> {
+        let start = Instant::now();
+        if in_flight == 1 {
+            concurrent::block_on(repeat(&client, each))?;
+        } else {
+            concurrent::join((0..in_flight).map(|_| repeat(&client, each)).collect())?;
+        }
+        Ok(start.elapsed())
+    };
+    run(WARM_CALLS.div_ceil(in_flight))?;
+    let before = peer.cpu_time()?;
+    let took = run(each)?;
+    let ran = peer.cpu_time()?.saturating_sub(before);
+    drop(client);
+    quiet(&name)?;
+    let calls = each * in_flight;
+    Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls)) })
+}
+
+/// Makes async null calls one after the other.
+async fn repeat(client: &SmallAsyncClient, calls: u32) -> peregrine::Result<()> {
+    for _ in 0..calls {
+        client.null().await?;
+    }
+    Ok(())
 }
 
 /// Makes calls whose steps are recorded as stamps, and returns their time without binding and unbinding.

@@ -7,6 +7,7 @@ use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
+use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
 use crate::parse::{self, Errors};
 use crate::types;
@@ -42,7 +43,9 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     let client = client(model, &names);
     let server = server(model, &names);
     let shared = shared(item_trait, model);
-    quote!(#item_trait #client #server #shared)
+    let asynchronous =
+        cfg!(feature = "async").then(|| asynchronous::items(item_trait, model, &names.client));
+    quote!(#item_trait #client #server #shared #asynchronous)
 }
 
 /// Generates implementations of the trait for `Arc`, `Box` and `&` of an object that implements the trait.
@@ -298,7 +301,7 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
 }
 
 /// Generates the maximum length of a buffer, as an argument for a function of the library.
-fn limit(max_len: Option<&Expr>) -> TokenStream {
+pub(crate) fn limit(max_len: Option<&Expr>) -> TokenStream {
     match max_len {
         Some(max_len) => quote! {
             const {
@@ -312,17 +315,17 @@ fn limit(max_len: Option<&Expr>) -> TokenStream {
 
 /// The generated code for a parameter in the client stub.
 #[derive(Default)]
-struct Sent {
-    marshal: TokenStream,
-    ins: TokenStream,
-    lent: TokenStream,
-    outs: TokenStream,
-    take: TokenStream,
-    assign: TokenStream,
+pub(crate) struct Sent {
+    pub(crate) marshal: TokenStream,
+    pub(crate) ins: TokenStream,
+    pub(crate) lent: TokenStream,
+    pub(crate) outs: TokenStream,
+    pub(crate) take: TokenStream,
+    pub(crate) assign: TokenStream,
 }
 
 impl Sent {
-    fn new(parameter: &Parameter) -> Self {
+    pub(crate) fn new(parameter: &Parameter) -> Self {
         let Parameter { ident, ty, .. } = parameter;
         let block = format_ident!("__block_{}", ident);
         let back = format_ident!("__back_{}", ident);
@@ -424,7 +427,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
 }
 
 /// Generates the conversion of a method's result to a `Result`.
-fn as_result(outcome: &Type) -> TokenStream {
+pub(crate) fn as_result(outcome: &Type) -> TokenStream {
     quote_spanned! {outcome.span()=>
         <#outcome as ::peregrine::__rt::Outcome>::as_result(&__result)
     }

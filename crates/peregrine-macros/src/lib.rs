@@ -5,6 +5,7 @@
 //! whether a type is a value, so trait bounds in the generated code check this. `types` ensures that the
 //! compiler reports each wrong type only once, at the place where it is written.
 
+mod asynchronous;
 mod check;
 mod derive_plain;
 mod derive_value;

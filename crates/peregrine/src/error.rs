@@ -250,6 +250,16 @@ impl CallError {
         self
     }
 
+    /// Returns an error with the same text, for another call that failed for the same reason.
+    pub(crate) fn copy(&self) -> Self {
+        let Inner { kind, executed, phase, detail, advice, .. } = &*self.0;
+        let error = Self::new(*kind, *executed, detail.clone()).in_phase(*phase);
+        match advice {
+            Some(advice) => error.with_advice(advice),
+            None => error,
+        }
+    }
+
     /// Marks the error as possibly executed. This is for a call whose earlier attempt may have been executed.
     pub(crate) fn may_have_executed(mut self) -> Self {
         self.0.executed = Executed::Maybe;

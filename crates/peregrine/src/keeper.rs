@@ -28,6 +28,13 @@ pub(crate) trait Watched: Send + Sync {
     /// Called when the descriptor is readable, or its other end was closed.
     fn ready(self: Arc<Self>) -> Next;
 
+    /// As [`ready`](Self::ready), for something that must know which events have occurred. After a pause,
+    /// `events` is empty.
+    fn ready_for(self: Arc<Self>, events: EventFlags) -> Next {
+        let _ = events;
+        self.ready()
+    }
+
     /// Returns the events for which the descriptor is watched. With `ONESHOT`, watching pauses after the
     /// first event until [`Watch::rearm`].
     fn interest(&self) -> EventFlags {
@@ -109,12 +116,46 @@ pub(crate) struct Watch {
     key: u64,
 }
 
+/// Refers to a [`Watch`], but does not end it when it is dropped. After the watch has ended, its functions do
+/// nothing.
+pub(crate) struct WatchHandle {
+    keeper: Arc<Keeper>,
+    key: u64,
+}
+
+impl WatchHandle {
+    /// Watches the descriptor again, for the events that [`Watched::interest`] now returns. Ends a pause.
+    pub(crate) fn renew(&self) {
+        if self.keeper.renew(self.key) {
+            self.keeper.wake();
+        }
+    }
+
+    /// Makes the timer expire at `at`, unless it expires earlier.
+    pub(crate) fn remind_by(&self, at: Instant) {
+        if self.remind_by_without_waking(at) {
+            self.keeper.wake();
+        }
+    }
+
+    /// As [`remind_by`](Self::remind_by), for functions that run on the keeper's thread. Returns whether the
+    /// timer now expires at `at`.
+    pub(crate) fn remind_by_without_waking(&self, at: Instant) -> bool {
+        self.keeper.remind_by(self.key, at)
+    }
+}
+
 impl Watch {
+    /// Returns a handle of this watch.
+    pub(crate) fn handle(&self) -> WatchHandle {
+        WatchHandle { keeper: Arc::clone(&self.keeper), key: self.key }
+    }
+
     /// Sets the timer: [`Watched::tick`] is called once after this time.
     pub(crate) fn remind(&self, after: Duration) {
         self.keeper.remind(self.key, after);
         // The keeper's thread may sleep longer than `after`, so it is woken.
-        let _ = rustix::io::write(&self.keeper.wake_event, &1u64.to_ne_bytes());
+        self.keeper.wake();
     }
 
     /// Watches the descriptor again, for the events that [`Watched::interest`] now returns.
@@ -216,6 +257,44 @@ impl Keeper {
         }
     }
 
+    /// Does the same as [`again`](Self::again), and ends a pause. Returns whether the keeper's thread must be
+    /// woken.
+    fn renew(&self, key: u64) -> bool {
+        // In a forked child, the interest list is the parent's.
+        if self.pid != std::process::id() {
+            return false;
+        }
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(&key) else { return false };
+        if entry.listed {
+            let (data, interest) = (EventData::new_u64(key), entry.what.interest());
+            let _ = epoll::modify(&self.epoll, entry.what.fd(), data, interest);
+            return false;
+        }
+        let pauses = entry.again.is_some();
+        if pauses {
+            entry.again = Some(Instant::now());
+        }
+        pauses
+    }
+
+    fn remind_by(&self, key: u64, at: Instant) -> bool {
+        if self.pid != std::process::id() {
+            return false;
+        }
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(&key) else { return false };
+        let is_earlier = entry.tick.is_none_or(|tick| at < tick);
+        if is_earlier {
+            entry.tick = Some(at);
+        }
+        is_earlier
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake_event, &1u64.to_ne_bytes());
+    }
+
     fn remind(&self, key: u64, after: Duration) {
         if let Some(entry) = self.entries().get_mut(&key) {
             entry.tick = Some(Instant::now() + after);
@@ -251,7 +330,7 @@ impl Keeper {
                 Err(error) => panic!("the keeper cannot wait: {error}"),
             }
             for event in events.drain(..) {
-                self.ready(event.data.u64());
+                self.ready(event.data.u64(), event.flags);
             }
             if timeout.is_some() {
                 self.run_due();
@@ -263,7 +342,7 @@ impl Keeper {
         self.entries().values().flat_map(|entry| [entry.tick, entry.again]).flatten().min()
     }
 
-    fn ready(&self, key: u64) {
+    fn ready(&self, key: u64, events: EventFlags) {
         if key == WAKE_KEY {
             let _ = rustix::io::read(&self.wake_event, &mut [0; 8]);
             return;
@@ -272,7 +351,7 @@ impl Keeper {
         // something.
         let what = self.entries().get(&key).map(|entry| Arc::clone(&entry.what));
         if let Some(what) = what {
-            self.apply(key, guarded(|| what.ready()));
+            self.apply(key, guarded(|| what.ready_for(events)));
         }
     }
 
@@ -296,7 +375,8 @@ impl Keeper {
                     // The kernel lacks memory at the moment, so the keeper tries again later.
                     entry.again = (!listed).then(|| now + Duration::from_millis(50));
                 }
-                self.apply(key, guarded(|| Arc::clone(&what).ready()));
+                let ready = || Arc::clone(&what).ready_for(EventFlags::empty());
+                self.apply(key, guarded(ready));
             }
             if ticks {
                 self.apply(key, guarded(|| what.tick()));
@@ -367,6 +447,57 @@ mod tests {
         assert_eq!(notes.recv_timeout(limit), Ok("ready"));
         assert_eq!(notes.recv_timeout(limit), Ok("tick"));
         drop((watch, note));
+        assert_eq!(notes.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Disconnected));
+    }
+
+    /// Pauses for an hour after each event.
+    struct Pauses(Mutex<mpsc::Sender<Option<EventFlags>>>, OwnedFd);
+
+    impl Watched for Pauses {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.1.as_fd()
+        }
+        fn ready(self: Arc<Self>) -> Next {
+            Next::Forget
+        }
+        fn ready_for(self: Arc<Self>, events: EventFlags) -> Next {
+            let _ = self.0.lock().send(Some(events));
+            Next::Pause(Duration::from_secs(3600))
+        }
+        fn tick(self: Arc<Self>) -> Next {
+            let _ = self.0.lock().send(None);
+            Next::Sleep
+        }
+    }
+
+    #[test]
+    fn handle_ends_a_pause_and_advances_the_timer() {
+        let keeper = Keeper::of_process().unwrap();
+        let event = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
+        let (sender, notes) = mpsc::channel();
+        let pauses = Arc::new(Pauses(Mutex::new(sender), event));
+        let watch = keeper.watch(pauses).unwrap();
+        let handle = watch.handle();
+        let limit = Duration::from_secs(10);
+        assert_eq!(notes.recv_timeout(limit), Ok(Some(EventFlags::IN)));
+        let hour = Instant::now() + Duration::from_secs(3600);
+        // The pause begins after the note. Until then, the descriptor is ready again.
+        let begins = Instant::now();
+        loop {
+            assert!(begins.elapsed() < limit, "the pause does not end");
+            handle.renew();
+            let note = notes.recv_timeout(Duration::from_millis(5));
+            if note == Ok(Some(EventFlags::empty())) {
+                break;
+            }
+        }
+        handle.remind_by(hour);
+        assert!(!handle.remind_by_without_waking(hour + limit), "a later time changed the timer");
+        handle.remind_by(Instant::now());
+        while notes.recv_timeout(limit).expect("the timer expires").is_some() {}
+        drop(watch);
+        handle.renew();
+        handle.remind_by(Instant::now());
         assert_eq!(notes.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 }

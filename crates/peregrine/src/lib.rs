@@ -135,12 +135,15 @@
 //!
 //! All features are optional, and none is on by default.
 //!
+//! * `async`: `#[interface]` on a trait `Files` also makes `FilesAsync`, `FilesAsyncClient` and
+//!   `FilesAsyncServer`.
 //! * `bytes`: `Bytes` and `BytesMut` are values, like `Vec<u8>`.
 //! * `chrono`: `DateTime<Utc>`, `DateTime<FixedOffset>`, `FixedOffset`, `NaiveDate`, `NaiveTime`,
 //!   `NaiveDateTime`, `TimeDelta`, `Weekday` and `Month` are values.
 //! * `time`: `UtcDateTime`, `OffsetDateTime`, `UtcOffset`, `Date`, `Time`, `PrimitiveDateTime`, `Duration`,
 //!   `Weekday` and `Month` are values.
 //! * `uuid`: `Uuid` is [`Plain`].
+//! * `tokio`: the handle of a tokio runtime is an [`Executor`] of async servers. Implies `async`.
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!
@@ -196,7 +199,7 @@ pub use binding::{
     BindOptions, Binding, Candidate, Description, EthernetDevice, Explanation, Rebind, Verdict,
     describe, explain, exports, stat,
 };
-pub use call::{Caller, Limit, OnExhausted, PathKind, Wait, caller};
+pub use call::{Caller, Executor, Limit, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
@@ -209,18 +212,23 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 #[doc(hidden)]
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
-    pub use crate::call::{InOut, Limit, Refusal, Reply, Request, Serve, Served};
+    pub use crate::call::{
+        Answered, Executor, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve, Served,
+        ServerExecutor, serve_async,
+    };
     pub use crate::error::CallError;
     pub use crate::interface::{
         Body, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
         PlainVariant, Procedure, Shape, Type, Variant,
     };
+    pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        CallTarget, Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped, target,
+        AsyncCall, CallTarget, Outcome, Scratch, Stub, Travels, TravelsAsBlock, assign, call,
+        call_swapped, target,
     };
     pub use crate::value::{
-        Invalid, Nodes, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,
-        default_bytes,
+        Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,
+        Value, Writer, common_unit, default_bytes,
     };
     pub use core;
     pub use std;

@@ -56,6 +56,11 @@
 //! * [`WORKERS_MAX`] (256): further calls wait in the queue.
 //! * [`REPLACED_MAX`] (64): further calls wait. No more threads are started to replace threads that run
 //!   abandoned calls.
+//! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
+//!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection.
+//! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
+//! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client sends
+//!   no further batch for this time.
 //! * [`QUEUE_MAX`] (1024): `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -73,6 +78,9 @@
 //! * [`CALL_SILENCE`] (2.3 s): the same limit, for a client with calls in flight.
 //! * [`UNREAD_TIME`] (100 ms, 10 s): a connection that does not read a reply is closed. The shorter time
 //!   applies if other connections wait, otherwise the longer time applies.
+//! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): over TCP, a call of an async procedure
+//!   gets `Exhausted` instead of its result, and may have executed. A host may use at most a quarter of the
+//!   memory that is left.
 //! * [`MESSAGE_TIME`], [`MESSAGE_RATE`] (10 s, 16 KiB/s): a connection whose message arrives more slowly is
 //!   closed, if other connections wait for memory.
 //! * [`PARTIAL_BYTES_MAX`] (256 MiB): a connection is not read until memory is free. If nested calls must
@@ -85,6 +93,8 @@
 //!   is evicted and binds again, or a client gets `Exhausted` at bind.
 //! * [`RETAINED_BYTES_MAX`], [`RETAINED_BYTES_PER_HOST`] (256 MiB, 64 MiB): over datagrams, calls wait until
 //!   clients acknowledge results. If no client does, the calls are refused with `Exhausted`, not executed.
+//!   Large results of async procedures wait in the same way. The refusal then says that the call may have
+//!   executed.
 //! * [`SPARE_BYTES_MAX`] (16 MiB): unused memory for calls and results is released.
 //! * [`SOCKETS_PER_SERVER`] (16): over datagrams, all further calling threads share one more socket. At this
 //!   socket, one of these threads receives for all of them.
@@ -208,6 +218,20 @@ pub const WORKERS_MAX: usize = 256;
 /// are not included.
 pub const READERS_MAX: usize = 64;
 
+/// The largest number of calls of async procedures that a server keeps without a thread. Each further call keeps its
+/// thread until its procedure ends.
+pub const DEFERRED_MAX: usize = 1 << 17;
+
+/// The largest number of bytes in the messages of these calls.
+pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
+
+/// The largest number of calls of one binding that share batches and have no result. Further calls are made alone.
+pub const LANE_CALLS_MAX: usize = 1 << 16;
+
+/// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further batch.
+/// A client that waits for results sends one at once.
+pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
+
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
@@ -300,8 +324,9 @@ pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The maximum number of bytes of all calls that one group of hosts may have at one datagram socket. Calls
 /// that consist of several packets count until they end. If a host has only one such call, this call may be
-/// larger. Over TCP, the same limit applies to some messages of one host: those that have not arrived
-/// completely, or whose calls wait for a permit.
+/// larger. Results of async procedures that wait for [`RETAINED_BYTES_PER_HOST`] count as calls. Over TCP,
+/// the same limit applies to some messages of one host: those that have not arrived completely, or whose
+/// calls wait for a permit.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
 /// The maximum number of bytes of unused memory that a datagram socket keeps for calls. It also keeps at most
@@ -336,6 +361,17 @@ pub const MESSAGE_RATE: usize = 16 << 10;
 /// time applies if other connections wait for a thread. Otherwise the second time applies.
 pub const UNREAD_TIME: [core::time::Duration; 2] =
     [core::time::Duration::from_millis(100), core::time::Duration::from_secs(10)];
+
+/// The maximum number of bytes of results that async procedures of a server have returned, and that were not
+/// sent over TCP yet. Results of up to a kilobyte are not counted, because [`DEFERRED_MAX`] bounds their
+/// number.
+///
+/// The sum is large only while clients do not read as fast as procedures end. A client that does not read at
+/// all is disconnected after [`UNREAD_TIME`].
+pub const UNSENT_BYTES_MAX: usize = 1 << 30;
+
+/// Like [`UNSENT_BYTES_MAX`], but for the clients of one host. One result of each host may be larger.
+pub const UNSENT_BYTES_PER_HOST: usize = 256 << 20;
 
 /// How long the other end of a network connection may be silent until it counts as gone. During this time,
 /// this side sends keep-alives to the other end, or waits for the acknowledgement of data.

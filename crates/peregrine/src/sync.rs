@@ -18,6 +18,8 @@ use std::sync::{self, PoisonError, TryLockError};
 /// says what its locks protect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
+    /// The calls of a client's binding that share batches. Held while a batch is sent or received.
+    Lane,
     /// Held while a client binds again, for all clones of a binding.
     Rebind,
     /// A client's sessions or connections with one server. Held while a thread binds to the server.
@@ -45,8 +47,10 @@ pub(crate) enum Rank {
     Handles,
     /// The socket that activities share.
     SharedSocket,
-    /// Calls over datagrams that wait for memory for their results.
-    Deferred,
+    /// Which sockets of a client's calls over datagrams the keeper watches.
+    SocketWatch,
+    /// Calls and replies over datagrams that wait for memory for results.
+    Postponed,
     /// All records of a server's callers over datagrams.
     Callers,
     /// One record of a caller.
@@ -59,6 +63,8 @@ pub(crate) enum Rank {
     LinkPorts,
     /// Frames between this process and a network interface.
     Ring,
+    /// The lanes of a server: which clients send batches.
+    Lanes,
     /// No lock is taken while a lock of this rank is held. The default rank.
     Leaf,
 }

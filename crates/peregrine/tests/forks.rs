@@ -5,8 +5,10 @@ mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
+use futures_lite::future::{block_on, poll_once};
 use peregrine::{Executed, Kind, Server, interface};
 use support::{KeepGoing, Process, alone, at_rest, role, until};
 
@@ -14,13 +16,39 @@ use support::{KeepGoing, Process, alone, at_rest, role, until};
 trait Who {
     /// Returns the number of the calling process, as the server sees it.
     fn calls(&self) -> peregrine::Result<u32>;
+    /// Returns after the next call of `release`, or earlier if the call is cancelled: then with `false`.
+    fn hold(&self) -> peregrine::Result<bool>;
+    fn release(&self) -> peregrine::Result<()>;
+    /// Returns the number of calls of `hold` that wait.
+    fn held(&self) -> peregrine::Result<u32>;
 }
 
-struct Object;
+#[derive(Default)]
+struct Object {
+    held: AtomicU32,
+    released: AtomicU32,
+}
 
 impl Who for Object {
     fn calls(&self) -> peregrine::Result<u32> {
         Ok(peregrine::caller().map_or(0, |caller| caller.process()))
+    }
+    fn hold(&self) -> peregrine::Result<bool> {
+        let (before, caller) = (self.released.load(Ordering::SeqCst), peregrine::caller());
+        self.held.fetch_add(1, Ordering::SeqCst);
+        let is_cancelled = || caller.as_ref().is_some_and(|caller| caller.is_cancelled());
+        while self.released.load(Ordering::SeqCst) == before && !is_cancelled() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        Ok(!is_cancelled())
+    }
+    fn release(&self) -> peregrine::Result<()> {
+        self.released.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    fn held(&self) -> peregrine::Result<u32> {
+        Ok(self.held.load(Ordering::SeqCst))
     }
 }
 
@@ -28,8 +56,9 @@ impl Who for Object {
 #[test]
 fn child() {
     if role().is_some() {
-        let server = Server::new().export("one", WhoServer::new(Object)).unwrap();
-        let running = server.export("two", WhoServer::new(Object)).unwrap().spawn().unwrap();
+        let server = Server::new().export("one", WhoServer::new(Object::default())).unwrap();
+        let running =
+            server.export("two", WhoServer::new(Object::default())).unwrap().spawn().unwrap();
         println!("\nready");
         running.wait();
     }
@@ -167,4 +196,113 @@ fn child_that_binds_repeatedly_leaks_no_memory() {
     let pages = grown();
     assert!(pages < 200, "{pages} pages");
     assert!(in_a_child(|| grown() < 200), "a child leaks memory with each binding");
+}
+
+/// Returns the names of the threads of this process.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
+    let names = tasks.flatten().map(|task| std::fs::read_to_string(task.path().join("comm")));
+    names.flatten().map(|name| name.trim().to_owned()).collect()
+}
+
+/// Returns whether this process has the threads for pending calls and for async procedures.
+fn has_threads() -> bool {
+    let threads = threads();
+    // The kernel keeps 15 bytes of a name.
+    ["peregrine-bells", "peregrine-timer", "peregrine-async"]
+        .iter()
+        .all(|name| threads.iter().any(|thread| thread == name))
+}
+
+/// An async procedure that yields, and then waits for a while.
+struct Yielding;
+
+impl WhoAsync for Yielding {
+    async fn calls(&self) -> peregrine::Result<u32> {
+        futures_lite::future::yield_now().await;
+        Ok(std::process::id())
+    }
+    async fn hold(&self) -> peregrine::Result<bool> {
+        std::future::pending().await
+    }
+    async fn release(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    async fn held(&self) -> peregrine::Result<u32> {
+        Ok(0)
+    }
+}
+
+#[test]
+fn child_does_not_use_inherited_async_clients_and_can_bind_its_own() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let _server = Process::start("child", "server", directory.path());
+    let own = std::process::id();
+    let client = block_on(WhoAsyncClient::bind("one")).unwrap();
+    let in_process = WhoAsyncClient::in_process(Yielding);
+    assert_eq!(block_on(in_process.calls()).unwrap(), own);
+    // The parent has pending calls, and the threads for them.
+    let mut pending: Vec<_> = (0..4)
+        .map(|_| {
+            let client = client.clone();
+            Box::pin(async move { client.hold().await })
+        })
+        .collect();
+    let mut held = |count| {
+        until("the procedures wait", || {
+            for call in &mut pending {
+                assert!(block_on(poll_once(call)).is_none(), "the call has ended");
+            }
+            block_on(client.held()).unwrap() == count
+        });
+    };
+    held(4);
+    for client in [&client, &in_process] {
+        let late = client.with_timeout(Duration::from_millis(10));
+        assert_eq!(block_on(late.hold()).unwrap_err().kind(), Kind::TimedOut);
+    }
+    assert!(has_threads());
+    let worked = in_a_child(|| {
+        let is_forked = |error: &peregrine::CallError, executed| {
+            (error.kind(), error.executed()) == (Kind::Forked, executed)
+        };
+        let refused = |client: &WhoAsyncClient| {
+            block_on(client.calls()).is_err_and(|error| is_forked(&error, Executed::No))
+        };
+        if !refused(&client) || !refused(&in_process) || threads().len() != 1 {
+            return false;
+        }
+        // Two of the calls of the parent are polled, and the others are only dropped.
+        let polled = pending.drain(..2).map(block_on);
+        if !polled.map(Result::unwrap_err).all(|error| is_forked(&error, Executed::Maybe)) {
+            return false;
+        }
+        pending.clear();
+        let pid = std::process::id();
+        let Ok(new) = block_on(WhoAsyncClient::bind("one")) else { return false };
+        let calls = (0..100).map(|_| new.calls());
+        let called = block_on(futures_util::future::join_all(calls));
+        if !called.into_iter().all(|who| who.is_ok_and(|who| who == pid)) {
+            return false;
+        }
+        let late = new.with_timeout(Duration::from_millis(20));
+        let in_process = WhoAsyncClient::in_process(Yielding);
+        let late_in_process = in_process.with_timeout(Duration::from_millis(20));
+        let timed_out = |client: &WhoAsyncClient| {
+            block_on(client.hold()).is_err_and(|error| error.kind() == Kind::TimedOut)
+        };
+        let worked = timed_out(&late) && timed_out(&late_in_process);
+        let yielded = block_on(in_process.calls()).is_ok_and(|who| who == pid);
+        let own = has_threads();
+        worked && yielded && own
+    });
+    assert!(worked, "the child used what it inherited, or has no bells, timers or executor");
+    // The child has given up none of the calls of its parent.
+    assert_eq!(block_on(client.held()).unwrap(), 4);
+    block_on(client.release()).unwrap();
+    for call in pending {
+        assert!(block_on(call).expect("the call ends"), "the child has given up the call");
+    }
+    assert_eq!(block_on(in_process.calls()).unwrap(), own);
 }

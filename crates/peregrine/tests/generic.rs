@@ -7,8 +7,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use contract::{
-    Chain, Colour, Contract as _, ContractClient, ContractServer, Object, Person, Pixel, Place,
-    Point,
+    Chain, Client, Colour, Contract as _, ContractClient, Form, Object, Person, Pixel, Place, Point,
 };
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
@@ -53,12 +52,12 @@ fn bridge(to: impl Serve + 'static) -> GenericServer {
 
 #[test]
 fn bridge_keeps_the_contract_within_a_process() {
-    let make = |server: GenericServer| {
-        contract::over(Binding::in_process(Arc::new(server), &BindOptions::default()))
+    let make = |form, server: GenericServer| {
+        Client::over(form, Binding::in_process(Arc::new(server), &BindOptions::default()))
     };
-    contract::suite_of_a_bridge(&|object| make(bridge(ContractServer::new(object))));
-    contract::suite_of_a_bridge(&|object| {
-        make(bridge(SwappedServer::new(ContractServer::new(object))))
+    contract::suite_of_a_bridge("a bridge", &|server, form| make(form, bridge(server)));
+    contract::suite_of_a_bridge("a bridge, swapped", &|server, form| {
+        make(form, bridge(SwappedServer::new(server)))
     });
 }
 
@@ -70,12 +69,12 @@ fn bridge_keeps_the_contract_on_every_path() {
         [(None, ""), (Some("tcp:127.0.0.1:0"), "tcp"), (Some("udp:127.0.0.1:0"), "udp")]
     {
         let running = Mutex::new(Vec::new());
-        contract::suite_of_a_bridge(&|object| {
+        contract::suite_of_a_bridge(&format!("a bridge {scheme}"), &|server, form| {
             let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let name = format!("generic-{}-{number}", std::process::id());
             // The object has its own server on the same path.
             let object_name = format!("{name}-object");
-            let server = Server::new().export(&object_name, ContractServer::new(object)).unwrap();
+            let server = Server::new().export(&object_name, server).unwrap();
             let server = match endpoint {
                 Some(endpoint) => server.listen(endpoint).unwrap(),
                 None => server,
@@ -94,7 +93,8 @@ fn bridge_keeps_the_contract_on_every_path() {
                 None => server,
             };
             let bridged = server.spawn().unwrap();
-            let client = ContractClient::bind(&at(&bridged, &name)).unwrap();
+            let options = BindOptions::default();
+            let client = Client::bind(form, &at(&bridged, &name), &options).unwrap();
             running.lock().unwrap().extend([served, bridged]);
             client
         });
@@ -251,7 +251,7 @@ prop_compose! {
 
 impl Arguments {
     /// Calls every procedure, and ignores the results.
-    fn call(&self, client: &ContractClient) {
+    fn call(&self, client: &Client) {
         let (a, b, c, d, yes, letter, word) = self.numbers;
         let mut points = vec![Point::default(); self.room];
         let mut bytes = vec![0u8; self.room];
@@ -300,8 +300,21 @@ impl Arguments {
             let _ = client.fails(fail, text, out, &mut word.clone(), &mut [1, 2], &mut people);
         }
         let _ = client.relays();
+        let _ = client.lengthen(self.links as u32);
+        let _ = client.innermost();
+        let _ = client.meet(1);
         let _ = client.bounded("abc", &[1], &mut [1, 2], Lent::from(&[3u8][..]));
         let _ = client.bounded_out(Out::from(&mut bytes[..]));
+    }
+
+    /// Calls every procedure with a client of this form. Returns the messages that a server of this byte
+    /// order receives.
+    fn sent(&self, form: Form, order: ByteOrder) -> Vec<Message> {
+        let recorder = Recorder(Arc::default(), order);
+        let binding = Binding::in_process(Arc::new(recorder.clone()), &BindOptions::default());
+        self.call(&Client::over(form, binding));
+        let sent = recorder.0.lock().unwrap();
+        sent.clone()
     }
 }
 
@@ -309,45 +322,40 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn compiled_and_interpreted_stubs_send_the_same_bytes(arguments in arguments()) {
+    fn compiled_async_and_interpreted_stubs_send_the_same_bytes(arguments in arguments()) {
+        let native = arguments.sent(Form::Blocking, ByteOrder::NATIVE);
         for order in [ByteOrder::NATIVE, ByteOrder::NATIVE.other()] {
-            let compiled = Recorder(Arc::default(), order);
-            let binding = Binding::in_process(Arc::new(compiled.clone()), &BindOptions::default());
-            arguments.call(&contract::over(binding));
             let interpreted = Recorder(Arc::default(), order);
-            let native = Recorder(Arc::default(), ByteOrder::NATIVE);
-            let binding = Binding::in_process(Arc::new(native.clone()), &BindOptions::default());
-            arguments.call(&contract::over(binding));
             let bridge = bridge(interpreted.clone());
-            for message in &*native.0.lock().unwrap() {
+            for message in &native {
                 answer(&bridge, message);
             }
-            let (compiled, interpreted) =
-                (compiled.0.lock().unwrap().clone(), interpreted.0.lock().unwrap().clone());
-            prop_assert!(compiled.len() > 25, "{}", compiled.len());
-            prop_assert_eq!(compiled, interpreted);
+            let interpreted = interpreted.0.lock().unwrap().clone();
+            prop_assert!(interpreted.len() > 25, "{}", interpreted.len());
+            for form in [Form::Blocking, Form::Async] {
+                prop_assert_eq!(&arguments.sent(form, order), &interpreted, "{:?}", form);
+            }
         }
     }
 
     #[test]
-    fn compiled_and_interpreted_stubs_answer_with_the_same_bytes(arguments in arguments()) {
-        let kept = Recorder(Arc::default(), ByteOrder::NATIVE);
-        let binding = Binding::in_process(Arc::new(kept.clone()), &BindOptions::default());
-        arguments.call(&contract::over(binding));
-        let compiled = ContractServer::new(Object::default());
-        let bridges = [
-            bridge(ContractServer::new(Object::default())),
-            bridge(SwappedServer::new(ContractServer::new(Object::default()))),
+    fn compiled_async_and_interpreted_stubs_answer_with_the_same_bytes(arguments in arguments()) {
+        let sent = arguments.sent(Form::Blocking, ByteOrder::NATIVE);
+        let server = |form| Object::default().server(form);
+        let compiled = server(Form::Blocking);
+        let others: [Box<dyn Serve>; 3] = [
+            Box::new(server(Form::Async)),
+            Box::new(bridge(server(Form::Blocking))),
+            Box::new(bridge(SwappedServer::new(server(Form::Blocking)))),
         ];
         // The replies to `relays` are not compared. They are errors, and an error that a bridge relays also
         // names the bridge.
         let relays = ContractClient::INTERFACE.procedures.iter().position(|one| one.name == "relays");
-        let kept = kept.0.lock().unwrap();
-        for message in kept.iter().filter(|message| Some(message.0 as usize) != relays) {
+        for message in sent.iter().filter(|message| Some(message.0 as usize) != relays) {
             let (compiled, at, bytes, memory) = answer(&compiled, message);
-            for bridge in &bridges {
-                let (interpreted, at_too, bytes_too, memory_too) = answer(bridge, message);
-                prop_assert_eq!((compiled, at, bytes), (interpreted, at_too, bytes_too));
+            for other in &others {
+                let (answer_too, at_too, bytes_too, memory_too) = answer(&**other, message);
+                prop_assert_eq!((compiled, at, bytes), (answer_too, at_too, bytes_too));
                 // The bytes after the head of an error are not specified.
                 let end = if compiled == Answer::Ok { memory.len() } else { bytes as usize };
                 prop_assert!(memory[..end] == memory_too[..end], "procedure {}", message.0);

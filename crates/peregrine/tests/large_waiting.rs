@@ -2,15 +2,14 @@
 //! more bytes than the server keeps for one client at a time. So some calls wait for others, and all of them
 //! succeed.
 
-#[path = "contract/pressure.rs"]
-mod pressure;
+mod contract;
 mod support;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use contract::{Form, Forms, pressure};
 use peregrine::{BindOptions, Endpoint, PathKind, Server, interface};
-use pressure::{PressureClient, PressureServer, Store};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, alone, own_directory, role};
 
@@ -39,7 +38,10 @@ fn child() {
     if threads != "0" {
         server = server.threads(threads.parse().unwrap());
     }
-    let server = server.export("pressure", PressureServer::new(Store::default())).unwrap();
+    for form in [Form::Blocking, Form::Async] {
+        let object = pressure::Store::default();
+        server = server.export(&format!("pressure-{form:?}"), object.server(form)).unwrap();
+    }
     let mut server = server.export("slow", SlowServer::new(Sleeper)).unwrap();
     if endpoint != "local" {
         server = server.listen_beyond_this_machine(endpoint).unwrap();
@@ -80,11 +82,14 @@ fn over_raw_ethernet(case: Case, threads: usize) {
 
 /// Sends the largest messages that the interface allows, from ten threads at once.
 fn calls_within_their_bounds(path: PathKind, at: &dyn Fn(&str) -> String) {
-    pressure::calls_within_their_bounds_wait_for_each_other(&|_| {
-        let client = PressureClient::bind(&at("pressure")).expect("a binding");
+    let options = BindOptions::default();
+    for forms in Forms::ALL {
+        println!("{forms:?}");
+        let address = at(&format!("pressure-{:?}", forms.server));
+        let client = pressure::Client::bind(forms.client, &address, &options).expect("a binding");
         assert_eq!(client.binding().path(), path);
-        client
-    });
+        pressure::calls_wait_for_each_other(&client);
+    }
 }
 
 /// Sends more bytes at once than a server with one thread accepts from one host. Some calls wait for longer

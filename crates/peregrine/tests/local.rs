@@ -5,27 +5,26 @@ mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use contract::pressure::{self, PressureClient, PressureServer};
-use contract::{ContractClient, ContractServer, Object};
-use peregrine::Server;
+use contract::{AnyServer, Client, pressure};
+use peregrine::{BindOptions, Server};
 
 #[test]
 fn contract_holds() {
     let _directory = support::own_directory();
-    pressure::calls_within_their_bounds_wait_for_each_other(&|store| {
-        let server = Server::new().export("pressure", PressureServer::new(store));
-        let server = server.expect("a free name").spawn().expect("a running server");
-        let client = PressureClient::bind("pressure").expect("a binding");
-        // The server runs until the process ends.
-        std::mem::forget(server);
-        client
-    });
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let running = std::sync::Mutex::new(Vec::new());
-    contract::suite(&|object: Object| {
+    let exported = |server: AnyServer| {
         let name = format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let server = Server::new().export(&name, ContractServer::new(object)).expect("a free name");
+        let server = Server::new().export(&name, server).expect("a free name");
         running.lock().expect("no panic").push(server.spawn().expect("a running server"));
-        ContractClient::bind(&name).expect("a binding")
+        name
+    };
+    let options = BindOptions::default();
+    pressure::calls_within_their_bounds_wait_for_each_other(&|server, form| {
+        pressure::Client::bind(form, &exported(server), &options).expect("a binding")
     });
+    let connect =
+        |server, form| Client::bind(form, &exported(server), &options).expect("a binding");
+    contract::suite("local", &connect);
+    contract::suite_on_an_executor("local", &connect);
 }

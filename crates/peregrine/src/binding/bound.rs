@@ -2,14 +2,14 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::explain::Explanation;
 use crate::call::{CallPath, Frames, OnExhausted};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::path::bind::BoundPath;
-use crate::stub::{Conversion, ConvertedPath, SharedPath};
+use crate::stub::{Conversion, ConvertedPath, Lane, SharedPath};
 use crate::sys::ForkMark;
 use crate::value::ByteOrder;
 
@@ -22,6 +22,8 @@ pub(crate) struct Bound {
     pub(crate) interface: InterfaceRef,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
+    /// The calls that share batches. Made when the first of them begins.
+    lane: OnceLock<Arc<Lane>>,
     /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
     flags: AtomicU32,
     /// How calls find the server's procedures. `None`: client and server use the same procedure numbers.
@@ -110,7 +112,22 @@ impl Bound {
             CallError::system(Phase::Bind, "cannot allocate the fork mark", error)
         })?;
         let flags = AtomicU32::new(swapped | different);
-        Ok(Self { path, frames, on_exhausted, interface, explanation, mark, flags, fit })
+        Ok(Self {
+            path,
+            frames,
+            on_exhausted,
+            interface,
+            explanation,
+            mark,
+            lane: OnceLock::new(),
+            flags,
+            fit,
+        })
+    }
+
+    /// Returns the lane of the calls that share batches.
+    pub(crate) fn lane(self: &Arc<Self>) -> &Arc<Lane> {
+        self.lane.get_or_init(|| Lane::new(self))
     }
 
     /// Returns whether calls must take the slow path.

@@ -196,8 +196,9 @@ impl Binding {
         let frames = Frames::private(count, options.astacks, bytes)
             .map_err(|error| CallError::system(Phase::Bind, "cannot allocate frames", error))?;
         let order = serve.byte_order();
-        let path =
-            BoundPath { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
+        let frames = Arc::new(frames);
+        let path = Box::new(InProcess::new(serve, &frames));
+        let path = BoundPath { path, frames, order };
         let why = "the object is in this process";
         let explanation = explain_all("in-process", Verdict::NotNeeded, why);
         Self::of_path(path, fit, interface, explanation, options)

@@ -95,6 +95,18 @@ impl Home {
         latest
     }
 
+    /// Returns whether to bind again and to repeat a call of procedure `number` that failed on the state `gone`.
+    #[cold]
+    pub(crate) fn repeats(&self, gone: &Bound, number: u32, error: &CallError) -> bool {
+        let idempotent_too = match self.options.rebind {
+            Rebind::Never => return false,
+            Rebind::WhenNotExecuted => false,
+            Rebind::Idempotent => true,
+        };
+        matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable)
+            && gone.may_repeat(number, error, idempotent_too)
+    }
+
     /// Binds again after a call of procedure `number` failed on the state `gone`. Returns the state on which
     /// the call may be repeated.
     ///
@@ -110,14 +122,7 @@ impl Home {
         error: CallError,
         deadline: Option<Instant>,
     ) -> Result<Arc<Bound>, CallError> {
-        let idempotent_too = match self.options.rebind {
-            Rebind::Never => return Err(error),
-            Rebind::WhenNotExecuted => false,
-            Rebind::Idempotent => true,
-        };
-        let is_gone =
-            matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
-        if !is_gone || !gone.may_repeat(number, &error, idempotent_too) {
+        if !self.repeats(gone, number, &error) {
             return Err(error);
         }
         match self.rebind(known, gone, deadline) {
@@ -129,6 +134,20 @@ impl Home {
             }
             Err(why) => Err(error.because(why.chain())),
         }
+    }
+
+    /// Binds again as [`again`](Self::again) does, for a caller that holds a counted reference to `gone`.
+    ///
+    /// # Errors
+    /// As for [`again`](Self::again).
+    pub(crate) fn again_for(
+        &self,
+        gone: &Arc<Bound>,
+        number: u32,
+        error: CallError,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Bound>, CallError> {
+        self.again(&Replaceable::new(Arc::clone(gone)), gone, number, error, deadline)
     }
 
     fn rebind(

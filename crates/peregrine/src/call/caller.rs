@@ -7,6 +7,9 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::chain::{self, Link};
+use super::deferred::{Cancels, Owed};
+
 /// The kind of path that a binding uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -88,6 +91,17 @@ pub(crate) trait Calls: Send + Sync {
     /// Returns whether the call is known to be abandoned: the caller has cancelled the call, or the caller no
     /// longer exists.
     fn is_given_up(&self, call: u64) -> bool;
+
+    /// Takes over the running call, whose reply any thread may send later. From now on the source calls
+    /// [`Cancels::cancel`] when the caller gives up the call or does not exist any more. Returns `None` if the
+    /// source cannot defer replies: the thread that runs the call must then wait for its end.
+    ///
+    /// The thread that runs the call calls this, at most once, and then returns
+    /// [`Answer::Deferred`](super::Answer::Deferred).
+    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        let _ = (call, cancels);
+        None
+    }
 }
 
 /// The identity of a caller, as the kernel recorded it when the session began, and the conditions of
@@ -116,7 +130,7 @@ impl Caller {
     ///
     /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
-        let mut processes = super::chain::processes();
+        let mut processes = chain::processes();
         // Over datagrams, only the chain contains the numbers of processes.
         let told = self.info.process != 0 || processes.is_empty();
         if told && processes.last() != Some(&self.info.process) {
@@ -299,9 +313,7 @@ thread_local! {
 pub fn caller() -> Option<Caller> {
     inside()?;
     let info = CALLER.with_borrow(Clone::clone)?;
-    // A call within the process runs on its caller's thread, so it cannot be cancelled meanwhile.
-    let calls =
-        CALLS.with_borrow(|calls| calls.clone().filter(|_| info.path != PathKind::InProcess));
+    let calls = CALLS.with_borrow(Clone::clone);
     Some(Caller { info, due: DUE.get(), call: calls.map(|calls| (calls, CALL.get())) })
 }
 
@@ -357,15 +369,61 @@ pub(crate) struct Nested {
     inside: u32,
     caller: Option<Arc<CallerInfo>>,
     due: Option<Instant>,
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
 }
 
 impl Nested {
-    pub(crate) fn enter(caller: &Arc<CallerInfo>, due: Option<Instant>) -> Self {
+    /// Begins a call. `call` is its number at the source `calls`.
+    pub(crate) fn enter(
+        caller: &Arc<CallerInfo>,
+        due: Option<Instant>,
+        calls: Arc<dyn Calls>,
+        call: u64,
+    ) -> Self {
         Self {
             inside: INSIDE.replace(inside_of(caller.process)),
             caller: CALLER.replace(Some(Arc::clone(caller))),
             due: DUE.replace(due),
+            calls: CALLS.replace(Some(calls)),
+            call: CALL.replace(call),
         }
+    }
+}
+
+/// Runs `serve`, and has this thread wait for the end of each async procedure that it serves. A server that
+/// changes the results of another server calls this: the reply to a deferred call does not pass through it.
+pub fn undeferred<T>(serve: impl FnOnce() -> T) -> T {
+    struct Undeferred(Arc<dyn Calls>);
+    impl Calls for Undeferred {
+        fn is_given_up(&self, call: u64) -> bool {
+            self.0.is_given_up(call)
+        }
+    }
+    struct Restores(Option<Arc<dyn Calls>>);
+    impl Drop for Restores {
+        fn drop(&mut self) {
+            serve_calls_of(self.0.take());
+        }
+    }
+    let calls = CALLS.with_borrow(Clone::clone);
+    let undeferred = calls.clone().map(|calls| Arc::new(Undeferred(calls)) as Arc<dyn Calls>);
+    serve_calls_of(undeferred);
+    let _restores = Restores(calls);
+    serve()
+}
+
+#[cfg(test)]
+impl Nested {
+    /// Begins a call whose caller never gives it up.
+    pub(crate) fn of(caller: &Arc<CallerInfo>, due: Option<Instant>) -> Self {
+        struct Patient;
+        impl Calls for Patient {
+            fn is_given_up(&self, _: u64) -> bool {
+                false
+            }
+        }
+        Self::enter(caller, due, Arc::new(Patient), 0)
     }
 }
 
@@ -374,6 +432,8 @@ impl Drop for Nested {
         INSIDE.set(self.inside);
         drop(CALLER.replace(self.caller.take()));
         DUE.set(self.due);
+        drop(CALLS.replace(self.calls.take()));
+        CALL.set(self.call);
     }
 }
 
@@ -386,4 +446,113 @@ pub(crate) fn due() -> Option<Instant> {
 /// Sets the deadline of the current call, and returns the previous value.
 pub(crate) fn set_due(due: Option<Instant>) -> Option<Instant> {
     DUE.replace(due)
+}
+
+/// The state of a thread that runs a call, as [`caller`] and nested calls see it. A deferred procedure keeps it, and
+/// sets it on the thread that polls the procedure.
+pub(super) struct Conditions {
+    inside: u32,
+    caller: Option<Arc<CallerInfo>>,
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
+    due: Option<Instant>,
+    chain: Vec<Link>,
+}
+
+impl Conditions {
+    /// Returns the state of this thread.
+    pub(super) fn of_thread() -> Self {
+        Self {
+            inside: INSIDE.get(),
+            caller: CALLER.with_borrow(Clone::clone),
+            calls: CALLS.with_borrow(Clone::clone),
+            call: CALL.get(),
+            due: DUE.get(),
+            chain: chain::links(),
+        }
+    }
+
+    /// Returns the source of the call, and the call's number there.
+    pub(super) fn source(&self) -> Option<(&Arc<dyn Calls>, u64)> {
+        self.calls.as_ref().map(|calls| (calls, self.call))
+    }
+
+    /// Returns the deadline of the call.
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Sets this state on the thread until the returned value is dropped.
+    pub(super) fn enter(&self) -> Entered {
+        let before = Self::of_thread();
+        self.set();
+        Entered(before)
+    }
+
+    fn set(&self) {
+        INSIDE.set(self.inside);
+        drop(CALLER.replace(self.caller.clone()));
+        drop(CALLS.replace(self.calls.clone()));
+        CALL.set(self.call);
+        DUE.set(self.due);
+        chain::enter(self.chain.iter().copied());
+    }
+}
+
+/// Returns the source of the call that this thread runs, and the call's number there.
+pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
+    inside()?;
+    CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
+}
+
+/// The calls of a batch, which this thread runs one after the other within the call that carries the batch. When this
+/// value is dropped, that call is current again.
+pub(super) struct InBatch {
+    calls: Option<Arc<dyn Calls>>,
+    call: u64,
+    due: Option<Instant>,
+    /// Whether the calls have a source of their own, and `calls` is the one before.
+    has_source: bool,
+    /// When the batch arrived.
+    arrived: Instant,
+}
+
+impl InBatch {
+    /// Begins to run calls. `calls` is their source, or `None` if they are cancelled with the batch.
+    pub(super) fn enter(calls: Option<Arc<dyn Calls>>) -> Self {
+        let has_source = calls.is_some();
+        let calls = if has_source { CALLS.replace(calls) } else { None };
+        let (call, due, arrived) = (CALL.get(), DUE.get(), Instant::now());
+        Self { calls, has_source, call, due, arrived }
+    }
+
+    /// Begins the next call. `left` is how long its caller waited when the batch arrived, if there is a limit.
+    /// Returns false if this time has passed.
+    pub(super) fn begin(&self, call: u64, left: Option<Duration>) -> bool {
+        if self.has_source {
+            CALL.set(call);
+        }
+        let due = left.and_then(|left| self.arrived.checked_add(left));
+        DUE.set(due);
+        due.is_none_or(|due| due > Instant::now())
+    }
+}
+
+impl Drop for InBatch {
+    fn drop(&mut self) {
+        if self.has_source {
+            drop(CALLS.replace(self.calls.take()));
+            CALL.set(self.call);
+        }
+        DUE.set(self.due);
+    }
+}
+
+/// The state of a thread before a procedure was polled on it. Dropping it restores this state.
+pub(super) struct Entered(Conditions);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.set();
+    }
 }

@@ -103,3 +103,8 @@ pub(super) fn leave() {
 pub(super) fn processes() -> Vec<u32> {
     CHAIN.with_borrow(|chain| chain.iter().map(|link| link[2]).collect())
 }
+
+/// Returns the chain of the call that this thread runs.
+pub(super) fn links() -> Vec<Link> {
+    CHAIN.with_borrow(Clone::clone)
+}

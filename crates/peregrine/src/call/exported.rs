@@ -29,6 +29,10 @@ impl<S: Serve> Serve for Exported<S> {
         self.0.byte_order()
     }
 
+    fn is_async(&self) -> bool {
+        self.0.is_async()
+    }
+
     #[inline]
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
         self.0.serve(request, reply)

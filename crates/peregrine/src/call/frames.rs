@@ -4,6 +4,8 @@
 //! case, when no frame is free, the caller waits or more frames are activated, as [`OnExhausted`] says.
 //! `pool.rs` has the states of the frames and the queue of callers; this file has their memory.
 
+pub(super) mod future;
+
 use core::cell::Cell;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +15,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::OnExhausted;
+use super::pending::Bell;
 use super::pool::{FramePool, WaitPolicy};
+use crate::growing::Growing;
 use crate::limits;
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
@@ -58,6 +62,12 @@ pub struct Frames {
     layout: FrameLayout,
     pool: FramePool,
     look_every: Duration,
+    /// What the pending calls of the frames wake. Made when a frame has its first pending call.
+    bells: Growing<Bell>,
+    /// The number of pending calls.
+    pending: AtomicU32,
+    /// What checks for released frames while futures wait.
+    look: Arc<future::Look>,
 }
 
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
@@ -151,7 +161,10 @@ impl Frames {
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
         assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
         let pool = FramePool::new(layout.count, active.clamp(1, layout.count));
-        Self { memory, layout, pool, look_every: LOOK_EVERY }
+        let bells = Growing::new(layout.count, |_| Bell::default());
+        let pending = AtomicU32::new(0);
+        let look = Arc::default();
+        Self { memory, layout, pool, look_every: LOOK_EVERY, bells, pending, look }
     }
 
     /// Returns the memory that contains the frames.
@@ -205,8 +218,7 @@ impl Frames {
         is_released: &dyn Fn(u32) -> bool,
         on_exhausted: OnExhausted,
     ) -> Option<FrameGuard<'_>> {
-        // The holders of the other frames may be waiting for the procedure that makes this call.
-        let on_exhausted = if super::inside().is_some() { OnExhausted::More } else { on_exhausted };
+        let on_exhausted = allowed(on_exhausted);
         let left = || {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
@@ -239,6 +251,12 @@ impl Frames {
     pub fn each_free(&self, todo: &dyn Fn(u32)) {
         self.pool.each_free(todo);
     }
+}
+
+/// Returns what a caller that runs on this thread does if no frame is free.
+fn allowed(on_exhausted: OnExhausted) -> OnExhausted {
+    // The holders of the other frames may be waiting for the procedure that makes this call.
+    if super::inside().is_some() { OnExhausted::More } else { on_exhausted }
 }
 
 impl fmt::Debug for Frames {
@@ -291,6 +309,13 @@ impl<'a> FrameGuard<'a> {
     #[inline]
     pub(crate) fn reply_to(&self) -> Space<'a> {
         self.part(self.frames.layout.reply_at)
+    }
+
+    /// Keeps the frame taken after this guard has ended. Returns its number, for [`Frames::kept`].
+    pub(crate) fn keep(self) -> u32 {
+        let index = self.index;
+        core::mem::forget(self);
+        index
     }
 
     /// Leaves the frame to the server. The server may still use the frame after the caller has given up. The

@@ -7,35 +7,42 @@
 //! blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill messages without
 //! knowing the path.
 
+pub(crate) mod batch;
 mod block_cost;
 mod caller;
 pub(crate) mod chain;
+pub(crate) mod deferred;
 mod exported;
 pub(crate) mod extensions;
 mod frames;
+pub(crate) mod pending;
 mod pool;
 mod reply;
 mod request;
 mod serve;
 
 pub(crate) use block_cost::block_cost;
-pub use caller::{Caller, PathKind, caller};
+pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
     CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
 };
+pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
 pub(crate) use frames::frames_that_fit;
+pub(crate) use frames::future::FutureWait;
 pub use frames::{FrameGuard, FrameLayout, Frames};
 pub(crate) use frames::{is_short, sparse_memory};
+pub use pending::{Begun, Bell};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
-pub(crate) use serve::{Placed, execute_in_place, refuse};
+pub(crate) use serve::{Placed, execute_in_place, pack_later, refuse, write_later};
 
 use core::time::Duration;
 use std::time::Instant;
 
-use crate::error::CallError;
+use crate::error::{CallError, Executed, Kind};
+use crate::limits;
 use crate::stats::{self, Copy};
 use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
@@ -165,6 +172,66 @@ pub trait CallPath: Send + Sync {
     /// [`captures`](Self::captures) returns true for the frame. In both cases the stub
     /// [captures](FrameGuard::capture) the frame.
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError>;
+
+    /// Begins a [pending](pending) call, and returns without waiting for the reply. Everything that is sent
+    /// has been taken from the caller's memory when this function returns. A path that cannot begin calls
+    /// makes the call, and waits for its end.
+    ///
+    /// # Errors
+    /// If the call was not sent. The stub then proceeds as after [`transport`](Self::transport).
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.transport(call).map(Begun::Ended)
+    }
+
+    /// Takes the result of a pending call, if there is one. Does not wait. Fills the out blocks if the answer is
+    /// [`Answer::Ok`]. After a result, the call is no longer pending.
+    ///
+    /// The caller passes a call with the same frame and the same out blocks as to [`begin`](Self::begin). The
+    /// other parts of the call may be empty.
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        let _ = call;
+        None
+    }
+
+    /// Makes the [bell](Frames::bell) of a frame ring, once, when [`poll`](Self::poll) may find something or
+    /// has something to do, and at `deadline`. The caller sets the bell before, and polls once more after.
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        let _ = (frame, deadline);
+    }
+
+    /// Gives up a pending call: its caller does not wait any more. Tells the server that the call is
+    /// cancelled. Returns the error of a call whose deadline has passed, which says whether the call ran. The
+    /// stub then proceeds as after [`transport`](Self::transport).
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        let _ = call;
+        CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered")
+    }
+
+    /// Returns whether a frame is ready for [`begin`](Self::begin). If not, [`prepare`](Self::prepare) must run
+    /// first.
+    fn is_prepared(&self, frame: u32) -> bool {
+        let _ = frame;
+        true
+    }
+
+    /// Prepares a frame for its first pending call. May wait until `deadline`.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses. No call was made.
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        let _ = (frame, deadline);
+        Ok(())
+    }
+
+    /// Returns the size in bytes of the largest message that both sides allow. It may be smaller than the real limit.
+    fn message_bytes(&self) -> usize {
+        limits::MESSAGE_BYTES_MIN
+    }
+
+    /// Returns how callers of this path wait.
+    fn wait(&self) -> Wait {
+        Wait::Block
+    }
 
     /// Returns the kind of the path.
     fn kind(&self) -> PathKind;
@@ -306,22 +373,7 @@ impl Call<'_, '_, '_> {
         place: usize,
         room: impl Fn(usize, usize) -> usize,
     ) -> Result<usize, Invalid> {
-        let mut end = 0;
-        let mut at = blocks_at(self.outs.len());
-        for (i, out) in self.outs.iter_mut().enumerate() {
-            let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
-            let filled = u32::from_le(filled) as usize;
-            if filled > out.capacity() {
-                return Err(Invalid::TooLong);
-            }
-            out.fill(space.part(place + at, filled).ok_or(Invalid::Short)?)?;
-            stats::count(Copy::F, filled);
-            if filled > 0 {
-                end = at + filled;
-            }
-            at = align_up(at + room(out.capacity(), filled));
-        }
-        Ok(end)
+        take_outs(self.outs, space, place, room)
     }
 
     /// Fills a part of one out block early, from a reply that is still being written. The block is the one
@@ -347,6 +399,39 @@ impl Call<'_, '_, '_> {
     pub fn forget_early(&mut self) {
         self.outs.iter_mut().for_each(OutBlock::forget_early);
     }
+}
+
+/// Fills out blocks (copy F) from a whole reply in `space`, in which each block has the space for its capacity.
+///
+/// # Errors
+/// As for [`Call::take_blocks`].
+pub(crate) fn fill_outs(outs: &mut [OutBlock<'_>], space: Window<'_>) -> Result<usize, Invalid> {
+    take_outs(outs, space, 0, |capacity, _| capacity)
+}
+
+#[inline(always)]
+fn take_outs(
+    outs: &mut [OutBlock<'_>],
+    space: Window<'_>,
+    place: usize,
+    room: impl Fn(usize, usize) -> usize,
+) -> Result<usize, Invalid> {
+    let mut end = 0;
+    let mut at = blocks_at(outs.len());
+    for (i, out) in outs.iter_mut().enumerate() {
+        let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
+        let filled = u32::from_le(filled) as usize;
+        if filled > out.capacity() {
+            return Err(Invalid::TooLong);
+        }
+        out.fill(space.part(place + at, filled).ok_or(Invalid::Short)?)?;
+        stats::count(Copy::F, filled);
+        if filled > 0 {
+            end = at + filled;
+        }
+        at = align_up(at + room(out.capacity(), filled));
+    }
+    Ok(end)
 }
 
 #[inline]

@@ -59,6 +59,7 @@ mod slots;
 
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use core::task::Waker;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -208,6 +209,62 @@ impl<M: Machine> FramePool<M> {
                 QueuePlace { pool: self, waiter, ticket, looks }.wait(policy, is_released)
             }
         }
+    }
+
+    /// Takes a free or released frame, or a new one unless `on_exhausted` is [`OnExhausted::Wait`]. Does not wait.
+    #[cold]
+    pub(super) fn try_take(
+        &self,
+        hint: u32,
+        is_released: &dyn Fn(u32) -> bool,
+        on_exhausted: OnExhausted,
+    ) -> Option<u32> {
+        let open = self.slots.open.peek();
+        if open == 0 {
+            return None;
+        }
+        let taken = self.slots.take_free(hint, open);
+        let taken = taken.or_else(|| self.slots.recover_any(open, is_released));
+        let more = on_exhausted != OnExhausted::Wait;
+        taken.or_else(|| if more { self.queue.inner.activate_taken(&self.slots) } else { None })
+    }
+
+    /// Takes a frame for a future: a free or released one, or a new one unless `on_exhausted` is
+    /// [`OnExhausted::Wait`]. Otherwise makes the future wait, as [`Queue::join_future`] does.
+    #[cold]
+    pub(super) fn take_for_future(
+        &self,
+        hint: u32,
+        is_released: &dyn Fn(u32) -> bool,
+        on_exhausted: OnExhausted,
+        ticket: Option<u64>,
+        waker: &Waker,
+    ) -> Result<u32, u64> {
+        let open = self.slots.open.peek();
+        if open > 0 {
+            let taken = self.slots.take_free(hint, open);
+            let taken = taken.or_else(|| self.slots.recover_any(open, is_released));
+            if let Some(index) = taken {
+                return Ok(index);
+            }
+        } else if ticket.is_some() {
+            self.reclaim(is_released);
+        }
+        let more = on_exhausted != OnExhausted::Wait;
+        self.queue.inner.join_future(&self.slots, hint, more, ticket, waker)
+    }
+
+    /// Wakes the future that waits longest, which then asks its path for released frames. Returns whether other
+    /// futures wait.
+    pub(super) fn wake_future(&self) -> bool {
+        let (next, others) = self.queue.inner.pass_to_future(&self.slots);
+        next.wake();
+        others
+    }
+
+    /// Ends the wait of a future that gives up.
+    pub(super) fn leave_future(&self, ticket: u64) {
+        self.queue.inner.leave_future(&self.slots, ticket);
     }
 
     /// Returns a frame to the pool: to the first caller in the queue if there is one.

@@ -155,6 +155,11 @@ impl<'a> Reply<'a> {
         self.put_head(write)
     }
 
+    /// Leaves the reply to another thread.
+    pub(super) const fn defer(&mut self) {
+        self.answer = Answer::Deferred;
+    }
+
     /// Writes a head from encoded bytes. `answer` says what the head contains.
     ///
     /// # Errors
@@ -197,18 +202,7 @@ impl<'a> Reply<'a> {
             self.head.restart(self.next, usize::MAX);
             write(&mut self.head)
         };
-        written.map_err(|overflow| Refusal {
-            kind: Kind::TooLarge,
-            executed: Executed::Maybe,
-            text: match overflow {
-                Overflow::Full => format!(
-                    "the procedure ran, but its result does not fit: the values do not fit the \
-                     message, which has room for {} bytes",
-                    self.head.space().len()
-                ),
-                _ => format!("the procedure ran, but its result does not fit: {overflow}"),
-            },
-        })?;
+        written.map_err(|overflow| Refusal::unwritten(overflow, self.head.space().len()))?;
         (self.head_at, self.head_bytes) = (self.next, self.head.len());
         Ok(())
     }
@@ -223,10 +217,7 @@ impl<'a> Reply<'a> {
     /// Writes why there is no result. Text that does not fit is truncated.
     #[cold]
     pub(super) fn refuse(&mut self, refusal: &Refusal) {
-        self.answer = match refusal.executed {
-            Executed::No => Answer::NotExecuted,
-            Executed::Maybe => Answer::MayHaveExecuted,
-        };
+        self.answer = refusal.answer();
         let room = self.head.space().len().saturating_sub(8).min(limits::TEXT_BYTES_MAX);
         let text = &refusal.text[..refusal.text.floor_char_boundary(room)];
         self.head.restart(0, usize::MAX);
@@ -236,6 +227,35 @@ impl<'a> Reply<'a> {
         let _ = head.plain(&(text.len() as u32).to_le());
         let _ = head.plain_all(text.as_bytes());
         (self.head_at, self.head_bytes) = (0, head.len());
+    }
+}
+
+impl Refusal {
+    /// Returns what the head of a reply with this refusal contains.
+    pub(crate) const fn answer(&self) -> Answer {
+        match self.executed {
+            Executed::No => Answer::NotExecuted,
+            Executed::Maybe => Answer::MayHaveExecuted,
+        }
+    }
+
+    /// Returns the largest size in bytes of a reply with this refusal.
+    pub(super) fn bytes_max(&self) -> usize {
+        8 + self.text.len().min(limits::TEXT_BYTES_MAX)
+    }
+
+    /// Makes the refusal for a procedure that ran, but whose result does not fit a reply of `room` bytes.
+    /// `overflow` says why.
+    #[cold]
+    pub(super) fn unwritten(overflow: Overflow, room: usize) -> Self {
+        let text = match overflow {
+            Overflow::Full => format!(
+                "the procedure ran, but its result does not fit: the values do not fit the \
+                 message, which has room for {room} bytes"
+            ),
+            _ => format!("the procedure ran, but its result does not fit: {overflow}"),
+        };
+        Self { kind: Kind::TooLarge, executed: Executed::Maybe, text }
     }
 }
 

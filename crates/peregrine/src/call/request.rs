@@ -3,6 +3,7 @@
 use core::ops::{Deref, DerefMut};
 
 use super::Reply;
+use super::serve::EStack;
 use crate::error::{CallError, Executed, Kind};
 use crate::value::{
     Arriving, Departing, Invalid, Lent, Out, Overflow, Plain, Reader, Value, Window, Writer,
@@ -154,6 +155,65 @@ impl<'a> Request<'a> {
         self.head = Reader::new(Window::empty());
         let lent = core::mem::replace(&mut self.lent, Window::empty().into());
         RawRequest { head, copied: core::mem::take(&mut self.blocks), lent }
+    }
+
+    /// Copies everything that has not been taken yet to `memory`: the head, then the copied blocks, then the lent
+    /// blocks, each part at a multiple of 16. Returns the offsets at which the three parts end.
+    ///
+    /// # Errors
+    /// Fails if there is no memory, or the message does not arrive completely.
+    pub(super) fn copy_to(&mut self, memory: &mut EStack) -> Result<[usize; 3], Refusal> {
+        let RawRequest { head, copied, lent } = self.raw();
+        let head_end = head.len();
+        // Also without blocks, the part has its alignment: an empty slice of large values needs it.
+        let copied_at = align_up(head_end);
+        let copied_end = copied_at + copied.len();
+        let lent_at = align_up(copied_end);
+        let end = lent_at + lent.len();
+        if !memory.reserve(end) {
+            return Err(Refusal::exhausted("no memory for the arguments"));
+        }
+        let memory = memory.memory();
+        head.read(0, &mut memory[..head_end]).ok_or(Invalid::Short)?;
+        memory[head_end..copied_at].fill(0);
+        memory[copied_at..copied_end].copy_from_slice(copied);
+        memory[copied_end..lent_at].fill(0);
+        lent.read(&mut memory[lent_at..end])?;
+        Ok([head_end, lent_at, end])
+    }
+
+    /// Takes the number of values that fit the buffer of an out parameter of at most `max_len` values. Returns
+    /// an empty vector with this capacity, and the number of bytes that the caller has offered. `room` is the
+    /// number of bytes that are left for blocks.
+    ///
+    /// # Errors
+    /// Fails if the buffer does not fit the reply, or if there is no memory.
+    pub fn out_vec<T: Plain>(
+        &mut self,
+        room: &mut usize,
+        max_len: usize,
+    ) -> Result<(Vec<T>, usize), Refusal> {
+        let capacity = self.head.count()?;
+        let bytes = capacity.checked_mul(size_of::<T>()).ok_or(Invalid::TooLong)?;
+        take_room(room, bytes)?;
+        let mut values = Vec::new();
+        let reserved = values.try_reserve_exact(capacity.min(max_len));
+        reserved.map_err(|_| Refusal::exhausted("no memory for the result"))?;
+        Ok((values, bytes))
+    }
+
+    /// Takes an in-out slice of at most `max_len` values. `room` is the number of bytes that are left for blocks.
+    ///
+    /// # Errors
+    /// Fails if there are more values, one is invalid, or the values do not fit the reply.
+    pub fn in_out_slice<T: Value>(
+        &mut self,
+        room: &mut usize,
+        max_len: usize,
+    ) -> Result<Slice<'a, T>, Refusal> {
+        let values = self.slice(max_len)?;
+        take_room(room, if T::PLAIN { size_of_val(&*values) } else { 0 })?;
+        Ok(values)
     }
 
     /// Takes a value from the head.
@@ -311,6 +371,12 @@ impl Refusal {
         no_room(bytes, reply)
     }
 
+    /// Makes the refusal for a procedure that ran, but for whose result there is no memory.
+    #[cold]
+    pub(crate) fn lost(text: &str) -> Self {
+        Self { kind: Kind::Exhausted, executed: Executed::Maybe, text: text.to_owned() }
+    }
+
     /// Makes the refusal for a call for which there is no memory or thread.
     #[cold]
     pub(crate) fn exhausted(text: &str) -> Self {
@@ -330,11 +396,26 @@ impl Refusal {
     }
 }
 
+/// Takes the space for a block of `bytes` bytes from the space that is left for blocks.
+fn take_room(room: &mut usize, bytes: usize) -> Result<(), Refusal> {
+    match room.checked_sub(bytes) {
+        Some(left) => {
+            // The next block begins at a multiple of 16.
+            *room = left & !15;
+            Ok(())
+        }
+        None => Err(no_room_in(bytes, *room)),
+    }
+}
+
 #[cold]
 fn no_room(bytes: usize, reply: &Reply<'_>) -> Refusal {
-    let text = format!(
-        "a buffer for the result has {bytes} bytes, and a result has room for {}",
-        reply.bytes()
-    );
+    no_room_in(bytes, reply.bytes())
+}
+
+#[cold]
+fn no_room_in(bytes: usize, room: usize) -> Refusal {
+    let text =
+        format!("a buffer for the result has {bytes} bytes, and a result has room for {room}");
     Refusal::new(Kind::TooLarge, text)
 }

@@ -1,6 +1,8 @@
 //! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
 //! are the same on every path.
 
+use super::batch::{BATCH, serve_batch};
+use super::deferred::Answered;
 use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
@@ -26,6 +28,12 @@ pub trait Serve: Send + Sync {
         ByteOrder::NATIVE
     }
 
+    /// Returns whether the procedures are async: a call may then take long without occupying a thread.
+    #[doc(hidden)]
+    fn is_async(&self) -> bool {
+        false
+    }
+
     /// Runs one call.
     ///
     /// Fails if the arguments are not readable, or the result does not fit.
@@ -47,6 +55,8 @@ pub enum Answer {
     /// Nothing. The call did not run, because its message did not arrive completely in time. The client must
     /// post the call again when the message is complete.
     PostAgain = 4,
+    /// Nothing yet: another thread sends the reply later. This number is never sent.
+    Deferred = 5,
 }
 
 impl Answer {
@@ -181,7 +191,10 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
-        Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
+        Ok(Some(mut request)) => match serve.serve(&mut request, &mut reply) {
+            Ok(()) => Ok(()),
+            Err(refusal) => refused(serve, &mut request, &mut reply, refusal),
+        },
         // The call is a ping, so nothing is run.
         Ok(None) => Ok(()),
         Err(undone) => Err(undone),
@@ -194,6 +207,21 @@ fn run<'a>(
     finish(&reply)
 }
 
+/// Handles a call that the stub has refused. A stub does not have the procedure that runs batches, which every export
+/// has.
+#[cold]
+fn refused(
+    serve: &dyn Serve,
+    request: &mut Request<'_>,
+    reply: &mut Reply<'_>,
+    refusal: Refusal,
+) -> Result<(), Undone> {
+    if request.procedure() != BATCH || refusal.kind != Kind::NoSuchProcedure {
+        return Err(Undone::Refused(refusal));
+    }
+    serve_batch(serve, request, reply).map_err(Undone::Refused)
+}
+
 /// Writes a refusal to `reply`, without running a procedure.
 #[cold]
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
@@ -202,9 +230,35 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     finish(&reply)
 }
 
+/// Writes the result of a deferred call to `reply`.
+///
+/// Stores in `blocks` at which offset of `reply` each out block begins.
+pub(crate) fn write_later(answered: &Answered, reply: Space<'_>, blocks: &mut Vec<u32>) -> Ran {
+    let mut reply = Reply::noting(reply, blocks);
+    if let Err(refusal) = answered.write(&mut reply) {
+        reply.refuse(&refusal);
+    }
+    finish(&reply)
+}
+
+/// Writes the result of a deferred call to `reply`, without the unfilled parts of blocks. Returns the outcome,
+/// and the number of bytes of the reply. `reply` has at least [`Answered::packed_bytes`] bytes.
+pub(crate) fn pack_later(answered: &Answered, reply: Space<'_>) -> (Ran, usize) {
+    let mut reply = Reply::new(reply, None);
+    if let Err(refusal) = answered.write_packed(&mut reply) {
+        reply.refuse(&refusal);
+    }
+    let ran = finish(&reply);
+    let bytes = match ran.answer {
+        Answer::Ok => answered.packed_bytes(),
+        _ => (ran.head_at + ran.head_bytes) as usize,
+    };
+    (ran, bytes)
+}
+
 /// Completes the reply.
 #[inline(always)]
-fn finish(reply: &Reply<'_>) -> Ran {
+pub(super) fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
     // Both numbers fit 32 bits, because they are at most the size of an A-stack.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);

@@ -523,11 +523,11 @@ fn procedure_knows_its_caller() {
     assert!(!caller().expect("a caller").is_cancelled() && one.is_cancelled());
     let (soon, late) = (Duration::from_secs(100), Instant::now());
     {
-        let _limited = Nested::enter(&info(PathKind::Local, 77), Some(Instant::now() + soon));
+        let _limited = Nested::of(&info(PathKind::Local, 77), Some(Instant::now() + soon));
         let limited = caller().expect("a caller");
         assert!(due().is_some() && !limited.is_cancelled());
         assert!(limited.remaining().is_some_and(|left| left > soon / 2 && left <= soon));
-        let _late = Nested::enter(&info(PathKind::Local, 77), Some(late));
+        let _late = Nested::of(&info(PathKind::Local, 77), Some(late));
         let late = caller().expect("a caller");
         assert_eq!(late.remaining(), Some(Duration::ZERO));
         assert!(late.is_cancelled());
@@ -535,7 +535,7 @@ fn procedure_knows_its_caller() {
     assert!(due().is_none() && caller().is_some());
     // A call within one process counts as abandoned only after its deadline.
     serve_call(3, 77);
-    let nested = Nested::enter(&info(PathKind::InProcess, 78), None);
+    let nested = Nested::of(&info(PathKind::InProcess, 78), None);
     assert!(inside() == Some(78) && !caller().expect("a caller").is_cancelled());
     drop(nested);
     assert!(inside() == Some(77) && caller().expect("a caller").is_cancelled());
@@ -552,7 +552,7 @@ fn procedure_knows_its_caller() {
 fn a_chain_ends_with_the_caller() {
     let chain_of = |links: &[u32], process| {
         chain::enter(links.iter().map(|process| [1, 2, *process, 0]));
-        let _call = Nested::enter(&info(PathKind::Udp, process), None);
+        let _call = Nested::of(&info(PathKind::Udp, process), None);
         caller().expect("a caller").chain()
     };
     assert_eq!(chain_of(&[], 5), [5]);

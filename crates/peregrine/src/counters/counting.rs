@@ -151,6 +151,38 @@ impl Counting {
         }
     }
 
+    /// Counts the reply to a deferred call, which took `took` nanoseconds. Notes no beginning: the thread that began
+    /// the call has noted its end when it deferred the call.
+    pub(crate) fn end_deferred(
+        &mut self,
+        tally: &Tally,
+        took: u64,
+        answer: Answer,
+        bytes_in: u64,
+        bytes_out: u64,
+    ) {
+        let group = 1 << (tally.row as usize / GROUP);
+        if self.groups & group == 0 {
+            self.groups |= group;
+            self.tell(thread::BINDINGS, group);
+        }
+        if answer != Answer::Ok && self.is_nothing(tally, answer) {
+            return;
+        }
+        let lane = self.page.lane(self.thread, tally.row);
+        self.add(&lane[lane::ENDED], 1);
+        self.add(&lane[lane::IN], bytes_in);
+        self.add(&lane[lane::OUT], bytes_out);
+        self.time_next();
+        self.timed(tally, took);
+    }
+
+    /// Notes that a call was deferred: this thread runs it no longer, and its reply will be counted later.
+    #[cold]
+    pub(crate) fn deferred(&mut self, tally: &Tally) {
+        self.runs(tally, 0);
+    }
+
     /// Counts an answer other than [`Answer::Ok`]. Returns whether the call was not executed.
     #[cold]
     fn is_nothing(&mut self, tally: &Tally, answer: Answer) -> bool {
@@ -162,7 +194,7 @@ impl Counting {
                 false
             }
             // The call's arguments were invalid, or the client will post the call again.
-            Answer::NotExecuted | Answer::PostAgain => {
+            Answer::NotExecuted | Answer::PostAgain | Answer::Deferred => {
                 self.add(&lane[lane::REFUSED], u64::from(answer == Answer::NotExecuted));
                 true
             }

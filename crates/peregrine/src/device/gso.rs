@@ -331,7 +331,7 @@ pub(crate) mod tests {
         let message = pattern(5000, 2);
         let head = header(0);
         let parts = [Window::of(&head), Window::of(&message)];
-        send_singly(&near, &parts, 1000, None).unwrap();
+        send_singly(&parts, 1000, |part| near.send(part, None)).unwrap();
         let mut lengths = Vec::new();
         let mut whole = Vec::new();
         for _ in 0..6 {

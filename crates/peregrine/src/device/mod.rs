@@ -8,5 +8,5 @@ pub(crate) mod udp;
 
 pub(crate) use ethernet::{Ethernet, LinkAddress, LinkDevice, LinkPort, SocketUse};
 pub(crate) use gso::{GSO_DATAGRAMS_MAX, GsoBatch, SendDatagrams};
-pub(crate) use socket::{Route, Socket, wait_for_any};
+pub(crate) use socket::{NoWait, Route, Socket, wait_for_any};
 pub(crate) use udp::{Arrival, BYTES_MAX, Until, datagrams};

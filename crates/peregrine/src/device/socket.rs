@@ -4,7 +4,7 @@ use core::fmt;
 use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -15,7 +15,7 @@ use super::SendDatagrams;
 use super::ethernet::{Ethernet, LinkAddress, LinkPort, SocketUse};
 use super::udp::{self, Udp};
 use super::udp::{Arrival, Until};
-use crate::sys::Address;
+use crate::sys::{Address, IfFull};
 use crate::value::{Space, Window};
 
 /// The number of bytes that are counted against a receive buffer for each packet, in addition to the packet.
@@ -95,16 +95,12 @@ impl Socket {
 
     /// Sends one packet, which consists of `parts`, to the peer. Does not wait for free space in the send
     /// buffer. The keeper, the background thread of the process, uses this function, because the keeper must
-    /// not be delayed.
+    /// not be delayed. Pending calls use it, because the thread of a future must not be delayed.
     ///
     /// # Errors
     /// As for [`send`](Self::send); `WouldBlock` if the send buffer is full.
     pub(crate) fn send_now(&self, parts: &[Window<'_>]) -> io::Result<()> {
-        match self {
-            Self::Udp(udp) => udp.send_now(parts),
-            // Sending over raw Ethernet never waits.
-            Self::Ethernet(ethernet) => ethernet.send(parts, None),
-        }
+        NoWait(self).send(parts, None)
     }
 
     /// Receives a packet into the spaces `into`, which are filled one after another. With
@@ -143,6 +139,33 @@ impl Socket {
         match self {
             Self::Udp(_) => 8,
             Self::Ethernet(_) => 128,
+        }
+    }
+
+    /// Returns the number of descriptors that become readable when a packet arrives.
+    pub(crate) const fn descriptors(&self) -> usize {
+        match self {
+            Self::Udp(_) => 1,
+            Self::Ethernet(ethernet) => ethernet.descriptors(),
+        }
+    }
+
+    /// Returns the descriptor with this number.
+    ///
+    /// # Panics
+    /// If the number is not less than [`descriptors`](Self::descriptors).
+    pub(crate) fn descriptor(&self, number: usize) -> BorrowedFd<'_> {
+        match self {
+            Self::Udp(udp) => udp.as_fd(),
+            Self::Ethernet(ethernet) => ethernet.descriptor(number),
+        }
+    }
+
+    /// Clears the error that the socket has because its interface went down. [`receive`](Self::receive) clears
+    /// such an error only if it sleeps. Over UDP, `receive` always clears and returns the error of the socket.
+    pub(crate) fn clear_link_error(&self) {
+        if let Self::Ethernet(ethernet) = self {
+            ethernet.clear_error();
         }
     }
 
@@ -289,6 +312,32 @@ pub(crate) fn wait_for_any(sockets: &[&Socket], limit: Duration) -> io::Result<(
     match poll(&mut fds, Some(&limit)) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// A socket that does not wait for free space in its send buffer. While the buffer is full, sending fails with
+/// `WouldBlock`.
+pub(crate) struct NoWait<'a>(pub(crate) &'a Socket);
+
+impl SendDatagrams for NoWait<'_> {
+    fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
+        match self.0 {
+            Socket::Udp(udp) => udp.send_or(parts, to, IfFull::Fail),
+            // Sending over raw Ethernet never waits.
+            Socket::Ethernet(ethernet) => ethernet.send(parts, to),
+        }
+    }
+
+    fn send_batch(
+        &self,
+        parts: &[Window<'_>],
+        segment: usize,
+        to: Option<&Address>,
+    ) -> io::Result<()> {
+        match self.0 {
+            Socket::Udp(udp) => udp.send_batch_or(parts, segment, to, IfFull::Fail),
+            Socket::Ethernet(ethernet) => ethernet.send_batch(parts, segment, to),
+        }
     }
 }
 

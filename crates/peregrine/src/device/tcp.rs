@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, accept_with, bind, connect,
-    getpeername, getsockname, listen, recv, shutdown, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
+    connect, getpeername, getsockname, listen, recv, send, shutdown, socket_with, sockopt,
 };
 
 use crate::limits;
@@ -169,6 +169,14 @@ impl Stream {
     /// [`io::ErrorKind::WouldBlock`] if the socket accepts no bytes now.
     pub(crate) fn send(&self, parts: &mut Parts<'_>, more: bool) -> io::Result<()> {
         parts.send(self.0.as_fd(), more)
+    }
+
+    /// Sends as many of `bytes` as the socket accepts without blocking. Returns their number.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if the socket accepts no bytes now.
+    pub(crate) fn send_some(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(&self.0, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
     }
 
     /// Receives the bytes that have arrived. If `wait` is true, blocks until bytes arrive. Returns the number

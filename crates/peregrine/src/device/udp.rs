@@ -134,17 +134,12 @@ impl Udp {
         self.send_or(parts, to, self.if_full())
     }
 
-    /// Sends one datagram to the peer, without waiting for free space in the send buffer. The keeper, the
-    /// background thread of the process, uses this function, because the keeper must not be delayed.
+    /// Sends one datagram as [`send`](Self::send) does. `if_full` says what to do if the send buffer is full.
     ///
     /// # Errors
     /// As for [`send`](Self::send), and `WouldBlock` on every socket.
-    pub(crate) fn send_now(&self, parts: &[Window<'_>]) -> io::Result<()> {
-        self.send_or(parts, None, IfFull::Fail)
-    }
-
     #[inline]
-    fn send_or(
+    pub(super) fn send_or(
         &self,
         parts: &[Window<'_>],
         to: Option<&Address>,
@@ -155,6 +150,26 @@ impl Udp {
             _ => self.socket.gather(parts, to, None, if_full),
         };
         sent.map(|_| ())
+    }
+
+    /// Sends datagrams as a batch. If the kernel refuses the batch, sends them one by one. `if_full` says what to
+    /// do if the send buffer is full.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send). No datagram was sent.
+    pub(super) fn send_batch_or(
+        &self,
+        parts: &[Window<'_>],
+        segment: usize,
+        to: Option<&Address>,
+        if_full: IfFull,
+    ) -> io::Result<()> {
+        let singly = || send_singly(parts, segment, |part| self.send_or(part, to, if_full));
+        let Ok(short) = u16::try_from(segment) else { return singly() };
+        match self.socket.gather(parts, to, Some(short), if_full) {
+            Err(error) if is_gso_refused(&error) => singly(),
+            sent => sent.map(|_| ()),
+        }
     }
 
     /// Sends a batch with one system call. The kernel segments the batch, or refuses it.
@@ -319,13 +334,12 @@ pub(super) fn is_gso_refused(error: &io::Error) -> bool {
 /// Sends the datagrams of a batch one by one. If the first datagram cannot be sent, returns the error. If a
 /// later datagram cannot be sent, that datagram counts as lost.
 pub(super) fn send_singly(
-    by: &Udp,
     parts: &[Window<'_>],
     segment: usize,
-    to: Option<&Address>,
+    send: impl Fn(&[Window<'_>]) -> io::Result<()>,
 ) -> io::Result<()> {
     let mut left = false;
-    super::gso::cut(parts, segment, &mut |datagram| match by.send(datagram, to) {
+    super::gso::cut(parts, segment, &mut |datagram| match send(datagram) {
         Ok(()) => {
             left = true;
             Ok(())
@@ -351,20 +365,13 @@ impl SendDatagrams for Udp {
         self.send(parts, to)
     }
 
-    /// Sends the datagrams as a batch. If the kernel refuses the batch, sends them one by one.
     fn send_batch(
         &self,
         parts: &[Window<'_>],
         segment: usize,
         to: Option<&Address>,
     ) -> io::Result<()> {
-        let Ok(short) = u16::try_from(segment) else {
-            return send_singly(self, parts, segment, to);
-        };
-        match self.socket.gather(parts, to, Some(short), self.if_full()) {
-            Err(error) if is_gso_refused(&error) => send_singly(self, parts, segment, to),
-            sent => sent.map(|_| ()),
-        }
+        self.send_batch_or(parts, segment, to, self.if_full())
     }
 }
 

@@ -1,30 +1,70 @@
-//! The in-process path: client and server are in one process. A call uses the same stubs and the same bytes
-//! as a call on other paths.
+//! The in-process path: a call uses the same stubs and the same bytes as on other paths, but no other
+//! process.
 //!
 //! This path is meant for users' tests. It is also the reference for the contract that every path must keep:
-//! arguments are copied as they would be between two processes.
+//! arguments are copied as they would be between two domains.
 //!
 //! A limit has the same meaning as on other paths. A call whose deadline passes before its procedure begins
 //! is not executed. A call whose procedure runs past the deadline fails as timed out, and may have executed.
 //! The caller gets this error only after the procedure has returned, because both run on one thread. If the
 //! procedure ran on a second thread, the caller could get the error in time. But the object under test would
 //! then run on a thread that its test does not expect.
+//!
+//! An async procedure is polled once on the caller's thread. If it does not end then, its call is deferred:
+//! the reply arrives in a slot of the frame, and the caller waits there.
 
 use core::cell::RefCell;
+use core::sync::atomic::AtomicU32;
+use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::call::deferred::{Cancels, Owed};
+use crate::call::pending::{Bells, Rings};
 use crate::call::{
-    Answer, Call, CallPath, CallerInfo, EStack, Incoming, PathKind, Ran, Returned, Serve, execute,
-    extensions, refuse,
+    Answer, Answered, Begun, Call, CallPath, CallerInfo, Calls, EStack, Frames, Incoming, PathKind,
+    Ran, Returned, Serve, Wait, execute, extensions, refuse, write_later,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
+use crate::growing::Growing;
 use crate::serving::procedure;
+use crate::sync::{Condvar, Mutex};
 
 /// The path of calls that run on the caller's thread.
 pub(crate) struct InProcess {
     serve: Arc<dyn Serve>,
     caller: Arc<CallerInfo>,
+    source: Arc<Source>,
+}
+
+/// The source of these calls, with a slot for each frame.
+struct Source {
+    frames: Arc<Frames>,
+    slots: Growing<Slot>,
+}
+
+/// The deferred call of a frame.
+#[derive(Default)]
+struct Slot {
+    deferred: Mutex<Deferred>,
+    /// Notified when the reply has arrived.
+    answered: Condvar,
+}
+
+#[derive(Default)]
+struct Deferred {
+    /// The number of the last call of the frame.
+    call: u64,
+    /// Whether the caller has given up this call.
+    given_up: bool,
+    cancels: Option<Arc<dyn Cancels>>,
+    answered: Option<Answered>,
+}
+
+/// The duty to answer a deferred call.
+struct OwedReply {
+    source: Arc<Source>,
+    call: u64,
 }
 
 thread_local! {
@@ -33,7 +73,8 @@ thread_local! {
 }
 
 impl InProcess {
-    pub(crate) fn new(serve: Arc<dyn Serve>) -> Self {
+    /// Returns the path to an object. `frames` are the frames of its calls.
+    pub(crate) fn new(serve: Arc<dyn Serve>, frames: &Arc<Frames>) -> Self {
         let caller = CallerInfo {
             path: PathKind::InProcess,
             export: String::new(),
@@ -44,17 +85,17 @@ impl InProcess {
             hardware: None,
             stopping: None,
         };
-        Self { serve, caller: Arc::new(caller) }
+        let slots = Growing::new(frames.layout().count, |_| Slot::default());
+        let source = Arc::new(Source { frames: Arc::clone(frames), slots });
+        Self { serve, caller: Arc::new(caller), source }
     }
-}
 
-impl CallPath for InProcess {
-    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+    /// Runs the call on this thread. The answer is [`Answer::Deferred`] if the procedure has not ended.
+    fn run(&self, call: &mut Call<'_, '_, '_>) -> Result<Ran, CallError> {
         let Some(layout) = call.put(usize::MAX) else { return Err(too_large(call)) };
         call.head.flush();
         let due = call.limit.deadline();
-        let is_late = || due.is_some_and(|due| due <= Instant::now());
-        if is_late() {
+        if is_late(due) {
             return Err(extensions::no_time_left());
         }
         let mut estack = ESTACKS.with_borrow_mut(Vec::pop).unwrap_or_default();
@@ -68,16 +109,21 @@ impl CallPath for InProcess {
             departs: None,
         };
         let reply = call.frame.reply_to();
-        let ran = procedure::within(&self.caller, due, || {
+        let number = self.source.begin(call.frame.index());
+        let calls = Arc::clone(&self.source) as Arc<dyn Calls>;
+        let ran = procedure::within(&self.caller, due, calls, number, || {
             execute(&*self.serve, &incoming, reply, &mut estack)
         });
-        let Ran { answer, head_at, head_bytes, .. } =
-            ran.unwrap_or_else(|refusal| refuse(reply, &refusal));
         estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
-        if is_late() {
-            let text = "the deadline passed while the procedure ran";
-            return Err(CallError::new(Kind::TimedOut, Executed::Maybe, text));
+        Ok(ran.unwrap_or_else(|refusal| refuse(reply, &refusal)))
+    }
+
+    /// Returns the result of a call that has ended.
+    fn take(call: &mut Call<'_, '_, '_>, ran: Ran) -> Result<Returned, CallError> {
+        let Ran { answer, head_at, head_bytes, .. } = ran;
+        if is_late(call.limit.deadline()) {
+            return Err(late());
         }
         if answer == Answer::Ok {
             call.take_blocks(0).map_err(|invalid| {
@@ -86,6 +132,85 @@ impl CallPath for InProcess {
             })?;
         }
         Ok(Returned { answer, head_at, head_bytes })
+    }
+
+    /// Waits for the reply to a deferred call. Returns `None` if the deadline passes.
+    fn await_reply(&self, index: u32, due: Option<Instant>) -> Option<Answered> {
+        let slot = &self.source.slots[index as usize];
+        let mut deferred = slot.deferred.lock();
+        loop {
+            if let Some(answered) = deferred.answered.take() {
+                return Some(answered);
+            }
+            let left =
+                due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return None;
+            }
+            // Without a deadline, the wait is repeated.
+            let limit = left.min(Duration::from_secs(3600));
+            deferred = slot.answered.wait_timeout(deferred, limit).0;
+        }
+    }
+}
+
+impl CallPath for InProcess {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        let ran = self.run(call)?;
+        if ran.answer != Answer::Deferred {
+            return Self::take(call, ran);
+        }
+        match self.await_reply(call.frame.index(), call.limit.deadline()) {
+            Some(answered) => {
+                Self::take(call, write_later(&answered, call.frame.reply_to(), &mut Vec::new()))
+            }
+            None => Err(self.give_up(call)),
+        }
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        match self.run(call)? {
+            Ran { answer: Answer::Deferred, .. } => Ok(Begun::Pending),
+            ran => Self::take(call, ran).map(Begun::Ended),
+        }
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        let slot = &self.source.slots[call.frame.index() as usize];
+        let answered = slot.deferred.lock().answered.take()?;
+        if call.limit.deadline().is_some() {
+            let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
+            Bells::of_process().forget(&rings, call.frame.index());
+        }
+        Some(Self::take(call, write_later(&answered, call.frame.reply_to(), &mut Vec::new())))
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        let has_answer = self.source.slots[frame as usize].deferred.lock().answered.is_some();
+        let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
+        let watched =
+            deadline.is_none() || Bells::of_process().watch(&rings, frame, deadline, false).is_ok();
+        if has_answer || !watched {
+            self.source.frames.bell(frame).ring();
+        }
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        let index = call.frame.index();
+        let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
+        Bells::of_process().forget(&rings, index);
+        let mut deferred = self.source.slots[index as usize].deferred.lock();
+        deferred.given_up = true;
+        let cancels = deferred.cancels.take();
+        drop(deferred);
+        if let Some(cancels) = cancels {
+            cancels.cancel();
+        }
+        late()
+    }
+
+    fn wait(&self) -> Wait {
+        Wait::Adaptive
     }
 
     fn kind(&self) -> PathKind {
@@ -99,6 +224,72 @@ impl CallPath for InProcess {
     fn is_released(&self, _frame: u32) -> bool {
         true
     }
+}
+
+impl Source {
+    /// Begins a call of a frame. Returns its number.
+    fn begin(&self, index: u32) -> u64 {
+        let mut deferred = self.slots[index as usize].deferred.lock();
+        let count = (deferred.call as u32).wrapping_add(1);
+        let call = u64::from(index) << 32 | u64::from(count);
+        *deferred = Deferred { call, ..Deferred::default() };
+        call
+    }
+
+    fn slot(&self, call: u64) -> Option<&Slot> {
+        self.slots.get((call >> 32) as usize)
+    }
+}
+
+impl Calls for Source {
+    fn is_given_up(&self, call: u64) -> bool {
+        self.slot(call).is_none_or(|slot| {
+            let deferred = slot.deferred.lock();
+            deferred.call != call || deferred.given_up
+        })
+    }
+
+    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        self.slot(call)?.deferred.lock().cancels = Some(cancels);
+        Some(Box::new(OwedReply { source: self, call }))
+    }
+}
+
+impl Owed for OwedReply {
+    fn answer(self: Box<Self>, answered: Answered) {
+        let Self { source, call } = *self;
+        let Some(slot) = source.slot(call) else { return };
+        let mut deferred = slot.deferred.lock();
+        // The frame may have another call already: its caller has given up this one.
+        if deferred.call != call || deferred.given_up {
+            return;
+        }
+        deferred.cancels = None;
+        deferred.answered = Some(answered);
+        drop(deferred);
+        slot.answered.notify_one();
+        source.frames.bell((call >> 32) as u32).ring();
+    }
+}
+
+impl Rings for Source {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    fn ring(&self, call: u32) {
+        self.frames.bell(call).ring();
+    }
+}
+
+fn is_late(due: Option<Instant>) -> bool {
+    due.is_some_and(|due| due <= Instant::now())
+}
+
+#[cold]
+fn late() -> CallError {
+    let text = "the deadline passed while the procedure ran";
+    CallError::new(Kind::TimedOut, Executed::Maybe, text)
 }
 
 #[cold]

@@ -6,6 +6,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod binding_table;
+pub(crate) mod deferrals;
 pub(crate) mod disclosure;
 pub(crate) mod export;
 pub(crate) mod faults;
@@ -17,6 +18,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use self::admission::Admission;
+use self::deferrals::Deferrals;
 use self::disclosure::{Disclosed, Disclosure};
 use self::export::{Export, Exports};
 use self::faults::Faults;
@@ -44,6 +46,7 @@ pub(crate) struct ServerCore {
     pub(crate) faults: Arc<Faults>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) disclosed: Disclosed,
+    pub(crate) deferrals: Arc<Deferrals>,
     /// The addresses at which the server listens, set when it has begun to listen.
     pub(crate) listens: Arc<OnceLock<Vec<String>>>,
     /// Whether the server is stopping.
@@ -70,6 +73,7 @@ impl ServerCore {
             threads,
             faults,
             keeper,
+            deferrals: Deferrals::new(&page),
             disclosed: Disclosed::new(page, disclosure),
             listens: Arc::default(),
             stopping: Arc::default(),

@@ -158,6 +158,13 @@ impl Guard<'_> {
         ran.unwrap_or_else(|refusal| refuse(&refusal))
     }
 
+    /// Ends the call on this thread, because its reply is sent later. The reply is counted then.
+    #[cold]
+    pub(crate) fn defer(mut self) {
+        self.counted = true;
+        self.counting.deferred(&self.row.tally);
+    }
+
     /// Counts the call, after its result was written or sent.
     #[inline]
     pub(crate) fn end(mut self, answer: Answer, bytes_out: u64) {
@@ -189,9 +196,11 @@ pub(crate) fn catching<T>(run: impl FnOnce() -> T) -> Result<T, Refusal> {
 pub(crate) fn within(
     caller: &Arc<CallerInfo>,
     due: Option<Instant>,
+    calls: Arc<dyn Calls>,
+    call: u64,
     procedure: impl FnOnce() -> Ran,
 ) -> Result<Ran, Refusal> {
-    let _restores = Nested::enter(caller, due);
+    let _restores = Nested::enter(caller, due, calls, call);
     catching(procedure)
 }
 

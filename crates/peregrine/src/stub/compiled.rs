@@ -3,6 +3,8 @@
 //! These are Firefly's Starter, Transporter and Ender. The virtual call selects the path, so the stub does
 //! not branch on the path. The generated code contains only what depends on types. Everything else is here.
 
+use core::ops::{Deref, DerefMut};
+
 use crate::binding::{Binding, Bound};
 use crate::call::{self, Answer, Call, FrameGuard, Frames, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -98,9 +100,30 @@ pub struct Stub<'a, R: Representation = Native> {
     bound: &'a Bound,
     limit: Limit,
     frame: FrameGuard<'a>,
-    head: Writer<'a, R>,
+    arguments: Arguments<'a, R>,
     /// The number of the procedure at the server.
     procedure: u32,
+}
+
+/// The arguments of a call, as they are written to the head one by one.
+#[derive(Debug)]
+pub struct Arguments<'a, R: Representation = Native> {
+    pub(super) head: Writer<'a, R>,
+}
+
+impl<'a, R: Representation> Deref for Stub<'a, R> {
+    type Target = Arguments<'a, R>;
+    #[inline(always)]
+    fn deref(&self) -> &Arguments<'a, R> {
+        &self.arguments
+    }
+}
+
+impl<R: Representation> DerefMut for Stub<'_, R> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.arguments
+    }
 }
 
 /// The destination of one call: the state of its binding, and whether the call is a special case. A call
@@ -212,8 +235,8 @@ fn attempt<O, R: Representation>(
     else {
         return Err(no_frame(&bound.frames));
     };
-    let head = Writer::represented(frame.call_space());
-    let mut stub = Stub { bound, limit, frame, head, procedure: number };
+    let arguments = Arguments { head: Writer::represented(frame.call_space()) };
+    let mut stub = Stub { bound, limit, frame, arguments, procedure: number };
     let made = body(&mut stub);
     if let Err(error) = &made
         && (error.executed() == Executed::Maybe || bound.path.captures(stub.frame.index()))
@@ -277,18 +300,18 @@ fn repeat<O, R: Representation>(
 /// Returns the error of a call whose binding is now bound to a server of the other byte order. The next call
 /// converts its values.
 #[cold]
-fn turned_over() -> CallError {
+pub(super) fn turned_over() -> CallError {
     let text = "the binding is now bound to a server of the other byte order: make the call again";
     CallError::not_executed(Kind::ServerGone, Phase::Call, text)
 }
 
 #[cold]
-fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
+pub(super) fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
     error.at(binding.address()).of(binding.bound.get().procedure_name(procedure).to_owned())
 }
 
 #[cold]
-fn forked() -> CallError {
+pub(super) fn forked() -> CallError {
     let detail = format!("this is process {}, forked after the bind", std::process::id());
     CallError::not_executed(Kind::Forked, Phase::Marshal, detail)
 }
@@ -340,7 +363,7 @@ const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> 
     if R::SWAPPED { T::SWAP } else { None }
 }
 
-impl<'a, R: Representation> Stub<'a, R> {
+impl<'a, R: Representation> Arguments<'a, R> {
     /// Prefetches the cache line of the head, for a call without blocks. The line arrives while the head is
     /// written. For a call with blocks this would not help: while the blocks are copied, the polling side
     /// takes the line back.
@@ -453,7 +476,9 @@ impl<'a, R: Representation> Stub<'a, R> {
         let block = T::as_block_mut(values).unwrap_or_else(OutBlock::none);
         Ok(block.converted(swap_of_values::<T, R>()))
     }
+}
 
+impl<'a, R: Representation> Stub<'a, R> {
     /// Makes the call with these blocks.
     ///
     /// # Errors
@@ -468,18 +493,14 @@ impl<'a, R: Representation> Stub<'a, R> {
         let mut call = Call {
             procedure: self.procedure,
             frame: &self.frame,
-            head: &mut self.head,
+            head: &mut self.arguments.head,
             ins,
             lent,
             outs,
             limit: self.limit,
         };
         let returned = self.bound.path.transport(&mut call)?;
-        let call::Returned { answer, head_at, head_bytes } = returned;
-        match self.frame.reply_space().part(head_at as usize, head_bytes as usize) {
-            Some(head) => Ok(Returned { answer, head: Reader::represented(head) }),
-            None => Err(CallError::bad_result("the head of the result lies outside the message")),
-        }
+        Returned::of(&self.frame, returned)
     }
 }
 
@@ -496,6 +517,16 @@ pub(super) fn unreadable(invalid: Invalid) -> CallError {
 }
 
 impl<'a, R: Representation> Returned<'a, R> {
+    /// Returns a result that is in its frame.
+    #[inline(always)]
+    pub(super) fn of(frame: &FrameGuard<'a>, returned: call::Returned) -> Result<Self, CallError> {
+        let call::Returned { answer, head_at, head_bytes } = returned;
+        match frame.reply_space().part(head_at as usize, head_bytes as usize) {
+            Some(head) => Ok(Self { answer, head: Reader::represented(head) }),
+            None => Err(CallError::bad_result("the head of the result lies outside the message")),
+        }
+    }
+
     /// Returns the kind of the answer: a result, an error, or a refusal.
     #[inline]
     pub(super) const fn answer(&self) -> Answer {
@@ -506,6 +537,19 @@ impl<'a, R: Representation> Returned<'a, R> {
     #[inline]
     pub(super) const fn head(&mut self) -> &mut Reader<'a, R> {
         &mut self.head
+    }
+
+    /// Returns a result whose head is in `reply`.
+    pub(super) fn within(
+        answer: Answer,
+        head_at: u32,
+        head_bytes: u32,
+        reply: &'a [u8],
+    ) -> Result<Self, CallError> {
+        match Window::from(reply).part(head_at as usize, head_bytes as usize) {
+            Some(head) => Ok(Self { answer, head: Reader::represented(head) }),
+            None => Err(CallError::bad_result("the head of the result lies outside the message")),
+        }
     }
 
     /// Reads the method's result. The in-out values follow the value of `Ok`.

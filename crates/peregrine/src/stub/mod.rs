@@ -1,13 +1,16 @@
 //! Stubs: the runtime of the code that `#[interface]` generates, and interpreted stubs, which need no
 //! generated code. This module also converts calls to a server whose interface differs from the client's.
 
+mod awaited;
 mod compiled;
 mod converted;
 mod few;
 mod interpreted;
+mod lane;
 
+pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind};
 pub use compiled::{
-    CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
+    Arguments, CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
     call_swapped, target,
 };
 pub(crate) use compiled::{ask, ping};
@@ -18,3 +21,4 @@ pub use interpreted::{
     Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer, Program,
     Unfit,
 };
+pub(crate) use lane::Lane;

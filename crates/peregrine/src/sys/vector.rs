@@ -47,8 +47,13 @@ impl<'a> Parts<'a> {
         self.first == self.end
     }
 
+    /// Returns the number of bytes that have not been sent.
+    pub(crate) fn left(&self) -> usize {
+        self.list[self.first..self.end].iter().map(|part| part.iov_len).sum()
+    }
+
     /// Skips the first `bytes` bytes, which have been sent.
-    fn advance(&mut self, mut bytes: usize) {
+    pub(crate) fn advance(&mut self, mut bytes: usize) {
         while let Some(part) = self.list[..self.end].get_mut(self.first) {
             if bytes < part.iov_len {
                 // The rest of this part is still unsent, so the address stays inside the part.
@@ -146,7 +151,7 @@ mod tests {
         parts.advance(2);
         let left: Vec<usize> =
             parts.list[parts.first..parts.end].iter().map(|p| p.iov_len).collect();
-        assert_eq!(left, [1, 2]);
+        assert_eq!((left, parts.left()), (vec![1, 2], 3));
         parts.advance(1);
         assert!(!parts.is_empty());
         parts.advance(2);

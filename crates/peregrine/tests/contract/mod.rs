@@ -1,56 +1,155 @@
 //! Checks the contract of a call: the behavior that every path must have.
 //!
-//! For each path, a test calls [`suite`] with a function. This function makes a client of an [`Object`] over
-//! that path.
+//! For each path, a test calls [`suite`] with a function. This function makes a client of a server over that
+//! path. Each case runs with blocking and async clients, and with blocking and async servers.
 
+// Each test program uses only some of these items.
+#![allow(dead_code)]
+
+mod forms;
+mod many;
 mod object;
-#[allow(dead_code)] // not every test program that includes this module uses it
 pub(crate) mod pressure;
 
 use std::time::{Duration, Instant};
 
-use peregrine::{Executed, Kind, Lent, Out, limits};
+use peregrine::{Executed, Kind, Lent, Out, PathKind, limits};
 
+pub(crate) use forms::*;
 pub(crate) use object::*;
 
-/// Makes a client of an object over the path under test.
-pub(crate) type Make<'a> = &'a dyn Fn(Object) -> ContractClient;
+use crate::support::futures::join_all;
 
-/// Runs all checks that hold on every path. The checks need A-stacks (call frames) of the default size.
-#[allow(dead_code)] // not every test program uses it
-pub(crate) fn suite(make: Make<'_>) {
-    suite_of_one_call(make);
-    callers_and_nesting(make);
+/// Makes a client of this form, which calls the server over the path under test.
+pub(crate) type Connect<'a> = &'a dyn Fn(AnyServer, Form) -> Client;
+
+/// Makes a client of an object over the path under test, in the forms under test.
+type Make<'a> = &'a dyn Fn(Object) -> Client;
+
+/// A name, and the checks.
+type Case = (&'static str, fn(Make<'_>));
+
+/// Lists the functions of these names as cases.
+macro_rules! cases {
+    ($($case:path),* $(,)?) => { &[$((stringify!($case), $case)),*] };
 }
 
-/// Runs all checks except `callers_and_nesting`, whose procedures call their own process.
-pub(crate) fn suite_of_one_call(make: Make<'_>) {
-    values(make);
-    lists_are_bounded(make);
-    buffers_in(make);
-    buffers_out(make);
-    in_out(make);
-    all_directions_at_once(make);
-    errors_of_the_procedure(make);
-    panics_are_caught(make);
-    bounds_hold(make);
-    messages_that_do_not_fit(make);
-    many_threads(make);
-    limits_hold(make);
+/// The cases that hold on every path.
+const CASES: &[Case] = cases![
+    values,
+    lists_are_bounded,
+    buffers_in,
+    buffers_out,
+    in_out,
+    all_directions_at_once,
+    errors_of_the_procedure,
+    panics_are_caught,
+    bounds_hold,
+    messages_that_do_not_fit,
+    many_threads,
+    calls_overlap,
+    limits_hold,
+    many::many_futures,
+    many::futures_of_other_threads,
+    many::dropped_future_cancels_its_call,
+];
+
+/// The cases whose procedures call their own process.
+const NESTED: &[Case] = cases![callers_and_nesting];
+
+/// The cases that also hold across any number of bridges.
+const BRIDGED: &[Case] = cases![
+    values,
+    buffers_in,
+    buffers_out,
+    in_out,
+    all_directions_at_once,
+    errors_of_the_procedure,
+    bounds_hold,
+    many_threads,
+    many::many_futures,
+    many::futures_of_other_threads,
+];
+
+/// A case that does not hold over some path in some forms, and the reason.
+struct Exception {
+    case: &'static str,
+    applies: fn(over: &str, Forms) -> bool,
+    reason: &'static str,
+}
+
+/// All exceptions.
+const EXCEPTIONS: &[Exception] = &[
+    Exception {
+        case: "calls_overlap",
+        applies: |over, forms| {
+            let waits = forms.server == Form::Blocking || over.contains("swapped");
+            over.contains("in process") && forms.client == Form::Async && waits
+        },
+        reason: "within a process, a blocking procedure runs on the thread that polls the call",
+    },
+    Exception {
+        case: "many::dropped_future_cancels_its_call",
+        applies: |over, forms| {
+            let waits = forms.server == Form::Blocking || over.contains("swapped");
+            over.contains("in process") && waits
+        },
+        reason: "within a process, a blocking procedure runs on the thread that polls the call",
+    },
+    Exception {
+        case: "callers_and_nesting",
+        applies: |over, forms| over == "in process, swapped" && forms.server == Form::Async,
+        reason: "a server that converts results waits on the thread of its caller, which is one of the \
+                 few threads of the executor",
+    },
+];
+
+/// Runs all checks that hold on every path. The checks need A-stacks (call frames) of the default size.
+/// `over` names the path.
+pub(crate) fn suite(over: &str, connect: Connect<'_>) {
+    run(over, connect, &[CASES, NESTED]);
+}
+
+/// Runs all checks except those whose procedures call their own process.
+pub(crate) fn suite_of_one_call(over: &str, connect: Connect<'_>) {
+    run(over, connect, &[CASES]);
 }
 
 /// Runs the checks that also hold across any number of bridges. A bridge is a generic server that forwards
 /// its calls to another server. A bridge reports a failed call as its own error.
-#[allow(dead_code)] // not every test program uses it
-pub(crate) fn suite_of_a_bridge(make: Make<'_>) {
-    values(make);
-    buffers_in(make);
-    buffers_out(make);
-    in_out(make);
-    all_directions_at_once(make);
-    errors_of_the_procedure(make);
-    bounds_hold(make);
-    many_threads(make);
+pub(crate) fn suite_of_a_bridge(over: &str, connect: Connect<'_>) {
+    run(over, connect, &[BRIDGED]);
+}
+
+/// Runs all checks with async clients, and with async servers whose procedures run on an executor of the
+/// test.
+pub(crate) fn suite_on_an_executor(over: &str, connect: Connect<'_>) {
+    let forms = Forms { client: Form::Async, server: Form::Async };
+    let make = |object: Object| connect(object.server_on(ThreadEach), forms.client);
+    run_in(over, forms, &make, &[CASES, NESTED]);
+}
+
+/// Runs cases with each form of the client and each form of the server.
+fn run(over: &str, connect: Connect<'_>, cases: &[&[Case]]) {
+    for forms in Forms::ALL {
+        let make = |object: Object| connect(object.server(forms.server), forms.client);
+        run_in(over, forms, &make, cases);
+    }
+}
+
+fn run_in(over: &str, forms: Forms, make: Make<'_>, cases: &[&[Case]]) {
+    for (name, case) in cases.iter().copied().flatten() {
+        let applies = |one: &&Exception| one.case == *name && (one.applies)(over, forms);
+        if let Some(exception) = EXCEPTIONS.iter().find(applies) {
+            println!("{name}, {over}, {forms:?}: skipped: {}", exception.reason);
+            continue;
+        }
+        // If a case fails, the test prints this line.
+        println!("{name}, {over}, {forms:?}");
+        let begun = Instant::now();
+        case(make);
+        println!("took {:?}", begun.elapsed());
+    }
 }
 
 fn person(name: &str) -> Person {
@@ -99,6 +198,10 @@ fn lists_are_bounded(make: Make<'_>) {
     let error = client.chain(Chain::of(limits::LIST_NODES_MAX)).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No));
     assert_eq!(client.ran().unwrap(), 1);
+    assert_eq!(client.lengthen(250).unwrap(), long);
+    let error = client.lengthen(limits::LIST_NODES_MAX as u32).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::Maybe));
+    assert_eq!(client.ran().unwrap(), 3);
 }
 
 fn buffers_in(make: Make<'_>) {
@@ -263,6 +366,10 @@ fn panics_are_caught(make: Make<'_>) {
         let error = client.panics(&mut values).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::Panicked, Executed::Maybe));
         assert!(error.to_string().contains(&format!("own words: {length}")), "{error}");
+        assert!(
+            values.iter().all(|&value| value == 1),
+            "nothing is assigned by a call that failed"
+        );
         client.nothing().unwrap();
     }
 }
@@ -348,6 +455,20 @@ fn callers_and_nesting(make: Make<'_>) {
     let middle = make(Object { peer: Some(inner.clone()), ..Object::default() });
     let outer = make(Object { peer: Some(middle), ..Object::default() });
     assert_eq!(outer.through("falcon").unwrap(), "<<falcon>>");
+    // The last procedure knows all processes before it, and its limit is the limit of the first call.
+    let (left, chain) = outer.innermost().unwrap();
+    assert!(left.is_none());
+    // Within a process, all calls are calls of one process. Datagrams do not say which process calls first.
+    let links = if outer.binding().path() == PathKind::InProcess { 1 } else { 3 };
+    let own = std::process::id();
+    assert_eq!(chain.len(), links, "{chain:?}");
+    assert!(chain[1..].iter().all(|&process| process == own), "{chain:?}");
+    assert!([0, own].contains(&chain[0]), "{chain:?}");
+    let (left, same) = outer.with_timeout(LONG).innermost().unwrap();
+    assert_eq!(same, chain);
+    let most = LONG.as_millis() as u64;
+    assert!(left.is_some_and(|left| left > most / 2 && left <= most), "{left:?}");
+    assert_eq!(refused(outer.with_timeout(Duration::ZERO).innermost()), Kind::TimedOut);
     // The same code runs on an object and on a client.
     let both: [&dyn Contract; 2] = [&Object::default(), &inner];
     assert!(both.iter().all(|one| one.shout("a").unwrap() == "A"));
@@ -371,4 +492,22 @@ fn many_threads(make: Make<'_>) {
             });
         }
     });
+}
+
+/// Checks that a call begins while other calls of the same client wait. An async client makes all calls on
+/// one thread.
+fn calls_overlap(make: Make<'_>) {
+    const CALLERS: u32 = 5;
+    let client = make(Object::default());
+    match &client {
+        Client::Blocking(client) => std::thread::scope(|scope| {
+            for _ in 0..CALLERS {
+                scope.spawn(|| client.meet(CALLERS).unwrap());
+            }
+        }),
+        Client::Async(client) => {
+            let met = join_all((0..CALLERS).map(|_| client.meet(CALLERS)));
+            met.into_iter().for_each(|met| met.unwrap());
+        }
+    }
 }

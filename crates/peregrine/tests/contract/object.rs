@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
 
+use super::{Yielding, interface_in_both_forms};
+use crate::support::futures::yielded;
+
 /// The longest time that a call may take. A call that takes longer is considered hung.
 pub(super) const LONG: Duration = Duration::from_secs(20);
 
@@ -84,112 +87,141 @@ impl From<CallError> for Fault {
     }
 }
 
-/// An interface with every kind of parameter, alone and mixed.
-#[interface(name = "contract", version = 3)]
-pub(crate) trait Contract {
-    fn nothing(&self) -> peregrine::Result<()>;
-    /// Returns the number of calls that have run. Only some procedures count their calls. The number shows
-    /// whether a refused call was executed.
-    fn ran(&self) -> peregrine::Result<u32>;
-    fn numbers(&self, a: u8, b: i64, c: u128, d: f32) -> peregrine::Result<(u8, i64, u128, f32)>;
-    fn letters(&self, yes: bool, letter: char) -> peregrine::Result<(bool, char)>;
-    fn point(&self, point: &Point) -> peregrine::Result<Point>;
-    fn pixel(&self, pixel: Pixel) -> peregrine::Result<Pixel>;
-    fn person(&self, person: &Person) -> peregrine::Result<Person>;
-    fn place(&self, place: Place) -> peregrine::Result<Place>;
-    fn chain(&self, chain: Chain) -> peregrine::Result<Chain>;
-    fn array(&self, array: &[u16; 5], pairs: [Option<u32>; 2]) -> peregrine::Result<u32>;
-    fn owned(&self, text: String, values: Vec<u64>) -> peregrine::Result<(Vec<u64>, String)>;
-
-    #[idempotent]
-    fn shout(&self, text: &str) -> peregrine::Result<String>;
-    fn sum(&self, values: &[u32]) -> peregrine::Result<u64>;
-    fn names(&self, people: &[Person]) -> peregrine::Result<Vec<String>>;
-    fn count_bytes(&self, first: Lent<'_, u8>, second: Lent<'_, Point>) -> peregrine::Result<u64>;
-    fn all_in(
-        &self,
-        text: &str,
-        a: u8,
-        words: &[u16],
-        lent: Lent<'_, u8>,
-        people: &[Person],
-        last: &[u64],
-    ) -> peregrine::Result<(u64, String)>;
-
-    fn fill(&self, count: u32, into: Out<'_, u32>) -> peregrine::Result<u32>;
-    fn colours(&self, into: Out<'_, Colour>, letters: Out<'_, char>) -> peregrine::Result<()>;
-
-    fn double(&self, value: &mut u32) -> peregrine::Result<()>;
-    fn rename(&self, person: &mut Person) -> peregrine::Result<()>;
-    fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
-    fn invert(&self, bits: &mut [bool], colours: &mut [Colour]) -> peregrine::Result<()>;
-    fn birthday(&self, people: &mut [Person], years: u8) -> peregrine::Result<()>;
-
-    /// Takes out parameters and in-out parameters, both of plain types and of structured types. Adjacent
-    /// parameters differ in type, so a wrong order is noticed.
-    #[expect(clippy::too_many_arguments)]
-    fn mixed(
-        &self,
-        first: Out<'_, u8>,
-        values: &mut [u16],
-        total: &mut u64,
-        people: &mut [Person],
-        second: Out<'_, Point>,
-        person: &mut Person,
-        bits: &mut [bool],
-    ) -> peregrine::Result<String>;
-
-    /// Changes or fills every out and in-out parameter. Then fails if `fail` is true.
-    fn fails(
-        &self,
-        fail: bool,
-        text: &str,
-        into: Out<'_, u8>,
-        value: &mut u32,
-        values: &mut [u32],
-        people: &mut [Person],
-    ) -> Result<u32, Fault>;
-    fn relays(&self) -> peregrine::Result<()>;
-    fn panics(&self, values: &mut [u32]) -> peregrine::Result<()>;
-
-    fn bounded(
-        &self,
-        #[max_len(4)] text: &str,
-        #[max_len(2 + 1)] values: &[u32],
-        #[max_len(3)] both: &mut [u8],
-        #[max_len(2)] lent: Lent<'_, u8>,
-    ) -> peregrine::Result<()>;
-    fn bounded_out(&self, #[max_len(5)] into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// Copies `data` to `back`. These two buffers have the largest bounds of the interface.
-    fn large(
-        &self,
-        #[max_len(1 << 20)] data: &[u8],
-        #[max_len(1 << 20)] back: Out<'_, u8>,
-    ) -> peregrine::Result<()>;
-    fn repeat(&self, text: &str, times: u32) -> peregrine::Result<String>;
-
-    /// Returns the number of the caller's process, or `None` if the procedure runs without a caller.
-    fn who(&self) -> peregrine::Result<Option<u32>>;
-    /// Calls [`Object::peer`], if there is one. Returns the text with a pair of angle brackets for each peer.
-    fn through(&self, text: &str) -> peregrine::Result<String>;
-    /// Returns how many milliseconds the call has left, if it has a limit, and whether it is cancelled.
-    fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
-    /// Runs until its call is cancelled, and for 20 ms more, so that its caller has stopped waiting.
-    fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
+/// The body of an async procedure. Some procedures make calls or wait, and the async procedures await this.
+macro_rules! procedure {
+    ($self:ident through $text:ident) => {
+        through(&$self.object, $text).await
+    };
+    ($self:ident innermost) => {
+        innermost(&$self.object).await
+    };
+    ($self:ident outlive $into:ident) => {
+        outlive($self, $into).await
+    };
+    ($self:ident meet $callers:ident) => {
+        meet(&$self.object, $callers).await
+    };
+    ($self:ident $method:ident $($argument:ident)*) => {
+        $self.run(|object| object.$method($($argument),*)).await
+    };
 }
 
-/// Returns a client that uses a binding that the test has made.
-#[allow(dead_code)] // not every test program uses it
-pub(crate) const fn over(binding: peregrine::Binding) -> ContractClient {
-    ContractClient { binding }
+interface_in_both_forms! {
+    client: Client = ContractClient | ContractAsyncClient,
+    server: Object = ContractServer | ContractAsyncServer,
+    async form: ContractAsync by procedure!,
+
+    /// An interface with every kind of parameter, alone and mixed.
+    #[interface(name = "contract", version = 3)]
+    pub(crate) trait Contract {
+        fn nothing(&self) -> peregrine::Result<()>;
+        /// Returns the number of calls that have run. Only some procedures count their calls. The number shows
+        /// whether a refused call was executed.
+        fn ran(&self) -> peregrine::Result<u32>;
+        fn numbers(&self, a: u8, b: i64, c: u128, d: f32) -> peregrine::Result<(u8, i64, u128, f32)>;
+        fn letters(&self, yes: bool, letter: char) -> peregrine::Result<(bool, char)>;
+        fn point(&self, point: &Point) -> peregrine::Result<Point>;
+        fn pixel(&self, pixel: Pixel) -> peregrine::Result<Pixel>;
+        fn person(&self, person: &Person) -> peregrine::Result<Person>;
+        fn place(&self, place: Place) -> peregrine::Result<Place>;
+        fn chain(&self, chain: Chain) -> peregrine::Result<Chain>;
+        fn array(&self, array: &[u16; 5], pairs: [Option<u32>; 2]) -> peregrine::Result<u32>;
+        fn owned(&self, text: String, values: Vec<u64>) -> peregrine::Result<(Vec<u64>, String)>;
+
+        #[idempotent]
+        fn shout(&self, text: &str) -> peregrine::Result<String>;
+        fn sum(&self, values: &[u32]) -> peregrine::Result<u64>;
+        fn names(&self, people: &[Person]) -> peregrine::Result<Vec<String>>;
+        fn count_bytes(&self, first: Lent<'_, u8>, second: Lent<'_, Point>) -> peregrine::Result<u64>;
+        fn all_in(
+            &self,
+            text: &str,
+            a: u8,
+            words: &[u16],
+            lent: Lent<'_, u8>,
+            people: &[Person],
+            last: &[u64],
+        ) -> peregrine::Result<(u64, String)>;
+
+        fn fill(&self, count: u32, into: Out<'_, u32>) -> peregrine::Result<u32>;
+        fn colours(&self, into: Out<'_, Colour>, letters: Out<'_, char>) -> peregrine::Result<()>;
+
+        fn double(&self, value: &mut u32) -> peregrine::Result<()>;
+        fn rename(&self, person: &mut Person) -> peregrine::Result<()>;
+        fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
+        fn invert(&self, bits: &mut [bool], colours: &mut [Colour]) -> peregrine::Result<()>;
+        fn birthday(&self, people: &mut [Person], years: u8) -> peregrine::Result<()>;
+
+        /// Takes out parameters and in-out parameters, both of plain types and of structured types. Adjacent
+        /// parameters differ in type, so a wrong order is noticed.
+        #[expect(clippy::too_many_arguments)]
+        fn mixed(
+            &self,
+            first: Out<'_, u8>,
+            values: &mut [u16],
+            total: &mut u64,
+            people: &mut [Person],
+            second: Out<'_, Point>,
+            person: &mut Person,
+            bits: &mut [bool],
+        ) -> peregrine::Result<String>;
+
+        /// Changes or fills every out and in-out parameter. Then fails if `fail` is true.
+        fn fails(
+            &self,
+            fail: bool,
+            text: &str,
+            into: Out<'_, u8>,
+            value: &mut u32,
+            values: &mut [u32],
+            people: &mut [Person],
+        ) -> Result<u32, Fault>;
+        fn relays(&self) -> peregrine::Result<()>;
+        fn panics(&self, values: &mut [u32]) -> peregrine::Result<()>;
+
+        fn bounded(
+            &self,
+            #[max_len(4)] text: &str,
+            #[max_len(2 + 1)] values: &[u32],
+            #[max_len(3)] both: &mut [u8],
+            #[max_len(2)] lent: Lent<'_, u8>,
+        ) -> peregrine::Result<()>;
+        fn bounded_out(&self, #[max_len(5)] into: Out<'_, u8>) -> peregrine::Result<u64>;
+        /// Copies `data` to `back`. These two buffers have the largest bounds of the interface.
+        fn large(
+            &self,
+            #[max_len(1 << 20)] data: &[u8],
+            #[max_len(1 << 20)] back: Out<'_, u8>,
+        ) -> peregrine::Result<()>;
+        fn repeat(&self, text: &str, times: u32) -> peregrine::Result<String>;
+
+        /// Returns the number of the caller's process, or `None` if the procedure runs without a caller.
+        fn who(&self) -> peregrine::Result<Option<u32>>;
+        /// Calls [`Object::peer`], if there is one. Returns the text with a pair of angle brackets for each peer.
+        fn through(&self, text: &str) -> peregrine::Result<String>;
+        /// Returns how many milliseconds the call has left, if it has a limit, and whether it is cancelled.
+        fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
+        /// Runs until its call is cancelled, and for 60 ms more, so that its caller has stopped waiting.
+        fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
+
+        /// Returns a list of so many links.
+        fn lengthen(&self, links: u32) -> peregrine::Result<Chain>;
+        /// Makes nested calls as `through` does. Returns what the last procedure knows of its caller: how many
+        /// milliseconds the call has left, and the processes through which it came.
+        fn innermost(&self) -> peregrine::Result<(Option<u64>, Vec<u32>)>;
+        /// Returns when `callers` calls are inside this procedure.
+        fn meet(&self, callers: u32) -> peregrine::Result<()>;
+    }
 }
 
 /// The object that implements the contract.
 #[derive(Default)]
 pub(crate) struct Object {
     pub(super) ran: Arc<AtomicU32>,
+    /// The number of calls of `outlive` and `meet` that have begun.
+    pub(super) entered: Arc<AtomicU32>,
     /// The client by which [`Contract::through`] makes its nested call.
-    pub(crate) peer: Option<ContractClient>,
+    pub(crate) peer: Option<Client>,
 }
 
 impl Contract for Object {
@@ -430,13 +462,89 @@ impl Contract for Object {
 
     fn outlive(&self, into: &mut u32) -> peregrine::Result<u32> {
         let caller = peregrine::caller().expect("a caller");
+        self.entered.fetch_add(1, Ordering::SeqCst);
         let until = Instant::now() + LONG;
         while !caller.is_cancelled() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(60));
         *into += 1;
         self.ran.fetch_add(1, Ordering::SeqCst);
         Ok(7)
     }
+
+    fn lengthen(&self, links: u32) -> peregrine::Result<Chain> {
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        Ok(Chain::of(links as usize))
+    }
+
+    fn innermost(&self) -> peregrine::Result<(Option<u64>, Vec<u32>)> {
+        match &self.peer {
+            Some(peer) => peer.innermost(),
+            None => Ok(peregrine::caller().map_or((None, Vec::new()), |caller| {
+                (caller.remaining().map(|left| left.as_millis() as u64), caller.chain())
+            })),
+        }
+    }
+
+    fn meet(&self, callers: u32) -> peregrine::Result<()> {
+        self.entered.fetch_add(1, Ordering::SeqCst);
+        let until = Instant::now() + LONG;
+        while self.entered.load(Ordering::SeqCst) < callers {
+            assert!(Instant::now() < until, "the other calls do not begin");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+}
+
+/// Does what [`Object::through`] does, but awaits the nested call.
+async fn through(object: &Object, text: &str) -> peregrine::Result<String> {
+    yielded().await;
+    let Some(peer) = &object.peer else { return object.through(text) };
+    let before = object.who()?;
+    let inner = peer.to_async().through(text).await?;
+    assert_eq!(object.who()?, before, "a nested call leaves the caller as it was");
+    yielded().await;
+    Ok(format!("<{inner}>"))
+}
+
+/// Does what [`Object::innermost`] does, but awaits the nested call.
+async fn innermost(object: &Object) -> peregrine::Result<(Option<u64>, Vec<u32>)> {
+    yielded().await;
+    match &object.peer {
+        Some(peer) => peer.to_async().innermost().await,
+        None => object.innermost(),
+    }
+}
+
+/// Does what [`Object::meet`] does, but other procedures of the executor's threads run meanwhile.
+async fn meet(object: &Object, callers: u32) -> peregrine::Result<()> {
+    object.entered.fetch_add(1, Ordering::SeqCst);
+    let until = Instant::now() + LONG;
+    while object.entered.load(Ordering::SeqCst) < callers {
+        assert!(Instant::now() < until, "the other calls do not begin");
+        std::thread::sleep(Duration::from_millis(1));
+        yielded().await;
+    }
+    Ok(())
+}
+
+/// Outlives its call in one of two ways. Every other procedure blocks its thread, as a blocking procedure
+/// does. The rest wait, and are dropped when their calls are cancelled.
+async fn outlive(yielding: &Yielding<Object>, into: &mut u32) -> peregrine::Result<u32> {
+    struct Counts<'a>(&'a AtomicU32);
+    impl Drop for Counts<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let object = &yielding.object;
+    yielded().await;
+    if yielding.begin().is_multiple_of(2) {
+        let _counts = Counts(&object.ran);
+        object.entered.fetch_add(1, Ordering::SeqCst);
+        std::future::pending::<()>().await;
+    }
+    object.outlive(into)
 }

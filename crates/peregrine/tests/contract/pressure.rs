@@ -7,15 +7,31 @@ use std::sync::{Barrier, Mutex};
 
 use peregrine::{CallError, Out, interface};
 
+use super::{AnyServer, Form, Forms, interface_in_both_forms};
+use crate::support::futures::join_all;
+
 /// The size in bytes of the largest argument and of the largest result.
 pub(crate) const BYTES: usize = 8 << 20;
 const CALLERS: usize = 10;
 const CALLS: usize = 5;
 
-#[interface]
-pub(crate) trait Pressure {
-    fn put(&self, #[max_len(8 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
-    fn get(&self, with: u8, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
+/// The body of an async procedure.
+macro_rules! procedure {
+    ($self:ident $method:ident $($argument:ident)*) => {
+        $self.run(|object| object.$method($($argument),*)).await
+    };
+}
+
+interface_in_both_forms! {
+    client: Client = PressureClient | PressureAsyncClient,
+    server: Store = PressureServer | PressureAsyncServer,
+    async form: PressureAsync by procedure!,
+
+    #[interface]
+    pub(crate) trait Pressure {
+        fn put(&self, #[max_len(8 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
+        fn get(&self, with: u8, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
+    }
 }
 
 /// An object that counts the calls that ran.
@@ -38,12 +54,32 @@ impl Pressure for Store {
     }
 }
 
-/// Makes calls from ten threads at once, with the largest messages that the interface allows. On every path,
-/// all calls must succeed, and each call must run once.
+/// Makes calls from ten threads at once, with the largest messages that the interface allows. An async client
+/// also makes the calls as ten futures on one thread. On every path, all calls must succeed, and each call
+/// must run once. `connect` makes a client of this form, which calls the server over the path under test.
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(
-    make: &dyn Fn(Store) -> PressureClient,
+    connect: &dyn Fn(AnyServer, Form) -> Client,
 ) {
-    let client = make(Store::default());
+    for forms in Forms::ALL {
+        println!("{forms:?}");
+        calls_wait_for_each_other(&connect(Store::default().server(forms.server), forms.client));
+    }
+}
+
+/// Makes the calls with a client. No other client calls the object meanwhile.
+pub(crate) fn calls_wait_for_each_other(client: &Client) {
+    let before = client.put(&vec![1; BYTES]).unwrap() + 1;
+    from_threads(client);
+    let after = client.put(&vec![1; BYTES]).unwrap();
+    assert_eq!(after - before, (2 * CALLERS * CALLS) as u64);
+    if let Client::Async(client) = client {
+        as_futures(client);
+        let ran = join_all([client.put(&vec![1; BYTES])]).remove(0).unwrap() - after - 1;
+        assert_eq!(ran, (2 * CALLERS * CALLS) as u64);
+    }
+}
+
+fn from_threads(client: &Client) {
     let (together, failed) = (Barrier::new(CALLERS), Mutex::new(Vec::new()));
     let calls = &|caller: usize| {
         let with = caller as u8;
@@ -73,6 +109,24 @@ pub(crate) fn calls_within_their_bounds_wait_for_each_other(
         assert!(failed.is_empty(), "{} calls failed: {:#?}", failed.len(), failed.first());
         assert!(whole, "a result differs from its argument");
     });
-    let ran = client.put(&vec![1; BYTES]).unwrap();
-    assert_eq!(ran, (2 * CALLERS * CALLS) as u64);
+}
+
+fn as_futures(client: &PressureAsyncClient) {
+    let mut buffers: Vec<_> = (0..CALLERS).map(|caller| vec![caller as u8; BYTES]).collect();
+    for _ in 0..CALLS {
+        let puts = buffers.iter().map(|bytes| client.put(bytes));
+        join_all(puts).into_iter().for_each(|ran| assert!(ran.is_ok(), "{ran:?}"));
+    }
+    for _ in 0..CALLS {
+        let gets = (0..).zip(&mut buffers).map(|(with, bytes)| async move {
+            bytes.fill(0xff);
+            let mut into = Out::from(&mut bytes[..]);
+            client.get(with, into.by_ref()).await?;
+            assert_eq!(into.filled(), BYTES);
+            Ok::<_, CallError>(())
+        });
+        join_all(gets).into_iter().for_each(|ran| ran.unwrap());
+    }
+    let whole = |(with, bytes): (u8, &Vec<u8>)| bytes.iter().all(|one| *one == with);
+    assert!((0..).zip(&buffers).all(whole), "a result differs from its argument");
 }

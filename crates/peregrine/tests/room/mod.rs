@@ -9,8 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::contract::pressure::{self, PressureClient, PressureServer};
-use crate::contract::{self, ContractClient, ContractServer, Object};
+use crate::contract::{self, Client, pressure};
 use crate::support;
 use crate::support::link::{self, ENDS};
 use peregrine::{
@@ -177,13 +176,13 @@ fn check_contract(by: Carrier, options: &BindOptions, wait: Wait) {
     let running = Mutex::new(Vec::new());
     // A process cannot call itself over a raw Ethernet link.
     let suite = if by.scheme == "eth" { contract::suite_of_one_call } else { contract::suite };
-    suite(&|object: Object| {
+    suite(by.scheme, &|server, form| {
         let name = format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let server = Server::new().wait(wait).export(&name, ContractServer::new(object)).unwrap();
+        let server = Server::new().wait(wait).export(&name, server).unwrap();
         let server = start(server, &by.loopback());
         let address = format!("{}/{name}", server.addresses()[0]);
         running.lock().unwrap().push(server);
-        ContractClient::bind_with(&address, options).expect("a binding")
+        Client::bind(form, &address, options).expect("a binding")
     });
 }
 
@@ -202,13 +201,13 @@ pub(crate) fn contract_holds_when_threads_sleep(by: Carrier) {
 
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
     let _home = home();
-    let running = Mutex::new(Vec::new());
-    pressure::calls_within_their_bounds_wait_for_each_other(&|store| {
-        let server = Server::new().export("pressure", PressureServer::new(store)).unwrap();
+    let (running, options) = (Mutex::new(Vec::new()), BindOptions::default());
+    pressure::calls_within_their_bounds_wait_for_each_other(&|server, form| {
+        let server = Server::new().export("pressure", server).unwrap();
         let server = start(server, &by.loopback());
         let address = format!("{}/pressure", server.addresses()[0]);
         running.lock().unwrap().push(server);
-        PressureClient::bind(&address).expect("a binding")
+        pressure::Client::bind(form, &address, &options).expect("a binding")
     });
 }
 
@@ -483,7 +482,7 @@ pub(crate) fn export_limited_to_users_is_denied_over_network(by: Carrier) {
 pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
-    let error = ContractClient::bind(&address).unwrap_err();
+    let error = contract::ContractClient::bind(&address).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch);
     assert!(error.to_string().contains("ours is interface `contract`"), "{error}");
     let unknown = address.replace("/room", "/unknown");

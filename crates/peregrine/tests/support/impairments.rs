@@ -55,6 +55,11 @@ impl<W: Ord + Copy> InFlight<W> {
         Self { impairments, random: seed | 1, later, numbered: 0, first: None, before }
     }
 
+    /// Changes how the packets that are sent from now on are impaired.
+    pub(crate) const fn impair(&mut self, impairments: Impairments) {
+        self.impairments = impairments;
+    }
+
     fn below(&mut self, end: u64) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod bridge;
+pub(crate) mod futures;
 pub(crate) mod heap;
 pub(crate) mod impairments;
 pub(crate) mod link;
@@ -14,6 +15,7 @@ pub(crate) mod spoof;
 pub(crate) mod stream;
 pub(crate) mod swapped;
 pub(crate) mod tap;
+pub(crate) mod tasks;
 pub(crate) mod wire;
 
 use std::io::{BufRead, BufReader, Write};

@@ -60,6 +60,11 @@ impl Relay {
         self
     }
 
+    /// Changes how the relay impairs the datagrams that arrive from now on.
+    pub(crate) fn impair(&mut self, impairments: Impairments) {
+        self.in_flight.impair(impairments);
+    }
+
     /// Returns the address to which clients send.
     pub(crate) fn address(&self) -> SocketAddr {
         self.front.local_addr().expect("the socket is bound")

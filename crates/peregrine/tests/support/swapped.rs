@@ -5,7 +5,7 @@
 //! reply.
 
 use peregrine::call::{
-    Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
+    Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute, undeferred,
 };
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedProcedure, DescribedType, Direction,
@@ -292,7 +292,7 @@ impl<S: Serve> Serve for SwappedServer<S> {
         }
         let space = Space::of_mut(&mut memory);
         let Ran { answer, head_at, head_bytes, .. } =
-            execute(&self.serve, &incoming, space, &mut EStack::default());
+            undeferred(|| execute(&self.serve, &incoming, space, &mut EStack::default()));
         let filled = |index: usize| {
             u32::from_le_bytes(memory[4 * index..][..4].try_into().expect("four bytes")) as usize
         };

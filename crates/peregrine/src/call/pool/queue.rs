@@ -6,6 +6,7 @@
 //! from the network, wake other callers and use the pool.
 
 use core::ops::DerefMut;
+use core::task::Waker;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,6 +32,9 @@ pub(in crate::call) struct State<M: Machine> {
     base: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
+    /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one. A
+    /// future takes its frame itself after it was woken.
+    futures: VecDeque<(u64, Waker)>,
     next_ticket: u64,
     /// The ticket of the caller that checks for frames on behalf of all waiting callers. While callers wait,
     /// it is the ticket of one of them.
@@ -63,15 +67,19 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Callers that have a new message, and must be woken after the lock is released.
+/// Callers that have a new message, and a future that may take a frame. They must be woken after the lock is
+/// released.
 #[must_use]
-pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2]);
+pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
 impl<M: Machine> Wakeups<M> {
-    const NONE: Self = Self([None, None]);
+    const NONE: Self = Self([None, None], None);
 
     pub(super) fn wake(self) {
         self.0.into_iter().flatten().for_each(|waiter| waiter.given.wake());
+        if let Some(future) = self.1 {
+            future.wake();
+        }
     }
 }
 
@@ -80,7 +88,15 @@ pub(super) struct Queue<M: Machine>(M::Lock);
 impl<M: Machine> State<M> {
     /// Opens the gate if no caller waits. Otherwise leaves the gate closed.
     fn settle(&self, slots: &Slots<M>) {
-        slots.open.store(if self.waiting.is_empty() { slots.active() } else { 0 });
+        let waits = !self.waiting.is_empty() || !self.futures.is_empty();
+        slots.open.store(if waits { 0 } else { slots.active() });
+    }
+
+    /// Removes the future that waits longest, which may take a frame now.
+    fn next_future(&mut self, slots: &Slots<M>) -> Wakeups<M> {
+        let next = self.futures.pop_front().map(|(_, waker)| waker);
+        self.settle(slots);
+        Wakeups([None, None], next)
     }
 
     /// Activates one more frame, and gives the frame the state `state`. Returns `None` if all frames are
@@ -103,7 +119,7 @@ impl<M: Machine> State<M> {
         waiter.given.store(index + 1);
         let looks = if self.looks == ticket { self.appoint_last() } else { None };
         self.settle(slots);
-        Wakeups([Some(waiter), looks])
+        Wakeups([Some(waiter), looks], None)
     }
 
     /// Makes the last caller in the queue the one that checks, because that caller leaves the queue last.
@@ -122,6 +138,10 @@ impl<M: Machine> State<M> {
     fn find(&self, ticket: u64) -> Option<usize> {
         self.waiting.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()
     }
+
+    fn find_future(&self, ticket: u64) -> Option<usize> {
+        self.futures.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
+    }
 }
 
 impl<M: Machine> Queue<M> {
@@ -130,6 +150,7 @@ impl<M: Machine> Queue<M> {
         Self(M::Lock::new(State {
             base,
             waiting,
+            futures: VecDeque::new(),
             next_ticket: 0,
             looks: 0,
             appointed: 0,
@@ -184,7 +205,7 @@ impl<M: Machine> Queue<M> {
         let looks = if state.looks == ticket { state.appoint_last() } else { None };
         state.settle(slots);
         drop(state);
-        Wakeups([looks, None]).wake();
+        Wakeups([looks, None], None).wake();
         true
     }
 
@@ -193,7 +214,10 @@ impl<M: Machine> Queue<M> {
         let mut state = self.0.lock();
         // If the frame cannot be taken, another thread has it, and calls this function when it returns the
         // frame.
-        if state.waiting.is_empty() || !slots.seize(index) {
+        if state.waiting.is_empty() {
+            return state.next_future(slots);
+        }
+        if !slots.seize(index) {
             return Wakeups::NONE;
         }
         state.give(slots, index)
@@ -208,6 +232,83 @@ impl<M: Machine> Queue<M> {
         }
         let index = slots.take_free(0, slots.active())?;
         Some(state.give(slots, index))
+    }
+
+    /// Activates one more frame, which is taken. Returns `None` if all frames are active.
+    pub(super) fn activate_taken(&self, slots: &Slots<M>) -> Option<u32> {
+        self.0.lock().activate(slots, TAKEN)
+    }
+
+    /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame is
+    /// free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait.
+    pub(super) fn join_future(
+        &self,
+        slots: &Slots<M>,
+        hint: u32,
+        more: bool,
+        ticket: Option<u64>,
+        waker: &Waker,
+    ) -> Result<u32, u64> {
+        // A waker is foreign code, so it is cloned before the lock is taken, and dropped after.
+        let (mut waker, mut _before) = (waker.clone(), None);
+        let mut state = self.0.lock();
+        let at = ticket.and_then(|ticket| state.find_future(ticket));
+        // A future that waited before and is not in the list was woken, so it comes first.
+        let is_first = match (ticket, at) {
+            (Some(_), at) => at.is_none_or(|at| at == 0),
+            (None, _) => state.futures.is_empty(),
+        };
+        if is_first && state.waiting.is_empty() {
+            if state.futures.is_empty() {
+                slots.open.store(0);
+                M::barrier();
+            }
+            let taken = slots.take_free(hint, slots.active());
+            let taken = taken.or_else(|| if more { state.activate(slots, TAKEN) } else { None });
+            if let Some(index) = taken {
+                if at.is_some() {
+                    _before = state.futures.pop_front();
+                }
+                state.settle(slots);
+                return Ok(index);
+            }
+        }
+        let ticket = ticket.unwrap_or(state.next_ticket);
+        state.next_ticket = state.next_ticket.max(ticket + 1);
+        match state.find_future(ticket) {
+            Some(at) => core::mem::swap(&mut state.futures[at].1, &mut waker),
+            None => {
+                let at = state.futures.partition_point(|(other, _)| *other < ticket);
+                state.futures.insert(at, (ticket, waker));
+            }
+        }
+        state.settle(slots);
+        Err(ticket)
+    }
+
+    /// Removes the future that waits longest from the queue, so that it can be woken. Returns whether other futures
+    /// wait.
+    pub(super) fn pass_to_future(&self, slots: &Slots<M>) -> (Wakeups<M>, bool) {
+        let mut state = self.0.lock();
+        let next = state.next_future(slots);
+        (next, !state.futures.is_empty())
+    }
+
+    /// Removes a future that gives up. If it was woken before, wakes the next future in its place.
+    pub(super) fn leave_future(&self, slots: &Slots<M>, ticket: u64) {
+        let mut state = self.0.lock();
+        let (removed, wakeups) = match state.find_future(ticket) {
+            Some(at) => {
+                let removed = state.futures.remove(at);
+                state.settle(slots);
+                (removed, Wakeups::NONE)
+            }
+            None => (None, state.next_future(slots)),
+        };
+        drop(state);
+        // A waker is foreign code, so it is dropped after the lock is released.
+        drop(removed);
+        wakeups.wake();
     }
 
     /// Returns whether no frame was given to a waiting caller for as long as `interval`. If so, more frames
@@ -252,7 +353,7 @@ impl<M: Machine> Queue<M> {
         }
         let next = state.appoint(next);
         drop(state);
-        Wakeups([next, None]).wake();
+        Wakeups([next, None], None).wake();
         false
     }
 

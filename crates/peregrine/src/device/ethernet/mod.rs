@@ -342,10 +342,6 @@ impl Ethernet {
             Until::After(limit) | Until::Precisely(limit) => Some(timespec(limit)),
             Until::Ever | Until::Now => None,
         };
-        let tap = match &self.device {
-            Device::Packet(tap) => Some(tap),
-            Device::Xdp(_) => self.others.as_deref(),
-        };
         let all = [
             Some(self.as_fd()),
             self.closed.as_ref().map(AsFd::as_fd),
@@ -366,13 +362,34 @@ impl Ethernet {
         if self.closed.is_some() && !fds[1].revents().is_empty() {
             return Ok(false);
         }
-        if let Some(tap) = tap
-            && fds.iter().any(|fd| fd.revents().contains(PollFlags::ERR))
-        {
-            // The interface went down or came up. Reading the error clears it.
-            let _ = tap.error();
+        if fds.iter().any(|fd| fd.revents().contains(PollFlags::ERR)) {
+            self.clear_error();
         }
         Ok(true)
+    }
+
+    /// Returns the number of descriptors that become readable when a frame arrives.
+    pub(super) const fn descriptors(&self) -> usize {
+        if self.others.is_some() { 2 } else { 1 }
+    }
+
+    /// Returns the descriptor with this number.
+    pub(super) fn descriptor(&self, number: usize) -> BorrowedFd<'_> {
+        match (number, &self.others) {
+            (0, _) | (_, None) => self.as_fd(),
+            (_, Some(others)) => others.as_fd(),
+        }
+    }
+
+    /// Clears the error that the socket has because its interface went down or came up.
+    pub(super) fn clear_error(&self) {
+        let tap = match &self.device {
+            Device::Packet(tap) => Some(tap),
+            Device::Xdp(_) => self.others.as_deref(),
+        };
+        if let Some(tap) = tap {
+            let _ = tap.error();
+        }
     }
 
     /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
@@ -460,7 +477,13 @@ fn take<I: FrameSource>(
     let mut pen = SpacesWriter { into, space: 0, at: 0 };
     let mut strange = 0;
     let (sender, bytes, put) = loop {
-        let frame = inbox.peek()?;
+        let Some(frame) = inbox.peek() else {
+            if strange > 0 {
+                // Otherwise the kernel would report the skipped frames to each thread that sleeps.
+                inbox.rest();
+            }
+            return None;
+        };
         let Some(sender) = is_ours(frame, only) else {
             inbox.consume();
             strange += 1;

@@ -4,51 +4,47 @@
 //! The calling thread sends, waits and receives on the socket of its frame. So the kernel wakes the right
 //! thread (Firefly's direct wake-up). The number of such sockets is limited. Further frames share one socket.
 //! Between calls, the keeper, the background thread of the process, acknowledges results. The keeper also
-//! asks whether the server has released cancelled calls (see [`association`]).
+//! asks whether the server has released cancelled calls (see [`association`]). For pending calls, which have a
+//! future instead of a thread, see [`pending`].
 
 pub(super) mod activity;
 pub(super) mod association;
+mod bells;
+mod exchange;
 pub(super) mod fallback;
 pub(super) mod handles;
 mod leader;
+mod pending;
 mod shared_socket;
+mod watched_socket;
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use self::activity::{
-    Activity, CallSocket, ReceiveWait, ResultPlacement, SendFailure, Waited, send,
-};
+use self::activity::{Activity, CallSocket};
 use self::association::{Association, LostReason};
+use self::exchange::shape_of;
 use self::handles::{Granted, lost, say_goodbye};
-use self::shared_socket::{HeldLead, SharedSocket};
+use self::shared_socket::SharedSocket;
 use super::peer::moment;
 use super::wire::message::{Message, PARTS_MAX, Parts};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{BYTES_MAX, Extensions, no_time_left};
-use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
+use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::error::{CallError, Kind, Phase};
 use crate::growing::Growing;
 use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
-use crate::protocol::exchange::client_end::{
-    self, BeginError, ClientEnd, ClientTerms, FailureReason, Outcome,
-};
-use crate::protocol::exchange::header::HEADER_BYTES;
-use crate::protocol::exchange::message::{PIECE_MIN, Shape};
+use crate::protocol::exchange::client_end::{BeginError, ClientEnd, ClientTerms};
 use crate::protocol::exchange::time::Moment;
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sync::{Mutex, Rank};
 use crate::sys;
 use crate::value::Window;
 
 /// A live server answers within this time, or within four round trips if these take longer. If no answer
 /// arrives in this time, the client assumes that it must reach the server over another socket.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
-
-/// A result of at least this many bytes is acknowledged at once, so that the server can free the memory of
-/// the result. The additional packet costs little compared with the many packets of such a result.
-const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 
 /// The functions of a binding that one of its frames uses to request a handle.
 pub(crate) trait HandleProvider: Send + Sync {
@@ -168,10 +164,15 @@ impl<R: HandleProvider> DatagramPath<R> {
     /// Binds over the socket of a frame. The caller holds the frame.
     #[cold]
     fn bind(&self, frame: u32, deadline: Option<Instant>) -> Result<Granted, CallError> {
-        let limit = ANSWER_LIMIT.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
-        let until = self.provider.until(deadline).min(Instant::now() + limit);
+        let until = self.bind_until(deadline);
         let bound = self.association.bind(frame, self.provider.request(), until);
         bound.map_err(|error| lost(error, deadline))
+    }
+
+    /// Returns the time until which a frame waits for a handle.
+    fn bind_until(&self, deadline: Option<Instant>) -> Instant {
+        let limit = ANSWER_LIMIT.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
+        self.provider.until(deadline).min(Instant::now() + limit)
     }
 
     /// Returns the first handle of a grant. Keeps the other handles for frames that use the shared socket.
@@ -190,10 +191,20 @@ impl<R: HandleProvider> DatagramPath<R> {
         deadline: Option<Instant>,
     ) -> Result<(GrantedHandle, ClientTerms, u64), CallError> {
         let granted = self.bind(frame, deadline)?;
+        self.handle_of(frame, &granted)
+    }
+
+    /// Returns the handle that a frame uses of those that it was granted, the terms of the handle, and the round
+    /// trip in nanoseconds.
+    fn handle_of(
+        &self,
+        frame: u32,
+        granted: &Granted,
+    ) -> Result<(GrantedHandle, ClientTerms, u64), CallError> {
         let handle = if let Some(CallSocket::Own(_)) = self.association.socket_of(frame) {
             granted.grant.handles().first().copied()
         } else {
-            self.take_first(&granted)
+            self.take_first(granted)
         };
         let handle = handle.ok_or_else(|| {
             CallError::not_executed(Kind::Exhausted, Phase::Bind, "the server granted no handle")
@@ -218,6 +229,11 @@ impl<R: HandleProvider> DatagramPath<R> {
         client_end.ask_after(self.ask_after);
         client_end.set_last_heard(self.bound);
         client_end
+    }
+
+    /// Returns the number of frames.
+    fn frames(&self) -> u32 {
+        self.association.frames.layout().count
     }
 
     /// Returns how many bytes the server accepts in the message of a call, not counting the extensions.
@@ -263,27 +279,29 @@ impl<R: HandleProvider> DatagramPath<R> {
         index: u32,
         deadline: Option<Instant>,
     ) -> Result<&Arc<Mutex<Activity>>, CallError> {
-        let known = match self.association.socket_of(index) {
-            Some(CallSocket::Shared(_)) => {
-                self.spare.lock().pop().map(|spare| (spare, self.terms, self.round_trip))
-            }
-            Some(CallSocket::Own(_)) => None,
-            None => self.first.lock().take().and_then(|(socket, granted)| {
-                self.association.start_with(index, socket);
-                Some((*granted.grant.handles().first()?, granted.terms, granted.round_trip_ns))
-            }),
-        };
-        let is_new = known.is_none();
-        let handle = match known {
-            Some(handle) => handle,
-            None => self.handle(index, deadline)?,
-        };
-        let call_socket = self.socket_of(index)?;
-        let activity = self.begin_activity(index, handle, call_socket);
-        if is_new {
-            activity.lock().client_end.set_last_heard(moment());
+        if let Some(activity) = self.known_activity(index) {
+            return Ok(activity);
         }
+        let handle = self.handle(index, deadline)?;
+        let activity = self.begin_activity(index, handle, self.socket_of(index)?);
+        activity.lock().client_end.set_last_heard(moment());
         Ok(activity)
+    }
+
+    /// Creates the activity of a frame if the server has granted a handle for it already.
+    #[cold]
+    fn known_activity(&self, index: u32) -> Option<&Arc<Mutex<Activity>>> {
+        let handle = match self.association.socket_of(index) {
+            Some(CallSocket::Shared(_)) => (self.spare.lock().pop()?, self.terms, self.round_trip),
+            Some(CallSocket::Own(_)) => return None,
+            None => {
+                let (socket, granted) = self.first.lock().take()?;
+                self.association.start_with(index, socket);
+                (*granted.grant.handles().first()?, granted.terms, granted.round_trip_ns)
+            }
+        };
+        let call_socket = self.association.socket_of(index)?;
+        Some(self.begin_activity(index, handle, call_socket))
     }
 
     /// Creates the activity of a frame. The caller holds the frame.
@@ -312,169 +330,23 @@ impl<R: HandleProvider> DatagramPath<R> {
         self.association.socket_of(index).ok_or_else(|| LostReason::Silent.failure())
     }
 
-    /// Handles packets that did not leave this machine, or that are too large for the route. Returns an error
-    /// if the call must fail.
-    #[cold]
-    fn handle_send_failure(
+    /// Replaces the closed handle of an activity by a new one.
+    fn replace_handle(
         &self,
+        mutex: &Arc<Mutex<Activity>>,
         activity: &mut Activity,
-        call_socket: &CallSocket,
-        send_failure: SendFailure,
-    ) -> Option<CallError> {
-        match send_failure {
-            SendFailure::TooLarge => {
-                let piece = call_socket.socket().payload(HEADER_BYTES).unwrap_or(0) as u32;
-                if piece < PIECE_MIN {
-                    // The protocol has no smaller pieces of messages, so the kernel must fragment the
-                    // packets.
-                    let _ = call_socket.socket().allow_fragmentation();
-                }
-                activity.piece_max = activity.piece_max.min(piece.max(PIECE_MIN));
-                activity.client_end.reduce_piece(activity.piece_max, moment());
-                None
-            }
-            SendFailure::NoRoute => {
-                if !self.association.has_moved(call_socket.socket()) {
-                    // The route may return. After that, the client retransmits the packets that did not leave
-                    // this machine.
-                    return None;
-                }
-                self.association.lose(LostReason::AddressLost);
-                activity.client_end.fail_unreachable();
-                let _ = activity.client_end.outcome();
-                let failure = LostReason::AddressLost.failure();
-                Some(if activity.sent { failure.may_have_executed() } else { failure })
-            }
-        }
-    }
-
-    /// Makes one call on this activity.
-    fn exchange<'m>(
-        &self,
-        (mutex, mut activity): (&'m Mutex<Activity>, MutexGuard<'m, Activity>),
-        message: &Message<'_>,
-        shape: Shape,
-        call: &Call<'_, '_, '_>,
-        deadline: Option<Instant>,
-    ) -> (MutexGuard<'m, Activity>, Result<Shape, CallError>) {
-        let association = &*self.association;
-        let call_socket = match self.socket_of(activity.index) {
-            Ok(call_socket) => call_socket,
-            Err(error) => return (activity, Err(error)),
-        };
-        if activity.client_end.piece() > activity.piece_max {
-            let piece = activity.piece_max;
-            activity.client_end.reduce_piece(piece, moment());
-        }
-        if let Err(error) = activity.client_end.begin(shape) {
-            return (activity, Err(self.not_begun(error, shape.total)));
-        }
+        granted: (GrantedHandle, ClientTerms, u64),
+    ) -> Result<(), CallError> {
+        let call_socket = self.socket_of(activity.index)?;
+        let closed = activity.client_end.bound_handle();
+        activity.client_end = self.client_end(granted, call_socket);
+        activity.client_end.set_last_heard(moment());
         if let CallSocket::Shared(shared) = call_socket {
-            shared.begin(&mut activity);
+            shared.remove(&closed);
+            shared.add(granted.0.handle, mutex);
         }
-        // If the result may consist of several packets, the client receives them into other memory first.
-        // That memory is large enough for a whole GRO batch, several packets that the kernel delivers
-        // together.
-        let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
-        let mut receiving = ResultPlacement {
-            half: association.reply_half(activity.index),
-            staged: outs + HEADER_BYTES > activity.client_end.piece() as usize,
-        };
-        let call_half = association.half(activity.index, association.frames.layout().call_at);
-        let mut waiting = ReceiveWait::new(self.wait, deadline);
-        let mut leader: HeldLead<'_> = None;
-        let mut now = moment();
-        let began = now;
-        activity.heard = None;
-        (activity.sent, activity.send_failure) = (false, None);
-        let result = loop {
-            send(&mut activity, call_socket, message, call_half, shape.total, now);
-            if let Some(send_failure) = activity.send_failure.take()
-                && let Some(error) =
-                    self.handle_send_failure(&mut activity, call_socket, send_failure)
-            {
-                break Err(error);
-            }
-            match activity.client_end.outcome() {
-                Some(Outcome::Returned(shape)) => {
-                    activity.ended = now;
-                    if activity.client_end.piece() < self.terms.piece {
-                        self.association.learn_piece(activity.client_end.piece());
-                    }
-                    break Ok(shape);
-                }
-                Some(Outcome::Failed { executed, why }) => {
-                    self.note_failure(&activity, began, matches!(why, FailureReason::Dead));
-                    if matches!(why, FailureReason::Dead | FailureReason::Unreachable) {
-                        self.association.lose(LostReason::Silent);
-                    } else if why == FailureReason::AddressChanged {
-                        self.association.lose(LostReason::AddressLost);
-                    }
-                    break Err(failed(executed, why));
-                }
-                None => {}
-            }
-            let waited = match call_socket {
-                CallSocket::Own(socket) => receiving.receive(&mut activity, socket, &mut waiting),
-                CallSocket::Shared(shared) => {
-                    let waited;
-                    let locked = (mutex, activity);
-                    (activity, waited) =
-                        shared.receive(association, locked, &mut leader, &mut waiting);
-                    waited
-                }
-            };
-            now = if let Waited::Packets(now) = waited { now } else { moment() };
-            if let Waited::Unreachable = waited {
-                activity.client_end.note_unreachable();
-            }
-            // The deadline is checked even after packets have arrived. Otherwise a call would never end if
-            // packets arrive faster than this thread handles them.
-            if activity.client_end.is_in_progress()
-                && deadline.is_some_and(|deadline| Instant::now() >= deadline)
-            {
-                self.note_failure(&activity, began, false);
-                activity.client_end.cancel(now);
-                let executed = match activity.client_end.outcome() {
-                    Some(Outcome::Failed { executed: client_end::Executed::No, .. }) => {
-                        Executed::No
-                    }
-                    _ => Executed::Maybe,
-                };
-                send(&mut activity, call_socket, message, call_half, shape.total, now);
-                let text = "the server has not answered";
-                break Err(CallError::new(Kind::TimedOut, executed, text));
-            }
-            if activity.client_end.next_timer().is_some_and(|due| due <= now) {
-                activity.client_end.handle_timer(now);
-            }
-        };
-        (activity, result)
+        Ok(())
     }
-}
-
-#[cold]
-fn failed(executed: client_end::Executed, why: FailureReason) -> CallError {
-    let executed = match executed {
-        client_end::Executed::No => Executed::No,
-        client_end::Executed::Maybe => Executed::Maybe,
-    };
-    let (kind, text) = match why {
-        FailureReason::Dead => (Kind::ServerGone, "the server does not answer any more"),
-        FailureReason::Unreachable => {
-            (Kind::ServerGone, "no server listens any more where the server was")
-        }
-        FailureReason::Refused => {
-            (Kind::ServerGone, "the server does not know this client any more")
-        }
-        FailureReason::AddressChanged => {
-            let text = "this machine has lost the address from which the client bound";
-            (Kind::ServerGone, text)
-        }
-        FailureReason::Cancelled => (Kind::TimedOut, "the call was cancelled"),
-        FailureReason::Protocol => (Kind::BadResult, "the result is larger than agreed"),
-    };
-    CallError::new(kind, executed, text)
 }
 
 impl<R: HandleProvider> CallPath for DatagramPath<R> {
@@ -484,16 +356,11 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
 
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.layout();
-        if layout.total > self.association.message_bytes() {
-            return Err(self.too_large(layout.total));
-        }
-        if let Some(loss) = self.association.loss() {
-            return Err(loss.failure());
-        }
+        self.check(&layout)?;
         let deadline = call.limit.deadline();
         let index = call.frame.index();
         let activity = self.activity(index, deadline)?;
-        let mut activity_guard = activity.lock();
+        let activity_guard = activity.lock();
         let (inside, carried) = (inside(), &mut None);
         let extension = if inside.is_some() || deadline.is_some() {
             // The padded length of an extension is a multiple of 16.
@@ -528,78 +395,61 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
             }
             Message::Parts(parts)
         };
-        let shape = Shape {
-            what: call.procedure,
-            total: (extension.len() + layout.total) as u32,
-            head: layout.head as u32,
-            at: (extension.len() + layout.copied) as u32,
-            extension: extension.len() as u16,
-        };
-        let mut result;
-        (activity_guard, result) =
+        let shape = shape_of(call, &layout, extension.len());
+        let (mut activity_guard, mut result) =
             self.exchange((activity, activity_guard), &message, shape, call, deadline);
-        let client_end = &activity_guard.client_end;
-        if let Err(error) = &result
-            && (client_end.is_closed() || client_end.is_captured())
-        {
-            // If the call did not run, there are two possible reasons. The server has discarded the handle
-            // because the client was idle, or an earlier call still occupies the handle. In both cases, the
-            // call is made again with a new handle.
-            self.lost.store(true, Ordering::Relaxed);
-            let not_run = error.executed() == Executed::No && error.kind() != Kind::TimedOut;
-            if not_run && !self.association.is_lost() {
-                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Err(no_time_left());
-                }
-                let closed = client_end.bound_handle();
-                // The leader of a shared socket, the thread that receives for all, must not wait for this
-                // activity. So this thread releases the lock while it binds.
-                drop(activity_guard);
-                let granted = self.handle(index, deadline)?;
-                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                    return Err(no_time_left());
-                }
-                activity_guard = activity.lock();
-                let call_socket = self.socket_of(index)?;
-                activity_guard.client_end = self.client_end(granted, call_socket);
-                activity_guard.client_end.set_last_heard(moment());
-                if let CallSocket::Shared(shared) = call_socket {
-                    shared.remove(&closed);
-                    shared.add(granted.0.handle, activity);
-                }
-                (activity_guard, result) =
-                    self.exchange((activity, activity_guard), &message, shape, call, deadline);
-            }
+        if self.wants_new_handle(&activity_guard, &result) {
+            let in_time = || match deadline {
+                Some(deadline) if Instant::now() >= deadline => Err(no_time_left()),
+                _ => Ok(()),
+            };
+            in_time()?;
+            // The leader of a shared socket, the thread that receives for all, must not wait for this
+            // activity. So this thread releases the lock while it binds.
+            drop(activity_guard);
+            let granted = self.handle(index, deadline)?;
+            in_time()?;
+            activity_guard = activity.lock();
+            self.replace_handle(activity, &mut activity_guard, granted)?;
+            (activity_guard, result) =
+                self.exchange((activity, activity_guard), &message, shape, call, deadline);
         }
-        if result.as_ref().is_ok_and(|result| result.total >= ACKNOWLEDGED_AT_ONCE) {
-            activity_guard.client_end.acknowledge();
-            let now = activity_guard.ended;
-            self.association.send_control(&mut activity_guard, now);
-        }
-        if activity_guard.client_end.is_captured() {
-            self.association.capture(index, activity);
-        }
-        drop(activity_guard);
-        if self.association.note_due() {
-            self.provider.remind();
-        }
-        let Shape { what, total, head, at, .. } = result?;
-        self.lost.store(false, Ordering::Relaxed);
-        if self.silent_since.load(Ordering::Relaxed) != 0 {
-            self.silent_since.store(0, Ordering::Relaxed);
-        }
-        self.association.note_answer(index);
-        let answer = match Answer::from_number(what) {
-            Some(Answer::PostAgain) | None => {
-                return Err(CallError::bad_result("unknown kind of answer"));
-            }
-            Some(answer) => answer,
-        };
-        if answer == Answer::Ok {
-            let taken = call.take_packed_blocks(total as usize);
-            taken.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
-        }
-        Ok(Returned { answer, head_at: at, head_bytes: head })
+        self.conclude(call, activity, activity_guard, result)
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.begin_pending(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.poll_pending(call)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.arm_pending(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.give_up_pending(call)
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        // If the association is lost, the call fails at once.
+        self.activities[frame as usize].get().is_some()
+            || self.association.is_lost()
+            || self.known_activity(frame).is_some()
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.activity(frame, deadline).map(drop)
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.association.message_bytes().min(self.call_bytes_max())
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
     }
 
     fn kind(&self) -> PathKind {

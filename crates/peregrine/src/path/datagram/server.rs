@@ -6,12 +6,14 @@
 //! decides what to do. Then the thread runs the call without a lock. The procedure builds its result in the
 //! frame of the thread. The record keeps the result until the client acknowledges it.
 
+mod deferred;
 mod in_place;
 mod liveness;
 mod pacing;
 mod places;
 pub(crate) mod receivers;
 mod records;
+mod replying;
 mod retention;
 mod sending;
 mod sockets;
@@ -29,10 +31,12 @@ use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use self::deferred::{PostponedReply, REPLY_STATES_KEPT};
 use self::in_place::{ExpectedPieces, place};
 use self::pacing::{Flows, Pacer};
 use self::receivers::{ReceiveMode, ReceiveOutcome};
 use self::records::{Inner, Record, Records, call_number};
+use self::replying::ReplyState;
 use self::retention::{FreeList, MemoryBudget, ResultFrame, RetainedResults, ThreadCache};
 use self::sending::UnverifiedHosts;
 pub(crate) use self::sockets::Datagrams;
@@ -40,10 +44,8 @@ pub use self::sockets::Losses;
 use self::waiting::{FairQueue, QueuedCall, WaitingFor};
 use super::peer::{BUFFER_BYTES, PeerAddress, moment};
 use super::wire::DESCRIBE;
-use super::wire::packing::{pack, written_end};
-use crate::call::{
-    Answer, Calls, EStack, Placed, Ran, Refusal, execute_in_place, extensions, refuse,
-};
+use crate::call::deferred::Cancels;
+use crate::call::{Answer, Calls, EStack, Placed, Refusal, execute_in_place, extensions, refuse};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, LinkAddress, Socket, Until, datagrams};
 use crate::error::Kind as ErrorKind;
@@ -52,12 +54,13 @@ use crate::limits;
 use crate::protocol::description as wire_description;
 use crate::protocol::exchange::bind::{Cookies, LinkLocation};
 use crate::protocol::exchange::client_end::DropReason;
-use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, Header, PacketKind};
+use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Header, PacketKind};
 use crate::protocol::exchange::message::Shape;
-use crate::protocol::exchange::server_end::{Action, Effect, RecordPhase, Retain, ServerEnd};
+use crate::protocol::exchange::server_end::{Action, Effect, RecordPhase, ServerEnd};
 use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::serving::binding_table::BindingRow;
+use crate::serving::deferrals::Deferrals;
 use crate::serving::procedure::{IncomingCall, Serving};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Address};
@@ -130,7 +133,11 @@ pub(crate) struct ServerSocket {
     /// Calls that wait for memory for their arguments. Their bytes are still at their clients.
     queued: FairQueue<QueuedCall>,
     /// Calls that wait for memory for their results. Their bytes are already at this server.
-    deferred: FairQueue<Work>,
+    postponed: FairQueue<Work>,
+    /// Replies to deferred calls that wait for memory for their results.
+    replies: FairQueue<PostponedReply>,
+    /// For threads that complete deferred calls.
+    reply_states: FreeList<ReplyState>,
     /// The time at which the server last searched for silent clients.
     swept: AtomicU64,
     /// The number of datagrams that were rejected because they were not valid.
@@ -161,11 +168,7 @@ pub(crate) struct ReceiverState {
     rest: Option<(Arrival, usize)>,
     /// The memory for the pieces of a call that probably arrive next, if the thread can predict these pieces.
     expected: Option<ExpectedPieces>,
-    output: Vec<u8>,
-    spare: ThreadCache,
-    /// The handle of a record that this thread must forget. The thread does so as soon as it holds no lock.
-    leaves: Option<Handle>,
-    blocks: Vec<u32>,
+    reply: ReplyState,
     serving: Serving,
 }
 
@@ -208,6 +211,8 @@ enum DatagramEffect {
     Call(Work),
     /// The client does not need its record any more.
     Bye,
+    /// The client does not wait any more for the reply to its deferred call.
+    GivenUp(Arc<dyn Cancels>),
 }
 
 impl ServerSocket {
@@ -221,6 +226,7 @@ impl ServerSocket {
         link: Option<LinkAddress>,
         incarnation: u64,
         host: Arc<dyn ExportHost>,
+        deferrals: Arc<Deferrals>,
         page: Arc<Page>,
     ) -> io::Result<Arc<Self>> {
         let buffer = socket.size_buffers(BUFFER_BYTES)?;
@@ -233,7 +239,7 @@ impl ServerSocket {
             socket,
             link,
             host,
-            records: Arc::new(Records::new()),
+            records: Arc::new(Records::new(Weak::clone(this), deferrals)),
             table: Mutex::ranked(Rank::Callers, Table::new(callers as u32, share as u32)),
             cookies,
             peers,
@@ -244,7 +250,9 @@ impl ServerSocket {
             estacks: FreeList::new(limits::SPARE_BYTES_MAX),
             results: RetainedResults::new(),
             queued: FairQueue::new(Rank::Leaf),
-            deferred: FairQueue::new(Rank::Deferred),
+            postponed: FairQueue::new(Rank::Postponed),
+            replies: FairQueue::new(Rank::Postponed),
+            reply_states: FreeList::new(REPLY_STATES_KEPT),
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
@@ -275,10 +283,7 @@ impl ServerSocket {
             from: Address::default(),
             rest: None,
             expected: None,
-            output: vec![0; BYTES_MAX],
-            spare: ThreadCache::default(),
-            leaves: None,
-            blocks: Vec::new(),
+            reply: ReplyState::new(),
             serving: Serving::new(Counting::new(&self.page, ThreadKind::Datagram)),
         })
     }
@@ -366,6 +371,9 @@ impl ServerSocket {
         if self.queued.any() {
             self.give_room(receiver);
         }
+        if self.replies.any() {
+            self.send_postponed(&mut receiver.reply);
+        }
         match work {
             Some(work) => ReceiveOutcome::Work(work),
             None => ReceiveOutcome::Settled,
@@ -397,7 +405,11 @@ impl ServerSocket {
             if header.kind.binds() {
                 // `bind` itself locks records. So this thread must not hold the lock of a record here.
                 if let Some((_, before)) = held.take() {
-                    self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
+                    self.send_pending(
+                        before,
+                        &mut receiver.reply.output,
+                        &receiver.serving.counting,
+                    );
                 }
                 let body = memory[payload].to_vec();
                 self.bind(now, &header, &body, &receiver.from);
@@ -405,7 +417,11 @@ impl ServerSocket {
             }
             if held.as_ref().is_none_or(|(locked, _)| *locked != place) {
                 if let Some((_, before)) = held.take() {
-                    self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
+                    self.send_pending(
+                        before,
+                        &mut receiver.reply.output,
+                        &receiver.serving.counting,
+                    );
                 }
                 let Some(record) = self.record(place) else {
                     let vacant = ServerEnd::vacant(place);
@@ -435,13 +451,23 @@ impl ServerSocket {
                         receiver.rest = Some((arrival, number + 1));
                     }
                     if let Some((_, inner)) = held {
-                        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+                        self.send_pending(
+                            inner,
+                            &mut receiver.reply.output,
+                            &receiver.serving.counting,
+                        );
                     }
                     return Some(work);
                 }
                 DatagramEffect::Bye => {
                     held = None;
-                    self.bye(header.handle, &mut receiver.spare);
+                    self.bye(header.handle, &mut receiver.reply.spare);
+                }
+                DatagramEffect::GivenUp(cancels) => {
+                    // The cancellation completes the call with a refusal, and for this locks the record.
+                    drop(held.take());
+                    cancels.cancel();
+                    held = self.record(place).map(|record| (place, record.0.lock()));
                 }
             }
         }
@@ -449,7 +475,7 @@ impl ServerSocket {
             if alone {
                 self.expect_next(receiver, &mut inner);
             }
-            self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+            self.send_pending(inner, &mut receiver.reply.output, &receiver.serving.counting);
         }
         None
     }
@@ -471,9 +497,10 @@ impl ServerSocket {
         let bitmap =
             if header.kind.carries() { &[] } else { &receiver.input.memory()[payload.clone()] };
         let effect = inner.handle(now, header, bitmap);
-        if matches!(header.kind, PacketKind::Cancel | PacketKind::Bye) {
-            self.note_given_up(inner);
-        }
+        let cancels = match header.kind {
+            PacketKind::Cancel | PacketKind::Bye => self.note_given_up(inner),
+            _ => None,
+        };
         if !matches!(effect.action, Action::Dropped(why) if why != DropReason::Duplicate) {
             // A dropped packet does not change the address to which results are sent, unless the packet is a
             // duplicate.
@@ -482,7 +509,7 @@ impl ServerSocket {
         if effect.release
             && let Some(result) = inner.result.take()
         {
-            self.results.release(&mut receiver.spare, inner.group, result);
+            self.results.release(&mut receiver.reply.spare, inner.group, result);
         }
         if header.kind == PacketKind::HaveResult && !matches!(effect.action, Action::Dropped(_)) {
             self.results.note_progress(inner.group);
@@ -491,9 +518,10 @@ impl ServerSocket {
             self.still_waits(receiver, inner, now, header);
         } else if header.kind == PacketKind::Probe
             && inner.server_end.phase() == RecordPhase::Running
+            && inner.deferred.is_none()
         {
             // The probe shows that the client still waits for the procedure. The arguments of the procedure
-            // occupy memory until the procedure ends. So the probe counts as progress.
+            // occupy memory until the procedure ends or is deferred. So the probe counts as progress.
             self.calls.note_progress(inner.group);
         }
         match effect.action {
@@ -525,7 +553,7 @@ impl ServerSocket {
                 return DatagramEffect::Bye;
             }
         }
-        DatagramEffect::Nothing
+        cancels.map_or(DatagramEffect::Nothing, DatagramEffect::GivenUp)
     }
 
     // Calls.
@@ -537,94 +565,6 @@ impl ServerSocket {
         extension > 0 && {
             let message = work.message.memory(&mut receiver.input, work.shape.total);
             extensions::is_from_inside(Window::from(message.get(..extension).unwrap_or(&[])))
-        }
-    }
-
-    /// Counts a call as refused, and answers it with the refusal.
-    #[cold]
-    pub(crate) fn refuse_work(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
-        receiver.serving.counting.refused(Some(&work.row.tally));
-        self.answer_refusal(receiver, work, refusal);
-        self.refused.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Answers a call with a refusal that was already counted.
-    #[cold]
-    fn answer_refusal(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
-        if let CallBytes::Owned(estack, bytes) = work.message {
-            self.done_with(work.group, estack, bytes);
-        }
-        let Some(record) = self.record(work.place) else { return };
-        let mut inner = record.0.lock();
-        inner.waits = WaitingFor::Nothing;
-        self.reply_refusal(receiver, &mut inner, refusal);
-        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
-        self.forget_closed(receiver);
-        if self.queued.any() {
-            self.give_room(receiver);
-        }
-    }
-
-    /// Answers a call whose thread panicked outside of the procedure. `place` is the place of the caller's
-    /// record.
-    #[cold]
-    pub(crate) fn fail(&self, receiver: &mut ReceiverState, place: u32, refusal: &Refusal) {
-        receiver.serving.forget();
-        let Some(record) = self.record(place) else { return };
-        let mut inner = record.0.lock();
-        self.reply_refusal(receiver, &mut inner, refusal);
-        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
-    }
-
-    /// Completes the call of a record with a refusal as its result.
-    #[cold]
-    fn reply_refusal(&self, receiver: &mut ReceiverState, inner: &mut Inner, refusal: &Refusal) {
-        // If there is no memory, the record keeps no result, and the client receives an empty result.
-        let frame = self.results.frame(&mut receiver.spare, limits::MESSAGE_BYTES_MIN);
-        let space = frame.as_ref().map(|frame| frame.reply(limits::MESSAGE_BYTES_MIN));
-        let Ran { answer, head_at: at, head_bytes: head, .. } =
-            refuse(space.unwrap_or(Space::none()), refusal);
-        let shape = Shape { what: answer as u32, total: at + head, head, at, extension: 0 };
-        match frame {
-            Ok(mut frame) => {
-                frame.touch(shape.total as usize);
-                self.keep(receiver, inner, shape, frame);
-            }
-            Err(_) => {
-                self.ends(inner);
-                inner.server_end.complete(Shape { total: 0, head: 0, at: 0, ..shape });
-            }
-        }
-    }
-
-    #[inline]
-    fn keep(
-        &self,
-        receiver: &mut ReceiverState,
-        inner: &mut Inner,
-        shape: Shape,
-        frame: ResultFrame,
-    ) {
-        self.ends(inner);
-        let (spare, group) = (&mut receiver.spare, inner.group);
-        match inner.server_end.complete(shape) {
-            Retain::Keep => {
-                inner.result = Some(self.results.keep(spare, group, frame, shape.total));
-            }
-            Retain::Drop => self.results.recycle(spare, frame),
-            Retain::Forget => {
-                self.results.recycle(spare, frame);
-                receiver.leaves = Some(inner.server_end.bound_handle());
-            }
-        }
-    }
-
-    /// Forgets the record of a client that said goodbye during its last call. That call has ended now. The
-    /// caller must not hold the lock of a record.
-    #[inline]
-    fn forget_closed(&self, receiver: &mut ReceiverState) {
-        if let Some(handle) = receiver.leaves.take() {
-            self.bye(handle, &mut receiver.spare);
         }
     }
 
@@ -642,18 +582,19 @@ impl ServerSocket {
             return moment();
         }
         let bytes = work.row.message_bytes;
-        let Ok(mut frame) = self.results.frame(&mut receiver.spare, bytes) else {
+        let Ok(mut frame) = self.results.frame(&mut receiver.reply.spare, bytes) else {
             self.refuse_work(receiver, work, &Refusal::exhausted("no memory for the result"));
             return moment();
         };
         let result = match work.shape.what {
-            DESCRIBE => self.describe(&work, &mut frame),
+            DESCRIBE => self.describe(&work, &mut frame).map(Some),
             _ => self.procedure(receiver, &mut work, is_given_up, &mut frame),
         };
         let result = match result {
-            Ok(result) => result,
+            Ok(Some(result)) => result,
+            Ok(None) => return self.leave_deferred(receiver, work, frame),
             Err(refusal) => {
-                self.results.recycle(&mut receiver.spare, frame);
+                self.results.recycle(&mut receiver.reply.spare, frame);
                 self.answer_refusal(receiver, work, &refusal);
                 return moment();
             }
@@ -664,9 +605,9 @@ impl ServerSocket {
         let ended = moment();
         if let Some(record) = self.record(work.place) {
             let mut inner = record.0.lock();
-            self.keep(receiver, &mut inner, result, frame);
-            self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
-            self.forget_closed(receiver);
+            self.keep(&mut receiver.reply, &mut inner, result, frame);
+            self.send_pending(inner, &mut receiver.reply.output, &receiver.serving.counting);
+            self.forget_closed(&mut receiver.reply);
         }
         if self.queued.any() {
             self.give_room(receiver);
@@ -674,18 +615,19 @@ impl ServerSocket {
         if result.total as usize > COPIED { moment() } else { ended }
     }
 
-    /// Runs the procedure of a call. The procedure builds its result in `frame`.
+    /// Runs the procedure of a call. The procedure builds its result in `frame`. Returns `None` if the call
+    /// is deferred: another thread completes it.
     fn procedure(
         &self,
         receiver: &mut ReceiverState,
         work: &mut Work,
         is_given_up: bool,
         frame: &mut ResultFrame,
-    ) -> Result<Shape, Refusal> {
+    ) -> Result<Option<Shape>, Refusal> {
         let bytes = work.body();
         let Work { place, sequence, came, shape, ref row, ref mut message, .. } = *work;
         let extension = usize::from(shape.extension);
-        let ReceiverState { input, blocks, serving, .. } = receiver;
+        let ReceiverState { input, serving, reply: ReplyState { blocks, .. }, .. } = receiver;
         let (carried, message) =
             message.memory(input, shape.total).split_at_mut_checked(extension).unwrap_or_default();
         let call = IncomingCall {
@@ -709,18 +651,13 @@ impl ServerSocket {
             |serve| execute_in_place(serve, placed, reply, blocks),
             |refusal| refuse(reply, refusal),
         );
-        let Ran { answer, head_at, head_bytes, .. } = ran;
-        let outs = if answer == Answer::Ok { &**blocks } else { &[] };
-        let touched = match answer {
-            Answer::Ok => written_end(reply, outs).max(head_at as usize + head_bytes as usize),
-            // Before the procedure failed, it may have written anywhere.
-            _ => row.message_bytes,
-        };
-        let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);
-        let (at, total) = (at as u32, total as u32);
-        guard.end(answer, total.into());
-        frame.touch(touched);
-        Ok(Shape { what: answer as u32, total, head: head_bytes, at, extension: 0 })
+        if ran.answer == Answer::Deferred {
+            guard.defer();
+            return Ok(None);
+        }
+        let result = frame.pack(row.message_bytes, &ran, blocks);
+        guard.end(ran.answer, result.total.into());
+        Ok(Some(result))
     }
 
     /// Writes the description of the export into `frame`, as the head of a result.

@@ -6,6 +6,7 @@
 //! call again if the server asks for that.
 
 mod large;
+mod pending;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use super::region::slots::SLOT_BYTES;
 use super::region::word::{self, Look, Notify, posted};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::Extensions;
-use crate::call::{Answer, Call, CallPath, Layout, PathKind, Returned, Wait, inside};
+use crate::call::{Answer, Begun, Call, CallPath, Layout, PathKind, Returned, Wait, inside};
 use crate::error::CallError;
 use crate::limits;
 use crate::stats::{Moment, stamp};
@@ -82,18 +83,31 @@ impl CallPath for LocalPath {
         let state = CallState { astack, index, cpu, deadline };
         let id = self.post(call, &state, &layout, flags);
         let header = self.receive(&state, id, wait)?;
-        let answer = match Answer::from_number(header.answer) {
-            Some(Answer::PostAgain) | None => return Err(unknown_answer()),
-            Some(answer) => answer,
-        };
-        let mut bytes = header.head_at as usize + header.head_bytes as usize;
-        if answer == Answer::Ok {
-            bytes = bytes.max(take_blocks(call, 0)?);
-        }
-        if bytes > SMALL_BYTES {
-            region.note_reply(index, 0, bytes);
-        }
-        Ok(Returned { answer, head_at: header.head_at, head_bytes: header.head_bytes })
+        self.take(call, index, header)
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.begin_pending(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.poll_pending(call)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.arm_pending(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.give_up_pending(call)
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.message_bytes
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
     }
 
     fn kind(&self) -> PathKind {
@@ -110,6 +124,28 @@ impl CallPath for LocalPath {
 }
 
 impl LocalPath {
+    /// Reads a small reply, whose header is `header`.
+    #[inline(always)]
+    fn take(
+        &self,
+        call: &mut Call<'_, '_, '_>,
+        index: u32,
+        header: ReplyHeader,
+    ) -> Result<Returned, CallError> {
+        let answer = match Answer::from_number(header.answer) {
+            Some(Answer::PostAgain) | None => return Err(unknown_answer()),
+            Some(answer) => answer,
+        };
+        let mut bytes = header.head_at as usize + header.head_bytes as usize;
+        if answer == Answer::Ok {
+            bytes = bytes.max(take_blocks(call, 0)?);
+        }
+        if bytes > SMALL_BYTES {
+            self.region.note_reply(index, 0, bytes);
+        }
+        Ok(Returned { answer, head_at: header.head_at, head_bytes: header.head_bytes })
+    }
+
     #[cold]
     fn too_large(&self, call: &Call<'_, '_, '_>) -> CallError {
         let server = self.region.message_bytes();
@@ -185,10 +221,16 @@ impl LocalPath {
             }
             _ => astack.last_reply.store(id, Ordering::Relaxed),
         }
-        let words = region.memory.space().read_plain(astack.reply_at + 4);
+        Ok(self.reply_header(astack))
+    }
+
+    /// Reads the header of a reply that was posted.
+    #[inline(always)]
+    fn reply_header(&self, astack: &ClientAstack) -> ReplyHeader {
+        let words = self.region.memory.space().read_plain(astack.reply_at + 4);
         let header = ReplyHeader::of(words.unwrap_or([u32::MAX; 4]));
         astack.server_cpu.store(header.cpu, Ordering::Relaxed);
-        Ok(header)
+        header
     }
 }
 

@@ -16,7 +16,7 @@ use super::{
     Session, Token,
 };
 use crate::address::Address;
-use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost};
+use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost};
 use crate::directory;
 use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -107,6 +107,42 @@ impl CallPath for BoundLocalPath {
             self.joined.as_ref().inspect(|joined| joined.tidy_later());
         }
         returned
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.path.begin(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        let returned = self.path.poll(call)?;
+        if self.path.region.is_untidy() {
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
+        }
+        Some(returned)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.path.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.path.give_up(call)
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.path.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.path.prepare(frame, deadline)
+    }
+
+    fn wait(&self) -> Wait {
+        self.path.wait()
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes()
     }
 
     fn kind(&self) -> PathKind {

@@ -191,6 +191,11 @@ impl ClientRegion {
         self.session.failure(self.was_taken(index, id))
     }
 
+    /// Returns whether call `id` was given up, and the server has not released its A-stack as far as is known.
+    pub(super) fn is_given_up(&self, index: u32, id: u32) -> bool {
+        self.given_up_word(index).load(Ordering::Relaxed) == id
+    }
+
     /// Ends the session if the reply to call `id` can no longer come. A server changes a call word only
     /// after it has posted the reply. If the call word has another value and there is no reply, a stray
     /// write has overwritten one of the two words.

@@ -7,6 +7,7 @@
 pub(crate) mod arrival;
 pub(crate) mod assignment;
 pub(crate) mod astacks;
+mod deferred;
 pub(crate) mod handle;
 mod names;
 mod pool;
@@ -23,7 +24,8 @@ use super::region::HEADER_BYTES;
 use super::region::chunks::ChunkWriter;
 use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::word::{self, Look, Notify};
-use crate::call::{Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
+use crate::call::deferred::{Cancels, Owed};
+use crate::call::{Answer, Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
 use crate::counters::Counting;
 use crate::serving::binding_table::{BindingCache, BindingRow};
 use crate::serving::procedure::{IncomingCall, Serving};
@@ -64,12 +66,18 @@ impl Executor {
 
 impl ServerRegion {
     /// Serves call `id`: takes the call, runs its procedure, and posts the reply. Returns the processor on
-    /// which the caller last ran.
+    /// which the caller last ran. Returns `None` if the reply is deferred: the caller of this function must then
+    /// [detach](Self::detach) the A-stack.
     ///
     /// # Panics
     /// If the procedure panics. No reply is posted then.
     #[inline]
-    pub(super) fn serve(self: &Arc<Self>, index: u32, id: u32, executor: &mut Executor) -> u32 {
+    pub(super) fn serve(
+        self: &Arc<Self>,
+        index: u32,
+        id: u32,
+        executor: &mut Executor,
+    ) -> Option<u32> {
         stamp(Moment::Seen);
         let astack = &self.astacks[index as usize];
         astack.last_call.store(id, Ordering::Relaxed);
@@ -89,7 +97,7 @@ impl ServerRegion {
         else {
             serving.counting.refused(None);
             self.post_refusal(astack, id, &BindingRow::refusal(None, 0));
-            return header.cpu;
+            return Some(header.cpu);
         };
         let mut extensions = Window::empty();
         if !flags.is_empty() {
@@ -110,7 +118,7 @@ impl ServerRegion {
             Ok(guard) => guard,
             Err(refusal) => {
                 self.post_refusal(astack, id, &refusal);
-                return header.cpu;
+                return Some(header.cpu);
             }
         };
         let (arrival, writer);
@@ -141,6 +149,10 @@ impl ServerRegion {
             departs: departs.map(|writer| writer as _),
         };
         let ran = guard.run(|serve| execute(serve, &incoming, reply, estack));
+        if ran.answer == Answer::Deferred {
+            guard.defer();
+            return None;
+        }
         if let Some(writer) = departs {
             writer.finish();
         }
@@ -149,7 +161,7 @@ impl ServerRegion {
         self.post(astack, id, reply);
         // The reply was posted already, so that counting the call does not delay the caller.
         guard.end(answer, u64::from(head_bytes) + block_bytes as u64);
-        header.cpu
+        Some(header.cpu)
     }
 
     /// Reads the header of the call on an A-stack.
@@ -246,6 +258,10 @@ impl ServerRegion {
 impl Calls for ServerRegion {
     fn is_given_up(&self, call: u64) -> bool {
         self.is_closed() || self.was_given_up((call >> 32) as u32, call as u32)
+    }
+
+    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        self.defer_call(call, cancels)
     }
 }
 

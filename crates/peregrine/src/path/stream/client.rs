@@ -8,7 +8,11 @@ mod ask;
 mod call;
 mod input;
 mod keep_alive;
+mod outbox;
+mod pending;
 mod stall;
+mod ticks;
+mod turns;
 
 pub(crate) use ask::ask_alone;
 pub(crate) use call::StreamPath;
@@ -16,21 +20,25 @@ pub(crate) use call::StreamPath;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use self::input::Input;
 use self::keep_alive::Watch;
+use self::outbox::{Outbox, OutputGuard};
 use self::stall::CallerStall;
+use self::ticks::Ticks;
+use self::turns::{FOLLOWER, SLEEPER, Turns, Word as _};
 use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
 use crate::call::{FrameLayout, Frames, OnExhausted, Wait, block_cost, sparse_memory};
 use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Executed, Kind, Phase};
+use crate::keeper::WatchHandle;
 use crate::limits;
 use crate::protocol::stream::client_end::{
-    ASLEEP, Arrived, CAPTURED, CallSlot, ClientEnd, DONE, EndReason, IDLE, LEADS, SENDING,
-    SendFailure, Unsent, Violation, WAITING,
+    ASLEEP, Arrived, CallSlot, ClientEnd, DONE, EndReason, IDLE, LEADS, SENDING, SendFailure,
+    Unsent, Violation, WAITING, Wakes,
 };
 use crate::protocol::stream::keep_alive::EXAMINE_EVERY;
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
@@ -64,8 +72,14 @@ pub(crate) struct Connection {
     /// The received bytes. The thread that holds this lock is the leader.
     input: Mutex<Input>,
     output: SendLock,
-    /// The number of callers that wait while another caller is the leader.
-    waiting: AtomicU32,
+    /// The messages of pending calls that are not sent completely.
+    outbox: Outbox,
+    /// Who needs a thread that receives, and whether the keeper does: see `turns.rs`.
+    turns: AtomicU32,
+    /// When the keeper examines the connection.
+    ticks: Ticks,
+    /// The keeper's watch of the connection.
+    watch: OnceLock<WatchHandle>,
     bindings: Mutex<Bindings>,
     /// Whether large messages have used memory since the keeper last began to release memory.
     untidy: AtomicBool,
@@ -108,7 +122,10 @@ impl Connection {
             large: (0..count).map(|_| AtomicU32::new(0)).collect(),
             input: Mutex::ranked(Rank::Receive, Input::new()),
             output: SendLock::default(),
-            waiting: AtomicU32::new(0),
+            outbox: Outbox::new(count),
+            turns: AtomicU32::new(0),
+            ticks: Ticks::new(count),
+            watch: OnceLock::new(),
             bindings: Mutex::default(),
             untidy: AtomicBool::new(false),
             tidies: AtomicBool::new(false),
@@ -153,6 +170,12 @@ impl Connection {
         self.end.slot(index)
     }
 
+    fn call_space(&self, index: u32) -> Space<'_> {
+        let layout = self.frames.layout();
+        let at = layout.first + layout.stride * index as usize + layout.call_at;
+        self.frames.memory().space().range(at, layout.bytes)
+    }
+
     fn reply_space(&self, index: u32) -> Space<'_> {
         let layout = self.frames.layout();
         let at = layout.first + layout.stride * index as usize + layout.reply_at;
@@ -170,9 +193,9 @@ impl Connection {
         deadline: Option<Instant>,
         write: impl FnOnce(&mut Sending<'a, CallerStall<'a>>) -> io::Result<()>,
     ) -> Result<(), CallError> {
-        let Some(lock) = self.output.take(deadline) else {
-            let text = "other threads were still sending on the connection";
-            return Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text));
+        let lock = match self.output.try_take() {
+            Some(lock) => OutputGuard::new(self, lock),
+            None => self.take_output(deadline)?,
         };
         if self.has_ended() {
             return Err(self.not_sent(NOTHING));
@@ -197,35 +220,6 @@ impl Connection {
     fn cancel(&self, index: u32) {
         self.end.cancel(index);
         self.send_cancels();
-    }
-
-    #[cold]
-    fn send_cancels(&self) {
-        while self.end.has_cancels() {
-            let Some(_lock) = self.output.try_take() else { return };
-            // Since the check above, the connection may have ended after a part of a message. A cancellation
-            // must not follow that part, because the server would take the cancellation for the rest of the
-            // message.
-            if self.has_ended() {
-                return;
-            }
-            let mut failed = false;
-            self.end.send_cancels(|header| {
-                let header = header.to_bytes();
-                // This deadline has passed already. So the thread does not wait if the socket is full.
-                let at_once = CallerStall { connection: self, deadline: Some(Instant::now()) };
-                let mut sending = Sending::new(&self.stream, at_once);
-                let sent = sending.part(Window::from(&header[..])).and_then(|()| sending.end());
-                if let Err(error) = &sent {
-                    let _ = self.failed_to_send(error, sending.begun);
-                    failed = true;
-                }
-                sent.is_ok()
-            });
-            if failed {
-                return;
-            }
-        }
     }
 
     /// Returns the error of a message that was not sent completely. The caller must hold the lock for
@@ -304,7 +298,13 @@ impl Connection {
         // This change of state fails if the reply has already arrived.
         slot.moves(SENDING, WAITING);
         let event = match self.try_turn() {
-            Some(mut input) => self.receive_until(&mut input, index, wait, deadline),
+            Some(mut input) => match self.receive_until(&mut input, index, wait, deadline) {
+                Some(event) => event,
+                None => {
+                    self.ring(input);
+                    self.wait_among_others(index, wait, deadline)
+                }
+            },
             None => self.wait_among_others(index, wait, deadline),
         };
         self.pass_on();
@@ -315,38 +315,56 @@ impl Connection {
     /// the leader, it receives for all callers.
     #[cold]
     fn wait_among_others(&self, index: u32, wait: Wait, deadline: Option<Instant>) -> Event {
-        struct Waits<'a>(&'a AtomicU32);
-        impl Drop for Waits<'_> {
+        loop {
+            let mut input = match self.follow(index, wait, deadline) {
+                Ok(input) => input,
+                Err(event) => return event,
+            };
+            match self.receive_until(&mut input, index, wait, deadline) {
+                Some(event) => return event,
+                None => self.ring(input),
+            }
+        }
+    }
+
+    /// Waits until the reply arrives, or until this thread becomes the leader.
+    fn follow(
+        &self,
+        index: u32,
+        wait: Wait,
+        deadline: Option<Instant>,
+    ) -> Result<MutexGuard<'_, Input>, Event> {
+        struct Follows<'a>(&'a AtomicU32);
+        impl Drop for Follows<'_> {
             fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::SeqCst);
+                self.0.sub(FOLLOWER);
             }
         }
         let slot = self.slot(index);
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.turns.add(FOLLOWER);
         // SYNC: leader. This thread notes that it waits, and then tries to become the leader. A leader gives
         // up the lead, and then looks for threads that wait. So either this thread becomes the leader, or the
         // previous leader sees that this thread waits.
         fence(Ordering::SeqCst);
-        let waits = Waits(&self.waiting);
+        let _follows = Follows(&self.turns);
         let spin_until = match wait {
             Wait::Adaptive => Some(Instant::now() + block_cost()),
             _ => None,
         };
         loop {
             if slot.is_done() {
-                return Event::Done;
+                return Err(Event::Done);
             }
             if self.has_ended() {
-                return Event::Ended;
+                return Err(Event::Ended);
             }
             slot.moves(LEADS, WAITING);
-            if let Some(mut input) = self.try_turn() {
-                drop(waits);
-                return self.receive_until(&mut input, index, wait, deadline);
+            if let Some(input) = self.try_turn() {
+                return Ok(input);
             }
             let now = (deadline.is_some() || spin_until.is_some()).then(Instant::now);
             if now.zip(deadline).is_some_and(|(now, deadline)| now >= deadline) {
-                return Event::Late;
+                return Err(Event::Late);
             }
             let spins =
                 wait == Wait::Spin || now.zip(spin_until).is_some_and(|(now, until)| now < until);
@@ -363,30 +381,8 @@ impl Connection {
         }
     }
 
-    /// Requests one waiting thread, if there is one, to become the leader. The calling thread must have given
-    /// up the lead.
-    #[inline]
-    fn pass_on(&self) {
-        fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.poke();
-        }
-    }
-
-    #[cold]
-    fn poke(&self) {
-        for slot in self.end.slots().take(self.frames.active() as usize) {
-            if slot.moves(WAITING, LEADS) {
-                return;
-            }
-            if slot.moves(ASLEEP, LEADS) {
-                sys::futex_wake(&slot.state);
-                return;
-            }
-        }
-    }
-
-    /// Receives for all callers, until the reply to this thread's own call has arrived.
+    /// Receives for all callers, until the reply to this thread's own call has arrived. Returns `None` if the
+    /// thread must first give up the lead to ring the bells of pending calls.
     #[inline]
     fn receive_until(
         &self,
@@ -394,19 +390,22 @@ impl Connection {
         index: u32,
         wait: Wait,
         deadline: Option<Instant>,
-    ) -> Event {
+    ) -> Option<Event> {
         let slot = self.slot(index);
         let (mut spin_until, mut watch, mut looks) = (None, Watch::default(), 0_u32);
         loop {
             if slot.is_done() {
-                return Event::Done;
+                return Some(Event::Done);
             }
             if self.has_ended() {
-                return Event::Ended;
+                return Some(Event::Ended);
+            }
+            if !input.rings.is_empty() {
+                return None;
             }
             let now = (deadline.is_some() || wait == Wait::Adaptive).then(Instant::now);
             if now.zip(deadline).is_some_and(|(now, deadline)| now >= deadline) {
-                return Event::Late;
+                return Some(Event::Late);
             }
             let blocks = match (wait, now) {
                 (Wait::Block, _) => true,
@@ -448,7 +447,7 @@ impl Connection {
     fn drain(&self, input: &mut Input) {
         const STEPS_MAX: usize = 256;
         for _ in 0..STEPS_MAX {
-            if self.has_ended() {
+            if self.has_ended() || input.rings.is_full() {
                 return;
             }
             match self.step(input, None, false) {
@@ -464,7 +463,7 @@ impl Connection {
     pub(crate) fn listen(&self) -> bool {
         let Some(mut input) = self.try_turn() else { return false };
         self.drain(&mut input);
-        drop(input);
+        self.ring(input);
         self.pass_on();
         true
     }
@@ -495,10 +494,15 @@ impl Connection {
     }
 
     /// Receives the header of the next message, of which no byte has arrived yet. Also receives the bytes
-    /// after the header. They go into the frame `own`, because they may be the reply to this thread's call.
+    /// after the header. They go into the frame `own`, because they may be the reply to this thread's call. If
+    /// the thread waits for none, the bytes are kept as bytes that were received ahead.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
-        let space = own.map_or(Space::none(), |own| self.reply_space(own));
+        let Some(own) = own else {
+            let bytes = input.header_and_ahead(&self.stream, wait)?;
+            return self.received(input, bytes);
+        };
+        let space = self.reply_space(own);
         let space = space.range(0, space.len().min(GUESS));
         let received = self.stream.receive_two(input.assembly.header_place(), space, wait)?;
         if received == 0 {
@@ -513,7 +517,7 @@ impl Connection {
             body = rest.min(message.left());
             // The body may belong to a frame other than `own`. In that case, the body is copied to that
             // frame.
-            moves = message.frame.filter(|frame| Some(*frame) != own);
+            moves = message.frame.filter(|frame| *frame != own);
         }
         if let Some(frame) = moves {
             self.put(frame, 0, space.range(0, body).window());
@@ -564,8 +568,13 @@ impl Connection {
                 if body as usize > limits::ASTACK_BYTES_KEPT {
                     self.large[index as usize].store(2, Ordering::Relaxed);
                 }
-                if wakes {
-                    sys::futex_wake(&self.slot(index).state);
+                match wakes {
+                    Wakes::Nothing => {}
+                    Wakes::Thread => drop(sys::futex_wake(&self.slot(index).state)),
+                    Wakes::Bell => {
+                        self.turns.sub(SLEEPER);
+                        input.rings.push(index);
+                    }
                 }
             }
             Some(Arrived::Revoked(binding)) => self.revoke(binding),
@@ -649,6 +658,9 @@ impl Connection {
         if !slot.is_done() && !self.has_ended() {
             self.listen();
         }
+        if self.outbox.holds(frame) && !self.gives_back(frame) {
+            return false;
+        }
         self.has_ended() || slot.moves(DONE, IDLE) || slot.state.load(Ordering::Acquire) == IDLE
     }
 
@@ -668,26 +680,23 @@ impl Connection {
 
     /// Releases memory that has not been used since the previous call of this function. Returns true if a
     /// later call may release more memory.
-    pub(crate) fn tidy(&self) -> bool {
+    fn tidy(&self) -> bool {
         let layout = *self.frames.layout();
         self.frames.each_free(&|index| {
             let rounds = &self.large[index as usize];
             let left = rounds.load(Ordering::Relaxed);
             rounds.store(left.saturating_sub(1), Ordering::Relaxed);
             if left == 1 {
-                let reply_at = layout.first + layout.stride * index as usize + layout.reply_at;
-                let end = reply_at + layout.bytes;
-                self.frames.memory().release(reply_at + limits::ASTACK_BYTES_KEPT, end);
+                let start = layout.first + layout.stride * index as usize;
+                for at in [start + layout.call_at, start + layout.reply_at] {
+                    let end = at + layout.bytes;
+                    self.frames.memory().release(at + limits::ASTACK_BYTES_KEPT, end);
+                }
             }
         });
         let left = self.large.iter().any(|rounds| rounds.load(Ordering::Relaxed) > 0);
         self.tidies.store(left, Ordering::Relaxed);
         left
-    }
-
-    /// Returns whether the server still owes replies for which no caller waits.
-    pub(crate) fn owes_replies(&self) -> bool {
-        self.end.slots().any(|slot| slot.state.load(Ordering::Relaxed) == CAPTURED)
     }
 }
 

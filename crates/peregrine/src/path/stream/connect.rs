@@ -5,13 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 
 use super::{Connection, Grant, StreamPath, ask_alone};
 use crate::address::{Address, Place};
-use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
+use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, NO_CONNECTION, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -61,7 +61,7 @@ static CONNECTIONS: Registry<Place, JoinedConnection> = Registry::new(Rank::Serv
 struct JoinedConnection {
     // The watch must be dropped first. Then the keeper no longer watches the connection when the other fields
     // are dropped.
-    watch: Watch,
+    _watch: Watch,
     connection: Arc<Connection>,
     epoch: u64,
     mark: ForkMark,
@@ -79,16 +79,51 @@ impl CallPath for Member {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let returned = self.path.transport(call);
         if self.path.connection.begins_to_tidy() {
-            self.joined.watch.remind(TIDY);
+            self.path.connection.tidy_soon();
         }
         if let Err(error) = &returned
             && error.executed() == Executed::Maybe
         {
             // The reply may still arrive. If no caller on this connection receives, the keeper receives the
             // reply.
-            self.joined.watch.rearm();
+            self.path.connection.watch_for_late_reply();
         }
         returned
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.path.begin(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        // A forked child reads nothing, because the connection belongs to its parent.
+        if self.joined.mark.wiped() {
+            return Some(Err(forked()));
+        }
+        let ended = self.path.poll(call)?;
+        if self.path.connection.begins_to_tidy() {
+            self.path.connection.tidy_soon();
+        }
+        Some(ended)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        if !self.joined.mark.wiped() {
+            self.path.arm(frame, deadline);
+        }
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        // A forked child does not cancel the calls of its parent.
+        if self.joined.mark.wiped() { forked() } else { self.path.give_up(call) }
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes()
+    }
+
+    fn wait(&self) -> Wait {
+        self.path.wait()
     }
 
     fn kind(&self) -> PathKind {
@@ -122,43 +157,34 @@ impl Drop for Member {
 /// which no caller waits.
 struct Watcher(Arc<Connection>);
 
-/// The interval between two passes that look for unused memory. A pass releases memory that the previous pass
-/// already found unused.
-const TIDY: Duration = Duration::from_secs(1);
-
 impl Watched for Watcher {
     fn fd(&self) -> BorrowedFd<'_> {
         self.0.stream().as_fd()
     }
 
     fn interest(&self) -> EventFlags {
-        match self.0.owes_replies() {
-            true => EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT,
-            // Replies do not wake the keeper now, because callers receive them.
-            false => EventFlags::RDHUP | EventFlags::ONESHOT,
-        }
+        self.0.interest()
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// How long the keeper pauses while a caller receives. During the pause, that caller would detect the
-        /// end of the connection.
-        const SOON: Duration = Duration::from_millis(5);
-        if !self.0.listen() {
-            return Next::Pause(SOON);
-        }
-        if self.0.has_ended() {
-            return Next::Forget;
-        }
-        // The event was `ONESHOT`, so the descriptor must be registered again. A pause of zero does this.
-        Next::Pause(Duration::ZERO)
+        self.0.ready(EventFlags::empty())
+    }
+
+    fn ready_for(self: Arc<Self>, events: EventFlags) -> Next {
+        self.0.ready(events)
     }
 
     fn tick(self: Arc<Self>) -> Next {
-        if self.0.has_ended() {
-            return Next::Sleep;
-        }
-        if self.0.tidy() { Next::SleepAndTick(TIDY) } else { Next::Sleep }
+        self.0.tick();
+        Next::Sleep
     }
+}
+
+/// Returns the error of a call that a parent process has begun.
+#[cold]
+fn forked() -> CallError {
+    let text = "this process was forked after the call began";
+    CallError::new(Kind::Forked, Executed::Maybe, text)
 }
 
 /// Connects to one of the addresses of `place`: the first at which a server accepts the connection.
@@ -308,6 +334,7 @@ fn join(
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let watcher = Arc::new(Watcher(Arc::clone(&connection)));
     let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
+    connection.set_watch(watch.handle());
     let to = connection.stream().peer().ok();
-    Ok(JoinedConnection { watch, connection, epoch: bound.epoch, mark, to })
+    Ok(JoinedConnection { _watch: watch, connection, epoch: bound.epoch, mark, to })
 }

@@ -7,8 +7,23 @@ use std::time::Instant;
 pub(super) mod send_lock;
 pub(super) mod sending;
 
+/// Returns the moment from which this process measures times.
+fn start() -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now)
+}
+
 /// Returns the time since a fixed moment of this process. The protocol measures all times in this way.
 pub(super) fn now() -> Duration {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed()
+    start().elapsed()
+}
+
+/// Returns a moment as a time that is comparable with [`now`].
+pub(super) fn time_of(moment: Instant) -> Duration {
+    moment.saturating_duration_since(start())
+}
+
+/// Returns the moment that a time means, or `None` if it is beyond the range of the clock.
+pub(super) fn moment_of(time: Duration) -> Option<Instant> {
+    start().checked_add(time)
 }

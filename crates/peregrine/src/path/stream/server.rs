@@ -4,12 +4,14 @@
 //! the connection.
 
 mod connections;
+mod deferred;
 mod gathered;
 mod host;
 mod intake;
 mod reading;
 mod stall;
 mod threads;
+mod unsent;
 mod worker;
 
 pub(crate) use connections::{ConnectionTerms, Connections};
@@ -24,10 +26,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use self::deferred::DeferredCalls;
 use self::gathered::Gathered;
 use self::intake::Reservation;
 use self::reading::{Kept, ReadOutcome};
 use self::stall::{NoStall, ReplyStall};
+use self::unsent::Unsent;
 use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
@@ -85,6 +89,8 @@ pub(crate) struct AcceptedConnection {
     output: SendLock,
     /// The calls that have arrived and have no reply yet.
     calls: Mutex<Calls>,
+    deferred: DeferredCalls,
+    unsent: Unsent,
     bound: AtomicBool,
     closed: AtomicBool,
     /// Whether the connection is parked but not watched, because there is no memory for the message that
@@ -137,11 +143,16 @@ impl Drop for Permit<'_> {
 
 impl AcceptedConnection {
     /// Creates the server's end of a connection. `host` is the client's host, or a group of hosts that count
-    /// as one host.
+    /// as one host. `intake` bounds the memory of calls, and `replies` that of replies that wait to be sent.
     ///
     /// # Errors
     /// If the socket's options cannot be set.
-    pub(crate) fn new(stream: Stream, intake: Arc<Intake>, host: IpAddr) -> io::Result<Self> {
+    pub(crate) fn new(
+        stream: Stream,
+        intake: Arc<Intake>,
+        replies: Arc<Intake>,
+        host: IpAddr,
+    ) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         stream.set_receive_timeout(IDLE)?;
         Ok(Self {
@@ -153,6 +164,8 @@ impl AcceptedConnection {
             rows: Mutex::ranked(Rank::BindingTable, BindingTable::default()),
             output: SendLock::default(),
             calls: Mutex::default(),
+            deferred: DeferredCalls::default(),
+            unsent: Unsent::new(replies),
             bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             held: AtomicBool::new(false),
@@ -370,6 +383,7 @@ impl AcceptedConnection {
                 if captured > 0 {
                     host.captured(captured, 0);
                 }
+                self.deferred.cancel(header.number);
             }
             wire::MessageKind::Describe => {
                 let name = worker.input.memory().get(body);
@@ -432,10 +446,13 @@ impl AcceptedConnection {
         self.closed.load(Ordering::Acquire) || self.calls().is_cancelled(number)
     }
 
-    /// Cancels all calls, because the connection has ended. Returns how many procedures run although their
-    /// callers have now given up.
+    /// Cancels all calls, because the connection has ended. Returns how many procedures run on a thread
+    /// although their callers have now given up.
     pub(crate) fn give_up_all(&self) -> usize {
-        self.calls().cancel_all()
+        let captured = self.calls().cancel_all();
+        self.unsent.end();
+        self.deferred.cancel_all();
+        captured
     }
 
     /// Returns the number of cancelled calls that have no reply yet.
@@ -455,14 +472,13 @@ impl AcceptedConnection {
     ) -> Option<Attended> {
         let row = Arc::clone(self.row(header.binding, &mut worker.rows)?);
         host.called();
-        self.calls().begin(header.number);
+        self.calls().begin(header);
         let unanswered = Unanswered { incoming: self, host, number: header.number };
         if worker.unread.cancels(worker.input.memory(), header.number) {
             self.calls().cancel(header.number);
         }
         let reads_on = self.leave_reading(&row, worker, host);
-        self.run(&row, header, body, reserved, worker, host);
-        drop(unanswered);
+        self.run(&row, header, body, reserved, worker, unanswered);
         match reads_on {
             None => return Some(Attended::Left),
             Some(running) if self.goes(running, READING) => {}
@@ -528,8 +544,9 @@ impl AcceptedConnection {
         body: Range<usize>,
         reserved: Option<Reservation>,
         worker: &mut StreamWorker,
-        host: &dyn Host,
+        unanswered: Unanswered<'_>,
     ) {
+        let host = unanswered.host;
         let number = header.number;
         let begins = body.start;
         let extensions_at = |begins| {
@@ -599,9 +616,15 @@ impl AcceptedConnection {
             |serve| execute_in_place(serve, placed, reply, blocks),
             |refusal| refuse(reply, refusal),
         );
+        // Of a deferred call, only the first poll has occupied this thread.
         row.record_time(begun.elapsed());
         drop(permit);
         let Ran { answer, head_at, head_bytes, .. } = ran;
+        if answer == Answer::Deferred {
+            guard.defer();
+            // The call has no reply yet, or another thread has sent the reply already.
+            return core::mem::forget(unanswered);
+        }
         if self.calls().is_cancelled(number) {
             guard.end(answer, 0);
             let text = "its caller has given up";
@@ -633,11 +656,19 @@ impl AcceptedConnection {
         write: impl FnOnce(&mut Sending<'a, ReplyStall<'a>>) -> io::Result<()>,
     ) {
         let until = Instant::now() + limits::UNREAD_TIME[1];
-        let Some(_lock) = self.output.take(Some(until)) else { return self.close() };
-        let mut sending = Sending::new(&self.stream, ReplyStall { incoming: self, host });
-        let sent = sending.part(Window::from(&header[..])).and_then(|()| write(&mut sending));
-        if sent.and_then(|()| sending.end()).is_err() {
+        let Some(lock) = self.output.take(Some(until)) else { return self.close() };
+        let stall = ReplyStall { incoming: self, host };
+        let queue = if self.unsent.is_empty() { Ok(()) } else { self.send_queue(&lock, &stall) };
+        let mut sending = Sending::new(&self.stream, stall);
+        let sent = queue.and_then(|()| sending.part(Window::from(&header[..])));
+        let sent = sent.and_then(|()| write(&mut sending)).and_then(|()| sending.end());
+        if sent.is_err() {
             self.close();
+        }
+        // SYNC: unsent replies, the other half is in `send_unsent`.
+        drop(lock);
+        if !self.unsent.is_empty() {
+            self.send_unsent(host);
         }
     }
 
@@ -681,10 +712,15 @@ impl AcceptedConnection {
         Attended::Ended
     }
 
-    /// Sends a notice, but only if this is possible without waiting.
+    /// Sends a notice, but only if this is possible without waiting. If the connection may have deferred
+    /// calls, the caller must then call [`send_unsent`](Self::send_unsent).
     pub(crate) fn send_now(&self, kind: wire::MessageKind, binding: u32, body: &[u8]) {
         let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
-        let Some(_lock) = self.output.take(Some(Instant::now())) else { return };
+        // SYNC: unsent replies, the other half is in `send_unsent`.
+        let Some(lock) = self.output.take(Some(Instant::now())) else { return };
+        if !self.unsent.is_empty() && self.send_queue(&lock, &NoStall).is_err() {
+            return;
+        }
         let header = header.to_bytes();
         let mut sending = Sending::new(&self.stream, NoStall);
         let sent = sending.part(Window::from(&header[..]));

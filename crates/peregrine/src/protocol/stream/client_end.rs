@@ -14,7 +14,8 @@ use crate::limits;
 
 /// No call uses the slot.
 pub(crate) const IDLE: u32 = 0;
-/// A call is being sent. The reply to the call may already arrive.
+/// A call is being sent, or no thread waits for it because it is pending. The reply to the call may already
+/// arrive.
 pub(crate) const SENDING: u32 = 1;
 /// The caller waits for the reply, and polls the slot.
 pub(crate) const WAITING: u32 = 2;
@@ -26,6 +27,8 @@ pub(crate) const LEADS: u32 = 4;
 pub(crate) const CAPTURED: u32 = 5;
 /// The reply has arrived completely.
 pub(crate) const DONE: u32 = 6;
+/// The call is pending, and its bell must ring when the reply has arrived.
+pub(crate) const ARMED: u32 = 7;
 
 const INDEX_BITS: u32 = limits::ASTACKS_MAX.ilog2();
 const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
@@ -87,15 +90,19 @@ impl CallSlot {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, give_up).is_ok()
     }
 
-    /// Stores the reply's header and marks the call as done. Returns whether the caller must be woken.
+    /// Stores the reply's header and marks the call as done. Returns what must be woken.
     #[inline]
-    fn fill(&self, header: &Header) -> bool {
+    fn fill(&self, header: &Header) -> Wakes {
         let words = [header.kind as u32, header.procedure, header.split, header.head, header.body];
         for (place, word) in self.reply.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
         // SYNC: call slot. A thread that reads `DONE` also sees the received bytes.
-        self.state.swap(DONE, Ordering::AcqRel) == ASLEEP
+        match self.state.swap(DONE, Ordering::AcqRel) {
+            ASLEEP => Wakes::Thread,
+            ARMED => Wakes::Bell,
+            _ => Wakes::Nothing,
+        }
     }
 
     /// Returns the kind, procedure, split, head and body fields of the reply's header.
@@ -217,11 +224,21 @@ impl core::fmt::Display for Violation {
     }
 }
 
+/// What the driver must wake after an answer has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wakes {
+    Nothing,
+    /// The thread that sleeps on the state of the slot.
+    Thread,
+    /// The bell of a pending call.
+    Bell,
+}
+
 /// A message from the server that has arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
-    /// The answer to the call in the slot `index`. The driver must wake the caller if `wakes` is set.
-    Answer { index: u32, body: u32, wakes: bool },
+    /// The answer to the call in the slot `index`.
+    Answer { index: u32, body: u32, wakes: Wakes },
     /// The export that the binding with this number uses was withdrawn.
     Revoked(u32),
     /// The server stopped. The connection has ended.
@@ -526,10 +543,28 @@ mod tests {
             let number = end.begin(2);
             assert!(end.slot(2).moves(SENDING, ASLEEP));
             let arrived = give(&end, reply(number, 77), step);
-            let expected = Arrived::Answer { index: 2, body: 77, wakes: true };
+            let expected = Arrived::Answer { index: 2, body: 77, wakes: Wakes::Thread };
             assert_eq!(arrived, Ok(Some(expected)));
             assert_eq!(end.slot(2).reply(), [MessageKind::Reply as u32, 0, 0, 0, 77]);
         }
+    }
+
+    #[test]
+    fn bell_of_a_pending_call_rings_only_if_it_is_armed() {
+        let end = ClientEnd::new(4, 256);
+        for (armed, wakes) in [(false, Wakes::Nothing), (true, Wakes::Bell)] {
+            let number = end.begin(1);
+            assert!(!armed || end.slot(1).moves(SENDING, ARMED));
+            assert_eq!(end.sleepers().count(), 0, "no thread sleeps for the call");
+            let expected = Arrived::Answer { index: 1, body: 8, wakes };
+            assert_eq!(give(&end, reply(number, 8), 32), Ok(Some(expected)));
+            assert!(!end.slot(1).moves(SENDING, ARMED), "the reply has arrived");
+            end.slot(1).release();
+        }
+        let number = end.begin(1);
+        assert!(end.slot(1).moves(SENDING, ARMED) && end.slot(1).capture());
+        let arrived = give(&end, reply(number, 8), 32);
+        assert_eq!(arrived, Ok(Some(Arrived::Answer { index: 1, body: 8, wakes: Wakes::Nothing })));
     }
 
     #[test]

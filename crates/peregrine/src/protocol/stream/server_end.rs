@@ -128,7 +128,10 @@ pub(crate) struct Calls {
 #[derive(Clone, Copy, Debug)]
 struct Call {
     number: u32,
-    /// Whether its procedure has begun to run.
+    binding: u32,
+    /// The number of bytes of the body of its message.
+    bytes: u32,
+    /// Whether a thread runs its procedure.
     runs: bool,
     cancelled: bool,
 }
@@ -136,8 +139,31 @@ struct Call {
 impl Calls {
     /// Adds a call. This must happen before another thread receives bytes, because that thread may receive
     /// the cancel of the call.
-    pub(crate) fn begin(&mut self, number: u32) {
-        self.calls.push(Call { number, runs: false, cancelled: false });
+    pub(crate) fn begin(&mut self, header: &Header) {
+        let Header { number, binding, body: bytes, .. } = *header;
+        self.calls.push(Call { number, binding, bytes, runs: false, cancelled: false });
+    }
+
+    /// Returns the number of calls.
+    pub(crate) const fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Returns the binding of a call, and the number of bytes of the body of its message.
+    pub(crate) fn message_of(&self, number: u32) -> Option<(u32, u32)> {
+        let call = self.calls.iter().rev().find(|call| call.number == number)?;
+        Some((call.binding, call.bytes))
+    }
+
+    /// Notes that a running call is deferred: no thread runs its procedure from now on. Returns whether the
+    /// procedure was captured until now.
+    pub(crate) fn defer(&mut self, number: u32) -> bool {
+        let mut calls = self.calls.iter_mut().rev();
+        let call = calls.find(|call| call.number == number && call.runs);
+        call.is_some_and(|call| {
+            call.runs = false;
+            call.cancelled
+        })
     }
 
     /// Notes that the procedure of a call is about to run. Returns false if the call was cancelled and must
@@ -146,7 +172,8 @@ impl Calls {
         if self.ended {
             return false;
         }
-        let call = self.calls.iter_mut().find(|call| call.number == number);
+        // The call is probably among the last ones.
+        let call = self.calls.iter_mut().rev().find(|call| call.number == number);
         call.is_some_and(|call| {
             call.runs = !call.cancelled;
             call.runs
@@ -248,10 +275,14 @@ impl MessageTimer {
 mod tests {
     use super::*;
 
+    fn call(number: u32) -> Header {
+        Header { binding: 3, body: 100, ..Header::new(MessageKind::Call, number) }
+    }
+
     #[test]
     fn procedure_is_captured_once_and_until_it_ends() {
         let mut calls = Calls::default();
-        (1..5).for_each(|number| calls.begin(number));
+        (1..5).for_each(|number| calls.begin(&call(number)));
         assert!(calls.starts(1) && calls.starts(2));
         assert_eq!((calls.cancel(1), calls.cancel(1)), (1, 0));
         assert_eq!(calls.cancel(3), 0, "call 3 does not run yet");
@@ -262,17 +293,31 @@ mod tests {
     }
 
     #[test]
+    fn deferred_call_is_not_captured() {
+        let mut calls = Calls::default();
+        (1..4).for_each(|number| calls.begin(&call(number)));
+        (1..4).for_each(|number| assert!(calls.starts(number)));
+        assert_eq!((calls.message_of(1), calls.message_of(9)), (Some((3, 100)), None));
+        assert!(!calls.defer(1) && !calls.defer(9));
+        assert_eq!((calls.cancel(1), calls.cancel(2)), (0, 1));
+        assert!(calls.defer(2), "call 2 was captured before it was deferred");
+        assert_eq!(calls.cancel_all(), 1, "only call 3 runs on a thread");
+        assert_eq!([1, 2, 3].map(|number| calls.end(number)), [false, false, true]);
+        assert_eq!(calls.len(), 0);
+    }
+
+    #[test]
     fn call_is_cancelled_while_it_is_known() {
         let mut calls = Calls::default();
         calls.cancel(7);
-        calls.begin(7);
-        calls.begin(8);
+        calls.begin(&call(7));
+        calls.begin(&call(8));
         assert!(!calls.is_cancelled(7), "a cancel that arrived before the call was applied to it");
         calls.cancel(7);
         assert!(calls.is_cancelled(7) && !calls.is_cancelled(8) && !calls.may_say_goodbye());
         calls.end(7);
         calls.end(9);
-        calls.begin(7);
+        calls.begin(&call(7));
         assert!(!calls.is_cancelled(7), "a cancel was applied to a later call of the same number");
         (7..9).for_each(|number| assert!(!calls.end(number)));
         assert!(calls.may_say_goodbye());

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::convert::{Done, Stopped, swap_of};
 use super::program::{Blocks, Elements, OpId, Program, Routine};
-use crate::call::{Answer, Call, CallPath, FrameGuard, Frames, OnExhausted, PathKind, Returned};
+use crate::call::{
+    Answer, Begun, Call, CallPath, FrameGuard, Frames, OnExhausted, PathKind, Returned, Wait,
+};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::Direction;
 use crate::stub::compiled::{does_not_fit, no_frame, unreadable};
@@ -22,6 +25,38 @@ pub(crate) struct SharedPath(pub(crate) Arc<dyn CallPath>);
 impl CallPath for SharedPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.0.transport(call)
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.0.begin(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.0.poll(call)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.0.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.0.give_up(call)
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.0.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.0.prepare(frame, deadline)
+    }
+
+    fn wait(&self) -> Wait {
+        self.0.wait()
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.0.message_bytes()
     }
 
     fn kind(&self) -> PathKind {

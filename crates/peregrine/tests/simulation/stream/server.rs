@@ -172,7 +172,7 @@ impl Server {
                 Next::Message { header, at } if header.kind == MessageKind::Call => {
                     let body = &connection.memory[at + HEADER_BYTES..];
                     let token = body.first_chunk().map_or(0, |token| u64::from_le_bytes(*token));
-                    connection.calls.begin(header.number);
+                    connection.calls.begin(&header);
                     if connection.unread.cancels(&connection.memory, header.number) {
                         connection.calls.cancel(header.number);
                     }

@@ -6,9 +6,11 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::pending::PendingCall;
 use super::shared_socket::SharedSocket;
+use super::watched_socket::WatchedSocket;
 use crate::call::{Wait, block_cost};
-use crate::device::{Arrival, BYTES_MAX, GsoBatch, Socket, Until, datagrams};
+use crate::device::{Arrival, BYTES_MAX, GsoBatch, NoWait, Socket, Until, datagrams};
 use crate::path::datagram::peer::{PeerFlow, YieldPolicy, moment};
 use crate::path::datagram::wire::Packet;
 use crate::path::datagram::wire::checks::{self, ChecksumBuffer};
@@ -18,12 +20,13 @@ use crate::protocol::exchange::header::{
     BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header, carries,
 };
 use crate::protocol::exchange::time::Moment;
+use crate::sys::IfFull;
 use crate::value::{Space, Window};
 
 /// The socket of a frame.
 pub(super) enum CallSocket {
     /// A socket that no other frame uses.
-    Own(Socket),
+    Own(WatchedSocket),
     /// A socket that other frames use as well.
     Shared(Arc<SharedSocket>),
 }
@@ -104,6 +107,8 @@ pub(crate) struct Activity {
     pub(super) send_failure: Option<SendFailure>,
     /// The size in bytes of the largest message pieces that reach the server, as far as is known.
     pub(super) piece_max: u32,
+    /// The pending call. `None` if the activity has never had one.
+    pub(super) pending: Option<Box<PendingCall>>,
 }
 
 impl Activity {
@@ -127,6 +132,7 @@ impl Activity {
             sent: false,
             send_failure: None,
             piece_max: u32::MAX,
+            pending: None,
         }
     }
 
@@ -150,21 +156,31 @@ impl Activity {
     }
 }
 
+/// What a call sends.
+pub(super) struct Sending<'a> {
+    pub(super) message: &'a Message<'a>,
+    /// The half of the frame for the call: the memory for a header, and for the message after the header.
+    pub(super) half: Space<'a>,
+    /// The length of the message in bytes.
+    pub(super) total: u32,
+    /// What to do if the send buffer is full.
+    pub(super) if_full: IfFull,
+}
+
 /// Sends the packets of the activity that must be sent now.
 pub(super) fn send(
     activity: &mut Activity,
     call_socket: &CallSocket,
-    message: &Message<'_>,
-    half: Space<'_>,
-    total: u32,
+    sending: &Sending<'_>,
     now: Moment,
 ) {
+    let Sending { message, half, total, if_full } = *sending;
     let mut out = [0; CONTROL_BYTES_MAX];
     let Some(first) = activity.poll_send(now, &mut out) else { return };
     // An empty range does not show that this is a control packet, because an empty call has an empty range,
     // too. So the kind in the header decides.
     if !out.first_chunk().is_some_and(carries) {
-        deliver(activity, call_socket, &[Window::from(&out[..first.bytes])]);
+        deliver(activity, call_socket, &[Window::from(&out[..first.bytes])], if_full);
     } else if let Message::Whole(_) = message
         && first.range.len() as u32 == total
         && let Some(header) = out.first_chunk_mut::<HEADER_BYTES>()
@@ -176,12 +192,12 @@ pub(super) fn send(
             checks::seal(header, &[payload.window()]);
         }
         let _ = whole.write(0, header);
-        deliver(activity, call_socket, &[whole.window()]);
+        deliver(activity, call_socket, &[whole.window()], if_full);
     } else {
-        return send_batch(activity, call_socket, message, first, out, now);
+        return send_batch(activity, call_socket, sending, first, out, now);
     }
     if let Some(next) = activity.poll_send(now, &mut out) {
-        send_batch(activity, call_socket, message, next, out, now);
+        send_batch(activity, call_socket, sending, next, out, now);
     }
 }
 
@@ -190,29 +206,34 @@ pub(super) fn send(
 fn send_batch(
     activity: &mut Activity,
     call_socket: &CallSocket,
-    message: &Message<'_>,
+    sending: &Sending<'_>,
     first: client_end::Outgoing,
     mut out: [u8; CONTROL_BYTES_MAX],
     now: Moment,
 ) {
     let mut scratch = core::mem::take(&mut activity.scratch);
     scratch.resize(BYTES_MAX, 0);
-    let mut batch = GsoBatch::new(&mut scratch, call_socket.socket());
+    let socket = call_socket.socket();
+    let mut batch = GsoBatch::new(&mut scratch, socket);
+    let by = |batch: &mut GsoBatch<'_>| match sending.if_full {
+        IfFull::Wait => batch.send(socket, None),
+        IfFull::Fail => batch.send(&NoWait(socket), None),
+    };
     let mut windows = [Window::empty(); WINDOWS_MAX];
     let mut chunk = ChecksumBuffer::default();
     let mut next = Some(first);
     while let Some(send) = next {
-        let count = message.range(send.range, &mut windows);
+        let count = sending.message.range(send.range, &mut windows);
         if activity.checked {
             checks::seal_one_of_many(&mut out, &windows[..count], &mut chunk);
         }
         if !batch.push(&out[..send.bytes], &windows[..count]) {
-            note_sent(activity, call_socket, batch.send(call_socket.socket(), None));
+            note_sent(activity, call_socket, by(&mut batch));
             batch.push(&out[..send.bytes], &windows[..count]);
         }
         next = activity.poll_send(now, &mut out);
     }
-    note_sent(activity, call_socket, batch.send(call_socket.socket(), None));
+    note_sent(activity, call_socket, by(&mut batch));
     activity.scratch = scratch;
 }
 
@@ -231,27 +252,20 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
 
 /// Sends one packet. If sending fails, tries once more. If the second try fails, too, the packet counts as
 /// lost.
-pub(super) fn deliver(activity: &mut Activity, call_socket: &CallSocket, packet: &[Window<'_>]) {
-    deliver_by(activity, call_socket, || call_socket.socket().send(packet, None));
-}
-
-/// Sends one packet of an activity that has no call in progress. Does not wait for free space in the send
-/// buffer, because the calling thread may be the keeper. The keeper, the background thread of the process,
-/// must not be delayed.
-pub(super) fn deliver_now(
+///
+/// With [`IfFull::Fail`], does not wait for free space in the send buffer. This is for threads that must not
+/// be delayed: the keeper, which is the background thread of the process, and the threads of futures.
+#[inline]
+pub(super) fn deliver(
     activity: &mut Activity,
     call_socket: &CallSocket,
     packet: &[Window<'_>],
+    if_full: IfFull,
 ) {
-    deliver_by(activity, call_socket, || call_socket.socket().send_now(packet));
-}
-
-#[inline]
-fn deliver_by(
-    activity: &mut Activity,
-    call_socket: &CallSocket,
-    send: impl Fn() -> io::Result<()>,
-) {
+    let send = || match if_full {
+        IfFull::Wait => call_socket.socket().send(packet, None),
+        IfFull::Fail => call_socket.socket().send_now(packet),
+    };
     match send() {
         Ok(()) => activity.sent = true,
         Err(error) => {
@@ -281,6 +295,12 @@ pub(super) enum Waited {
     Unreachable,
 }
 
+impl Waited {
+    pub(super) const fn is_nothing(&self) -> bool {
+        matches!(self, Self::Nothing)
+    }
+}
+
 /// The memory into which the packets of a result are received.
 pub(super) struct ResultPlacement<'a> {
     /// The half of the frame for the result: the memory for a header, and for the result after the header.
@@ -290,11 +310,13 @@ pub(super) struct ResultPlacement<'a> {
 }
 
 impl ResultPlacement<'_> {
+    /// Receives once from the activity's own socket. `receive` receives the packets into the given memory.
+    #[inline]
     pub(super) fn receive(
         &mut self,
         activity: &mut Activity,
         socket: &Socket,
-        waiting: &mut ReceiveWait,
+        receive: impl FnOnce(&mut Activity, Space<'_>) -> io::Result<Option<Arrival>>,
     ) -> Waited {
         let mut scratch = core::mem::take(&mut activity.scratch);
         if self.staged {
@@ -305,7 +327,7 @@ impl ResultPlacement<'_> {
             }
         }
         let place = if self.staged { Space::of_mut(&mut scratch) } else { self.half };
-        let waited = match waiting.receive(activity, socket, place) {
+        let waited = match receive(activity, place) {
             Ok(Some(arrival)) => {
                 let now = moment();
                 let place = if !self.staged && arrival.bytes > arrival.segment {
@@ -391,6 +413,11 @@ impl ResultPlacement<'_> {
         self.staged = true;
         true
     }
+}
+
+/// Receives the packets that have arrived at a socket. Does not wait.
+pub(super) fn receive_now(socket: &Socket, place: Space<'_>) -> io::Result<Option<Arrival>> {
+    socket.receive(&[place], None, Until::Now)
 }
 
 impl ReceiveWait {

@@ -16,9 +16,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-use super::activity::{Activity, CallSocket, deliver_now};
+use super::activity::{Activity, CallSocket, deliver};
+use super::bells::FrameBells;
 use super::handles::{Granted, bind_over, say_goodbye};
 use super::shared_socket::SharedSocket;
+use super::watched_socket::WatchedSocket;
 use crate::call::{FrameLayout, Frames, sparse_memory};
 use crate::device::udp::Udp;
 use crate::device::{Route, Socket, SocketUse, Until};
@@ -31,6 +33,7 @@ use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES};
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, Rank};
+use crate::sys::IfFull;
 use crate::value::{Space, Window, align_up};
 
 /// The longest time by which the client delays an acknowledgement.
@@ -58,6 +61,8 @@ pub(crate) struct Association {
     /// The first round trip that was measured, in nanoseconds.
     round_trip: u64,
     pub(crate) frames: Arc<Frames>,
+    /// The bells of the frames, for pending calls.
+    pub(super) bells: Arc<FrameBells>,
     flow: Arc<PeerFlow>,
     call_sockets: Growing<OnceLock<CallSocket>>,
     captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
@@ -168,6 +173,7 @@ impl Association {
             round_trip,
             call_sockets: Growing::new(count, |_| OnceLock::new()),
             silences: Growing::new(count, |_| AtomicU32::new(0)),
+            bells: FrameBells::new(&frames),
             frames,
             flow: PeerFlow::new(),
             captured,
@@ -233,7 +239,10 @@ impl Association {
 
     /// Assigns a socket to a frame that has none. A binding was made over this socket.
     pub(super) fn start_with(&self, frame: u32, socket: Socket) {
-        if self.call_sockets[frame as usize].set(CallSocket::Own(socket)).is_ok() {
+        if self.call_sockets[frame as usize]
+            .set(CallSocket::Own(WatchedSocket::new(socket)))
+            .is_ok()
+        {
             self.sockets.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -252,13 +261,25 @@ impl Association {
         let Some(call_socket) = self.socket_of(frame) else {
             return self.bind_new_socket(frame, request, until);
         };
-        let (begun, socket) = (Instant::now(), call_socket.socket());
+        let begun = Instant::now();
         let bound = match call_socket {
-            CallSocket::Own(_) => {
-                bind_over(socket, &self.to, BindRequest { handles: 1, ..request }, until)
-            }
+            CallSocket::Own(socket) => bind_over(socket, &self.to, over_own(request), until),
             CallSocket::Shared(shared) => shared.bind(self, request, until),
         };
+        self.check_bound(frame, call_socket, begun, bound)
+    }
+
+    /// Checks how a bind exchange ended that began at `begun` over the socket of a frame.
+    ///
+    /// # Errors
+    /// The error of the exchange, or `ServerGone` if another server answered.
+    pub(super) fn check_bound(
+        &self,
+        frame: u32,
+        call_socket: &CallSocket,
+        begun: Instant,
+        bound: Result<Granted, CallError>,
+    ) -> Result<Granted, CallError> {
         let granted = bound.inspect_err(|error| {
             if error.kind() == Kind::TimedOut {
                 self.note_no_answer(frame, begun.elapsed());
@@ -266,7 +287,7 @@ impl Association {
         })?;
         self.note_answer(frame);
         if granted.grant.incarnation != self.incarnation {
-            say_goodbye(socket, granted.grant.handles(), granted.terms);
+            say_goodbye(call_socket.socket(), granted.grant.handles(), granted.terms);
             self.lose(LostReason::AnotherServer);
             return Err(LostReason::AnotherServer.failure());
         }
@@ -324,12 +345,13 @@ impl Association {
                     return Err(CallError::system(Phase::Bind, "cannot make a socket", error));
                 }
             };
-            let bound = bind_over(&socket, &self.to, BindRequest { handles: 1, ..request }, until);
+            let bound = bind_over(&socket, &self.to, over_own(request), until);
             let granted = bound.inspect_err(|_| {
                 self.sockets.fetch_sub(1, Ordering::Relaxed);
             })?;
             if granted.grant.incarnation == self.incarnation {
-                let _ = self.call_sockets[frame as usize].set(CallSocket::Own(socket));
+                let own = CallSocket::Own(WatchedSocket::new(socket));
+                let _ = self.call_sockets[frame as usize].set(own);
                 return Ok(granted);
             }
             say_goodbye(&socket, granted.grant.handles(), granted.terms);
@@ -375,7 +397,7 @@ impl Association {
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
         }
-        let new = Arc::new(SharedSocket::new(&self.to, self.frames.layout().count)?);
+        let new = Arc::new(SharedSocket::new(&self.to, self.frames.layout().count, &self.bells)?);
         Ok(Arc::clone(shared.insert(new)))
     }
 
@@ -519,7 +541,8 @@ impl Association {
         let mut out = [0; CONTROL_BYTES_MAX];
         // These packets carry no pieces of messages.
         while let Some(send) = activity.poll_send(now, &mut out) {
-            deliver_now(activity, call_socket, &[Window::from(&out[..send.bytes])]);
+            let packet = [Window::from(&out[..send.bytes])];
+            deliver(activity, call_socket, &packet, IfFull::Fail);
         }
     }
 
@@ -544,6 +567,11 @@ impl Association {
         self.send_control(activity, now);
         !activity.client_end.is_captured()
     }
+}
+
+/// Returns the request for a handle over the own socket of a frame.
+pub(super) const fn over_own(request: BindRequest) -> BindRequest {
+    BindRequest { handles: 1, ..request }
 }
 
 /// Receives the packets that arrived on an activity's own socket between calls.

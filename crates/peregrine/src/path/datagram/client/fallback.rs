@@ -3,15 +3,18 @@
 //! A binding changes to UDP once, between two calls. If the link falls silent during a call, that call fails,
 //! as it would without a fallback. Later calls use UDP to the same server. If that server does not answer
 //! over UDP, the later calls fail, too.
+//!
+//! A pending call stays with the path on which it began, even if other calls change to UDP meanwhile.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::handles::lost;
 use super::{DatagramPath, HandleProvider};
-use crate::call::{Call, CallPath, PathKind, Returned};
+use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait};
 use crate::error::{CallError, Kind};
+use crate::growing::Growing;
 use crate::protocol::exchange::time::MILLISECOND;
 
 /// The link counts as silent when all calls have failed for this long, and no packet has come from the
@@ -43,12 +46,15 @@ pub(crate) struct LinkedPath<R: HandleProvider, F: Fallback<Provider = R>> {
     udp: OnceLock<Arc<DatagramPath<R>>>,
     /// The number of calls that failed because the link was silent.
     silent: AtomicU32,
+    /// For each frame: whether its pending call began over UDP. Only the holder of a frame uses its entry.
+    over_udp: Growing<AtomicBool>,
     fallback: F,
 }
 
 impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
-    pub(crate) const fn new(link: DatagramPath<R>, fallback: F) -> Self {
-        Self { link, udp: OnceLock::new(), silent: AtomicU32::new(0), fallback }
+    pub(crate) fn new(link: DatagramPath<R>, fallback: F) -> Self {
+        let over_udp = Growing::new(link.frames(), |_| AtomicBool::new(false));
+        Self { link, udp: OnceLock::new(), silent: AtomicU32::new(0), over_udp, fallback }
     }
 
     fn udp(&self, frame: u32, deadline: Option<Instant>) -> Result<&DatagramPath<R>, CallError> {
@@ -61,27 +67,40 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
     }
 
     /// Returns whether an error means that the link has been silent for too long.
-    #[cold]
     fn is_silence(&self, error: &CallError) -> bool {
         matches!(error.kind(), Kind::ServerGone | Kind::TimedOut) && self.link.silence() >= SILENCE
     }
 
-    /// Sends a call over UDP, after an earlier call has failed because the link was silent.
+    /// Returns the path over UDP, after a call has failed because the link was silent. Binds if necessary.
     #[cold]
-    fn transport_over_udp(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        let deadline = call.limit.deadline();
-        match self.udp(call.frame.index(), deadline) {
-            Ok(udp) => udp.transport(call),
-            Err(error) => {
-                // After a time-out, the next call tries the link again, because perhaps the server was only
-                // halted for a while. After any other error, calls stay with UDP. In that case the server is
-                // usually gone, and UDP reports this at once.
-                if error.kind() == Kind::TimedOut {
-                    self.silent.store(0, Ordering::Relaxed);
-                }
-                Err(lost(error, deadline))
+    fn instead(
+        &self,
+        frame: u32,
+        deadline: Option<Instant>,
+    ) -> Result<&DatagramPath<R>, CallError> {
+        self.udp(frame, deadline).map_err(|error| {
+            // After a time-out, the next call tries the link again, because perhaps the server was only
+            // halted for a while. After any other error, calls stay with UDP. In that case the server is
+            // usually gone, and UDP reports this at once.
+            if error.kind() == Kind::TimedOut {
+                self.silent.store(0, Ordering::Relaxed);
             }
+            lost(error, deadline)
+        })
+    }
+
+    /// Counts a failed call over the link if the link has been silent for too long.
+    #[cold]
+    fn note(&self, error: &CallError) {
+        if self.is_silence(error) {
+            self.silent.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Returns the path over UDP if the pending call of a frame began there. Otherwise it began over the link.
+    fn udp_of(&self, frame: u32) -> Option<&DatagramPath<R>> {
+        let over_udp = self.over_udp[frame as usize].load(Ordering::Relaxed);
+        self.udp.get().map(|udp| &**udp).filter(|_| over_udp)
     }
 }
 
@@ -89,15 +108,72 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         if self.silent.load(Ordering::Relaxed) > 0 {
-            return self.transport_over_udp(call);
+            return self.instead(call.frame.index(), call.limit.deadline())?.transport(call);
         }
-        let result = self.link.transport(call);
-        if let Err(error) = &result
-            && self.is_silence(error)
-        {
-            self.silent.fetch_add(1, Ordering::Relaxed);
+        self.link.transport(call).inspect_err(|error| self.note(error))
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        if self.silent.load(Ordering::Relaxed) > 0 {
+            return self.udp.get().is_some_and(|udp| udp.is_prepared(frame));
         }
-        result
+        self.link.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        if self.silent.load(Ordering::Relaxed) > 0 {
+            return self.instead(frame, deadline)?.prepare(frame, deadline);
+        }
+        self.link.prepare(frame, deadline)
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        let frame = call.frame.index();
+        let is_silent = self.silent.load(Ordering::Relaxed) > 0;
+        // The frame was prepared for one of the paths. If calls have changed to the other path since then, this
+        // call does not change: preparing the frame there would have to wait.
+        let udp = self
+            .udp
+            .get()
+            .filter(|udp| udp.is_prepared(frame) && (is_silent || !self.link.is_prepared(frame)));
+        self.over_udp[frame as usize].store(udp.is_some(), Ordering::Relaxed);
+        match udp {
+            Some(udp) => udp.begin(call),
+            None => self.link.begin(call).inspect_err(|error| self.note(error)),
+        }
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        match self.udp_of(call.frame.index()) {
+            Some(udp) => udp.poll(call),
+            None => {
+                let ended = self.link.poll(call)?;
+                Some(ended.inspect_err(|error| self.note(error)))
+            }
+        }
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.udp_of(frame).unwrap_or(&self.link).arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        match self.udp_of(call.frame.index()) {
+            Some(udp) => udp.give_up(call),
+            None => {
+                let error = self.link.give_up(call);
+                self.note(&error);
+                error
+            }
+        }
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.link.message_bytes()
+    }
+
+    fn wait(&self) -> Wait {
+        self.link.wait()
     }
 
     fn kind(&self) -> PathKind {

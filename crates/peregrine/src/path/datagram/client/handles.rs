@@ -18,7 +18,7 @@ use crate::protocol::exchange::bind::{
     self as wire, BIND_BYTES, BindOutcome, BindRequest, Grant, GrantedHandle, LinkLocation,
 };
 use crate::protocol::exchange::client_end::{ClientEnd, ClientTerms};
-use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, VERSION};
+use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, VERSION};
 use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
@@ -281,20 +281,20 @@ fn race(
     }
 }
 
-/// Notifies a server that the client does not need these handles any more.
+/// Notifies a server that the client does not need these handles any more. Does not wait.
 pub(super) fn say_goodbye(socket: &Socket, handles: &[GrantedHandle], terms: ClientTerms) {
     for handle in handles {
         let mut client_end = ClientEnd::new(*handle, terms, 0, 1);
         client_end.close();
         let mut out = [0; CONTROL_BYTES_MAX];
         if let Some(send) = client_end.poll_send(moment(), &*PeerFlow::new(), &mut out) {
-            let _ = socket.send(&[Window::from(&out[..send.bytes])], None);
+            let _ = socket.send_now(&[Window::from(&out[..send.bytes])]);
         }
     }
 }
 
-/// Receives one packet.
-fn receive_from(
+/// Receives one packet. Waits for at most `due`.
+pub(super) fn receive_from(
     socket: &Socket,
     memory: &mut [u8; BIND_BYTES],
     due: Duration,
@@ -314,43 +314,135 @@ fn receive_from(
 fn converse(
     socket: &Socket,
     to: &Route,
-    mut binding: wire::BindExchange,
+    binding: wire::BindExchange,
     until: Instant,
     receive: ReceivePacket<'_>,
 ) -> Result<BindOutcome, CallError> {
-    let (mut out, mut memory) = ([0; BIND_BYTES], [0; BIND_BYTES]);
-    let mut refused = 0;
+    let mut memory = [0; BIND_BYTES];
+    let mut conversation = Conversation { binding, until, refused: 0 };
     loop {
-        let now = moment();
-        if binding.poll_send(now, &mut out).is_some() {
-            let _ = socket.send(&[Window::from(&out[..])], None);
+        if let Some(ended) = conversation.advance(socket, to) {
+            return ended;
         }
-        match binding.outcome() {
-            Some(BindOutcome::NoAnswer) => return Err(silent(to, refused)),
-            Some(bound) => return Ok(*bound),
-            None => {}
+        let received = receive(&mut memory, conversation.left());
+        if conversation.handle(received, &memory)? && conversation.refused < REFUSED_MAX {
+            // Perhaps the server is about to start.
+            std::thread::sleep(Duration::from_millis(5));
         }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(silent(to, refused));
+    }
+}
+
+/// A bind exchange over one socket. Its functions do not wait.
+struct Conversation {
+    binding: wire::BindExchange,
+    /// The time at which the exchange ends without an answer.
+    until: Instant,
+    /// How often the server's machine has reported a closed port.
+    refused: u32,
+}
+
+impl Conversation {
+    /// Sends the packet that is due. Returns how the exchange ended, if it has ended.
+    fn advance(&mut self, socket: &Socket, to: &Route) -> Option<Result<BindOutcome, CallError>> {
+        if self.refused >= REFUSED_MAX {
+            return Some(Err(silent(to, self.refused)));
         }
-        let due =
-            binding.next_timer().map_or(left, |due| left.min(Duration::from_nanos(due.since(now))));
-        match receive(&mut memory, due) {
+        let mut out = [0; BIND_BYTES];
+        if self.binding.poll_send(moment(), &mut out).is_some() {
+            let _ = socket.send_now(&[Window::from(&out[..])]);
+        }
+        match self.binding.outcome() {
+            Some(BindOutcome::NoAnswer) => Some(Err(silent(to, self.refused))),
+            Some(bound) => Some(Ok(*bound)),
+            None if Instant::now() >= self.until => Some(Err(silent(to, self.refused))),
+            None => None,
+        }
+    }
+
+    /// Returns the time until the exchange has something to do if no packet arrives.
+    fn left(&self) -> Duration {
+        let left = self.until.saturating_duration_since(Instant::now());
+        let due = self.binding.next_timer().map(|due| Duration::from_nanos(due.since(moment())));
+        due.map_or(left, |due| due.min(left))
+    }
+
+    /// Handles what was received into `memory`. Returns whether the server's machine reported a closed port.
+    fn handle(
+        &mut self,
+        received: io::Result<Option<usize>>,
+        memory: &[u8; BIND_BYTES],
+    ) -> Result<bool, CallError> {
+        match received {
             Ok(Some(bytes)) => {
-                handle_packet(&mut binding, &memory[..bytes]);
+                handle_packet(&mut self.binding, &memory[..bytes]);
+                Ok(false)
             }
-            Ok(None) => {}
+            Ok(None) => Ok(false),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                // Perhaps the server is about to start.
-                refused += 1;
-                if refused == REFUSED_MAX {
-                    return Err(silent(to, refused));
-                }
-                std::thread::sleep(Duration::from_millis(5));
+                self.refused += 1;
+                Ok(true)
             }
-            Err(error) => return Err(failed("cannot receive the server's answer", error)),
+            Err(error) => Err(failed("cannot receive the server's answer", error)),
         }
+    }
+}
+
+/// A request for handles over a socket that carries calls. No thread waits for the answer.
+pub(super) struct Asking {
+    conversation: Conversation,
+    request: BindRequest,
+    /// The time at which the client began to ask.
+    pub(super) begun: Instant,
+    nonce: [u8; 12],
+}
+
+impl Asking {
+    /// Begins to request handles. The socket leads to `to`.
+    pub(super) fn new(
+        socket: &Socket,
+        request: BindRequest,
+        until: Instant,
+    ) -> Result<Self, CallError> {
+        let (nonce, request) = (nonce()?, fitted(socket, request)?);
+        let binding = wire::BindExchange::new(moment(), nonce, request);
+        let conversation = Conversation { binding, until, refused: 0 };
+        Ok(Self { conversation, request, begun: Instant::now(), nonce })
+    }
+
+    /// Returns what identifies the packets that answer this request.
+    pub(super) const fn key(&self) -> Handle {
+        Handle { place: 0, secret: self.nonce }
+    }
+
+    /// Returns the time until the request has something to do if no packet arrives.
+    pub(super) fn left(&self) -> Duration {
+        self.conversation.left()
+    }
+
+    /// Sends what is due, and receives by `receive` what has arrived. `receive` does not wait. Returns what the
+    /// server has granted, or why it has granted nothing. Returns `None` if the answer is still to come.
+    pub(super) fn poll(
+        &mut self,
+        socket: &Socket,
+        to: &Route,
+        receive: &mut dyn FnMut(&mut [u8; BIND_BYTES]) -> io::Result<Option<usize>>,
+    ) -> Option<Result<Granted, CallError>> {
+        /// The largest number of packets that one call of this function receives.
+        const PACKETS_MAX: u32 = 16;
+        let mut memory = [0; BIND_BYTES];
+        for _ in 0..PACKETS_MAX {
+            if let Some(ended) = self.conversation.advance(socket, to) {
+                return Some(ended.and_then(|bound| granted(bound, Some(self.request), to)));
+            }
+            let received = receive(&mut memory);
+            let is_empty = matches!(received, Ok(None));
+            match self.conversation.handle(received, &memory) {
+                Ok(_) if is_empty => return None,
+                Ok(_) => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        None
     }
 }
 

@@ -12,9 +12,15 @@
 //! | `AWAKE` | waits by polling the word |
 //! | `ASLEEP` | sleeps on the word |
 //! | `WOKEN` | must check its activity, because a packet arrived for the activity, or there is no leader |
+//! | `FUTURE` | no thread waits: a future sleeps, and must be polled when a packet arrives for its activity |
+//!
+//! A future never becomes the leader by being woken, because its executor may not poll it for a long time.
+//! While futures sleep and no thread leads, the [substitute](Substitute) receives. A future that is polled
+//! leads for the time of one look.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::call::{Wait, block_cost};
@@ -25,9 +31,24 @@ const IDLE: u32 = 0;
 const AWAKE: u32 = 1;
 const ASLEEP: u32 = 2;
 const WOKEN: u32 = 3;
+const FUTURE: u32 = 4;
+
+/// Receives while futures sleep and there is no leader.
+pub(super) trait Substitute: Send + Sync {
+    /// Makes the substitute lead for a short time as soon as packets have arrived. Must not wait.
+    fn stand_by(&self);
+}
+
+/// What [`Leadership::try_wake`] has woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    Nothing,
+    Thread,
+    /// The caller must ring the bell of the future.
+    Future,
+}
 
 /// Records which thread is the leader. Contains the memory into which the leader receives.
-#[derive(Debug)]
 pub(super) struct Leadership<T> {
     /// The thread that holds this lock is the leader.
     input: Mutex<T>,
@@ -36,11 +57,13 @@ pub(super) struct Leadership<T> {
     has_leader: AtomicBool,
     /// The number of followers.
     waiting: AtomicU32,
+    /// The number of words that are `FUTURE`. The number may be too high for a short time.
+    futures: AtomicU32,
     words: Box<[AtomicU32]>,
+    substitute: Arc<dyn Substitute>,
 }
 
 /// The guard that the leader holds. Dropping the guard lets a follower become the leader.
-#[derive(Debug)]
 pub(super) struct Leader<'a, T> {
     leadership: &'a Leadership<T>,
     /// `Some` until the guard is dropped.
@@ -48,7 +71,6 @@ pub(super) struct Leader<'a, T> {
 }
 
 /// A thread that waits while another thread is the leader.
-#[derive(Debug)]
 pub(super) struct Follower<'a, T> {
     leadership: &'a Leadership<T>,
     index: u32,
@@ -58,12 +80,14 @@ pub(super) struct Follower<'a, T> {
 
 impl<T> Leadership<T> {
     /// Creates the state for `threads` threads, which are numbered from 0.
-    pub(super) fn new(threads: u32, input: T) -> Self {
+    pub(super) fn new(threads: u32, input: T, substitute: Arc<dyn Substitute>) -> Self {
         Self {
             input: Mutex::ranked(Rank::Receive, input),
             has_leader: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
+            futures: AtomicU32::new(0),
             words: (0..threads).map(|_| AtomicU32::new(IDLE)).collect(),
+            substitute,
         }
     }
 
@@ -88,48 +112,91 @@ impl<T> Leadership<T> {
         Follower { leadership: self, index, until: None }
     }
 
+    /// Registers a future that is about to sleep. From then on, [`wake`](Self::wake) reports the future once.
+    /// Earlier events do not wake the future. So the caller must then check its activity once more.
+    pub(super) fn sleep(&self, index: u32) {
+        self.futures.fetch_add(1, Ordering::SeqCst);
+        if self.words[index as usize].swap(FUTURE, Ordering::SeqCst) == FUTURE {
+            self.futures.fetch_sub(1, Ordering::SeqCst);
+        }
+        // SYNC: datagram-future. A future first raises `futures`, and then reads `has_leader`. A leader first
+        // clears `has_leader` and releases the lock, and then reads `futures`. So at least one of the two
+        // makes the substitute stand by.
+        fence(Ordering::SeqCst);
+        if !self.has_leader.load(Ordering::SeqCst) {
+            self.substitute.stand_by();
+        }
+    }
+
+    /// Ends the sleep of a future. Does nothing if the future does not sleep.
+    pub(super) fn rouse(&self, index: u32) {
+        if self.words[index as usize].swap(IDLE, Ordering::SeqCst) == FUTURE {
+            self.futures.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     /// Wakes a thread because a packet arrived for its activity. Does nothing if the thread does not wait.
-    pub(super) fn wake(&self, index: u32) {
-        let _ = self.try_wake(index);
+    /// Returns true if a future sleeps instead of the thread. The caller must then ring the bell of the
+    /// future, which no other caller does.
+    #[must_use]
+    pub(super) fn wake(&self, index: u32) -> bool {
+        self.try_wake(index, true) == Woken::Future
     }
 
-    /// Wakes all threads that wait.
+    /// Wakes all threads that wait. Returns the indexes of all futures that sleep. The caller must ring their
+    /// bells.
     #[cold]
-    pub(super) fn wake_all(&self) {
-        (0..self.words.len() as u32).for_each(|index| self.wake(index));
+    #[must_use]
+    pub(super) fn wake_all(&self) -> Vec<u32> {
+        (0..self.words.len() as u32).filter(|index| self.wake(*index)).collect()
     }
 
-    /// Wakes a thread. Returns false if the thread does not wait, or was already woken.
-    fn try_wake(&self, index: u32) -> bool {
+    /// Wakes a thread, or marks the future as woken if `futures` is true. Does nothing if neither waits, or
+    /// if it was already woken.
+    fn try_wake(&self, index: u32, futures: bool) -> Woken {
         let word = &self.words[index as usize];
         loop {
             let state = word.load(Ordering::SeqCst);
-            if !matches!(state, AWAKE | ASLEEP) {
-                return false;
+            let waits = matches!(state, AWAKE | ASLEEP) || (futures && state == FUTURE);
+            if !waits {
+                return Woken::Nothing;
             }
             // SYNC: datagram-word, taken in `Follower::reset`.
             if word.compare_exchange(state, WOKEN, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                if state == FUTURE {
+                    self.futures.fetch_sub(1, Ordering::SeqCst);
+                    return Woken::Future;
+                }
                 if state == ASLEEP {
                     sys::futex_wake(word);
                 }
-                return true;
+                return Woken::Thread;
             }
         }
     }
 
     /// Ensures that a follower becomes the leader if there is no leader. One woken follower suffices: it
-    /// becomes the leader, or it calls this function when it stops waiting.
+    /// becomes the leader, or it calls this function when it stops waiting. If there is no follower, the
+    /// substitute receives for the futures.
     #[inline]
     fn appoint(&self) {
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 && !self.has_leader.load(Ordering::SeqCst) {
+        if self.has_leader.load(Ordering::SeqCst) {
+            // The new leader calls this function when it stops leading.
+            return;
+        }
+        if self.waiting.load(Ordering::SeqCst) > 0 {
             self.wake_one();
+        } else if self.futures.load(Ordering::SeqCst) > 0 {
+            // SYNC: datagram-future, in `sleep`.
+            self.substitute.stand_by();
         }
     }
 
     #[cold]
     fn wake_one(&self) {
-        let _ = (0..self.words.len() as u32).any(|index| self.try_wake(index));
+        let _ =
+            (0..self.words.len() as u32).any(|index| self.try_wake(index, false) != Woken::Nothing);
     }
 
     /// Returns the number of followers.
@@ -225,10 +292,24 @@ mod tests {
         }
     }
 
+    /// A substitute that counts how often it was made to stand by.
+    #[derive(Default)]
+    struct StandsBy(AtomicU32);
+
+    impl Substitute for StandsBy {
+        fn stand_by(&self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn leadership<T>(threads: u32, input: T) -> Leadership<T> {
+        Leadership::new(threads, input, Arc::new(StandsBy::default()))
+    }
+
     #[test]
     fn one_thread_leads_and_a_sleeping_follower_succeeds_it() {
         for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
-            let leadership = Leadership::new(4, 0);
+            let leadership = leadership(4, 0);
             let leader = leadership.try_lead().unwrap();
             assert!(leadership.try_lead().is_none());
             thread::scope(|scope| {
@@ -255,7 +336,7 @@ mod tests {
 
     #[test]
     fn wake_does_not_wake_other_followers() {
-        let leadership = Leadership::new(2, ());
+        let leadership = leadership(2, ());
         let looks = [const { AtomicU32::new(0) }; 2];
         let ends = AtomicBool::new(false);
         let leader = leadership.try_lead().unwrap();
@@ -273,23 +354,23 @@ mod tests {
             until("both sleep", || {
                 leadership.words.iter().all(|word| word.load(Ordering::SeqCst) == ASLEEP)
             });
-            leadership.wake(1);
+            assert!(!leadership.wake(1), "no future sleeps");
             until("thread 1 is woken", || looks[1].load(Ordering::SeqCst) == 1);
             until("thread 1 sleeps", || leadership.words[1].load(Ordering::SeqCst) == ASLEEP);
             thread::sleep(Duration::from_millis(5));
             assert_eq!(looks[0].load(Ordering::SeqCst), 0);
             ends.store(true, Ordering::SeqCst);
-            leadership.wake_all();
+            assert!(leadership.wake_all().is_empty());
         });
         drop(leader);
         // A thread that does not wait is not woken. Its word stays `IDLE`.
-        leadership.wake(0);
+        assert!(!leadership.wake(0));
         assert_eq!(leadership.words[0].load(Ordering::SeqCst), IDLE);
     }
 
     #[test]
     fn time_limit_ends_the_wait() {
-        let leadership = Leadership::new(1, ());
+        let leadership = leadership(1, ());
         let _leader = leadership.try_lead().unwrap();
         let (start, limit) = (Instant::now(), Duration::from_millis(10));
         leadership.follow(0).wait(Wait::Block, limit);
@@ -298,7 +379,7 @@ mod tests {
 
     #[test]
     fn follower_that_leaves_instead_of_leading_wakes_another() {
-        let leadership = Leadership::new(2, ());
+        let leadership = leadership(2, ());
         let leader = leadership.try_lead().unwrap();
         thread::scope(|scope| {
             let mut first = leadership.follow(0);
@@ -329,7 +410,7 @@ mod tests {
         let asked = [const { AtomicU64::new(0) }; THREADS as usize];
         let given = [const { AtomicU64::new(0) }; THREADS as usize];
         for wait in [Wait::Block, Wait::Adaptive] {
-            let leadership = Leadership::new(THREADS, 0usize);
+            let leadership = leadership(THREADS, 0usize);
             asked.iter().chain(&given).for_each(|one| one.store(0, Ordering::SeqCst));
             thread::scope(|scope| {
                 for index in 0..THREADS {
@@ -354,7 +435,7 @@ mod tests {
                                     *leader.input() = next;
                                     let wanted = asked[next].load(Ordering::SeqCst);
                                     if given[next].swap(wanted, Ordering::SeqCst) != wanted {
-                                        leadership.wake(next as u32);
+                                        let _ = leadership.wake(next as u32);
                                     }
                                 }
                             }

@@ -6,6 +6,10 @@
 //!
 //! There is no deadlock. A thread that holds the lock of its activity can block only in sending. Only the
 //! leader also waits for the locks of other activities.
+//!
+//! For pending calls, futures sleep instead of threads. If packets arrive for the activity of a future, its
+//! bell must be rung. While threads wait, their leader also receives for the futures. Otherwise the keeper,
+//! the background thread of the process, leads each time that packets have arrived.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -14,15 +18,19 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::activity::{Activity, ReceiveWait, ResultPlacement, SendFailure, Waited, is_refusal};
+use super::activity::{
+    Activity, ReceiveWait, ResultPlacement, SendFailure, Waited, is_refusal, receive_now,
+};
 use super::association::{Association, connected};
+use super::bells::FrameBells;
 use super::handles::{Granted, ask};
 use super::leader::{Leader, Leadership};
-use crate::device::{Arrival, BYTES_MAX, Route, Socket, SocketUse, Until, datagrams};
+use super::watched_socket::WatchedSocket;
+use crate::device::{Arrival, BYTES_MAX, Route, Socket, SocketUse, datagrams};
 use crate::error::{CallError, Phase};
 use crate::path::datagram::peer::moment;
 use crate::path::datagram::wire::Packet;
-use crate::protocol::exchange::bind::BindRequest;
+use crate::protocol::exchange::bind::{BIND_BYTES, BindRequest};
 use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::Handle;
 use crate::sync::{Mutex, MutexGuard};
@@ -36,15 +44,43 @@ type Input = Box<[u8]>;
 /// leader keeps this guard until its call ends.
 pub(super) type HeldLead<'a> = Option<Leader<'a, Input>>;
 
+/// The frames whose bells must be rung, because the leader has received packets for their futures. The bells
+/// are rung when the thread holds no lock.
+#[derive(Debug, Default)]
+#[must_use]
+pub(super) struct Rung(Vec<u32>);
+
+impl Rung {
+    /// Rings the bells. The caller holds no lock.
+    pub(super) fn ring(self, bells: &FrameBells) {
+        self.0.into_iter().for_each(|frame| bells.ring(frame));
+    }
+
+    /// Has the bells rung by another thread, because the caller holds locks.
+    fn ring_soon(self, bells: &Arc<FrameBells>) {
+        if !self.0.is_empty() {
+            bells.ring_soon(self.0);
+        }
+    }
+}
+
+/// A bind request in progress over the shared socket.
+#[derive(Debug, Default)]
+struct Asked {
+    answer: Option<Box<[u8]>>,
+    /// The frame whose future waits for the answer. `None` if a thread waits.
+    frame: Option<u32>,
+}
+
 /// A socket that several activities share.
 pub(super) struct SharedSocket {
-    socket: Socket,
+    socket: WatchedSocket,
+    bells: Arc<FrameBells>,
     leadership: Leadership<Input>,
     /// The activity of each handle.
     activities: Mutex<HashMap<Handle, Weak<Mutex<Activity>>>>,
-    /// The bind requests in progress. For each request, identified by its nonce: the answer, if it has
-    /// arrived.
-    asked: Mutex<HashMap<Handle, Option<Box<[u8]>>>>,
+    /// The bind requests in progress. Each request is identified by its nonce.
+    asked: Mutex<HashMap<Handle, Asked>>,
     /// How often the server's machine has reported a closed port.
     refusals: AtomicU32,
     /// Whether the association's server has granted handles over this socket. If so, the socket leads to this
@@ -53,15 +89,17 @@ pub(super) struct SharedSocket {
 }
 
 impl SharedSocket {
-    /// Creates a socket for a route. The socket serves the activities of up to `frames` frames.
-    pub(super) fn new(to: &Route, frames: u32) -> io::Result<Self> {
-        let socket = connected(to, SocketUse::Shared)?;
+    /// Creates a socket for a route. The socket serves the activities of up to `frames` frames, which have
+    /// these bells.
+    pub(super) fn new(to: &Route, frames: u32, bells: &Arc<FrameBells>) -> io::Result<Self> {
+        let socket = WatchedSocket::new(connected(to, SocketUse::Shared)?);
         // Without GRO, the kernel delivers each packet alone.
         let _ = socket.enable_gro();
         let input = vec![0; BYTES_MAX].into_boxed_slice();
-        let leadership = Leadership::new(frames, input);
+        let leadership = Leadership::new(frames, input, Arc::clone(socket.watches()) as _);
         Ok(Self {
             socket,
+            bells: Arc::clone(bells),
             leadership,
             activities: Mutex::default(),
             asked: Mutex::default(),
@@ -79,7 +117,8 @@ impl SharedSocket {
         self.proven.load(Ordering::Relaxed)
     }
 
-    pub(super) const fn socket(&self) -> &Socket {
+    #[inline]
+    pub(super) fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -111,13 +150,13 @@ impl SharedSocket {
         activity.refusals = self.refusals.load(Ordering::Acquire);
     }
 
-    /// Notes that the server's machine reported a closed port. Wakes the threads of all calls, because any of
-    /// them may have sent the refused packet.
+    /// Notes that the server's machine reported a closed port. Wakes the threads and futures of all calls,
+    /// because any of them may have sent the refused packet.
     #[cold]
     pub(super) fn note_refusal(&self) {
         // SYNC: refusals. The count is raised before the waiting threads are woken.
         self.refusals.fetch_add(1, Ordering::SeqCst);
-        self.leadership.wake_all();
+        Rung(self.leadership.wake_all()).ring_soon(&self.bells);
     }
 
     /// Returns whether a refusal was reported that the activity has not handled yet.
@@ -150,7 +189,15 @@ impl SharedSocket {
             if let Some(leader) = leader {
                 // A thread must stop being a follower when it becomes the leader.
                 drop(follower);
-                let waited = self.receive_for_all(association, leader, &mut activity, waiting);
+                let mut rung = Rung::default();
+                let waited = self.receive_for_all(
+                    association,
+                    leader,
+                    &mut activity,
+                    &mut rung,
+                    |own, place| waiting.receive(own, &self.socket, place),
+                );
+                rung.ring_soon(&self.bells);
                 return (activity, waited);
             }
             let left = waiting.left(&activity);
@@ -170,18 +217,21 @@ impl SharedSocket {
         }
     }
 
-    /// Receives once, and delivers the datagrams to the activities of all threads.
+    /// Receives once, and delivers the datagrams to the activities of all callers. `receive` receives them into
+    /// the given memory.
+    #[inline]
     fn receive_for_all(
         &self,
         association: &Association,
         leader: &mut Leader<'_, Input>,
         own: &mut Activity,
-        waiting: &mut ReceiveWait,
+        rung: &mut Rung,
+        receive: impl FnOnce(&mut Activity, Space<'_>) -> io::Result<Option<Arrival>>,
     ) -> Waited {
         let place = Space::of_mut(leader.input());
-        match waiting.receive(own, &self.socket, place) {
+        match receive(own, place) {
             Ok(Some(arrival)) => {
-                self.distribute(association, place, arrival, Some(own));
+                self.distribute(association, place, arrival, Some(own), rung);
                 Waited::Packets(moment())
             }
             Ok(None) => Waited::Nothing,
@@ -199,6 +249,86 @@ impl SharedSocket {
         }
     }
 
+    // Pending calls.
+
+    /// Looks for packets for this activity, which has a pending call. If there is no leader, receives once for
+    /// all callers. Does not wait for packets, nor for another leader.
+    pub(super) fn look(
+        &self,
+        association: &Association,
+        activity: &mut Activity,
+        rung: &mut Rung,
+    ) -> Waited {
+        if core::mem::take(&mut activity.news) {
+            return Waited::Packets(moment());
+        }
+        if self.is_refused(activity) {
+            return Waited::Unreachable;
+        }
+        let Some(mut leader) = self.leadership.try_lead() else { return Waited::Nothing };
+        self.receive_for_all(association, &mut leader, activity, rung, |_, place| {
+            receive_now(&self.socket, place)
+        })
+    }
+
+    /// Registers the future of a frame, which is about to sleep. The bell of the frame rings once when a packet
+    /// has arrived for the activity. If packets have arrived before, the future must look for them.
+    ///
+    /// # Errors
+    /// If the keeper cannot watch the socket. The future is not registered.
+    pub(super) fn sleep(
+        self: &Arc<Self>,
+        association: &Arc<Association>,
+        frame: u32,
+    ) -> io::Result<()> {
+        self.socket.watch(|| {
+            // The association owns this socket, and this socket owns the function.
+            let (shared, association) = (Arc::downgrade(self), Arc::downgrade(association));
+            Arc::new(move || {
+                if let (Some(shared), Some(association)) = (shared.upgrade(), association.upgrade())
+                {
+                    let mut rung = Rung::default();
+                    shared.drain(&association, None, &mut rung);
+                    rung.ring(&shared.bells);
+                }
+            })
+        })?;
+        self.leadership.sleep(frame);
+        Ok(())
+    }
+
+    /// Ends the registration of a future that does not sleep any more.
+    pub(super) fn rouse(&self, frame: u32) {
+        self.leadership.rouse(frame);
+    }
+
+    /// Expects the answer to a bind request of a pending call. `key` identifies the request.
+    pub(super) fn expect_answer(&self, key: Handle, frame: u32) {
+        self.asked.lock().insert(key, Asked { answer: None, frame: Some(frame) });
+    }
+
+    /// Expects no answer to a bind request any more.
+    pub(super) fn forget_answer(&self, key: &Handle) {
+        self.asked.lock().remove(key);
+    }
+
+    /// Takes the answer to a bind request, if it has arrived. Writes it to `memory`, and returns its length.
+    pub(super) fn take_answer(
+        &self,
+        association: &Association,
+        key: &Handle,
+        own: &mut Activity,
+        memory: &mut [u8; BIND_BYTES],
+        rung: &mut Rung,
+    ) -> Option<usize> {
+        self.drain(association, Some(own), rung);
+        let answer = self.asked.lock().get_mut(key).and_then(|asked| asked.answer.take())?;
+        memory.get_mut(..answer.len())?.copy_from_slice(&answer);
+        Some(answer.len())
+    }
+
+    // Delivery.
+
     /// Delivers each received datagram to the activity to which it belongs. Drops damaged datagrams, and
     /// datagrams without an activity.
     fn distribute(
@@ -207,9 +337,15 @@ impl SharedSocket {
         place: Space<'_>,
         arrival: Arrival,
         mut own: Option<&mut Activity>,
+        rung: &mut Rung,
     ) {
         let now = moment();
         let mut to_wake = None;
+        let mut wake = |index| {
+            if self.leadership.wake(index) {
+                rung.0.push(index);
+            }
+        };
         for range in datagrams(arrival) {
             if arrival.cut && range.end == arrival.bytes {
                 continue;
@@ -227,7 +363,10 @@ impl SharedSocket {
                 continue;
             }
             if packet.header.kind.binds() {
-                self.keep_answer(handle, place.part(range.start, range.len()));
+                let answer = place.part(range.start, range.len());
+                if let Some(index) = self.keep_answer(handle, answer) {
+                    wake(index);
+                }
                 continue;
             }
             let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
@@ -242,22 +381,22 @@ impl SharedSocket {
             drop(activity);
             // Several successive packets for one activity wake the thread of that activity only once.
             if let Some(other) = to_wake.replace(index).filter(|other| *other != index) {
-                self.leadership.wake(other);
+                wake(other);
             }
         }
         if let Some(index) = to_wake {
-            self.leadership.wake(index);
+            wake(index);
         }
     }
 
     /// Receives and delivers the datagrams that have arrived. Does nothing if another thread is the leader.
-    fn drain(&self, association: &Association, mut own: Option<&mut Activity>) {
+    fn drain(&self, association: &Association, mut own: Option<&mut Activity>, rung: &mut Rung) {
         let Some(mut leader) = self.leadership.try_lead() else { return };
         let place = Space::of_mut(leader.input());
         for _ in 0..16 {
-            match self.socket.receive(&[place], None, Until::Now) {
+            match receive_now(&self.socket, place) {
                 Ok(Some(arrival)) => {
-                    self.distribute(association, place, arrival, own.as_deref_mut())
+                    self.distribute(association, place, arrival, own.as_deref_mut(), rung)
                 }
                 Ok(None) => break,
                 Err(error) if is_refusal(&error) => self.note_refusal(),
@@ -269,7 +408,9 @@ impl SharedSocket {
     /// Receives the datagrams that have arrived, and checks for refusals. The caller's activity has no call
     /// in progress.
     pub(super) fn check(&self, association: &Association, activity: &mut Activity) {
-        self.drain(association, Some(activity));
+        let mut rung = Rung::default();
+        self.drain(association, Some(activity), &mut rung);
+        rung.ring_soon(&self.bells);
         if self.is_refused(activity) {
             activity.client_end.note_unreachable();
         }
@@ -289,7 +430,7 @@ impl SharedSocket {
         let secret = secret
             .map_err(|error| CallError::system(Phase::Bind, "cannot read random bytes", error))?;
         let key = Handle { place: 0, secret };
-        self.asked.lock().insert(key, None);
+        self.asked.lock().insert(key, Asked::default());
         let to = association.to();
         let granted = ask(&self.socket, to, request, secret, until, &mut |memory, due| {
             Ok(self.answered(association, key, due).and_then(|answer| {
@@ -302,14 +443,16 @@ impl SharedSocket {
         granted
     }
 
-    /// Keeps an answer to a bind request, if that request is in progress.
+    /// Keeps an answer to a bind request, if that request is in progress. Returns the frame whose future waits
+    /// for the answer, if a future waits.
     #[cold]
-    fn keep_answer(&self, key: Handle, answer: Option<Space<'_>>) {
-        if let (Some(place), Some(answer)) = (self.asked.lock().get_mut(&key), answer) {
-            let mut bytes = vec![0; answer.window().len()].into_boxed_slice();
-            let _ = answer.read(0, &mut bytes);
-            *place = Some(bytes);
-        }
+    fn keep_answer(&self, key: Handle, answer: Option<Space<'_>>) -> Option<u32> {
+        let (mut asked, answer) = (self.asked.lock(), answer?);
+        let place = asked.get_mut(&key)?;
+        let mut bytes = vec![0; answer.window().len()].into_boxed_slice();
+        let _ = answer.read(0, &mut bytes);
+        place.answer = Some(bytes);
+        place.frame
     }
 
     /// Waits for an answer, for at most `due`. The thread polls at growing intervals, because hundreds of
@@ -319,8 +462,10 @@ impl SharedSocket {
         const POLL_MAX: Duration = Duration::from_millis(16);
         let (until, mut interval) = (Instant::now() + due, POLL_FIRST);
         loop {
-            self.drain(association, None);
-            let answer = self.asked.lock().get_mut(&key).and_then(Option::take);
+            let mut rung = Rung::default();
+            self.drain(association, None, &mut rung);
+            rung.ring_soon(&self.bells);
+            let answer = self.asked.lock().get_mut(&key).and_then(|asked| asked.answer.take());
             if answer.is_some() || Instant::now() >= until {
                 return answer;
             }

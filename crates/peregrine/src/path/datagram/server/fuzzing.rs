@@ -20,6 +20,7 @@ use crate::protocol::exchange::bind::{BindRequest, ExportName};
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, VERSION, checksum};
 use crate::protocol::exchange::server_end::RecordPhase;
 use crate::serving::binding_table::BindingRow;
+use crate::serving::deferrals::Deferrals;
 
 /// The size of the largest message in bytes.
 const BYTES: usize = 100_000;
@@ -99,12 +100,14 @@ impl Datagrams {
     /// # Errors
     /// If no socket can be created.
     pub fn new(serve: Arc<dyn Serve>) -> io::Result<Self> {
+        let page = Page::new()?;
         let service = ServerSocket::new(
             Socket::Udp(Udp::bound(SocketAddr::from(([127, 0, 0, 1], 0)))?),
             None,
             1,
             Arc::new(Only(serve)),
-            Page::new()?,
+            Deferrals::new(&page),
+            page,
         )?;
         let receiver = service.receiver()?;
         Ok(Self {

@@ -160,9 +160,9 @@ impl ServerSocket {
         let left = arrival.bytes - skipped;
         if left > 0 {
             let spaces = expected.spaces(&mut receiver.input);
-            let moved = Space::of_mut(&mut receiver.output).range(0, left);
+            let moved = Space::of_mut(&mut receiver.reply.output).range(0, left);
             copy_across(&spaces, skipped, moved);
-            receiver.input.memory()[..left].copy_from_slice(&receiver.output[..left]);
+            receiver.input.memory()[..left].copy_from_slice(&receiver.reply.output[..left]);
             receiver.rest = Some((Arrival { bytes: left, segment, ..arrival }, 0));
         }
         let ExpectedPieces { estack, held, group, .. } = expected;
@@ -179,7 +179,7 @@ impl ServerSocket {
         if completing.is_none() {
             self.expect_next(receiver, &mut inner);
         }
-        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+        self.send_pending(inner, &mut receiver.reply.output, &receiver.serving.counting);
         Some(effect)
     }
 }

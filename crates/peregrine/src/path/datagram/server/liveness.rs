@@ -7,9 +7,11 @@
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::sync::Arc;
 
 use super::records::Record;
 use super::{Inner, ServerSocket, ThreadCache, moment};
+use crate::call::deferred::Cancels;
 use crate::keeper::Watch;
 use crate::protocol::exchange::header::CONTROL_BYTES_MAX;
 use crate::protocol::exchange::server_end::RecordPhase;
@@ -26,6 +28,15 @@ const LOOK_MAX: u64 = SECOND;
 /// The time in nanoseconds between two checks if no procedure runs, but the server keeps results for clients
 /// that were treated as dead.
 const LOOK_AT_RESULTS: u64 = 5 * SECOND;
+
+/// What the checks have found about clients that were treated as dead.
+#[derive(Default)]
+struct GoneCallers {
+    /// The places of records whose results may be forgotten.
+    orphans: Vec<u32>,
+    /// The deferred calls.
+    deferred: Vec<Arc<dyn Cancels>>,
+}
 
 impl ServerSocket {
     /// Sets the watch through which the keeper calls [`check_callers`](Self::check_callers).
@@ -60,14 +71,18 @@ impl ServerSocket {
         self.is_checking.store(false, Ordering::SeqCst);
         let now = moment();
         let mut due = None::<Moment>;
-        let mut orphans = Vec::new();
+        let mut gone = GoneCallers::default();
         for (place, record) in self.records.all().enumerate() {
-            let again = self.check_one(now, record, place as u32, &mut orphans);
+            let again = self.check_one(now, record, place as u32, &mut gone);
             due = [due, again].into_iter().flatten().min();
         }
-        for place in orphans {
+        for place in gone.orphans {
             self.forget_orphan(now, place);
         }
+        for cancels in gone.deferred {
+            cancels.cancel();
+        }
+        self.check_postponed();
         let due = due?;
         self.is_checking.store(true, Ordering::SeqCst);
         Some(Duration::from_nanos(due.since(now).clamp(LOOK_MIN, LOOK_AT_RESULTS)))
@@ -79,7 +94,7 @@ impl ServerSocket {
         now: Moment,
         record: &Record,
         place: u32,
-        orphans: &mut Vec<u32>,
+        gone: &mut GoneCallers,
     ) -> Option<Moment> {
         // Another thread holds the lock. That thread handles a packet of the client, or ends the client's
         // call. So this check is repeated soon.
@@ -94,14 +109,14 @@ impl ServerSocket {
                     let sent = self.socket.send(&[Window::from(&out[..send.bytes])], Some(to));
                     self.note_sent(1, sent);
                 }
-                self.note_given_up(&mut inner);
+                gone.deferred.extend(self.note_given_up(&mut inner));
                 // Other calls that begin meanwhile must be checked soon. So the next check is early enough
                 // for them, even if this call was cancelled long ago and needs no check soon.
                 Some(again.unwrap_or(now.after(LOOK_MAX)).min(now.after(LOOK_MAX)))
             }
             RecordPhase::Replied if inner.server_end.is_caller_lost() => {
                 if is_evictable(RecordPhase::Replied, now.since(inner.server_end.last_heard())) {
-                    orphans.push(place);
+                    gone.orphans.push(place);
                 }
                 Some(now.after(LOOK_AT_RESULTS))
             }

@@ -148,7 +148,11 @@ impl ServerSocket {
                     let Some(record) = service.record(place) else { continue };
                     let mut inner = record.0.lock();
                     inner.paced = false;
-                    service.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+                    service.send_pending(
+                        inner,
+                        &mut receiver.reply.output,
+                        &receiver.serving.counting,
+                    );
                 }
             });
         };

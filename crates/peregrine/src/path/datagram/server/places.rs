@@ -27,10 +27,11 @@ use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 
 impl ServerSocket {
-    /// Returns how many procedures still run although their clients have cancelled the calls.
+    /// Returns how many threads still run procedures although their clients have cancelled the calls.
     pub(crate) fn captured(&self) -> u64 {
         let given_up = |record: &Record| {
-            record.0.try_lock().is_some_and(|inner| inner.server_end.is_cancelled())
+            let inner = record.0.try_lock();
+            inner.is_some_and(|inner| inner.server_end.is_cancelled() && inner.deferred.is_none())
         };
         self.records.all().filter(|record| given_up(record)).count() as u64
     }
@@ -209,6 +210,7 @@ impl ServerSocket {
 
     /// Revokes the handle of a record, and releases the memory of its call and its result.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
+        debug_assert!(inner.deferred.is_none(), "a procedure still runs");
         inner.server_end.forget();
         self.drop_call(inner);
         inner.waits = WaitingFor::Nothing;

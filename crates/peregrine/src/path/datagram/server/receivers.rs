@@ -113,13 +113,18 @@ pub(super) trait PacketService: Send + Sync + 'static {
     fn refuse(&self, receiver: &mut Self::ReceiverState, work: Self::Work, refusal: &Refusal);
 
     /// Returns whether calls wait for something other than a thread, for example for memory.
-    fn has_deferred(&self) -> bool {
+    fn has_postponed(&self) -> bool {
         false
     }
 
     /// Removes and returns a call that has waited for something other than a thread, and that may run now.
-    fn deferred(&self) -> Option<Self::Work> {
+    fn postponed(&self) -> Option<Self::Work> {
         None
+    }
+
+    /// Returns whether any call is deferred: its thread has left it, and its reply is not sent yet.
+    fn has_deferred(&self) -> bool {
+        false
     }
 
     /// Returns the number of the call's caller. Two calls that run at the same time have different numbers.
@@ -375,8 +380,8 @@ impl<P: PacketService> Receivers<P> {
         let ends = AssertUnwindSafe(|| {
             self.hand_over(&mut thread);
             let queue = core::mem::take(&mut self.state().queue);
-            let deferred = core::iter::from_fn(|| self.service.deferred());
-            for work in queue.into_iter().map(|(work, _)| work).chain(deferred) {
+            let postponed = core::iter::from_fn(|| self.service.postponed());
+            for work in queue.into_iter().map(|(work, _)| work).chain(postponed) {
                 self.service.refuse(&mut thread.state, work, &Refusal::stopping());
             }
         });
@@ -559,18 +564,18 @@ impl<P: PacketService> Receivers<P> {
     #[inline]
     fn next(&self) -> Option<P::Work> {
         let queued = if self.admission.waiting() > 0 { self.next_queued() } else { None };
-        queued.or_else(|| if self.service.has_deferred() { self.next_deferred() } else { None })
+        queued.or_else(|| if self.service.has_postponed() { self.next_postponed() } else { None })
     }
 
     /// Returns a call that has waited for something other than a thread, for example for memory. Counts the
     /// call as running.
     #[cold]
-    fn next_deferred(&self) -> Option<P::Work> {
+    fn next_postponed(&self) -> Option<P::Work> {
         if !self.admission.try_begin(false) {
             // The next thread whose call ends tries again.
             return None;
         }
-        let next = self.service.deferred();
+        let next = self.service.postponed();
         if next.is_none() {
             self.admission.end();
         }
@@ -763,10 +768,12 @@ impl<P: PacketService> Receivers<P> {
         receives
     }
 
-    /// Waits until no procedure runs and no call waits. Returns false if the time for draining expires before
-    /// that.
+    /// Waits until no procedure runs, no call waits, and no call is deferred. Returns false if the time for
+    /// draining expires before that.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
-        self.admission.drain(drain, || self.admission.waiting() + self.admission.running() == 0)
+        // A procedure counts as running until its call is deferred. So deferred calls are counted last.
+        let runs = || self.admission.waiting() + self.admission.running() > 0;
+        self.admission.drain(drain, || !runs() && !self.service.has_deferred())
     }
 
     /// Ends all threads. Returns false if any thread still runs after the time `limit`.

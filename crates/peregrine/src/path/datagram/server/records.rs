@@ -2,15 +2,20 @@
 //! one client handle at a time. Records are created in chunks when they are needed. They exist as long as the
 //! socket.
 
-use std::sync::{Arc, OnceLock};
+use core::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
 
+use super::ServerSocket;
+use super::deferred::DeferredCall;
 use super::retention::RetainedResult;
 use super::waiting::WaitingFor;
+use crate::call::deferred::{Cancels, Owed};
 use crate::call::{Calls, EStack};
 use crate::limits;
 use crate::path::datagram::peer::PeerFlow;
 use crate::protocol::exchange::server_end::ServerEnd;
 use crate::serving::binding_table::BindingRow;
+use crate::serving::deferrals::Deferrals;
 use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
 
@@ -21,6 +26,12 @@ pub(super) struct Records {
     chunks: Box<[OnceLock<Box<[Record]>>]>,
     /// The congestion control that is shared by all places to which no client was ever bound.
     unused_flow: Arc<PeerFlow>,
+    /// The socket of these records.
+    pub(super) service: Weak<ServerSocket>,
+    /// The deferred calls of the server.
+    pub(super) deferrals: Arc<Deferrals>,
+    /// Whether the server has stopped, so that no replies are sent.
+    pub(super) closed: AtomicBool,
 }
 
 /// The record of one client handle.
@@ -51,17 +62,22 @@ pub(super) struct Inner {
     pub(super) lent: Option<u32>,
     /// The number of the most recent loan.
     pub(super) loans: u32,
+    /// The deferred call of the client. `None` if the client has no call, or a thread runs its call.
+    pub(super) deferred: Option<Box<DeferredCall>>,
     /// The last result, until the client has it or does not want it.
     pub(super) result: Option<RetainedResult>,
 }
 
 impl Records {
-    /// Creates a table without records.
-    pub(super) fn new() -> Self {
+    /// Creates a table without records, for the socket `service`.
+    pub(super) fn new(service: Weak<ServerSocket>, deferrals: Arc<Deferrals>) -> Self {
         let chunks = limits::CALLERS_MAX.div_ceil(CHUNK);
         Self {
             chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
             unused_flow: PeerFlow::new(),
+            service,
+            deferrals,
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -97,6 +113,7 @@ impl Records {
                     captured: false,
                     lent: None,
                     loans: 0,
+                    deferred: None,
                     result: None,
                 },
             ))
@@ -117,5 +134,8 @@ impl Calls for Records {
         let (place, sequence) = ((call >> 32) as u32, call as u32);
         self.record(place)
             .is_some_and(|record| record.0.lock().server_end.is_call_cancelled(sequence))
+    }
+    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        self.defer_call(call, cancels)
     }
 }

@@ -19,6 +19,8 @@ use crate::value::Space;
 const GROUPS: usize = 1024;
 /// The size of a box in bytes. A box can hold a header, and a result that fits one packet on Ethernet.
 pub(super) const BOX_BYTES: usize = 1536;
+/// The size in bytes of the largest result that fits a box.
+pub(super) const BOXED_MAX: usize = BOX_BYTES - HEADER_BYTES;
 /// The number of unused boxes that are kept for later results.
 const BOXES_SPARE: usize = 64;
 const PAGE: usize = 4096;

@@ -19,6 +19,7 @@ use crate::protocol::exchange::header::{self, CONTROL_BYTES_MAX, HEADER_BYTES, H
 use crate::protocol::exchange::server_end::ServerEnd;
 use crate::protocol::exchange::time::{Moment, SECOND};
 use crate::protocol::exchange::versions;
+use crate::serving::deferrals::Deferrals;
 use crate::sync::MutexGuard;
 use crate::sys::Address;
 use crate::value::{Space, Window};
@@ -78,6 +79,26 @@ impl UnverifiedHosts {
     }
 }
 
+/// Counts retransmitted packets.
+pub(super) trait CountsResent {
+    /// Counts packets of results that were retransmitted.
+    fn resent(&self, packets: u64);
+}
+
+impl CountsResent for Counting {
+    #[inline]
+    fn resent(&self, packets: u64) {
+        Self::resent(self, packets);
+    }
+}
+
+impl CountsResent for Deferrals {
+    #[inline]
+    fn resent(&self, packets: u64) {
+        Self::resent(self, packets);
+    }
+}
+
 /// Whether packets fit the route to their receiver, as far as this machine knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SizeFit {
@@ -109,7 +130,12 @@ impl ServerSocket {
     /// Sends a result again in smaller pieces, because its packets were too large. They were larger than the
     /// MTU of this machine's interface, or than an MTU that a router has reported.
     #[cold]
-    fn narrow(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
+    fn narrow(
+        &self,
+        mut record: MutexGuard<'_, Inner>,
+        output: &mut [u8],
+        counting: &impl CountsResent,
+    ) {
         let Inner { server_end, to, .. } = &mut *record;
         let fits = self.socket.payload_to(to, HEADER_BYTES);
         if fits.is_ok_and(|piece| server_end.reduce_piece(piece as u32)) {
@@ -139,7 +165,7 @@ impl ServerSocket {
         &self,
         mut record: MutexGuard<'_, Inner>,
         output: &mut [u8],
-        counting: &Counting,
+        counting: &impl CountsResent,
     ) {
         let now = moment();
         let Inner { server_end, flow, paced, to, result, checked, .. } = &mut *record;

@@ -113,7 +113,8 @@ impl Datagrams {
         let (core, admission) = (&self.core, self.core.admission());
         let host =
             Arc::new(SocketExports { core: Arc::clone(core), admission: Arc::clone(&admission) });
-        let service = ServerSocket::new(socket, link, core.epoch, host, core.page())?;
+        let deferrals = Arc::clone(&core.deferrals);
+        let service = ServerSocket::new(socket, link, core.epoch, host, deferrals, core.page())?;
         let checked = Arc::downgrade(&service);
         let receivers = Receivers::start(service, wait, admission)?;
         // The keeper, the background thread of the process, checks the clients of running procedures from
@@ -187,6 +188,7 @@ impl ServerPath for Datagrams {
         for socket in sockets {
             socket.stop(Duration::from_millis(200));
             socket.service().revoke_all();
+            socket.service().cancel_deferred();
         }
     }
 
@@ -320,12 +322,16 @@ impl PacketService for Arc<ServerSocket> {
         ServerSocket::refuse_work(self, receiver, work, refusal);
     }
 
-    fn has_deferred(&self) -> bool {
-        ServerSocket::has_deferred(self)
+    fn has_postponed(&self) -> bool {
+        ServerSocket::has_postponed(self)
     }
 
-    fn deferred(&self) -> Option<Work> {
-        ServerSocket::deferred(self)
+    fn postponed(&self) -> Option<Work> {
+        ServerSocket::postponed(self)
+    }
+
+    fn has_deferred(&self) -> bool {
+        ServerSocket::has_deferred(self)
     }
 
     fn caller(&self, work: &Work) -> u32 {

@@ -85,7 +85,9 @@ fn service() -> Arc<ServerSocket> {
 
 fn service_of(host: Nothing) -> Arc<ServerSocket> {
     let socket = Udp::bound("127.0.0.1:0".parse().unwrap()).unwrap();
-    ServerSocket::new(Socket::Udp(socket), None, 1, Arc::new(host), Page::new().unwrap()).unwrap()
+    let page = Page::new().unwrap();
+    let deferrals = Deferrals::new(&page);
+    ServerSocket::new(Socket::Udp(socket), None, 1, Arc::new(host), deferrals, page).unwrap()
 }
 
 const FROM: &str = "127.0.0.9:9";
@@ -114,7 +116,7 @@ fn called(service: &ServerSocket, now: Moment, handle: Handle, total: u32) {
             let mut frame = ResultFrame::new(BYTES as usize).unwrap();
             frame.touch(BYTES as usize);
             let result = Shape { total: BYTES, ..Shape::default() };
-            service.keep(&mut receiver, &mut inner, result, frame);
+            service.keep(&mut receiver.reply, &mut inner, result, frame);
         }
         other => panic!("{other:?}"),
     }

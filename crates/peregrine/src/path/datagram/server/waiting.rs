@@ -15,11 +15,13 @@
 //! of calls that wait at their clients.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::records::Inner;
 use super::retention::LimitReached;
 use super::{CallBytes, EStack, Header, ReceiverState, Refusal, ServerSocket, Work};
+use crate::call::deferred::Cancels;
 use crate::path::datagram::peer::moment;
 use crate::protocol::exchange::server_end::RecordPhase;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
@@ -81,7 +83,7 @@ impl<T> FairQueue<T> {
         self.any() && self.groups.lock().of.contains_key(&group)
     }
 
-    fn push(&self, group: u16, one: T) {
+    pub(super) fn push(&self, group: u16, one: T) {
         let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
         let queue = of.entry(group).or_insert_with(|| {
@@ -95,7 +97,10 @@ impl<T> FairQueue<T> {
     /// Removes and returns the first entry of the next group, if `may` permits this. Skips groups that have
     /// used up their share. If the total does not suffice for an entry, returns `None`, even if a smaller
     /// entry of another group would fit. Otherwise a large entry could wait forever.
-    fn next(&self, may: impl Fn(u16, &T) -> Result<(), LimitReached>) -> Option<(u16, T)> {
+    pub(super) fn next(
+        &self,
+        may: impl Fn(u16, &T) -> Result<(), LimitReached>,
+    ) -> Option<(u16, T)> {
         let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
         for turn in 0..turns.len() {
@@ -179,7 +184,8 @@ impl ServerSocket {
                     inner.waits = WaitingFor::Nothing;
                     let text = "too many incomplete calls make no progress";
                     receiver.serving.counting.refused(inner.row.as_ref().map(|row| &row.tally));
-                    return self.reply_refusal(receiver, inner, &Refusal::exhausted(text));
+                    let refusal = Refusal::exhausted(text);
+                    return self.reply_refusal(&mut receiver.reply, inner, &refusal);
                 }
                 if !is_queued {
                     inner.waits = WaitingFor::Room(true);
@@ -225,14 +231,15 @@ impl ServerSocket {
             self.estacks.put(core::mem::take(&mut estack), kept);
         }
         if !estack.reserve(waiter.bytes) {
-            self.reply_refusal(receiver, &mut inner, &Refusal::exhausted("no memory for the call"));
-            self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+            let refusal = Refusal::exhausted("no memory for the call");
+            self.reply_refusal(&mut receiver.reply, &mut inner, &refusal);
+            self.send_pending(inner, &mut receiver.reply.output, &receiver.serving.counting);
             return false;
         }
         inner.server_end.resume();
         inner.call = Some((estack, waiter.bytes));
         self.calls.note_progress(inner.group);
-        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+        self.send_pending(inner, &mut receiver.reply.output, &receiver.serving.counting);
         true
     }
 
@@ -302,19 +309,19 @@ impl ServerSocket {
         if let Some(record) = self.record(work.place) {
             record.0.lock().waits = WaitingFor::ResultRoom;
         }
-        self.deferred.push(group, work);
+        self.postponed.push(group, work);
     }
 
     /// Returns whether any call waits for memory for its result.
     #[inline]
-    pub(crate) fn has_deferred(&self) -> bool {
-        self.deferred.any()
+    pub(crate) fn has_postponed(&self) -> bool {
+        self.postponed.any()
     }
 
     /// Removes and returns a call that must not wait for memory for its result any more. There is memory now,
     /// the wait has stalled, the server stops, or the call was cancelled.
     #[cold]
-    pub(crate) fn deferred(&self) -> Option<Work> {
+    pub(crate) fn postponed(&self) -> Option<Work> {
         let may = |group, work: &Work| {
             let waits = self.is_short_of_results(group)
                 && !self.results.is_stalled(group)
@@ -322,7 +329,7 @@ impl ServerSocket {
                 && !work.message.is_given_up(self, work.place);
             if waits { Err(LimitReached::Group) } else { Ok(()) }
         };
-        let (_, work) = self.deferred.next(may)?;
+        let (_, work) = self.postponed.next(may)?;
         if let Some(record) = self.record(work.place) {
             record.0.lock().waits = WaitingFor::Nothing;
         }
@@ -357,14 +364,23 @@ impl ServerSocket {
 
     // Procedures whose clients have cancelled the calls.
 
-    /// Counts the running procedure of a record as captured, if the client has cancelled the call.
+    /// Counts the running procedure of a record as captured, if the client has cancelled the call. If the call
+    /// is deferred, no thread runs it. Then this function returns its [`Cancels`], which the caller must call
+    /// when it holds no lock.
     #[cold]
-    pub(super) fn note_given_up(&self, inner: &mut Inner) {
-        if !inner.captured && inner.waits == WaitingFor::Nothing && inner.server_end.is_cancelled()
-        {
+    #[must_use]
+    pub(super) fn note_given_up(&self, inner: &mut Inner) -> Option<Arc<dyn Cancels>> {
+        if !inner.server_end.is_cancelled() {
+            return None;
+        }
+        if let Some(deferred) = &mut inner.deferred {
+            return deferred.cancels.take();
+        }
+        if !inner.captured && inner.waits == WaitingFor::Nothing {
             inner.captured = true;
             self.host.captured(1, 0);
         }
+        None
     }
 
     /// Stops counting the procedure of a record as captured, because the procedure has ended or does not run.

@@ -119,6 +119,11 @@ impl Session {
     /// that the server cannot read. If the socket was closed, the keeper detects that.
     #[cold]
     pub(crate) fn ring(&self, astack: u32) {
-        let _ = self.socket.send(&ClientMessage::Ring(astack).to_bytes(), None);
+        let _ = self.try_ring(astack);
+    }
+
+    /// Rings as [`ring`](Self::ring) does. Returns false if the message was lost.
+    pub(crate) fn try_ring(&self, astack: u32) -> bool {
+        self.socket.send(&ClientMessage::Ring(astack).to_bytes(), None).is_ok()
     }
 }

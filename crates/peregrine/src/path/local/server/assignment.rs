@@ -8,6 +8,8 @@
 //! | `QUEUED` | `UNASSIGNED` | any thread | the waiting call was refused, or the session has ended |
 //! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned it, or another thread took it away |
 //! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling the A-stack: the next call rings |
+//! | `WORKER + n` | `DEFERRED` | worker | the call on the A-stack is deferred, so its word must not change |
+//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent, and perhaps the next call posted |
 //!
 //! `AssignmentWord` is generic over the atomic word, so that a model checker can use its own word
 //! (`handle/model.rs`).
@@ -18,6 +20,8 @@ use crate::path::local::region::word::{self, Atomic, Look};
 const UNASSIGNED: u32 = 0;
 /// The A-stack is in the pool's queue.
 const QUEUED: u32 = 1;
+/// No worker polls the A-stack: the call there is deferred, and any thread may send the reply.
+const DEFERRED: u32 = u32::MAX;
 /// The word is `WORKER + n` while worker `n` polls the A-stack.
 const WORKER: u32 = 2;
 
@@ -30,6 +34,8 @@ pub(crate) enum Assignment {
     Queued,
     /// The worker with this number polls the A-stack.
     Worker(u32),
+    /// No worker polls the A-stack. The call on it is deferred.
+    Deferred,
 }
 
 /// What the server must do because the client rang for an A-stack.
@@ -54,6 +60,7 @@ impl<W: Atomic> AssignmentWord<W> {
         match self.0.load() {
             UNASSIGNED => Assignment::Unassigned,
             QUEUED => Assignment::Queued,
+            DEFERRED => Assignment::Deferred,
             worker => Assignment::Worker(worker - WORKER),
         }
     }
@@ -63,6 +70,7 @@ impl<W: Atomic> AssignmentWord<W> {
         self.0.store(match to {
             Assignment::Unassigned => UNASSIGNED,
             Assignment::Queued => QUEUED,
+            Assignment::Deferred => DEFERRED,
             Assignment::Worker(number) => WORKER + number,
         });
     }

@@ -3,12 +3,15 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::arrival::{StallPermits, Stalls};
 use super::assignment::{self, Assignment, AssignmentWord, RingAction};
+use super::deferred::{self, DeferredCall};
+use super::pool::WorkerPool;
 use crate::growing::Growing;
 use crate::limits;
 use crate::path::local::region::RegionLayout;
@@ -40,6 +43,10 @@ pub(crate) struct ServerRegion {
     /// Whether the session has ended.
     pub(super) closed: AtomicBool,
     pub(super) stalls: Stalls,
+    /// The deferred calls, by the number of the A-stack.
+    pub(super) deferred: Mutex<HashMap<u32, DeferredCall>>,
+    /// The pool whose workers poll the A-stacks.
+    pub(super) pool: Weak<WorkerPool>,
     /// The number of this region, unique in this process.
     pub(super) number: u64,
 }
@@ -58,6 +65,8 @@ pub(super) struct ServerAstack {
     assignment: AssignmentWord<AtomicU32>,
     /// The value of the call word for the last call for which the client rang, or [`NO_CALL`].
     pub(super) queued: AtomicU32,
+    /// The progress of a deferred call: see `deferred.rs`.
+    pub(super) deferral: AtomicU32,
     /// The time in nanoseconds at which the client first rang for the call in `queued`.
     queued_at: AtomicU64,
     pub(super) store_mode: StoreMode,
@@ -66,10 +75,11 @@ pub(super) struct ServerAstack {
 impl ServerRegion {
     /// Makes the region of one session. Returns the region, and the descriptor by which the client maps the
     /// region's memory.
-    pub(crate) fn new(
+    pub(super) fn new(
         user: User,
         layout: RegionLayout,
         permits: Arc<StallPermits>,
+        pool: Weak<WorkerPool>,
     ) -> io::Result<(Self, OwnedFd)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let (memory, file) = Memory::shared(layout.region_bytes())?;
@@ -80,6 +90,7 @@ impl ServerRegion {
             last_call: AtomicU32::new(0),
             assignment: AssignmentWord::default(),
             queued: AtomicU32::new(NO_CALL),
+            deferral: deferred::no_deferral(),
             queued_at: AtomicU64::new(0),
             store_mode: StoreMode::default(),
         };
@@ -91,6 +102,8 @@ impl ServerRegion {
             bindings: Mutex::ranked(Rank::BindingTable, BindingTable::default()),
             closed: AtomicBool::new(false),
             stalls: Stalls::new(permits),
+            deferred: Mutex::default(),
+            pool,
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         };
         Ok((region, file))
@@ -143,7 +156,7 @@ impl ServerRegion {
 
     /// Returns the value of the call word for the last call that was taken on an A-stack.
     #[inline]
-    fn last_call(&self, index: u32) -> u32 {
+    pub(super) fn last_call(&self, index: u32) -> u32 {
         self.astacks[index as usize].last_call.load(Ordering::Relaxed)
     }
 
@@ -217,6 +230,7 @@ impl ServerRegion {
         // SYNC: rouse, the other half is in `WorkerHandle::sleep`. A worker that takes an A-stack of this
         // region after the wake-ups sees that the region is closed.
         fence(Ordering::SeqCst);
+        self.cancel_deferred();
     }
 
     /// Returns whether the session has ended.
@@ -234,7 +248,7 @@ impl ServerRegion {
     pub(crate) fn workers(&self) -> impl Iterator<Item = u32> {
         self.astacks.iter().filter_map(|one| match one.assignment.get() {
             Assignment::Worker(number) => Some(number),
-            Assignment::Unassigned | Assignment::Queued => None,
+            Assignment::Unassigned | Assignment::Queued | Assignment::Deferred => None,
         })
     }
 }

@@ -280,6 +280,13 @@ impl<M: Machine> WorkerHandle<M> {
         Some(astack)
     }
 
+    /// Removes an A-stack from the worker, and does not change its call word. The worker serves this A-stack, so no
+    /// other thread takes it away meanwhile.
+    pub(super) fn remove(&self, one: Assigned<M>) -> M::Astack {
+        self.assigned.lock().retain(|astack| astack.key() != one.key);
+        one.astack
+    }
+
     /// Removes all A-stacks from the worker. The caller puts them into the queue, for other workers.
     pub(super) fn requeue_all(&self) -> Vec<M::Astack> {
         let astacks = core::mem::take(&mut *self.assigned.lock());

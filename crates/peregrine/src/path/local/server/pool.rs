@@ -30,6 +30,7 @@ use crate::path::local::{
     ServerRegion, User, Worker, WorkerHandle, wake_one,
 };
 use crate::serving::admission::{Admission, LINGER};
+use crate::serving::deferrals::Deferrals;
 use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore};
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -57,6 +58,8 @@ pub(super) struct WorkerPool {
     admission: Arc<Admission>,
     wait: Wait,
     processors: Arc<Processors>,
+    /// The deferred calls of the server.
+    pub(super) deferrals: Arc<Deferrals>,
     page: Arc<Page>,
     faults: Arc<crate::serving::faults::Faults>,
 }
@@ -218,6 +221,7 @@ impl WorkerPool {
             admission,
             wait: core.threads.wait,
             processors: Arc::new(Processors::new(processors)),
+            deferrals: Arc::clone(&core.deferrals),
             page: core.page(),
             faults: Arc::clone(&core.faults),
         }))
@@ -275,7 +279,7 @@ impl WorkerPool {
             // The A-stack is in the queue already, and its client has rung again.
             RingAction::FindWorker => self.on_ring_again(&astack),
             RingAction::Reassign(number) => self.reassign(number, astack),
-            RingAction::Nothing => {}
+            RingAction::Nothing => astack.region.cancel_given_up(astack.index),
         }
     }
 
@@ -318,7 +322,7 @@ impl WorkerPool {
         }
     }
 
-    fn enqueue(self: &Arc<Self>, astack: AstackRef) {
+    pub(super) fn enqueue(self: &Arc<Self>, astack: AstackRef) {
         let user = astack.user();
         let waiting = self.timed(user, || QueuedAstack::checked(astack));
         self.find_captured();
@@ -438,6 +442,12 @@ impl WorkerPool {
         let most = Self::assigned_max();
         loop {
             let pause = worker.serve();
+            if let Pause::Deferred(at) = pause {
+                if let Some(astack) = worker.detach(at) {
+                    self.requeue([astack]);
+                }
+                continue;
+            }
             worker.apply_changes();
             if pause == Pause::Changed {
                 continue;
@@ -641,7 +651,8 @@ impl WorkerPool {
     /// Waits until all workers have ended. Returns false if a worker still runs when the time for draining
     /// ends.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
-        self.admission.drain(drain, || self.state().workers.is_empty())
+        self.admission
+            .drain(drain, || self.state().workers.is_empty() && self.deferrals.pending() == 0)
     }
 
     /// Causes each worker to forget the bindings that it remembers, after the call that it runs. The caller

@@ -262,7 +262,8 @@ impl ServerPath for Sessions {
             session.end_counters();
             region.close();
             if !region.has_workers() {
-                for index in 0..region.count() {
+                // No thread but the one that owes the reply changes the words of an A-stack with a deferred call.
+                for index in (0..region.count()).filter(|index| !region.is_deferred(*index)) {
                     region.set_assignment(index, Assignment::Queued);
                     region.refuse(index, &Refusal::stopping());
                 }
@@ -540,7 +541,10 @@ impl ServerSession {
         }
         let process = Process::open(self.peer.pid).map_err(exhausted("cannot watch the client"))?;
         let whose = if is_other(&self.peer) { User::Other(user) } else { User::Own };
-        let new = |layout| ServerRegion::new(whose, layout, Arc::clone(&self.sessions.waits));
+        let new = |layout| {
+            let pool = Arc::downgrade(&self.sessions.pool);
+            ServerRegion::new(whose, layout, Arc::clone(&self.sessions.waits), pool)
+        };
         let (layout, (region, file)) =
             layout.mapped(new).map_err(exhausted("cannot make the region"))?;
         let session = sys::random().map_err(exhausted("cannot draw a token"))?;

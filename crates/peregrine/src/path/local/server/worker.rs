@@ -85,6 +85,8 @@ pub(crate) enum Pause {
     QueueReady,
     /// Other threads have changed the assignments of the worker.
     Changed,
+    /// The call on the A-stack at this position of the worker's list is deferred.
+    Deferred(usize),
     /// No call was posted for a while, or the session of a served call has ended.
     Idle,
 }
@@ -183,6 +185,15 @@ impl Worker {
         self.handle.requeue_all()
     }
 
+    /// Removes an A-stack whose call is deferred from the worker. Returns the A-stack if the reply has been posted
+    /// already: the caller puts the A-stack into the queue.
+    pub(crate) fn detach(&mut self, at: usize) -> Option<AstackRef> {
+        let astack = self.handle.remove(self.assigned.remove(at));
+        let detached = astack.region.detach(astack.index);
+        self.handle.end_call();
+        (!detached).then_some(astack)
+    }
+
     /// Unassigns the A-stacks of all users but one. Returns the A-stacks where a call was posted meanwhile.
     pub(crate) fn unassign_others(&mut self, user: User) -> Vec<AstackRef> {
         let mut posted = Vec::new();
@@ -252,6 +263,7 @@ impl Worker {
                 Polled::Served => empty = 0,
                 Polled::Changed => return Pause::Changed,
                 Polled::Closed => return Pause::Idle,
+                Polled::Deferred(at) => return Pause::Deferred(at),
             }
             if self.handle.may_be_queue_ready() {
                 return Pause::QueueReady;
@@ -270,13 +282,16 @@ impl Worker {
     #[inline]
     fn poll_all(&mut self) -> Polled {
         let mut polled = Polled::Nothing;
-        for one in &mut self.assigned {
+        for (at, one) in self.assigned.iter_mut().enumerate() {
             let AstackRef { region, index } = &one.astack;
             let Look::Posted(id) = region.look(*index) else { continue };
             if !self.handle.begin_call(one.key) {
                 return Polled::Changed;
             }
-            self.caller_cpu = region.serve(*index, id, &mut self.executor);
+            let Some(cpu) = region.serve(*index, id, &mut self.executor) else {
+                return Polled::Deferred(at);
+            };
+            self.caller_cpu = cpu;
             self.executor.serving.counting.found();
             one.last_served = self.executor.served;
             self.handle.end_call();
@@ -395,4 +410,6 @@ enum Polled {
     Changed,
     /// The session of a served call has ended.
     Closed,
+    /// The call on the A-stack at this position is deferred. The worker still counts as serving it.
+    Deferred(usize),
 }

@@ -3,11 +3,12 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::{Connection, Event};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::Extensions;
-use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
+use crate::call::{Answer, Begun, Call, CallPath, Layout, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
@@ -30,10 +31,7 @@ pub(crate) struct StreamPath {
 impl CallPath for StreamPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let connection = &*self.connection;
-        if self.revoked.load(Ordering::Acquire) {
-            let text = "the server has revoked the binding";
-            return Err(CallError::not_executed(Kind::Withdrawn, Phase::Call, text));
-        }
+        self.check_revoked()?;
         let layout = call.layout();
         if layout.total > self.message_bytes {
             return Err(self.too_large(layout.total));
@@ -55,15 +53,7 @@ impl CallPath for StreamPath {
         };
         let _waiting = inside.map(|_| WaitingInside::begin());
         let index = call.frame.index();
-        let header = Header {
-            body: layout.total as u32,
-            binding: self.binding,
-            procedure: call.procedure,
-            head: layout.head as u32,
-            split: layout.copied as u32,
-            extensions: extensions.len() as u32,
-            ..Header::new(wire::MessageKind::Call, connection.end.begin(index))
-        };
+        let header = self.header(call, &layout, extensions, connection.end.begin(index));
         let header = header.to_bytes();
         let there = call.frame.call_space().range(0, there);
         let sent = connection.send(deadline, |sending| {
@@ -86,6 +76,30 @@ impl CallPath for StreamPath {
         self.take(index, call)
     }
 
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.begin_pending(call)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.poll_pending(call)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.connection.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.give_up_pending(call)
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.message_bytes
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
+    }
+
     fn kind(&self) -> PathKind {
         PathKind::Tcp
     }
@@ -101,14 +115,47 @@ impl CallPath for StreamPath {
 }
 
 impl StreamPath {
+    #[inline]
+    pub(super) fn check_revoked(&self) -> Result<(), CallError> {
+        if self.revoked.load(Ordering::Acquire) {
+            let text = "the server has revoked the binding";
+            return Err(CallError::not_executed(Kind::Withdrawn, Phase::Call, text));
+        }
+        Ok(())
+    }
+
     #[cold]
-    fn too_large(&self, bytes: usize) -> CallError {
+    pub(super) fn too_large(&self, bytes: usize) -> CallError {
         CallError::too_large(bytes, self.own_bytes, Some(self.granted))
+    }
+
+    /// Returns the header of the call that has this number.
+    #[inline]
+    pub(super) const fn header(
+        &self,
+        call: &Call<'_, '_, '_>,
+        layout: &Layout,
+        extensions: &[u8],
+        number: u32,
+    ) -> Header {
+        Header {
+            body: layout.total as u32,
+            binding: self.binding,
+            procedure: call.procedure,
+            head: layout.head as u32,
+            split: layout.copied as u32,
+            extensions: extensions.len() as u32,
+            ..Header::new(wire::MessageKind::Call, number)
+        }
     }
 
     /// Takes a reply that has arrived in the frame of its call.
     #[inline]
-    fn take(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+    pub(super) fn take(
+        &self,
+        index: u32,
+        call: &mut Call<'_, '_, '_>,
+    ) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);
         let [kind, answer, head_at, head_bytes, body] = slot.reply();
         slot.release();
@@ -135,7 +182,11 @@ impl StreamPath {
     }
 
     #[cold]
-    fn ended(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+    pub(super) fn ended(
+        &self,
+        index: u32,
+        call: &mut Call<'_, '_, '_>,
+    ) -> Result<Returned, CallError> {
         // A reply that arrived just before the end of the connection is valid.
         if self.connection.slot(index).is_done() {
             return self.take(index, call);

@@ -5,8 +5,9 @@ use std::io;
 
 use super::GUESS;
 use crate::device::tcp::Stream;
+use crate::protocol::stream::HEADER_BYTES;
 use crate::protocol::stream::client_end::Assembly;
-use crate::value::Window;
+use crate::value::{Space, Window};
 
 /// The received bytes of a connection.
 pub(super) struct Input {
@@ -16,11 +17,56 @@ pub(super) struct Input {
     ahead: Box<[u8]>,
     from: usize,
     to: usize,
+    /// The frames whose bells must ring. The leader gives up the lead first, because bells run foreign code.
+    pub(super) rings: Rings,
+}
+
+/// Frames whose bells must ring.
+pub(super) struct Rings {
+    list: [u32; Self::MAX],
+    count: usize,
+}
+
+impl Rings {
+    const MAX: usize = 64;
+
+    const fn new() -> Self {
+        Self { list: [0; Self::MAX], count: 0 }
+    }
+
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns whether the leader must give up the lead before it receives more.
+    pub(super) const fn is_full(&self) -> bool {
+        self.count == Self::MAX
+    }
+
+    /// Adds a frame. A leader receives nothing while the list is full.
+    pub(super) fn push(&mut self, frame: u32) {
+        if let Some(place) = self.list.get_mut(self.count) {
+            *place = frame;
+            self.count += 1;
+        }
+    }
+
+    /// Returns the frames.
+    pub(super) fn frames(&self) -> &[u32] {
+        &self.list[..self.count]
+    }
+
+    /// Moves the frames out of this list.
+    pub(super) const fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::new())
+    }
 }
 
 impl Input {
     pub(super) fn new() -> Self {
-        Self { assembly: Assembly::new(), ahead: vec![0; GUESS].into(), from: 0, to: 0 }
+        let (assembly, ahead) = (Assembly::new(), vec![0; GUESS].into());
+        Self { assembly, ahead, from: 0, to: 0, rings: Rings::new() }
     }
 
     /// Returns true if no bytes that were received ahead are left.
@@ -45,6 +91,19 @@ impl Input {
         if !bytes.is_empty() {
             let _ = bytes.read(0, &mut self.ahead[..bytes.len()]);
         }
+    }
+
+    /// Receives the header of the next message, of which no byte has arrived yet. Keeps the bytes after the
+    /// header. The caller must first take all bytes kept earlier. Returns the number of bytes of the header.
+    pub(super) fn header_and_ahead(&mut self, stream: &Stream, wait: bool) -> io::Result<usize> {
+        let ahead = Space::of_mut(&mut self.ahead);
+        let received = stream.receive_two(self.assembly.header_place(), ahead, wait)?;
+        if received == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let header = received.min(HEADER_BYTES);
+        (self.from, self.to) = (0, received - header);
+        Ok(header)
     }
 
     /// Adds bytes to the header that is arriving. Takes them from the bytes that were received ahead, or

@@ -11,9 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::threads::StreamThreads;
+use super::deferred::defer;
+use super::threads::{StreamThreads, Work};
 use super::{AcceptedConnection, Attended, BindTerms, Host, Intake, Resume, StreamWorker};
 use crate::address::host_of;
+use crate::call::deferred::{Cancels, Owed};
 use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait};
 use crate::counters::{SessionCounters, Visitor};
 use crate::device::tcp::{Listener, Stream};
@@ -45,6 +47,8 @@ pub(crate) struct Connections {
     next: AtomicU64,
     /// Bounds the memory of calls that have not begun to run.
     intake: Arc<Intake>,
+    /// Bounds the memory of replies to deferred calls.
+    replies: Arc<Intake>,
     terms: ConnectionTerms,
 }
 
@@ -75,6 +79,7 @@ impl Connections {
             acceptors: Mutex::default(),
             next: AtomicU64::new(0),
             intake: Arc::default(),
+            replies: Intake::of_replies(),
             terms,
         })
     }
@@ -99,7 +104,8 @@ impl Connections {
     fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
         stream.prepare(self.terms.congestion.as_deref())?;
         let host = host_of(from.ip());
-        let incoming = AcceptedConnection::new(stream, Arc::clone(&self.intake), host)?;
+        let (intake, replies) = (Arc::clone(&self.intake), Arc::clone(&self.replies));
+        let incoming = AcceptedConnection::new(stream, intake, replies, host)?;
         let mut table = self.table();
         let theirs = table.hosts.get(&host).copied().unwrap_or(0);
         let refusal = if table.closed {
@@ -184,6 +190,7 @@ impl ServerPath for Connections {
                 // next call.
                 connection.incoming.send_now(wire::MessageKind::Revoked, number, &[]);
             }
+            connection.incoming.send_unsent(&Visit(&connection));
         }
     }
 
@@ -212,6 +219,7 @@ impl ServerPath for Connections {
             connection.counters.end();
             connection.incoming.rows().revoke_all();
             connection.incoming.close();
+            connection.give_up_calls();
         }
     }
 
@@ -278,16 +286,30 @@ pub(super) struct ServerConnection {
 }
 
 impl ServerConnection {
+    pub(super) const fn incoming(&self) -> &AcceptedConnection {
+        &self.incoming
+    }
+
     /// Receives and serves calls of the connection on the calling thread.
     pub(super) fn attend(connection: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
         connection.incoming.attend(worker, &Visit(connection))
+    }
+
+    /// Sends the replies to deferred calls that could not be sent without waiting.
+    pub(super) fn send_unsent(connection: &Arc<Self>) {
+        connection.incoming.send_unsent_waiting(&Visit(connection));
+    }
+
+    /// Cancels all calls, because the connection has ended.
+    fn give_up_calls(&self) {
+        self.threads.admission.captured(self.incoming.give_up_all(), 0);
     }
 
     /// Removes the connection, because it has ended.
     pub(super) fn end(&self) {
         self.counters.end();
         self.incoming.close();
-        self.threads.admission.captured(self.incoming.give_up_all(), 0);
+        self.give_up_calls();
         self.incoming.rows().revoke_all();
         self.unwatch();
         self.incoming.forget_kept();
@@ -357,7 +379,7 @@ impl Resume for ServerConnection {
     fn resume(self: Arc<Self>) {
         if self.incoming.resumes() {
             self.looks.store(0, Ordering::Relaxed);
-            self.threads.enqueue(Arc::clone(&self));
+            self.threads.enqueue(Work::Receive(Arc::clone(&self)));
         }
     }
 }
@@ -365,6 +387,11 @@ impl Resume for ServerConnection {
 impl Calls for ServerConnection {
     fn is_given_up(&self, call: u64) -> bool {
         self.incoming.is_given_up(call as u32)
+    }
+
+    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        let connections = self.connections.upgrade()?;
+        defer(self, call as u32, cancels, &connections.core.deferrals)
     }
 }
 
@@ -382,7 +409,7 @@ impl Watched for ServerConnection {
             return Next::Sleep;
         }
         self.looks.store(0, Ordering::Relaxed);
-        self.threads.enqueue(Arc::clone(&self));
+        self.threads.enqueue(Work::Receive(Arc::clone(&self)));
         Next::SleepAndTick(LOOK)
     }
 
@@ -412,7 +439,7 @@ impl Watched for ServerConnection {
 }
 
 /// What a connection uses of its server while a thread attends to the connection.
-struct Visit<'a>(&'a Arc<ServerConnection>);
+pub(super) struct Visit<'a>(pub(super) &'a Arc<ServerConnection>);
 
 impl Host for Visit<'_> {
     fn bind(&self, bind: &BindRequest) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)> {
@@ -480,7 +507,11 @@ impl Host for Visit<'_> {
     }
 
     fn read_on(&self) {
-        self.0.threads.enqueue(Arc::clone(self.0));
+        self.0.threads.enqueue(Work::Receive(Arc::clone(self.0)));
+    }
+
+    fn send_on(&self) {
+        self.0.threads.enqueue(Work::Send(Arc::clone(self.0)));
     }
 
     fn watch(&self) {

@@ -61,6 +61,9 @@ pub(crate) trait Host {
     /// Queues the connection, so that another thread receives from it.
     fn read_on(&self);
 
+    /// Queues the connection, so that a thread sends the replies that could not be sent without waiting.
+    fn send_on(&self);
+
     /// Lets the keeper, the background thread of the process, watch the connection.
     fn watch(&self);
 

@@ -19,6 +19,9 @@
 //!   bound is exceeded. Any other call that arrived by an extension is refused if it would have to wait. If
 //!   no thread waited inside a procedure when a message began to arrive, the message cannot be a nested call.
 //!   Such a message gets no extension. The message stays held, and is not refused.
+//!
+//! A second intake bounds the memory of replies to deferred calls. There is no extension for a reply, and no
+//! connection is held: without memory for its result, a call gets a refusal.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -54,8 +57,22 @@ pub(crate) struct Reservation {
     bytes: usize,
 }
 
+/// The largest numbers of reserved bytes.
+#[derive(Clone, Copy)]
+struct Bounds {
+    all: usize,
+    per_host: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { all: limits::PARTIAL_BYTES_MAX, per_host: limits::PARTIAL_BYTES_PER_HOST }
+    }
+}
+
 #[derive(Default)]
 struct State {
+    bounds: Bounds,
     bytes: usize,
     hosts: HashMap<IpAddr, Host>,
     /// The number of the one reservation that may grow although all memory is in use.
@@ -84,8 +101,8 @@ impl Host {
 
     /// Returns whether the host's share allows `more` further bytes. `left` is the number of bytes that are
     /// left for all hosts together.
-    fn shares(&self, left: usize, more: usize) -> bool {
-        self.bytes + more <= (left / 4).min(limits::PARTIAL_BYTES_PER_HOST)
+    fn shares(&self, left: usize, more: usize, bounds: Bounds) -> bool {
+        self.bytes + more <= (left / 4).min(bounds.per_host)
     }
 }
 
@@ -93,10 +110,11 @@ impl State {
     /// Reserves `more` bytes. Returns false if no memory is left for the message. `extensions` is the largest
     /// number of messages that may now arrive by an extension, including this message.
     fn reserve(&mut self, host: IpAddr, number: u64, more: usize, extensions: u32) -> bool {
-        let left = limits::PARTIAL_BYTES_MAX.saturating_sub(self.bytes);
+        let bounds = self.bounds;
+        let left = bounds.all.saturating_sub(self.bytes);
         let theirs = self.hosts.entry(host).or_default();
-        let within =
-            more <= left && (theirs.shares(left, more) || is_or_becomes(&mut theirs.first, number));
+        let within = more <= left
+            && (theirs.shares(left, more, bounds) || is_or_becomes(&mut theirs.first, number));
         if !within && !is_or_becomes(&mut self.first, number) && theirs.extension != Some(number) {
             if theirs.extension.is_some() || self.extensions >= extensions {
                 if theirs.is_idle() {
@@ -120,9 +138,9 @@ impl State {
         if theirs.extension != Some(number) {
             return true;
         }
-        let left = limits::PARTIAL_BYTES_MAX.saturating_sub(self.bytes - bytes);
+        let left = self.bounds.all.saturating_sub(self.bytes - bytes);
         let others = Host { bytes: theirs.bytes - bytes, ..Host::default() };
-        let room = bytes <= left && others.shares(left, bytes);
+        let room = bytes <= left && others.shares(left, bytes, self.bounds);
         if room {
             theirs.extension = None;
             self.extensions -= 1;
@@ -153,6 +171,13 @@ fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
 }
 
 impl Intake {
+    /// Returns an intake for replies to deferred calls.
+    pub(super) fn of_replies() -> Arc<Self> {
+        let (all, per_host) = (limits::UNSENT_BYTES_MAX, limits::UNSENT_BYTES_PER_HOST);
+        let bounds = Bounds { all, per_host };
+        Arc::new(Self(Mutex::new(State { bounds, ..State::default() })))
+    }
+
     #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock()

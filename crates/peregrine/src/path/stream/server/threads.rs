@@ -51,9 +51,25 @@ impl Drop for Unwinds<'_> {
     }
 }
 
+/// What a thread does for a connection.
+pub(super) enum Work {
+    /// It receives and serves calls.
+    Receive(Arc<ServerConnection>),
+    /// It sends replies to deferred calls, and may wait for the client.
+    Send(Arc<ServerConnection>),
+}
+
+impl Work {
+    const fn connection(&self) -> &Arc<ServerConnection> {
+        match self {
+            Self::Receive(connection) | Self::Send(connection) => connection,
+        }
+    }
+}
+
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Arc<ServerConnection>>,
+    queue: VecDeque<Work>,
     threads: usize,
     /// The number of threads that wait for a connection.
     idle: usize,
@@ -81,9 +97,9 @@ impl StreamThreads {
     // Threads.
 
     /// Queues a connection for a thread.
-    pub(super) fn enqueue(self: &Arc<Self>, connection: Arc<ServerConnection>) {
+    pub(super) fn enqueue(self: &Arc<Self>, work: Work) {
         let mut state = self.state();
-        state.queue.push_back(connection);
+        state.queue.push_back(work);
         if state.idle > 0 {
             self.work_ready.notify_one();
         }
@@ -95,7 +111,7 @@ impl StreamThreads {
             // There is no thread, and no thread can be started. So nothing can serve this connection.
             let unserved = state.queue.pop_back();
             drop(state);
-            return unserved.iter().for_each(|connection| connection.end());
+            return unserved.iter().for_each(|work| work.connection().end());
         }
         if state.queue.len() > state.idle {
             state.threads += 1;
@@ -133,24 +149,29 @@ impl StreamThreads {
     fn run(self: &Arc<Self>) {
         let counting = Counting::new(&self.page, ThreadKind::Stream);
         let mut worker = StreamWorker::new(counting);
-        while let Some(connection) = self.next(&mut worker) {
+        while let Some(work) = self.next(&mut worker) {
             // If the thread panics while it attends to the connection, `unwinds` ends the connection.
             // Otherwise the client would wait for replies that are never sent.
-            let unwinds = Unwinds(&connection);
-            if ServerConnection::attend(&connection, &mut worker) == Attended::Ended {
-                connection.end();
+            let unwinds = Unwinds(work.connection());
+            match &work {
+                Work::Receive(connection) => {
+                    if ServerConnection::attend(connection, &mut worker) == Attended::Ended {
+                        connection.end();
+                    }
+                }
+                Work::Send(connection) => ServerConnection::send_unsent(connection),
             }
             core::mem::forget(unwinds);
         }
     }
 
     /// Returns the next connection that waits for a thread, or `None` if the calling thread must end.
-    fn next(&self, worker: &mut StreamWorker) -> Option<Arc<ServerConnection>> {
+    fn next(&self, worker: &mut StreamWorker) -> Option<Work> {
         let mut state = self.state();
         loop {
-            if let Some(connection) = state.queue.pop_front() {
+            if let Some(work) = state.queue.pop_front() {
                 self.hungry.store(state.queue.len() > state.idle, Ordering::Release);
-                return Some(connection);
+                return Some(work);
             }
             self.hungry.store(false, Ordering::Release);
             if self.admission.is_stopping() {

@@ -1,4 +1,4 @@
-//! Checks whether the client of a running procedure is still alive.
+//! The calls whose procedures run: whether the client is still alive, and whether the call is cancelled.
 
 use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd, State};
 
@@ -62,5 +62,10 @@ impl ServerEnd {
     /// still runs, or its result is still kept, and false afterwards.
     pub(crate) const fn is_caller_lost(&self) -> bool {
         self.lost && matches!(self.state, State::Executing | State::Replied(_))
+    }
+
+    /// Returns the length in bytes of the message of the running call, without its extensions.
+    pub(crate) fn running_bytes(&self) -> u32 {
+        self.shape.total.saturating_sub(self.shape.extension.into())
     }
 }

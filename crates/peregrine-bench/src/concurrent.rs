@@ -1,0 +1,126 @@
+//! The experiment `concurrent`: measures async calls to another process of this machine, one at a time and many in
+//! flight from one thread. It compares them with blocking calls.
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{Thread, current, park};
+
+use crate::cases::{Case, Placement, Waiting};
+use crate::local::{in_each_placement, rounds, split};
+use crate::row::Row;
+use crate::subject::{Failure, Subject};
+use crate::{Progress, Selection};
+
+/// The names of the measurements: async null calls one at a time, and 1,000 in flight.
+pub(crate) const CASES: [&str; 2] = ["async-null", "async-1000"];
+
+/// Measures everything that was selected.
+pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    let null = Case::named("null").ok_or("there is no case `null`")?;
+    in_each_placement(selection, |placement, peer| {
+        if placement != Placement::TwoCores {
+            return Ok(());
+        }
+        let cases = [
+            ("async-null", 1, "own-blocking", Waiting::Adaptive),
+            ("async-1000", 1000, "own-spin", Waiting::Spin),
+        ];
+        for (case, in_flight, limit, limit_wait) in cases {
+            if !selection.has_case(case) {
+                continue;
+            }
+            progress.show(case);
+            let wait = Waiting::Adaptive;
+            let subjects =
+                vec![Subject::futures(wait, in_flight), Subject::remote(null, limit_wait)];
+            let samples = rounds(selection, peer, subjects)?;
+            let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
+            let row = Row {
+                path: Some("local"),
+                wait: Some(wait.name()),
+                placement: Some(placement.name()),
+                bindings: 1,
+                ..Row::new(case)
+            };
+            rows.push(row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs));
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+struct Unparks(Thread);
+
+impl Wake for Unparks {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future to its end on this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unparks(current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return result,
+            Poll::Pending => park(),
+        }
+    }
+}
+
+/// The futures that were woken, by number.
+struct Woken {
+    queue: Mutex<Vec<usize>>,
+    thread: Thread,
+}
+
+/// The waker of one future.
+struct One(usize, Arc<Woken>);
+
+impl Wake for One {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut queue = self.1.queue.lock().expect("no thread panics with the lock");
+        queue.push(self.0);
+        let was_empty = queue.len() == 1;
+        drop(queue);
+        if was_empty {
+            self.1.thread.unpark();
+        }
+    }
+}
+
+/// Runs all futures to their ends on this thread, and polls only those that were woken.
+pub(crate) fn join<F: Future<Output = peregrine::Result<()>>>(
+    futures: Vec<F>,
+) -> peregrine::Result<()> {
+    let mut futures: Vec<Option<Pin<Box<F>>>> =
+        futures.into_iter().map(|one| Some(Box::pin(one))).collect();
+    let queue = Mutex::new((0..futures.len()).collect());
+    let woken = Arc::new(Woken { queue, thread: current() });
+    let wakers: Vec<_> = (0..futures.len())
+        .map(|number| Waker::from(Arc::new(One(number, Arc::clone(&woken)))))
+        .collect();
+    let (mut left, mut batch) = (futures.len(), Vec::new());
+    while left > 0 {
+        core::mem::swap(&mut batch, &mut *woken.queue.lock().expect("as above"));
+        if batch.is_empty() {
+            park();
+        }
+        for number in batch.drain(..) {
+            let Some(future) = &mut futures[number] else { continue };
+            let mut context = Context::from_waker(&wakers[number]);
+            if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+                result?;
+                futures[number] = None;
+                left -= 1;
+            }
+        }
+    }
+    Ok(())
+}

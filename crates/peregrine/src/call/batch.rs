@@ -1,0 +1,215 @@
+//! Batches: many small calls in one message, and many small results in another.
+//!
+//! A batch is itself a call: of the procedure [`BATCH`], which every export has, with a buffer of records as its
+//! argument and a buffer of records as its result. So every path carries batches, and nothing about paths knows of
+//! them. The calls of one client binding that share batches form a *lane*, which has a random token.
+//!
+//! The argument is a header of 32 bytes and then records, each at a multiple of 16 bytes. Numbers are
+//! little-endian.
+//!
+//! | at | bytes | header of the argument |
+//! |---|---|---|
+//! | 0 | 16 | the token of the lane |
+//! | 16 | 16 | zero |
+//!
+//! | at | bytes | record of the argument |
+//! |---|---|---|
+//! | 0 | 8 | the number of the call in its lane |
+//! | 8 | 4 | the kind: 1 is a call, 2 is a cancellation of the call, 0 is to be skipped |
+//! | 12 | 4 | the procedure |
+//! | 16 | 4 | the size of the head in bytes |
+//! | 20 | 4 | the size in bytes of the head and the copied blocks |
+//! | 24 | 4 | the size of the message in bytes |
+//! | 28 | 4 | the time in microseconds that the caller still waits, or 0 for no limit |
+//! | 32 | | the message, as of a call of its own |
+//!
+//! | at | bytes | header of the result |
+//! |---|---|---|
+//! | 0 | 4 | flags: 1 if the procedures of the server are async |
+//! | 4 | 4 | how many calls of the lane have no result yet |
+//! | 8 | 4 | the procedure that took longest, if the server has measured it |
+//! | 12 | 4 | the time in microseconds that it took, or 0 if the server has not measured it |
+//! | 16 | 16 | zero |
+//!
+//! | at | bytes | record of the result |
+//! |---|---|---|
+//! | 0 | 8 | the number of the call |
+//! | 8 | 4 | the answer |
+//! | 12 | 4 | the offset of the head in the result |
+//! | 16 | 4 | the size of the head in bytes |
+//! | 20 | 4 | the size of the result in bytes |
+//! | 24 | 8 | zero |
+//! | 32 | | the result, as of a call of its own |
+//!
+//! A server answers a batch at once with the results that it has. While calls of the lane have no result, it keeps
+//! one batch of the lane unanswered (it *holds* the batch), and answers it when there is a result. So the client
+//! sends an empty batch to be held if its last batch was answered and it still waits for results.
+
+mod lanes;
+
+use core::time::Duration;
+
+pub(crate) use lanes::serve_batch;
+
+use crate::value::{align_up, bytes_of};
+
+/// The number of the procedure that runs a batch, and that every export answers itself. The two higher numbers belong to
+/// the ping and, over datagrams, to the description of an export.
+pub(crate) const BATCH: u32 = u32::MAX - 2;
+
+/// The size in bytes of the header of a batch, and of a record.
+pub(crate) const HEADER_BYTES: usize = 32;
+
+/// The token of a lane.
+pub(crate) type Token = [u8; 16];
+
+/// What a record of an argument asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum RecordKind {
+    Skip = 0,
+    Call = 1,
+    Cancel = 2,
+}
+
+/// The header of a record of an argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallRecord {
+    pub(crate) number: u64,
+    pub(crate) kind: RecordKind,
+    pub(crate) procedure: u32,
+    pub(crate) head: u32,
+    pub(crate) copied: u32,
+    pub(crate) total: u32,
+    /// How long the caller still waits. `None`: without limit.
+    pub(crate) left: Option<Duration>,
+}
+
+/// The header of a record of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ResultRecord {
+    pub(crate) number: u64,
+    pub(crate) answer: u32,
+    pub(crate) head_at: u32,
+    pub(crate) head_bytes: u32,
+    pub(crate) total: u32,
+}
+
+/// The header of a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ResultHeader {
+    pub(crate) is_async: bool,
+    /// The number of calls of the lane that have no result yet.
+    pub(crate) pending: u32,
+    /// A procedure, and how long it took in microseconds.
+    pub(crate) slowest: Option<(u32, u32)>,
+}
+
+type Words = [u32; HEADER_BYTES / 4];
+
+fn words_at(bytes: &[u8], at: usize) -> Option<Words> {
+    let bytes: &[u8; HEADER_BYTES] = bytes.get(at..)?.first_chunk()?;
+    let mut words = Words::default();
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    Some(words)
+}
+
+fn bytes(words: Words) -> [u8; HEADER_BYTES] {
+    let words = words.map(u32::to_le);
+    let mut bytes = [0; HEADER_BYTES];
+    bytes.copy_from_slice(bytes_of(&words));
+    bytes
+}
+
+impl CallRecord {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let Self { number, kind, procedure, head, copied, total, left } = self;
+        let left = left.map_or(0, |left| {
+            // A limit that does not fit is not sent. The client keeps it itself.
+            u32::try_from(left.as_micros()).unwrap_or(0).max(1)
+        });
+        let (low, high) = (number as u32, (number >> 32) as u32);
+        bytes([low, high, kind as u32, procedure, head, copied, total, left])
+    }
+
+    /// Reads the record at the offset `at` of a batch.
+    pub(crate) fn at(batch: &[u8], at: usize) -> Option<Self> {
+        let [low, high, kind, procedure, head, copied, total, left] = words_at(batch, at)?;
+        let kind = match kind {
+            0 => RecordKind::Skip,
+            1 => RecordKind::Call,
+            2 => RecordKind::Cancel,
+            _ => return None,
+        };
+        let number = u64::from(high) << 32 | u64::from(low);
+        let left = (left > 0).then(|| Duration::from_micros(left.into()));
+        Some(Self { number, kind, procedure, head, copied, total, left })
+    }
+}
+
+impl ResultRecord {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let Self { number, answer, head_at, head_bytes, total } = self;
+        bytes([number as u32, (number >> 32) as u32, answer, head_at, head_bytes, total, 0, 0])
+    }
+
+    /// Reads the record at the offset `at` of a batch.
+    pub(crate) fn at(batch: &[u8], at: usize) -> Option<Self> {
+        let [low, high, answer, head_at, head_bytes, total, _, _] = words_at(batch, at)?;
+        let number = u64::from(high) << 32 | u64::from(low);
+        Some(Self { number, answer, head_at, head_bytes, total })
+    }
+}
+
+impl ResultHeader {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let (procedure, took) = self.slowest.unwrap_or((0, 0));
+        bytes([self.is_async.into(), self.pending, procedure, took, 0, 0, 0, 0])
+    }
+
+    pub(crate) fn of(batch: &[u8]) -> Option<Self> {
+        let [flags, pending, procedure, took, ..] = words_at(batch, 0)?;
+        let slowest = (took > 0).then_some((procedure, took));
+        Some(Self { is_async: flags & 1 != 0, pending, slowest })
+    }
+}
+
+/// Returns the offset of the record after one at `at` whose message has `total` bytes.
+pub(crate) const fn after(at: usize, total: usize) -> usize {
+    align_up(at.saturating_add(HEADER_BYTES).saturating_add(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_as_written() {
+        let left = Some(Duration::from_micros(7));
+        let call = CallRecord {
+            number: 1 << 40 | 3,
+            kind: RecordKind::Call,
+            procedure: 4,
+            head: 5,
+            copied: 6,
+            total: 7,
+            left,
+        };
+        let mut batch = vec![9; 16];
+        batch.extend_from_slice(&call.to_bytes());
+        assert_eq!(CallRecord::at(&batch, 16), Some(call));
+        assert_eq!((CallRecord::at(&batch, 17), CallRecord::at(&batch, 0)), (None, None));
+        let result =
+            ResultRecord { number: 1 << 60, answer: 1, head_at: 2, head_bytes: 3, total: 4 };
+        assert_eq!(ResultRecord::at(&result.to_bytes(), 0), Some(result));
+        let header = ResultHeader { is_async: true, pending: 3, slowest: Some((4, 5)) };
+        assert_eq!(ResultHeader::of(&header.to_bytes()), Some(header));
+        assert_eq!(ResultHeader::of(&[0; 31]), None);
+        assert_eq!(
+            (after(16, 0), after(16, 1), after(0, usize::MAX)),
+            (48, 64, after(0, usize::MAX))
+        );
+    }
+}

@@ -1,0 +1,536 @@
+//! Lanes at a server: the calls that arrived in batches, and have no result yet.
+//!
+//! A lane exists while it has such calls. While it exists, it holds a batch, or the client is about to send one. The
+//! source of the held batch tells the lane when the client has gone.
+
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after};
+use crate::call::caller::{Calls, InBatch, source_of_thread};
+use crate::call::deferred::{Cancels, Owed};
+use crate::call::pending::{Bells, Rings};
+use crate::call::request::Refusal;
+use crate::call::serve::{Served, finish, refuse, write_later};
+use crate::call::{Answer, Answered, Ran, Reply, Request, Serve};
+use crate::error::Kind;
+use crate::limits;
+use crate::sync::{Mutex, Rank};
+use crate::sys::PerProcess;
+use crate::value::{Space, Window, bytes_of_blocks};
+
+/// The server measures each call of a batch with at most this number of calls.
+const MEASURED_MAX: usize = 16;
+
+/// The lanes of this process that have calls without a result.
+struct Lanes {
+    lanes: Mutex<HashMap<Token, Arc<Lane>>>,
+    /// The number of calls without a result in all lanes.
+    pending: AtomicUsize,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        let lanes = Mutex::ranked(Rank::Lanes, HashMap::new());
+        Self { lanes, pending: AtomicUsize::new(0) }
+    }
+}
+
+/// The calls of one lane.
+struct Lane {
+    token: Token,
+    /// The number of threads that run a batch of the lane.
+    users: AtomicUsize,
+    state: Mutex<State>,
+}
+
+/// A lane while a thread runs a batch of it: it stays known meanwhile.
+struct InUse(Arc<Lane>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.users.fetch_sub(1, Ordering::SeqCst);
+        Lanes::of_process().forget(&self.0);
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// The deferred calls.
+    pending: HashMap<u64, Arc<dyn Cancels>>,
+    /// The deferred calls that were cancelled.
+    cancelled: HashSet<u64>,
+    /// The number of bytes that the result of a call may have.
+    room: usize,
+    /// The records of results that were not sent yet.
+    ready: Vec<u8>,
+    held: Option<Held>,
+    /// Whether the client has gone.
+    closed: bool,
+}
+
+/// A batch that is answered when there is a result.
+struct Held {
+    owed: Box<dyn Owed>,
+    /// The number of bytes that its result may have.
+    room: usize,
+}
+
+/// The duty to answer a deferred call of a lane.
+struct OwedResult {
+    lane: Arc<Lane>,
+    number: u64,
+    room: usize,
+}
+
+impl Drop for OwedResult {
+    fn drop(&mut self) {
+        Lanes::of_process().pending.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+thread_local! {
+    /// The memory in which a thread builds the results of calls in batches.
+    static SCRATCH: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Lanes {
+    fn of_process() -> &'static Self {
+        static LANES: PerProcess<Lanes> = PerProcess::new();
+        LANES.own()
+    }
+
+    /// Returns the lane with a token, which is made if there is none.
+    fn lane(&self, token: Token) -> InUse {
+        let users = || AtomicUsize::new(0);
+        let new = || Arc::new(Lane { token, users: users(), state: Mutex::default() });
+        let mut lanes = self.lanes.lock();
+        let lane = Arc::clone(lanes.entry(token).or_insert_with(new));
+        lane.users.fetch_add(1, Ordering::SeqCst);
+        InUse(lane)
+    }
+
+    /// Forgets a lane that has no calls.
+    fn forget(&self, lane: &Arc<Lane>) {
+        let mut lanes = self.lanes.lock();
+        let is_idle = |known: &Arc<Lane>| {
+            Arc::ptr_eq(known, lane) && known.users.load(Ordering::SeqCst) == 0 && known.is_idle()
+        };
+        if lanes.get(&lane.token).is_some_and(is_idle) {
+            let lane = lanes.remove(&lane.token);
+            drop(lanes);
+            drop(lane);
+        }
+    }
+}
+
+/// Runs a batch, which has arrived as a call of the procedure [`BATCH`](super::BATCH). `serve` serves its calls.
+///
+/// # Errors
+/// Fails if the batch is malformed. A record that is malformed ends the batch: its calls before this record have
+/// run, and the client takes the calls without results for lost.
+pub(crate) fn serve_batch(
+    serve: &dyn Serve,
+    request: &mut Request<'_>,
+    reply: &mut Reply<'_>,
+) -> Served {
+    reply.expect(1);
+    let mut records = request.slice::<u8>(usize::MAX)?;
+    let mut filled = 0;
+    let mut into = request.out::<u8>(reply, &mut filled, usize::MAX)?;
+    request.finish()?;
+    let token = *records.first_chunk::<16>().ok_or_else(malformed)?;
+    let room = into.capacity();
+    if room < 2 * HEADER_BYTES || records.len() < HEADER_BYTES {
+        return Err(malformed());
+    }
+    let (results, blocks, slowest) = (Vec::new(), Vec::new(), None);
+    let mut batch = Batch { results, blocks, room: room - 2 * HEADER_BYTES, slowest };
+    let sent = match serve.is_async() {
+        false => {
+            let complete = batch.run(serve, &mut records, None);
+            let header = ResultHeader { slowest: batch.slowest, ..ResultHeader::default() };
+            complete.then_some((header, batch.results))
+        }
+        true => match Lanes::of_process().lane(token).serve(serve, batch, &mut records, room) {
+            Some(sent) => sent,
+            None => {
+                reply.defer();
+                return Ok(());
+            }
+        },
+    };
+    // A record that is malformed ends the batch, but the calls before it have run.
+    let text = || Refusal::bad_result("a record of the batch is malformed".into());
+    let (header, results) = sent.ok_or_else(text)?;
+    let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
+    put.map_err(|_| malformed())?;
+    reply.filled(0, filled)?;
+    reply.ok(&(), |_| Ok(()))
+}
+
+#[cold]
+fn malformed() -> Refusal {
+    Refusal::new(Kind::BadArguments, "the batch is malformed")
+}
+
+/// A batch that runs.
+struct Batch {
+    /// The records of results.
+    results: Vec<u8>,
+    /// The offsets of the blocks of one result.
+    blocks: Vec<u32>,
+    /// The number of bytes that the result of a call may have.
+    room: usize,
+    slowest: Option<(u32, u32)>,
+}
+
+impl Batch {
+    /// Runs the records one after the other. `lane` may defer their calls. Returns false if a record is malformed.
+    fn run(&mut self, serve: &dyn Serve, records: &mut [u8], lane: Option<&Arc<Lane>>) -> bool {
+        let scope = InBatch::enter(lane.map(|lane| Arc::clone(lane) as Arc<dyn Calls>));
+        let count = count(records);
+        let mut at = HEADER_BYTES;
+        while at < records.len() {
+            let Some(record) = CallRecord::at(records, at) else { return false };
+            let CallRecord { head, copied, total, .. } = record;
+            let (start, end) = (at + HEADER_BYTES, at + HEADER_BYTES + total as usize);
+            if head > copied || copied > total || end > records.len() {
+                return false;
+            }
+            match record.kind {
+                RecordKind::Skip => {}
+                RecordKind::Cancel => {
+                    if let Some(lane) = lane {
+                        lane.cancel_one(record.number);
+                    }
+                }
+                RecordKind::Call => {
+                    let begun = (count <= MEASURED_MAX).then(Instant::now);
+                    let in_time = scope.begin(record.number, record.left);
+                    self.call(serve, &record, &mut records[start..end], in_time);
+                    if let Some(begun) = begun {
+                        self.measured(record.procedure, begun.elapsed());
+                    }
+                }
+            }
+            at = after(at, total as usize);
+        }
+        true
+    }
+
+    fn measured(&mut self, procedure: u32, took: Duration) {
+        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
+        if self.slowest.is_none_or(|(_, slowest)| took > slowest) {
+            self.slowest = Some((procedure, took));
+        }
+    }
+
+    /// Runs one call, and appends its result unless the call is deferred.
+    fn call(&mut self, serve: &dyn Serve, record: &CallRecord, message: &mut [u8], in_time: bool) {
+        let Self { results, blocks, room, .. } = self;
+        with_scratch(*room, |space| {
+            let ran = match in_time {
+                true => run_one(serve, record, message, space, blocks),
+                false => refuse(space, &Refusal::late()),
+            };
+            if ran.answer != Answer::Deferred {
+                append(results, record.number, &ran, space.window(), blocks);
+            }
+        });
+    }
+}
+
+/// Returns how many records a batch has. Stops counting at a number that makes no difference.
+fn count(records: &[u8]) -> usize {
+    let (mut at, mut count) = (HEADER_BYTES, 0);
+    while count <= MEASURED_MAX
+        && let Some(record) = CallRecord::at(records, at)
+    {
+        count += 1;
+        at = after(at, record.total as usize);
+    }
+    count
+}
+
+/// Calls `with` with private memory of `room` bytes.
+fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
+    // A procedure may call another server within the process, which runs a batch on this thread.
+    let mut memory = SCRATCH.with_borrow_mut(core::mem::take);
+    let blocks = room.div_ceil(16);
+    if memory.len() < blocks {
+        // Memory that was never touched has no pages, so a fresh vector is cheaper than a longer one.
+        memory = vec![0; blocks];
+    }
+    let done = with(Space::of_mut(&mut bytes_of_blocks(&mut memory)[..room]));
+    SCRATCH.with_borrow_mut(|scratch| *scratch = memory);
+    done
+}
+
+/// Runs one call of a batch. The answer is [`Answer::Deferred`] if its result comes later.
+fn run_one(
+    serve: &dyn Serve,
+    record: &CallRecord,
+    message: &mut [u8],
+    space: Space<'_>,
+    blocks: &mut Vec<u32>,
+) -> Ran {
+    let mut reply = Reply::noting(space, blocks);
+    let (copied, lent) = message.split_at_mut(record.copied as usize);
+    let lent = Window::from(&*lent).into();
+    let request = Request::new(record.procedure, copied, record.head as usize, lent);
+    let served = match request {
+        None => Err(malformed()),
+        Some(mut request) => {
+            let served = catch_unwind(AssertUnwindSafe(|| serve.serve(&mut request, &mut reply)));
+            served.unwrap_or_else(|panic| Err(Refusal::panicked(panic)))
+        }
+    };
+    if let Err(refusal) = served {
+        reply.refuse(&refusal);
+    }
+    finish(&reply)
+}
+
+/// Appends the record of a result. `blocks` are the offsets of its blocks. Only their filled parts are copied: the rest
+/// of the memory may have bytes of another client's results.
+fn append(results: &mut Vec<u8>, number: u64, ran: &Ran, space: Window<'_>, blocks: &[u32]) {
+    let Ran { answer, head_at, head_bytes, .. } = *ran;
+    let blocks = if answer == Answer::Ok { blocks } else { &[] };
+    let filled = |index| {
+        let filled: [u8; 4] = space.read_plain(4 * index).unwrap_or_default();
+        u32::from_le_bytes(filled)
+    };
+    let ends = blocks.iter().enumerate().map(|(index, at)| at + filled(index));
+    let total = ends.max().unwrap_or(0).max(head_at + head_bytes);
+    let record = ResultRecord { number, answer: answer as u32, head_at, head_bytes, total };
+    results.extend_from_slice(&record.to_bytes());
+    let start = results.len();
+    results.resize(after(start - HEADER_BYTES, total as usize), 0);
+    let mut copy = |at: u32, bytes: u32| {
+        let (from, to) = (start + at as usize, start + (at + bytes) as usize);
+        let _ = space.read(at as usize, &mut results[from..to]);
+    };
+    copy(head_at, head_bytes);
+    copy(0, 4 * blocks.len() as u32);
+    blocks.iter().enumerate().for_each(|(index, at)| copy(*at, filled(index)));
+}
+
+impl State {
+    /// Returns how many calls have a result that was not sent, or none.
+    fn left(&self) -> u32 {
+        self.pending.len() as u32 + u32::from(!self.ready.is_empty())
+    }
+
+    /// Takes results that fit the result of a batch with `room` bytes. At least one fits.
+    fn take_ready(&mut self, room: usize) -> Vec<u8> {
+        let room = room - HEADER_BYTES;
+        if self.ready.len() <= room {
+            return core::mem::take(&mut self.ready);
+        }
+        let mut end = 0;
+        while let Some(record) = ResultRecord::at(&self.ready, end) {
+            let next = after(end, record.total as usize);
+            if next > room {
+                break;
+            }
+            end = next;
+        }
+        let rest = self.ready.split_off(end);
+        core::mem::replace(&mut self.ready, rest)
+    }
+}
+
+impl Held {
+    /// Answers the batch with the records `results`.
+    fn answer(self, pending: u32, results: &[u8]) {
+        let header = ResultHeader { is_async: true, pending, slowest: None };
+        let batch = [&header.to_bytes(), results].concat();
+        self.owed.answer(Answered::ok(&(), vec![(batch, self.room)], |_| Ok(())));
+    }
+}
+
+impl InUse {
+    /// Runs a batch. Returns the header of its result and the records, or the inner `None` if a record is malformed.
+    /// Returns the outer `None` if the batch is held. `room` is the number of bytes that the result may have.
+    fn serve(
+        &self,
+        serve: &dyn Serve,
+        mut batch: Batch,
+        records: &mut [u8],
+        room: usize,
+    ) -> Option<Option<(ResultHeader, Vec<u8>)>> {
+        let lane = &self.0;
+        lane.state.lock().room = batch.room;
+        let complete = batch.run(serve, records, Some(lane));
+        let mut state = lane.state.lock();
+        if state.ready.is_empty() {
+            state.ready = batch.results;
+        } else {
+            state.ready.extend_from_slice(&batch.results);
+        }
+        let waits = !state.pending.is_empty() && state.ready.is_empty();
+        if waits && state.held.is_none() && !state.closed {
+            drop(state);
+            // The batch is held until there is a result.
+            if let Some((calls, call)) = source_of_thread() {
+                let cancels: Arc<dyn Cancels> = Arc::clone(lane) as _;
+                if let Some(owed) = calls.defer(call, cancels) {
+                    lane.hold(Held { owed, room });
+                    return None;
+                }
+            }
+            state = lane.state.lock();
+        }
+        let results = state.take_ready(room);
+        let pending = state.left();
+        // A lane without calls needs no held batch.
+        let held = if pending == 0 { state.held.take() } else { None };
+        let is_alone = state.held.is_none() && pending > 0;
+        drop(state);
+        lane.expect_batch(is_alone);
+        if let Some(held) = held {
+            held.answer(0, &[]);
+        }
+        let header = ResultHeader { is_async: true, pending, slowest: batch.slowest };
+        Some(complete.then_some((header, results)))
+    }
+}
+
+impl Lane {
+    fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.pending.is_empty() && state.ready.is_empty() && state.held.is_none()
+    }
+
+    /// Holds a batch. Answers it at once if there is a result already.
+    fn hold(self: &Arc<Self>, held: Held) {
+        self.expect_batch(false);
+        let mut state = self.state.lock();
+        let before = state.held.replace(held);
+        self.answer_held(state);
+        // A client that sends two batches to be held gets an empty answer to the first.
+        if let Some(before) = before {
+            before.answer(1, &[]);
+        }
+    }
+
+    /// Answers the held batch if there are results, or if no call is pending.
+    fn answer_held(self: &Arc<Self>, mut state: crate::sync::MutexGuard<'_, State>) {
+        if state.ready.is_empty() && !state.pending.is_empty() && !state.closed {
+            return;
+        }
+        let Some(held) = state.held.take() else { return };
+        let results = state.take_ready(held.room);
+        let pending = state.left();
+        let is_alone = pending > 0;
+        drop(state);
+        self.expect_batch(is_alone);
+        held.answer(pending, &results);
+        Lanes::of_process().forget(self);
+    }
+
+    /// Notes whether the lane waits for a batch of its client. If none comes for a while, the client has gone: nothing
+    /// else would tell a lane that holds no batch.
+    fn expect_batch(self: &Arc<Self>, expects: bool) {
+        let rings: Arc<dyn Rings> = Arc::clone(self) as _;
+        if expects {
+            let until = Instant::now() + limits::LANE_TIME;
+            let _ = Bells::of_process().watch(&rings, 0, Some(until), false);
+        } else {
+            Bells::of_process().forget(&rings, 0);
+        }
+    }
+
+    /// Cancels a call of the lane.
+    fn cancel_one(&self, number: u64) {
+        let mut state = self.state.lock();
+        let cancels = state.pending.get(&number).map(Arc::clone);
+        if cancels.is_some() {
+            state.cancelled.insert(number);
+        }
+        drop(state);
+        if let Some(cancels) = cancels {
+            cancels.cancel();
+        }
+    }
+}
+
+impl Calls for Lane {
+    fn is_given_up(&self, call: u64) -> bool {
+        let state = self.state.lock();
+        state.closed || state.cancelled.contains(&call)
+    }
+
+    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        let pending = &Lanes::of_process().pending;
+        let more = |pending| (pending < limits::DEFERRED_MAX).then_some(pending + 1);
+        pending.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
+        let owed = |lane, room| Box::new(OwedResult { lane, number: call, room });
+        let mut state = self.state.lock();
+        let room = state.room;
+        if state.closed {
+            drop(state);
+            // The value counts as pending until it is dropped.
+            drop(owed(self, room));
+            return None;
+        }
+        let before = state.pending.insert(call, cancels);
+        drop(state);
+        drop(before);
+        Some(owed(self, room))
+    }
+}
+
+impl Cancels for Lane {
+    /// Ends the lane, because its client has gone.
+    fn cancel(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let pending = core::mem::take(&mut state.pending);
+        let held = state.held.take();
+        state.ready = Vec::new();
+        drop(state);
+        for cancels in pending.into_values() {
+            cancels.cancel();
+        }
+        if let Some(held) = held {
+            held.owed.answer(Refusal::abandoned("its caller has given up").into());
+        }
+        Lanes::of_process().forget(&self);
+    }
+}
+
+impl Rings for Lane {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    fn ring(&self, _: u32) {
+        let lane = Lanes::of_process().lanes.lock().get(&self.token).map(Arc::clone);
+        if let Some(lane) = lane.filter(|lane| lane.state.lock().held.is_none()) {
+            lane.cancel();
+        }
+    }
+}
+
+impl Owed for OwedResult {
+    fn answer(self: Box<Self>, answered: Answered) {
+        let Self { lane, number, room } = &*self;
+        with_scratch(*room, |space| {
+            let mut blocks = Vec::new();
+            let ran = write_later(&answered, space, &mut blocks);
+            let mut state = lane.state.lock();
+            state.cancelled.remove(number);
+            if state.pending.remove(number).is_some() {
+                append(&mut state.ready, *number, &ran, space.window(), &blocks);
+                lane.answer_held(state);
+            }
+        });
+    }
+}

@@ -1,0 +1,97 @@
+//! [`serve_async`]: serves a call of an async server up to the end of the first poll of its procedure.
+
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::attached::ServerExecutor;
+use super::task::{Procedure, Task};
+use super::{Answered, Cancels, Owed, OwnedCall};
+use crate::call::caller::Conditions;
+use crate::call::serve::Served;
+use crate::call::{Reply, Request};
+use crate::sync::{Condvar, Mutex};
+
+/// How often a thread that waits for a procedure checks whether the caller has given up the call.
+const CHECK_EVERY: Duration = Duration::from_millis(10);
+
+/// Serves a call of an async server: makes the procedure with `make`, and polls it. If it does not end at once,
+/// the call is deferred.
+///
+/// # Errors
+/// Fails if the message does not arrive completely, the call was refused, or the result does not fit.
+pub fn serve_async<F>(
+    executor: Option<&ServerExecutor>,
+    request: &mut Request<'_>,
+    reply: &mut Reply<'_>,
+    make: impl FnOnce(OwnedCall) -> F,
+) -> Served
+where
+    F: Future<Output = Answered> + Send + 'static,
+{
+    let call = OwnedCall::of(request, reply)?;
+    let executor = executor.map(|executor| &executor.0);
+    let mut procedure: Procedure = Box::pin(make(call));
+    let conditions = Arc::new(Conditions::of_thread());
+    let task = Task::new(&conditions, executor);
+    let waker = Waker::from(Arc::clone(&task));
+    let mut polled = Poll::Pending;
+    let mut poll = || polled = procedure.as_mut().poll(&mut Context::from_waker(&waker));
+    match executor {
+        Some(executor) => executor.enter(&mut poll),
+        None => poll(),
+    }
+    if let Poll::Ready(answered) = polled {
+        return answered.write(reply);
+    }
+    let source = conditions.source();
+    let source = source.map(|(calls, call)| (Arc::clone(calls), call));
+    let cancels: Arc<dyn Cancels> = Arc::clone(&task) as _;
+    let owed = source.as_ref().and_then(|(calls, call)| Arc::clone(calls).defer(*call, cancels));
+    match owed {
+        Some(owed) => {
+            reply.defer();
+            task.begin_waiting(procedure, owed);
+            Ok(())
+        }
+        None => {
+            let wait = Arc::new(ThreadWait::default());
+            task.begin_waiting(procedure, Box::new(Arc::clone(&wait)));
+            let is_given_up =
+                || source.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call));
+            wait.answer(&task, is_given_up).write(reply)
+        }
+    }
+}
+
+/// The wait of a thread for the end of a procedure, if the path of the call cannot defer replies.
+#[derive(Debug, Default)]
+struct ThreadWait {
+    answered: Mutex<Option<Answered>>,
+    ended: Condvar,
+}
+
+impl Owed for Arc<ThreadWait> {
+    fn answer(self: Box<Self>, answered: Answered) {
+        *self.answered.lock() = Some(answered);
+        self.ended.notify_one();
+    }
+}
+
+impl ThreadWait {
+    /// Waits for the result. Cancels the call if its caller gives it up.
+    fn answer(&self, task: &Arc<Task>, is_given_up: impl Fn() -> bool) -> Answered {
+        loop {
+            let answered = self.answered.lock();
+            let (mut answered, _) =
+                self.ended.wait_timeout_while(answered, CHECK_EVERY, |answered| answered.is_none());
+            if let Some(answered) = answered.take() {
+                return answered;
+            }
+            drop(answered);
+            if is_given_up() {
+                Arc::clone(task).cancel();
+            }
+        }
+    }
+}

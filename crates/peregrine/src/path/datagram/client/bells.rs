@@ -1,0 +1,69 @@
+//! The bells of the frames of an association. A bell wakes the future of a pending call.
+//!
+//! A bell runs foreign code. So no thread rings a bell while it holds a lock. A thread that holds locks, and
+//! must not release them, has the bell rung by the timer thread of the process.
+
+use core::sync::atomic::AtomicU32;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::call::Frames;
+use crate::call::pending::{Bells, Rings};
+
+/// Added to the number of a frame, for a ring that no later timer of the frame replaces.
+const SOON: u32 = 1 << 31;
+
+/// The bells of the frames of an association, and their timers.
+pub(super) struct FrameBells {
+    frames: Arc<Frames>,
+}
+
+impl FrameBells {
+    pub(super) fn new(frames: &Arc<Frames>) -> Arc<Self> {
+        Arc::new(Self { frames: Arc::clone(frames) })
+    }
+
+    fn rings(self: &Arc<Self>) -> Arc<dyn Rings> {
+        Arc::clone(self) as _
+    }
+
+    /// Rings the bell of a frame at `at`. Replaces the former timer of the frame. With `None`, sets no timer.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub(super) fn ring_at(self: &Arc<Self>, frame: u32, at: Option<Instant>) -> io::Result<()> {
+        Bells::of_process().watch(&self.rings(), frame, at, false)
+    }
+
+    /// Rings the bells of frames from another thread, as soon as possible. The caller may hold locks.
+    #[cold]
+    pub(super) fn ring_soon(self: &Arc<Self>, frames: impl IntoIterator<Item = u32>) {
+        for frame in frames {
+            // The future has set a timer before it sleeps, so the thread runs, and this cannot fail.
+            let _ = self.ring_at(frame | SOON, Some(Instant::now()));
+        }
+    }
+
+    /// Removes the timer of a frame.
+    pub(super) fn forget(self: &Arc<Self>, frame: u32) {
+        Bells::of_process().forget(&self.rings(), frame);
+    }
+
+    /// Rings the bell of a frame now. The caller holds no lock.
+    pub(super) fn ring(&self, frame: u32) {
+        self.frames.bell(frame & !SOON).ring();
+    }
+}
+
+impl Rings for FrameBells {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+
+    fn examine(&self, _: u32) {}
+
+    fn ring(&self, frame: u32) {
+        self.ring(frame);
+    }
+}

@@ -1,0 +1,133 @@
+//! A socket of calls that the keeper watches while futures sleep. A thread that waits for a packet sleeps on
+//! the socket. For a future, the keeper, the background thread of the process, notices the packet.
+//!
+//! The keeper begins to watch a socket when the first future sleeps there. A socket that only threads use is
+//! never watched, and costs no system call for it. The keeper reports the socket once, and then waits until
+//! the socket is [armed](Watches::arm) again. So packets for threads wake the keeper at most once.
+//!
+//! A packet that has arrived before the socket is armed is reported at once, because the kernel reports the
+//! state of a socket, and not a change of the state.
+
+use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, Ordering, fence};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use rustix::event::epoll::EventFlags;
+
+use super::leader::Substitute;
+use crate::device::Socket;
+use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::sync::{Mutex, Rank};
+
+/// What runs on the keeper's thread when a packet has arrived. Must not wait.
+pub(super) type WhenReady = Arc<dyn Fn() + Send + Sync>;
+
+/// A socket, and the keeper's watches of it.
+pub(super) struct WatchedSocket {
+    // Dropped first. So the keeper stops watching before the socket is closed.
+    watches: Arc<Watches>,
+    socket: Arc<Socket>,
+}
+
+/// The watches of the descriptors of one socket.
+pub(super) struct Watches(Mutex<Vec<(Watch, Arc<Descriptor>)>>);
+
+/// One descriptor of a socket.
+struct Descriptor {
+    socket: Arc<Socket>,
+    /// The number of the descriptor in the socket.
+    number: usize,
+    /// Whether the kernel will report the next packet to the keeper, or has just reported one.
+    armed: AtomicBool,
+    when_ready: WhenReady,
+}
+
+impl WatchedSocket {
+    pub(super) fn new(socket: Socket) -> Self {
+        let watches = Arc::new(Watches(Mutex::ranked(Rank::SocketWatch, Vec::new())));
+        Self { watches, socket: Arc::new(socket) }
+    }
+
+    /// Returns the watches of the socket.
+    pub(super) const fn watches(&self) -> &Arc<Watches> {
+        &self.watches
+    }
+
+    /// Makes the keeper watch the socket. The keeper calls `when_ready` once each time that the socket was armed,
+    /// when a packet has arrived or an error is pending. If packets have arrived before and were not received,
+    /// the keeper does this at once. Only the first call of this function for a socket uses `when_ready`, and
+    /// arms the socket.
+    ///
+    /// # Errors
+    /// If the keeper cannot watch the socket.
+    pub(super) fn watch(&self, when_ready: impl FnOnce() -> WhenReady) -> io::Result<()> {
+        let mut watches = self.watches.0.lock();
+        if watches.is_empty() {
+            let (keeper, when_ready) = (Keeper::of_process()?, when_ready());
+            let mut new = Vec::new();
+            for number in 0..self.socket.descriptors() {
+                let descriptor = Arc::new(Descriptor {
+                    socket: Arc::clone(&self.socket),
+                    number,
+                    armed: AtomicBool::new(true),
+                    when_ready: Arc::clone(&when_ready),
+                });
+                new.push((keeper.watch(Arc::clone(&descriptor) as _)?, descriptor));
+            }
+            *watches = new;
+        }
+        Ok(())
+    }
+}
+
+impl Deref for WatchedSocket {
+    type Target = Socket;
+
+    #[inline]
+    fn deref(&self) -> &Socket {
+        &self.socket
+    }
+}
+
+impl Watches {
+    /// Makes the keeper report the next packet. Does nothing if the keeper has never watched the socket.
+    pub(super) fn arm(&self) {
+        for (watch, descriptor) in &*self.0.lock() {
+            // SYNC: datagram-armed. If the keeper has cleared the flag, this thread arms the descriptor.
+            // Otherwise the keeper has not begun to handle its last report. When it handles that report, it
+            // sees everything that this thread did before.
+            fence(Ordering::SeqCst);
+            if !descriptor.armed.swap(true, Ordering::SeqCst) {
+                watch.rearm();
+            }
+        }
+    }
+}
+
+impl Substitute for Watches {
+    fn stand_by(&self) {
+        self.arm();
+    }
+}
+
+impl Watched for Descriptor {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.descriptor(self.number)
+    }
+
+    fn interest(&self) -> EventFlags {
+        EventFlags::IN | EventFlags::ONESHOT
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        // SYNC: datagram-armed, in `Watches::arm`.
+        self.armed.swap(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // A pending error would be reported again each time that the socket is armed.
+        self.socket.clear_link_error();
+        (self.when_ready)();
+        Next::Sleep
+    }
+}

@@ -1,0 +1,581 @@
+//! The runtime of the async client stubs: the same steps as in [`compiled`](super::compiled), but nothing waits
+//! in the calling thread.
+//!
+//! A stub takes a frame ([`AsyncCall::frame`]), writes the arguments to it and begins the call
+//! ([`AsyncFrame::begin`]), and awaits the result ([`AsyncFrame::ended`]). The arguments are copied or sent when
+//! the call begins. A future that is dropped while its call is pending gives up the call: the server is told, and
+//! the frame is captured until the server has released it.
+
+use core::future::poll_fn;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::{Context, Poll, Waker};
+use core::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::compiled::{Arguments, Returned, failed, forked, no_frame, turned_over};
+use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
+use crate::binding::{BindOptions, Binding, Bound};
+use crate::call::batch::ResultRecord;
+use crate::call::pending::unblock;
+use crate::call::{
+    self, Answer, Begun, Call, FrameGuard, Limit, Wait, block_cost, fill_outs, inside,
+};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::interface::InterfaceRef;
+use crate::value::{
+    Block, Native, OutBlock, Representation, Space, Swapped, Window, Writer, bytes_of_blocks,
+};
+
+/// The number of looks between two readings of the clock.
+const LOOKS: u32 = 32;
+
+/// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a thread of its
+/// own, which ends afterwards.
+///
+/// # Errors
+/// As [`Binding::bind`].
+pub async fn bind(
+    address: &str,
+    interface: impl Into<InterfaceRef>,
+    options: &BindOptions,
+) -> Result<Binding, CallError> {
+    let (address, interface, options) = (address.to_owned(), interface.into(), options.clone());
+    let bound = unblock(move || Binding::bind(&address, interface, &options)).await;
+    bound.unwrap_or_else(|error| Err(no_thread(error)))
+}
+
+#[cold]
+fn no_thread(error: std::io::Error) -> CallError {
+    CallError::system(Phase::Bind, "cannot run a thread that binds", error)
+}
+
+/// A call of an async stub, with at most two attempts.
+#[derive(Debug)]
+pub struct AsyncCall<'b> {
+    binding: &'b Binding,
+    bound: Arc<Bound>,
+    procedure: u32,
+    limit: Limit,
+    /// Whether a first attempt may have executed the call. `None` before the first attempt has failed.
+    before: Option<Executed>,
+    /// Whether the call must not share a batch, because an attempt to share one has failed.
+    alone: bool,
+    /// Whether the call is about to share a batch, and was not sent.
+    shares: AtomicBool,
+}
+
+/// The place of a call of an async stub: a frame, or a batch that it shares with other calls.
+#[derive(Debug)]
+pub struct AsyncFrame<'a> {
+    call: &'a AsyncCall<'a>,
+    bound: &'a Bound,
+    place: Place<'a>,
+    /// The server's number of the procedure.
+    procedure: u32,
+    limit: Limit,
+    state: State,
+}
+
+#[derive(Debug)]
+enum Place<'a> {
+    Frame(FrameGuard<'a>),
+    /// The call is carried by batches, as other calls of the binding are.
+    Lane(&'a Lane, Company),
+    /// The frame was given back or captured.
+    Gone,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The call was not begun, or it has ended.
+    Idle,
+    /// The call has a result in its frame.
+    Ended(call::Returned),
+    /// The call has a result, which came in a batch.
+    Came(Answer, ResultRecord, ResultBytes),
+    /// The call is pending in its frame. `looks_until` is the time until which its future looks for the reply
+    /// before it sleeps. It is `None` before the first look.
+    Pending { looks_until: Option<Instant> },
+    /// The call is pending in the lane.
+    Shared { ticket: Ticket, looks_until: Option<Instant> },
+}
+
+/// Memory for the head of a call that shares a batch.
+#[derive(Debug)]
+pub struct Scratch([u128; 16]);
+
+impl Scratch {
+    /// Returns fresh memory.
+    #[expect(clippy::new_without_default)]
+    pub const fn new() -> Self {
+        Self([0; 16])
+    }
+}
+
+impl<'b> AsyncCall<'b> {
+    /// Begins a call of a procedure. All waits of the call have the same deadline.
+    pub fn new(binding: &'b Binding, procedure: u32) -> Self {
+        let limit = binding.limit.begun();
+        Self {
+            binding,
+            bound: binding.now(),
+            procedure,
+            limit,
+            before: None,
+            alone: false,
+            shares: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether the arguments are written in the byte order of this machine.
+    pub fn is_native(&self) -> bool {
+        !self.bound.is_special() || !self.bound.is_swapped(self.procedure)
+    }
+
+    /// Takes a frame for the call, or lets it share a batch.
+    ///
+    /// # Errors
+    /// If this process was forked after the bind, the server lacks the procedure, no frame becomes free in time,
+    /// or the server does not prepare the frame.
+    pub async fn frame(&self) -> Result<AsyncFrame<'_>, CallError> {
+        if self.bound.mark.wiped() {
+            return Err(forked());
+        }
+        let (bound, procedure) = self.bound.target(self.procedure)?;
+        let limit = self.limit;
+        let frame =
+            |place| AsyncFrame { call: self, bound, place, procedure, limit, state: State::Idle };
+        if let Some((lane, company)) = self.lane(bound, procedure) {
+            self.shares.store(true, Ordering::Relaxed);
+            return Ok(frame(Place::Lane(lane, company)));
+        }
+        let taken = take(bound, limit.deadline()).await?;
+        let index = taken.index();
+        let mut frame = frame(Place::Frame(taken));
+        if !bound.path.is_prepared(index) {
+            self.prepare(index).await.inspect_err(|error| frame.release(error))?;
+        }
+        Ok(frame)
+    }
+
+    /// Returns the lane whose batches the call may share. A call that a procedure makes shares none: it carries the
+    /// chain of its callers.
+    fn lane(&self, bound: &Bound, procedure: u32) -> Option<(&Lane, Company)> {
+        let shares = !self.alone
+            && core::ptr::eq(bound, &raw const *self.bound)
+            && self.is_native()
+            && inside().is_none()
+            // A call that shares its batch with no other call is faster alone.
+            && bound.frames.pending() > 0;
+        let lane = if shares { self.bound.lane() } else { return None };
+        Some((lane, lane.takes(procedure)?))
+    }
+
+    #[cold]
+    fn prepare(&self, index: u32) -> impl Future<Output = Result<(), CallError>> + Send + 'static {
+        let (bound, procedure, deadline) =
+            (Arc::clone(&self.bound), self.procedure, self.limit.deadline());
+        async move {
+            let prepare = move || bound.target(procedure)?.0.path.prepare(index, deadline);
+            unblock(prepare).await.unwrap_or_else(|error| Err(no_thread(error)))
+        }
+    }
+
+    /// Decides whether a failed call is repeated, and binds again if so.
+    ///
+    /// # Errors
+    /// Returns the error of the call, if it is not repeated.
+    #[cold]
+    pub async fn again(&mut self, error: CallError) -> Result<(), CallError> {
+        if core::mem::take(self.shares.get_mut()) {
+            // The call does not fit a batch, or the server has no batches.
+            self.alone = true;
+            return Ok(());
+        }
+        if let Some(before) = self.before {
+            // If the first attempt may have executed the call, a failure of the second attempt does not rule
+            // that out.
+            let error = match before {
+                Executed::No => error,
+                Executed::Maybe => error.may_have_executed(),
+            };
+            return Err(failed(self.binding, self.procedure, error));
+        }
+        // Most errors need no thread.
+        if !self.binding.home.repeats(&self.bound, self.procedure, &error) {
+            return Err(failed(self.binding, self.procedure, error));
+        }
+        self.before = Some(error.executed());
+        let was_native = self.is_native();
+        let (gone, procedure, deadline) =
+            (Arc::clone(&self.bound), self.procedure, self.limit.deadline());
+        let home = Arc::clone(&self.binding.home);
+        let again = move || home.again_for(&gone, procedure, error, deadline);
+        let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
+        self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
+        // Later calls find the new state on the fast path.
+        let _ = self.binding.now();
+        if self.is_native() == was_native {
+            return Ok(());
+        }
+        Err(failed(self.binding, self.procedure, turned_over()))
+    }
+}
+
+/// Takes a frame, and waits for one if none is free.
+async fn take(bound: &Bound, deadline: Option<Instant>) -> Result<FrameGuard<'_>, CallError> {
+    /// A wait that ends when this value is dropped.
+    struct Waits<'a>(&'a Bound, Option<call::FutureWait>);
+    impl Drop for Waits<'_> {
+        fn drop(&mut self) {
+            if let Some(wait) = &self.1 {
+                self.0.frames.leave(wait);
+            }
+        }
+    }
+    let mut waits = Waits(bound, None);
+    let is_released = |frame| bound.path.is_released(frame);
+    poll_fn(|context| {
+        if waits.1.is_some() && deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Poll::Ready(Err(no_frame(&bound.frames)));
+        }
+        let Waits(bound, wait) = &mut waits;
+        bound
+            .frames
+            .poll_take(wait, deadline, &is_released, bound.on_exhausted, context.waker())
+            .map(Ok)
+    })
+    .await
+}
+
+impl<'a> AsyncFrame<'a> {
+    /// Returns the arguments, which are written one by one, in the native representation. They are written to the
+    /// frame, or to `scratch` if the call shares a batch.
+    pub fn arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Native>
+    where
+        'a: 'm,
+    {
+        self.arguments_in(scratch)
+    }
+
+    /// Returns the arguments, as [`arguments`](Self::arguments) does, in the other byte order.
+    pub fn swapped_arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Swapped>
+    where
+        'a: 'm,
+    {
+        self.arguments_in(scratch)
+    }
+
+    fn arguments_in<'m, R: Representation>(&self, scratch: &'m mut Scratch) -> Arguments<'m, R>
+    where
+        'a: 'm,
+    {
+        let space = match &self.place {
+            Place::Frame(frame) => frame.call_space(),
+            Place::Lane(..) | Place::Gone => Space::of_mut(bytes_of_blocks(&mut scratch.0)),
+        };
+        Arguments { head: Writer::represented(space) }
+    }
+
+    /// Begins the call with these blocks.
+    ///
+    /// # Errors
+    /// If the call was not sent.
+    pub fn begin<'m, R: Representation>(
+        &mut self,
+        mut arguments: Arguments<'m, R>,
+        ins: &[Block<'_>],
+        lent: &[Block<'_>],
+        outs: &mut [OutBlock<'_>],
+    ) -> Result<(), CallError>
+    where
+        'a: 'm,
+    {
+        let (procedure, limit) = (self.procedure, self.limit);
+        let head = &mut *arguments.head;
+        let frame: &FrameGuard<'m> = match &self.place {
+            Place::Gone => return Ok(()),
+            Place::Lane(lane, company) => {
+                head.flush();
+                let head = head.space().window().range(0, head.len());
+                let outs = outs.iter().map(|out| out.capacity()).sum();
+                let begun =
+                    lane.begin(self.bound, (procedure, *company), head, [ins, lent], outs, limit);
+                let Some(ticket) = begun else {
+                    // The call is then made alone, so no user sees this error.
+                    return Err(CallError::too_large(0, 0, None));
+                };
+                self.bound.frames.count_pending(true);
+                self.call.shares.store(false, Ordering::Relaxed);
+                self.state = State::Shared { ticket, looks_until: None };
+                return Ok(());
+            }
+            Place::Frame(frame) => frame,
+        };
+        let mut call = Call { procedure, frame, head, ins, lent, outs, limit };
+        match self.bound.path.begin(&mut call) {
+            Ok(Begun::Ended(returned)) => self.state = State::Ended(returned),
+            Ok(Begun::Pending) => {
+                self.state = State::Pending { looks_until: None };
+                self.bound.frames.count_pending(true);
+            }
+            Err(error) => {
+                self.release(&error);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the result of the call, and fills the blocks.
+    ///
+    /// # Errors
+    /// If there is no result. The error says whether the call was executed.
+    pub async fn ended(&mut self, outs: &mut [OutBlock<'_>]) -> Result<(), CallError> {
+        let ended = poll_fn(|context| match self.state {
+            State::Pending { .. } | State::Shared { .. } if self.bound.mark.wiped() => {
+                Poll::Ready(Err(forked().may_have_executed()))
+            }
+            State::Idle | State::Ended(_) | State::Came(..) => Poll::Ready(Ok(None)),
+            State::Pending { .. } => self.poll_frame(outs, context).map_ok(Some),
+            State::Shared { .. } => self.poll_lane(outs, context).map_ok(Some),
+        });
+        match ended.await {
+            Ok(None) => Ok(()),
+            Ok(Some(state)) => {
+                self.state = state;
+                Ok(())
+            }
+            Err(error) => {
+                self.state = State::Idle;
+                self.release(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the result of a call that has [ended](Self::ended).
+    ///
+    /// # Errors
+    /// If the result is invalid.
+    pub fn returned<R: Representation>(&self) -> Result<Returned<'_, R>, CallError> {
+        match (&self.state, &self.place) {
+            (State::Ended(returned), Place::Frame(frame)) => Returned::of(frame, *returned),
+            (State::Came(answer, record, bytes), _) => {
+                Returned::within(*answer, record.head_at, record.head_bytes, bytes.as_slice())
+            }
+            _ => Err(CallError::bad_result("the call has no result")),
+        }
+    }
+
+    /// Gives the frame back after a failed call, or leaves it to the server if the server may still use it.
+    fn release(&mut self, error: &CallError) {
+        if let Place::Frame(frame) = core::mem::replace(&mut self.place, Place::Gone)
+            && (error.executed() == Executed::Maybe || self.bound.path.captures(frame.index()))
+        {
+            frame.capture();
+        }
+    }
+
+    /// Looks for the reply in the frame. If there is none, makes sure that the future is polled again.
+    fn poll_frame(
+        &mut self,
+        outs: &mut [OutBlock<'_>],
+        context: &mut Context<'_>,
+    ) -> Poll<Result<State, CallError>> {
+        let Self { bound, place, limit, state, .. } = self;
+        let (bound, limit) = (*bound, *limit);
+        let (State::Pending { looks_until }, Place::Frame(frame)) = (state, &*place) else {
+            return Poll::Pending;
+        };
+        let mut head = Writer::new(frame.call_space());
+        let mut call =
+            Call { procedure: 0, frame, head: &mut head, ins: &[], lent: &[], outs, limit };
+        let ended = 'ended: {
+            if let Some(ended) = bound.path.poll(&mut call) {
+                break 'ended ended;
+            }
+            if is_late(limit) {
+                break 'ended Err(bound.path.give_up(&mut call));
+            }
+            let only = || bound.frames.pending() == 1;
+            let waker = context.waker();
+            let look = || bound.path.poll(&mut call);
+            match spin(bound.path.wait(), looks_until, waker, only, look) {
+                Looked::Found(ended) => break 'ended ended,
+                Looked::Again => return Poll::Pending,
+                Looked::Sleep => {}
+            }
+            bound.frames.bell(frame.index()).set(waker);
+            bound.path.arm(frame.index(), limit.deadline());
+            match bound.path.poll(&mut call) {
+                Some(ended) => ended,
+                None => return Poll::Pending,
+            }
+        };
+        bound.frames.count_pending(false);
+        bound.frames.bell(frame.index()).clear();
+        Poll::Ready(ended.map(State::Ended))
+    }
+
+    /// Looks for the result in the lane, as [`poll_frame`](Self::poll_frame) does in the frame.
+    fn poll_lane(
+        &mut self,
+        outs: &mut [OutBlock<'_>],
+        context: &mut Context<'_>,
+    ) -> Poll<Result<State, CallError>> {
+        let Self { call, bound, place, limit, state, .. } = self;
+        let (bound, limit) = (*bound, *limit);
+        let (State::Shared { ticket, looks_until }, Place::Lane(lane, _)) = (state, &*place) else {
+            return Poll::Pending;
+        };
+        let (ticket, waker) = (*ticket, context.waker());
+        let ended = 'ended: {
+            if is_late(limit) {
+                if let Some(ended) = lane.look(bound, ticket) {
+                    break 'ended ended;
+                }
+                let executed = lane.give_up(bound, ticket);
+                bound.frames.count_pending(false);
+                let text = "the server has not answered";
+                return Poll::Ready(Err(CallError::new(Kind::TimedOut, executed, text)));
+            }
+            match lane.wait(bound, ticket, waker) {
+                Ok(ended) => break 'ended ended,
+                Err(Role::Sleeps) => {
+                    if let Some(deadline) = limit.deadline() {
+                        lane.time(ticket, deadline);
+                    }
+                    return Poll::Pending;
+                }
+                Err(Role::Looks) => {}
+            }
+            let look = || lane.look(bound, ticket);
+            match spin(bound.path.wait(), looks_until, waker, || bound.frames.pending() == 1, look)
+            {
+                Looked::Found(ended) => break 'ended ended,
+                Looked::Again => return Poll::Pending,
+                Looked::Sleep => {}
+            }
+            if let Some(deadline) = limit.deadline() {
+                lane.time(ticket, deadline);
+            }
+            match lane.sleep(bound, ticket, waker) {
+                Some(ended) => ended,
+                None => return Poll::Pending,
+            }
+        };
+        bound.frames.count_pending(false);
+        Poll::Ready(match ended {
+            Ok((record, bytes)) => came(record, bytes, outs),
+            Err(Failure::Error(error)) => Err(error),
+            Err(Failure::Unsupported | Failure::Alone) => {
+                call.shares.store(true, Ordering::Relaxed);
+                Err(CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, ""))
+            }
+        })
+    }
+}
+
+/// Returns the state of a call whose result came in a batch. Fills its blocks.
+fn came(
+    record: ResultRecord,
+    bytes: ResultBytes,
+    outs: &mut [OutBlock<'_>],
+) -> Result<State, CallError> {
+    let answer = match Answer::from_number(record.answer) {
+        Some(Answer::PostAgain) | None => {
+            return Err(CallError::bad_result("unknown kind of answer"));
+        }
+        Some(answer) => answer,
+    };
+    if answer == Answer::Ok {
+        let filled = fill_outs(outs, Window::from(bytes.as_slice()));
+        filled.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
+    }
+    Ok(State::Came(answer, record, bytes))
+}
+
+fn is_late(limit: Limit) -> bool {
+    limit.deadline().is_some_and(|deadline| deadline <= Instant::now())
+}
+
+/// The outcome of [`spin`].
+enum Looked<T> {
+    Found(T),
+    /// The future has woken itself: it looks again when the other futures of its task have run.
+    Again,
+    /// The future has looked for long enough.
+    Sleep,
+}
+
+/// Looks for a result for as long as `wait` says. `only` returns whether no other call is pending.
+fn spin<T>(
+    wait: Wait,
+    looks_until: &mut Option<Instant>,
+    waker: &Waker,
+    only: impl Fn() -> bool,
+    mut look: impl FnMut() -> Option<T>,
+) -> Looked<T> {
+    let Some(until) = *looks_until else {
+        // The other futures of this task run first: they may begin calls, too.
+        let looks = if wait == Wait::Adaptive { block_cost() } else { Duration::ZERO };
+        *looks_until = Some(Instant::now() + looks);
+        waker.wake_by_ref();
+        return Looked::Again;
+    };
+    if let Some(found) = look() {
+        return Looked::Found(found);
+    }
+    if wait != Wait::Spin && Instant::now() >= until {
+        return Looked::Sleep;
+    }
+    // If this is the only pending call, the future looks as a thread would. Otherwise the futures look in turn.
+    for _ in 0..if only() { LOOKS } else { 0 } {
+        core::hint::spin_loop();
+        if let Some(found) = look() {
+            return Looked::Found(found);
+        }
+    }
+    waker.wake_by_ref();
+    Looked::Again
+}
+
+impl Drop for AsyncFrame<'_> {
+    fn drop(&mut self) {
+        if self.bound.mark.wiped() {
+            // The call belongs to the process from which this one was forked.
+            if let Place::Frame(frame) = core::mem::replace(&mut self.place, Place::Gone) {
+                frame.capture();
+            }
+            return;
+        }
+        // The future was dropped: its caller does not wait any more.
+        match (&self.state, core::mem::replace(&mut self.place, Place::Gone)) {
+            (State::Shared { ticket, .. }, Place::Lane(lane, _)) => {
+                self.bound.frames.count_pending(false);
+                lane.give_up(self.bound, *ticket);
+            }
+            (State::Pending { .. }, Place::Frame(frame)) => {
+                self.bound.frames.count_pending(false);
+                self.bound.frames.bell(frame.index()).clear();
+                let mut head = Writer::new(frame.call_space());
+                let mut call = Call {
+                    procedure: self.procedure,
+                    frame: &frame,
+                    head: &mut head,
+                    ins: &[],
+                    lent: &[],
+                    outs: &mut [],
+                    limit: self.limit,
+                };
+                let error = self.bound.path.give_up(&mut call);
+                if error.executed() == Executed::Maybe || self.bound.path.captures(frame.index()) {
+                    frame.capture();
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,631 @@
+//! [`Lane`]: the small calls of a binding that share batches (`call/batch.rs` has the format).
+//!
+//! A call appends its record to a queue, and is *queued*. When a batch can be sent, the oldest records are sent in
+//! it, and their calls are *sent*. Each batch returns results of calls of any batch. While calls are sent, at least
+//! one batch is outstanding: if the last one returned without all results, an empty one is sent, which the server
+//! holds until there is a result.
+//!
+//! One of the futures that wait, the *looker*, looks for results for all of them, for as long as the binding's
+//! [`Wait`](crate::Wait) says. Then it arms the bells of the outstanding batches, and sleeps as the others do. A bell
+//! wakes the lane itself, which takes the results and wakes the futures that have one.
+
+mod state;
+
+pub(super) use state::{Company, Ended, Failure, ResultBytes, Role, Ticket};
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::task::Waker;
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+use std::time::Instant;
+
+use self::state::{Batch, Chunk, Phase, Slot, Speed, State};
+use super::compiled::{Returned, does_not_fit};
+use crate::binding::Bound;
+use crate::call::batch::{BATCH, CallRecord, HEADER_BYTES, RecordKind, Token};
+use crate::call::pending::{Bells, Rings};
+use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, PathKind};
+use crate::error::{CallError, Executed, Kind};
+use crate::limits;
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys;
+use crate::value::{Block, Native, Out, Window, Writer, align_up};
+
+/// The largest number of bytes of a call's message, and of its out buffers, for a call that shares a batch. Copying
+/// a larger message once more costs more than a message of its own.
+const RECORD_BYTES: usize = 2048;
+/// The largest number of bytes of records in a batch. The server begins with one batch while the client writes the
+/// next one.
+const BATCH_BYTES: usize = 16 << 10;
+/// The largest number of batches that are outstanding. While one is held, another can be sent.
+const OUTSTANDING_MAX: usize = 2;
+/// A procedure that takes longer than this at the server makes the calls after it in its batch wait too long.
+const SLOW_US: u32 = 100;
+/// After a slow call, this number of calls of the procedure are made alone before another one is measured.
+const ALONE: u32 = 1000;
+/// How long other calls wait for the result of a call that is measured. Then its procedure counts as slow.
+const MEASURED_WITHIN: Duration = Duration::from_millis(1);
+/// How soon to try again if no frame is free.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// The calls of a binding that share batches.
+pub(crate) struct Lane {
+    bound: Weak<Bound>,
+    this: Weak<Self>,
+    token: Token,
+    state: Mutex<State>,
+    /// Set by a ring while another thread used the state. That thread then continues in its place.
+    rung: AtomicBool,
+    /// The number of bytes of records that fit a batch, and the number of bytes that its result may have.
+    room: [usize; 2],
+}
+
+impl Lane {
+    /// Returns the lane of a binding.
+    pub(crate) fn new(bound: &Arc<Bound>) -> Arc<Self> {
+        let token = sys::random().unwrap_or_default();
+        let message = bound.path.message_bytes();
+        // Without random bytes, two clients could have the same token.
+        let unsupported = bound.path.kind() == PathKind::InProcess
+            || token == Token::default()
+            || message < limits::MESSAGE_BYTES_MIN;
+        // The head of a batch and the table of its result fit 64 bytes.
+        let most = message.saturating_sub(64) & !15;
+        let state = State::new(unsupported);
+        Arc::new_cyclic(|this| Self {
+            bound: Arc::downgrade(bound),
+            this: Weak::clone(this),
+            token,
+            state: Mutex::ranked(Rank::Lane, state),
+            rung: AtomicBool::new(false),
+            room: [most.min(BATCH_BYTES), most],
+        })
+    }
+
+    /// Runs `with` with the state, and then wakes what it has woken.
+    fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = with(self, &mut state);
+        self.leave(bound, state);
+        done
+    }
+
+    /// Releases the state, and wakes what was woken. Handles the rings that came meanwhile.
+    fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
+        loop {
+            let mut woken = core::mem::take(&mut state.woken);
+            drop(state);
+            woken.drain(..).for_each(Waker::wake);
+            // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets the
+            // flag, and then tries to take the state. So at least one of the two handles the ring.
+            if !self.rung.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(next) = self.state.try_lock() else { return };
+            state = next;
+            self.rung.store(false, Ordering::SeqCst);
+            self.on_ring(bound, &mut state);
+        }
+    }
+
+    /// Returns whether calls of a procedure may share a batch now.
+    pub(super) fn takes(&self, procedure: u32) -> Option<Company> {
+        let mut state = self.state.lock();
+        if state.unsupported || state.slots.len() - state.free.len() >= limits::LANE_CALLS_MAX {
+            return None;
+        }
+        if state.is_async {
+            return Some(Company::Shared);
+        }
+        match state.speeds.get_mut(&procedure) {
+            Some(Speed::Fast) => Some(Company::Shared),
+            Some(Speed::Measured(since)) if since.elapsed() < MEASURED_WITHIN => {
+                Some(Company::Shared)
+            }
+            Some(Speed::Slow(left)) if *left > 0 => {
+                *left -= 1;
+                None
+            }
+            Some(Speed::Slow(_) | Speed::Measured(_)) | None => {
+                state.speeds.insert(procedure, Speed::Measured(Instant::now()));
+                Some(Company::Measured)
+            }
+        }
+    }
+
+    /// Queues a call. `head` is the head of its message, and `outs` is the size of its out buffers. Returns `None` if
+    /// the call must be made alone.
+    pub(super) fn begin(
+        &self,
+        bound: &Bound,
+        (procedure, company): (u32, Company),
+        head: Window<'_>,
+        [ins, lent]: [&[Block<'_>]; 2],
+        outs: usize,
+        limit: Limit,
+    ) -> Option<Ticket> {
+        let after = |at: usize, block: &Block<'_>| Some(align_up(at) + block.unconverted()?.len());
+        let at = ins.iter().try_fold(head.len(), after)?;
+        let copied = if lent.is_empty() { at } else { align_up(at) };
+        let total = lent.iter().try_fold(at, after)?.max(copied);
+        if total > RECORD_BYTES || outs > RECORD_BYTES {
+            return None;
+        }
+        let left =
+            limit.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.with(bound, |lane, state| {
+            let index = state.free.pop().unwrap_or_else(|| {
+                state.slots.push(Slot::default());
+                state.slots.len() as u32 - 1
+            });
+            let generation = state.slots[index as usize].generation;
+            let number = u64::from(generation) << 32 | u64::from(index);
+            let record = CallRecord {
+                number,
+                kind: RecordKind::Call,
+                procedure,
+                head: head.len() as u32,
+                copied: copied as u32,
+                total: total as u32,
+                left,
+            };
+            let (chunk, at) = state.append(lane.room[0], &record, company);
+            let records = &mut state.queue.back_mut().expect("a chunk was appended to").records;
+            write(records, at + HEADER_BYTES, head, ins, lent);
+            state.queue.back_mut().expect("as above").calls.push(index);
+            state.slots[index as usize].phase = Phase::Queued { chunk, at };
+            state.pending += 1;
+            Some(Ticket { index, generation })
+        })
+    }
+
+    /// Sends what is queued, takes the results that have arrived, and returns the result of a call if there is one.
+    pub(super) fn look(&self, bound: &Bound, ticket: Ticket) -> Option<Ended> {
+        self.with(bound, |lane, state| {
+            lane.turn(bound, state);
+            lane.take(state, ticket)
+        })
+    }
+
+    /// Returns the result of a call if there is one, and what its future does otherwise. `waker` is woken when there
+    /// is something to do.
+    pub(super) fn wait(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Result<Ended, Role> {
+        self.with(bound, |lane, state| {
+            if let Some(ended) = lane.take(state, ticket) {
+                return Ok(ended);
+            }
+            let role = state.role(ticket.index);
+            state.sleep(ticket.index, waker);
+            Err(role)
+        })
+    }
+
+    /// Makes the looker sleep: the bells of the outstanding batches wake the lane from now on.
+    pub(super) fn sleep(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Option<Ended> {
+        self.with(bound, |lane, state| {
+            if state.looker == Some(ticket.index) {
+                state.looker = None;
+            }
+            state.sleep(ticket.index, waker);
+            state.armed = true;
+            lane.turn(bound, state);
+            lane.arm(bound, state);
+            lane.take(state, ticket)
+        })
+    }
+
+    /// Wakes the future of a call at its deadline.
+    pub(super) fn time(&self, ticket: Ticket, deadline: Instant) {
+        let mut state = self.state.lock();
+        let slot = &mut state.slots[ticket.index as usize];
+        if slot.timed {
+            return;
+        }
+        slot.timed = true;
+        drop(state);
+        if let Some(lane) = self.this.upgrade() {
+            let rings: Arc<dyn Rings> = lane;
+            let _ = Bells::of_process().watch(&rings, ticket.index, Some(deadline), false);
+        }
+    }
+
+    /// Gives up a call. Returns whether it may have been executed. Calls that have ended are forgotten.
+    pub(super) fn give_up(&self, bound: &Bound, ticket: Ticket) -> Executed {
+        self.with(bound, |lane, state| {
+            let slot = &mut state.slots[ticket.index as usize];
+            if slot.generation != ticket.generation {
+                return Executed::Maybe;
+            }
+            slot.waker = None;
+            let number = u64::from(ticket.generation) << 32 | u64::from(ticket.index);
+            let executed = match core::mem::take(&mut slot.phase) {
+                Phase::Queued { chunk, at } => {
+                    state.skip(chunk, at);
+                    state.pending -= 1;
+                    lane.release(state, ticket.index);
+                    Executed::No
+                }
+                Phase::Sent => {
+                    slot.phase = Phase::Abandoned;
+                    state.pending -= 1;
+                    let cancel = CallRecord {
+                        number,
+                        kind: RecordKind::Cancel,
+                        procedure: 0,
+                        head: 0,
+                        copied: 0,
+                        total: 0,
+                        left: None,
+                    };
+                    state.append(lane.room[0], &cancel, Company::Shared);
+                    lane.turn(bound, state);
+                    Executed::Maybe
+                }
+                phase => {
+                    slot.phase = phase;
+                    lane.release(state, ticket.index);
+                    Executed::Maybe
+                }
+            };
+            state.hand_over(ticket.index);
+            executed
+        })
+    }
+
+    // With the state.
+
+    /// Takes the result of a call.
+    fn take(&self, state: &mut State, ticket: Ticket) -> Option<Ended> {
+        let slot = &mut state.slots[ticket.index as usize];
+        let ended = match core::mem::take(&mut slot.phase) {
+            Phase::Done(record) => Ok((record, ResultBytes::take(&mut slot.result))),
+            Phase::Failed(failure) => Err(failure),
+            phase => {
+                slot.phase = phase;
+                return None;
+            }
+        };
+        self.release(state, ticket.index);
+        state.hand_over(ticket.index);
+        Some(ended)
+    }
+
+    /// Frees the slot of a call that has ended.
+    fn release(&self, state: &mut State, index: u32) {
+        let slot = &mut state.slots[index as usize];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.phase = Phase::Free;
+        slot.waker = None;
+        slot.sleeps = false;
+        let timed = core::mem::take(&mut slot.timed);
+        state.free.push(index);
+        if timed && let Some(lane) = self.this.upgrade() {
+            let rings: Arc<dyn Rings> = lane;
+            Bells::of_process().forget(&rings, index);
+        }
+    }
+
+    /// Handles a ring: takes the results, and arms the bells again.
+    fn on_ring(&self, bound: &Bound, state: &mut State) {
+        self.turn(bound, state);
+        if state.armed {
+            self.arm(bound, state);
+        }
+    }
+
+    /// Makes the bells of the outstanding batches wake the lane.
+    fn arm(&self, bound: &Bound, state: &mut State) {
+        if state.pending == 0 && state.outstanding.is_empty() && state.queue.is_empty() {
+            state.armed = false;
+            return;
+        }
+        if state.outstanding.is_empty() {
+            // No frame is free, or the server cannot hold a batch.
+            return self.retry();
+        }
+        let Some(lane) = self.this.upgrade() else { return };
+        let waker = Waker::from(lane);
+        for batch in &state.outstanding {
+            bound.frames.bell(batch.frame).set(&waker);
+            bound.path.arm(batch.frame, None);
+        }
+    }
+
+    /// Takes the results that have arrived, and sends what is queued.
+    fn turn(&self, bound: &Bound, state: &mut State) {
+        self.receive(bound, state);
+        if !state.known {
+            if !state.queue.is_empty() && state.outstanding.is_empty() {
+                let _ = self.send(bound, state, Chunk::empty());
+            }
+            return;
+        }
+        while !state.queue.is_empty()
+            && state.outstanding.len() < OUTSTANDING_MAX
+            && !self.is_measuring(state)
+        {
+            let Some(chunk) = state.queue.pop_front() else { break };
+            state.gone += 1;
+            let measured = chunk.measured.filter(|_| !state.is_async);
+            if let Err(chunk) = self.send(bound, state, chunk) {
+                state.queue.push_front(chunk);
+                state.gone -= 1;
+                break;
+            }
+            if let Some(procedure) = measured
+                && matches!(state.speeds.get(&procedure), Some(Speed::Measured(_)))
+            {
+                state.measuring = Some((procedure, Instant::now()));
+            }
+        }
+        // Something must be outstanding while results are to come.
+        if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
+            let _ = self.send(bound, state, Chunk::empty());
+        }
+    }
+
+    /// Returns whether to wait for the result of a call that is measured.
+    fn is_measuring(&self, state: &mut State) -> bool {
+        let Some((procedure, since)) = state.measuring else { return false };
+        if since.elapsed() < MEASURED_WITHIN {
+            if state.armed {
+                self.retry();
+            }
+            return true;
+        }
+        state.set_speed(procedure, Speed::Slow(ALONE));
+        false
+    }
+
+    fn receive(&self, bound: &Bound, state: &mut State) {
+        let mut at = 0;
+        while at < state.outstanding.len() {
+            let batch = &mut state.outstanding[at];
+            let frame = bound.frames.kept(batch.frame);
+            let mut out = Out::from(&mut batch.results[..]);
+            let polled = {
+                let mut outs = [out.block_of(self.room[1])];
+                let mut head = Writer::new(frame.call_space());
+                let mut call = batch_call(&frame, &mut head, &[], &mut outs);
+                bound.path.poll(&mut call)
+            };
+            let filled = out.filled();
+            match polled {
+                None => {
+                    frame.keep();
+                    at += 1;
+                }
+                Some(result) => {
+                    bound.frames.bell(batch.frame).clear();
+                    let batch = state.outstanding.swap_remove(at);
+                    self.returned(bound, state, batch, frame, filled, result);
+                }
+            }
+        }
+    }
+
+    /// Sends a batch. Returns the chunk if no frame is free.
+    fn send(&self, bound: &Bound, state: &mut State, mut chunk: Chunk) -> Result<(), Chunk> {
+        let is_released = |frame| bound.path.is_released(frame);
+        let taken = if state.preparing {
+            None
+        } else {
+            bound.frames.try_take(&is_released, bound.on_exhausted)
+        };
+        let Some(frame) = taken else {
+            self.retry();
+            return Err(chunk);
+        };
+        if !bound.path.is_prepared(frame.index()) {
+            self.prepare(state, frame);
+            return Err(chunk);
+        }
+        chunk.records[..size_of::<Token>()].copy_from_slice(&self.token);
+        let mut results = state.spare.pop().unwrap_or_default();
+        if results.len() < self.room[1] {
+            results = vec![0; self.room[1]];
+        }
+        let mut head = Writer::new(frame.call_space());
+        let counts = head.count(chunk.records.len()).and_then(|()| head.count(self.room[1]));
+        let mut out = Out::from(&mut results[..]);
+        let begun = match counts.map_err(does_not_fit) {
+            Err(error) => Err(error),
+            Ok(()) => {
+                let mut outs = [out.block_of(self.room[1])];
+                let records = [Block::from(Window::from(&chunk.records[..]))];
+                let mut call = batch_call(&frame, &mut head, &records, &mut outs);
+                bound.path.begin(&mut call)
+            }
+        };
+        let filled = out.filled();
+        let alone = chunk.calls.is_empty() && state.outstanding.is_empty();
+        for index in &chunk.calls {
+            let slot = &mut state.slots[*index as usize];
+            if matches!(slot.phase, Phase::Queued { .. }) {
+                slot.phase = Phase::Sent;
+                state.sent += 1;
+            }
+        }
+        if state.spare_records.len() < OUTSTANDING_MAX {
+            chunk.records.truncate(HEADER_BYTES);
+            state.spare_records.push(core::mem::take(&mut chunk.records));
+        }
+        let index = frame.index();
+        let batch = Batch { frame: index, results, calls: chunk.calls, alone };
+        match begun {
+            Ok(Begun::Pending) => {
+                frame.keep();
+                state.outstanding.push(batch);
+                if state.armed
+                    && let Some(lane) = self.this.upgrade()
+                {
+                    bound.frames.bell(index).set(&Waker::from(lane));
+                    bound.path.arm(index, None);
+                }
+            }
+            Ok(Begun::Ended(returned)) => {
+                self.returned(bound, state, batch, frame, filled, Ok(returned));
+            }
+            Err(error) => self.returned(bound, state, batch, frame, filled, Err(error)),
+        }
+        Ok(())
+    }
+
+    /// Handles the end of a batch.
+    fn returned(
+        &self,
+        bound: &Bound,
+        state: &mut State,
+        mut batch: Batch,
+        frame: FrameGuard<'_>,
+        filled: usize,
+        result: Result<call::Returned, CallError>,
+    ) {
+        let read = result.and_then(|returned| {
+            let is_ok = returned.answer == Answer::Ok;
+            let mut returned = Returned::<Native>::of(&frame, returned)?;
+            if is_ok { Ok(()) } else { Err(returned.refused()) }
+        });
+        let captured = match &read {
+            Ok(()) => false,
+            Err(error) => error.executed() == Executed::Maybe || bound.path.captures(frame.index()),
+        };
+        if captured {
+            frame.capture();
+        } else {
+            drop(frame);
+        }
+        match read {
+            Ok(()) => {
+                let results = core::mem::take(&mut batch.results);
+                let complete = state.take_results(&results[..filled]);
+                state.known = true;
+                state.spare.push(results);
+                if !complete {
+                    state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
+                }
+                let pending = state.last_pending.take();
+                if batch.alone && pending == Some(0) && state.sent > 0 {
+                    let text = "the server has lost the call";
+                    state.fail_all(&CallError::new(Kind::ServerGone, Executed::Maybe, text));
+                }
+            }
+            Err(error) => {
+                let lacks =
+                    error.kind() == Kind::NoSuchProcedure && error.executed() == Executed::No;
+                state.unsupported |= lacks;
+                for index in &batch.calls {
+                    state.fail(*index, lacks, &error);
+                }
+                if lacks {
+                    state.fail_queued(None);
+                } else if !state.known {
+                    state.fail_queued(Some(&error));
+                }
+                if batch.calls.is_empty() && !lacks {
+                    // The results of earlier calls can no longer arrive.
+                    state.fail_all(&error.copy().may_have_executed());
+                }
+            }
+        }
+    }
+
+    /// Prepares a frame on a thread of its own.
+    fn prepare(&self, state: &mut State, frame: FrameGuard<'_>) {
+        let index = frame.keep();
+        state.preparing = true;
+        let lane = Weak::clone(&self.this);
+        let prepare = move || {
+            let Some(lane) = lane.upgrade() else { return };
+            let Some(bound) = lane.bound.upgrade() else { return };
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let prepared = bound.path.prepare(index, Some(deadline));
+            lane.with(&bound, |lane, state| {
+                state.preparing = false;
+                drop(bound.frames.kept(index));
+                if let Err(error) = &prepared {
+                    state.fail_queued(Some(error));
+                }
+                lane.on_ring(&bound, state);
+            });
+        };
+        let thread = std::thread::Builder::new().name("peregrine-bind".into()).spawn(prepare);
+        if thread.is_err() {
+            state.preparing = false;
+            self.retry();
+        }
+    }
+
+    /// Tries again soon, because no frame is free.
+    fn retry(&self) {
+        if let Some(lane) = self.this.upgrade() {
+            let rings: Arc<dyn Rings> = lane;
+            let soon = Some(Instant::now() + RETRY);
+            let _ = Bells::of_process().watch(&rings, u32::MAX, soon, false);
+        }
+    }
+}
+
+/// Makes the call that carries a batch.
+fn batch_call<'a, 'f, 'o>(
+    frame: &'a FrameGuard<'f>,
+    head: &'a mut Writer<'f>,
+    ins: &'a [Block<'a>],
+    outs: &'a mut [crate::value::OutBlock<'o>],
+) -> Call<'a, 'f, 'o> {
+    Call { procedure: BATCH, frame, head, ins, lent: &[], outs, limit: Limit::None }
+}
+
+/// Writes the message of a call at the offset `at` of a chunk, which has the memory.
+fn write(records: &mut [u8], at: usize, head: Window<'_>, ins: &[Block<'_>], lent: &[Block<'_>]) {
+    let mut copy = |at: usize, from: Window<'_>| {
+        let end = at + from.len();
+        let _ = from.read(0, &mut records[at..end]);
+        end
+    };
+    let mut end = copy(at, head);
+    for block in ins.iter().chain(lent) {
+        let from = block.unconverted().unwrap_or(Window::empty());
+        // Chunks begin at a multiple of 16, so offsets in a message and in its chunk are aligned alike.
+        end = copy(align_up(end), from);
+    }
+}
+
+impl Wake for Lane {
+    fn wake(self: Arc<Self>) {
+        let Some(bound) = self.bound.upgrade() else { return };
+        // SYNC: rung, in `leave`. This thread may hold other locks, so it does not wait for the state.
+        self.rung.store(true, Ordering::SeqCst);
+        if let Some(state) = self.state.try_lock() {
+            self.leave(&bound, state);
+        }
+    }
+}
+
+impl Rings for Lane {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    /// Wakes the future of a call at its deadline, or sends what is queued if no frame was free before.
+    fn ring(&self, call: u32) {
+        let Some(lane) = self.this.upgrade() else { return };
+        if call == u32::MAX {
+            return lane.wake();
+        }
+        let waker = lane.state.lock().slots.get_mut(call as usize).and_then(|slot| {
+            slot.timed = false;
+            slot.waker.take()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl core::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Lane").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,377 @@
+//! The state of a [`Lane`](super::Lane): its calls, and the records that wait to be sent.
+
+use core::task::Waker;
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use super::{ALONE, SLOW_US};
+use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
+use crate::error::CallError;
+
+/// The calls of a lane, the batches that have no result yet, and what is known of the server.
+pub(super) struct State {
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<u32>,
+    /// The records that were not sent yet. Each chunk fits a batch, and has space for its header.
+    pub(super) queue: VecDeque<Chunk>,
+    /// The number of chunks that were removed from the front of the queue.
+    pub(super) gone: u64,
+    pub(super) outstanding: Vec<Batch>,
+    /// The number of calls that were sent and have no result.
+    pub(super) sent: usize,
+    /// The number of calls without a result, whether they were sent or not.
+    pub(super) pending: usize,
+    pub(super) looker: Option<u32>,
+    /// Calls whose futures sleep, one of which may become the looker.
+    pub(super) sleepers: VecDeque<u32>,
+    /// Whether the bells of the outstanding batches are armed.
+    pub(super) armed: bool,
+    pub(super) is_async: bool,
+    /// Whether the server has answered a batch. Before, nothing is known of it: the first batch is empty.
+    pub(super) known: bool,
+    /// Whether the server has no batches.
+    pub(super) unsupported: bool,
+    /// Whether a thread prepares a frame.
+    pub(super) preparing: bool,
+    pub(super) speeds: HashMap<u32, Speed>,
+    /// The procedure that is measured now, and when the measured call was sent.
+    pub(super) measuring: Option<(u32, Instant)>,
+    /// How many calls had no result at the server when it sent the last result.
+    pub(super) last_pending: Option<u32>,
+    /// What is woken when the state is released.
+    pub(super) woken: Vec<Waker>,
+    /// Memory for results of batches that is not used now.
+    pub(super) spare: Vec<Vec<u8>>,
+    /// The same for records, with space for the header of a batch.
+    pub(super) spare_records: Vec<Vec<u8>>,
+}
+
+#[derive(Default)]
+pub(super) struct Chunk {
+    pub(super) records: Vec<u8>,
+    /// The calls whose records these are.
+    pub(super) calls: Vec<u32>,
+    /// The procedure of the only call, if the call is measured.
+    pub(super) measured: Option<u32>,
+}
+
+/// A batch that has no result yet.
+pub(super) struct Batch {
+    pub(super) frame: u32,
+    pub(super) results: Vec<u8>,
+    pub(super) calls: Vec<u32>,
+    /// Whether the batch was sent to be held, while no other batch was outstanding.
+    pub(super) alone: bool,
+}
+
+/// What is known of the time that a procedure takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speed {
+    /// A call is measured since this time. Calls after it wait for its result for a while.
+    Measured(Instant),
+    Fast,
+    /// The number of calls that are still made alone.
+    Slow(u32),
+}
+
+/// A call.
+#[derive(Default)]
+pub(super) struct Slot {
+    /// Distinguishes the calls that use the slot one after another.
+    pub(super) generation: u32,
+    pub(super) phase: Phase,
+    pub(super) waker: Option<Waker>,
+    /// The result of the call.
+    pub(super) result: Vec<u8>,
+    /// Whether the call has a timer.
+    pub(super) timed: bool,
+    pub(super) sleeps: bool,
+}
+
+#[derive(Default)]
+pub(super) enum Phase {
+    #[default]
+    Free,
+    /// The record lies at the offset `at` of a chunk.
+    Queued {
+        chunk: u64,
+        at: usize,
+    },
+    Sent,
+    /// Sent, and given up by its caller.
+    Abandoned,
+    Done(ResultRecord),
+    Failed(Failure),
+}
+
+/// Why a call of a lane has no result.
+pub(in crate::stub) enum Failure {
+    Error(CallError),
+    /// The server has no batches. The call was not executed, and can be made alone.
+    Unsupported,
+    /// The call was not sent, and is made alone: its procedure may be slow.
+    Alone,
+}
+
+/// The result of a call: how it ended, and its bytes.
+pub(in crate::stub) type Ended = Result<(ResultRecord, ResultBytes), Failure>;
+
+/// The number of bytes of a result that needs no memory of its own.
+const INLINE_BYTES: usize = 96;
+
+/// The bytes of a result.
+#[derive(Debug)]
+pub(in crate::stub) enum ResultBytes {
+    Inline([u8; INLINE_BYTES], usize),
+    Heap(Vec<u8>),
+}
+
+impl ResultBytes {
+    /// Takes the bytes of a result. The memory of a small one stays where it is, for the next result.
+    pub(super) fn take(result: &mut Vec<u8>) -> Self {
+        if result.len() > INLINE_BYTES {
+            return Self::Heap(core::mem::take(result));
+        }
+        let mut bytes = [0; INLINE_BYTES];
+        bytes[..result.len()].copy_from_slice(result);
+        Self::Inline(bytes, result.len())
+    }
+
+    pub(in crate::stub) fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Inline(bytes, length) => &bytes[..*length],
+            Self::Heap(bytes) => bytes,
+        }
+    }
+}
+
+/// With which other calls a call shares its batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stub) enum Company {
+    /// With any calls.
+    Shared,
+    /// With none: the server measures how long its procedure takes.
+    Measured,
+}
+
+/// What a future does while its call has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::stub) enum Role {
+    /// Looks for results, for all calls.
+    Looks,
+    /// Sleeps until its waker is woken.
+    Sleeps,
+}
+
+/// A call of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::stub) struct Ticket {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+impl Chunk {
+    /// Returns a chunk without records: only the space for the header of a batch.
+    pub(super) fn empty() -> Self {
+        Self { records: vec![0; HEADER_BYTES], calls: Vec::new(), measured: None }
+    }
+}
+
+impl State {
+    pub(super) fn new(unsupported: bool) -> Self {
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            queue: VecDeque::new(),
+            gone: 0,
+            outstanding: Vec::new(),
+            sent: 0,
+            pending: 0,
+            looker: None,
+            sleepers: VecDeque::new(),
+            armed: false,
+            is_async: false,
+            known: false,
+            unsupported,
+            preparing: false,
+            speeds: HashMap::new(),
+            measuring: None,
+            last_pending: None,
+            woken: Vec::new(),
+            spare: Vec::new(),
+            spare_records: Vec::new(),
+        }
+    }
+
+    /// Appends a record with space for its message. A chunk has at most `room` bytes. Returns the number of its chunk, and its offset there.
+    pub(super) fn append(
+        &mut self,
+        room: usize,
+        record: &CallRecord,
+        company: Company,
+    ) -> (u64, usize) {
+        let bytes = batch::after(0, record.total as usize);
+        let fits = |chunk: &Chunk| chunk.measured.is_none() && chunk.records.len() + bytes <= room;
+        if company == Company::Measured || !self.queue.back().is_some_and(fits) {
+            let measured = (company == Company::Measured).then_some(record.procedure);
+            let records = self.spare_records.pop().unwrap_or_else(|| vec![0; HEADER_BYTES]);
+            self.queue.push_back(Chunk { records, measured, ..Chunk::default() });
+        }
+        let number = self.gone + self.queue.len() as u64 - 1;
+        let records = &mut self.queue.back_mut().expect("a chunk was pushed").records;
+        let at = records.len();
+        records.extend_from_slice(&record.to_bytes());
+        records.resize(at + bytes, 0);
+        (number, at)
+    }
+
+    /// Makes the server skip a record that was not sent yet.
+    pub(super) fn skip(&mut self, chunk: u64, at: usize) {
+        let chunk = chunk.checked_sub(self.gone).and_then(|at| self.queue.get_mut(at as usize));
+        if let Some(kind) = chunk.and_then(|chunk| chunk.records.get_mut(at + 8..at + 12)) {
+            kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
+        }
+    }
+
+    /// Returns what the future of a call does.
+    pub(super) fn role(&mut self, index: u32) -> Role {
+        match self.looker {
+            Some(looker) if looker != index => Role::Sleeps,
+            _ => {
+                self.looker = Some(index);
+                Role::Looks
+            }
+        }
+    }
+
+    /// Notes that the future of a call sleeps.
+    pub(super) fn sleep(&mut self, index: u32, waker: &Waker) {
+        let slot = &mut self.slots[index as usize];
+        match &mut slot.waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
+        if !core::mem::replace(&mut slot.sleeps, true) {
+            self.sleepers.push_back(index);
+        }
+    }
+
+    /// Makes another call's future the looker, if that of `index` was it.
+    pub(super) fn hand_over(&mut self, index: u32) {
+        if self.looker != Some(index) {
+            return;
+        }
+        self.looker = None;
+        while let Some(next) = self.sleepers.pop_front() {
+            let slot = &mut self.slots[next as usize];
+            slot.sleeps = false;
+            if next != index
+                && matches!(slot.phase, Phase::Queued { .. } | Phase::Sent)
+                && let Some(waker) = slot.waker.take()
+            {
+                self.looker = Some(next);
+                return self.woken.push(waker);
+            }
+        }
+    }
+
+    /// Ends a call.
+    pub(super) fn end(&mut self, index: u32, phase: Phase) {
+        let slot = &mut self.slots[index as usize];
+        match slot.phase {
+            Phase::Sent => {
+                self.sent -= 1;
+                self.pending -= 1;
+            }
+            Phase::Queued { .. } => self.pending -= 1,
+            Phase::Abandoned => {
+                self.sent -= 1;
+                slot.generation = slot.generation.wrapping_add(1);
+                slot.phase = Phase::Free;
+                return self.free.push(index);
+            }
+            Phase::Free | Phase::Done(_) | Phase::Failed(_) => return,
+        }
+        slot.phase = phase;
+        self.woken.extend(slot.waker.take());
+    }
+
+    pub(super) fn fail(&mut self, index: u32, unsupported: bool, error: &CallError) {
+        let failure = if unsupported { Failure::Unsupported } else { Failure::Error(error.copy()) };
+        self.end(index, Phase::Failed(failure));
+    }
+
+    /// Fails all calls that were sent.
+    pub(super) fn fail_all(&mut self, error: &CallError) {
+        for index in 0..self.slots.len() as u32 {
+            if matches!(self.slots[index as usize].phase, Phase::Sent | Phase::Abandoned) {
+                self.fail(index, false, error);
+            }
+        }
+    }
+
+    /// Notes how long a procedure takes. Makes its queued calls alone if it is slow.
+    pub(super) fn set_speed(&mut self, procedure: u32, speed: Speed) {
+        if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
+            self.measuring = None;
+        }
+        if self.speeds.insert(procedure, speed) == Some(speed) || speed == Speed::Fast {
+            return;
+        }
+        let calls: Vec<_> = self.queue.iter().flat_map(|chunk| chunk.calls.clone()).collect();
+        for index in calls {
+            let Phase::Queued { chunk, at } = self.slots[index as usize].phase else { continue };
+            let records = &self.queue[(chunk - self.gone) as usize].records;
+            if CallRecord::at(records, at).is_some_and(|record| record.procedure == procedure) {
+                self.skip(chunk, at);
+                self.end(index, Phase::Failed(Failure::Alone));
+            }
+        }
+    }
+
+    /// Fails all calls that were not sent.
+    ///
+    /// Without an error, they are made alone.
+    pub(super) fn fail_queued(&mut self, error: Option<&CallError>) {
+        let queue = core::mem::take(&mut self.queue);
+        self.gone += queue.len() as u64;
+        for index in queue.into_iter().flat_map(|chunk| chunk.calls) {
+            if matches!(self.slots[index as usize].phase, Phase::Queued { .. }) {
+                match error {
+                    Some(error) => self.fail(index, false, error),
+                    None => self.end(index, Phase::Failed(Failure::Unsupported)),
+                }
+            }
+        }
+    }
+
+    /// Takes the results of a batch. Returns false if they are malformed.
+    pub(super) fn take_results(&mut self, results: &[u8]) -> bool {
+        let Some(header) = ResultHeader::of(results) else { return false };
+        self.is_async |= header.is_async;
+        self.last_pending = Some(header.pending);
+        if let Some((procedure, took)) = header.slowest {
+            let speed = if took > SLOW_US { Speed::Slow(ALONE) } else { Speed::Fast };
+            self.set_speed(procedure, speed);
+        }
+        let mut at = HEADER_BYTES;
+        while let Some(record) = ResultRecord::at(results, at) {
+            let (start, next) = (at + HEADER_BYTES, batch::after(at, record.total as usize));
+            let Some(bytes) = results.get(start..start + record.total as usize) else {
+                return false;
+            };
+            at = next;
+            let index = record.number as u32;
+            let Some(slot) = self.slots.get_mut(index as usize) else { continue };
+            if slot.generation != (record.number >> 32) as u32 {
+                continue;
+            }
+            if matches!(slot.phase, Phase::Sent) {
+                slot.result.clear();
+                slot.result.extend_from_slice(bytes);
+            }
+            self.end(index, Phase::Done(record));
+        }
+        at >= results.len()
+    }
+}
