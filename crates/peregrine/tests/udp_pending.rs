@@ -30,14 +30,16 @@ use support::{Process, role, until};
 const LONG: Duration = Duration::from_secs(60);
 /// The number of calls that one thread has in flight.
 const CALLS: u32 = 120;
+/// An argument that is too large for a batch. A call with this argument is made alone, in a frame of its own.
+const ALONE: &[u8] = &[1; 3000];
 
 #[interface]
 trait Desk {
     /// Returns when this procedure has been entered `until` times in all.
-    fn meet(&self, until: u32) -> peregrine::Result<()>;
+    fn meet(&self, until: u32, alone: &[u8]) -> peregrine::Result<()>;
     /// Waits until the call is cancelled.
-    fn outlast(&self) -> peregrine::Result<()>;
-    fn add(&self, a: u64, b: u64) -> peregrine::Result<u64>;
+    fn outlast(&self, alone: &[u8]) -> peregrine::Result<()>;
+    fn add(&self, a: u64, b: u64, alone: &[u8]) -> peregrine::Result<u64>;
     fn sum(&self, #[max_len(8 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
     fn read(&self, bytes: u32, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
     /// Returns how many calls have entered `meet` or `outlast`, and how many were cancelled there.
@@ -59,7 +61,7 @@ fn sum_of(bytes: &[u8]) -> u64 {
 }
 
 impl Desk for Object {
-    fn meet(&self, until: u32) -> peregrine::Result<()> {
+    fn meet(&self, until: u32, _: &[u8]) -> peregrine::Result<()> {
         self.entered.fetch_add(1, Ordering::SeqCst);
         let limit = Instant::now() + LONG;
         while self.entered.load(Ordering::SeqCst) < until && Instant::now() < limit {
@@ -67,7 +69,7 @@ impl Desk for Object {
         }
         Ok(())
     }
-    fn outlast(&self) -> peregrine::Result<()> {
+    fn outlast(&self, _: &[u8]) -> peregrine::Result<()> {
         self.entered.fetch_add(1, Ordering::SeqCst);
         let caller = peregrine::caller().expect("a caller");
         let limit = Instant::now() + LONG;
@@ -79,7 +81,7 @@ impl Desk for Object {
         thread::sleep(Duration::from_millis(50));
         Ok(())
     }
-    fn add(&self, a: u64, b: u64) -> peregrine::Result<u64> {
+    fn add(&self, a: u64, b: u64, _: &[u8]) -> peregrine::Result<u64> {
         Ok(a + b)
     }
     fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
@@ -228,7 +230,7 @@ fn calls_overlap(address: &str, path: PathKind, options: &BindOptions) {
         let desk = DeskAsyncClient::from(desk);
         for round in 1..=2 {
             let all = before + round * CALLS;
-            let meets = (0..CALLS).map(|_| task(desk.meet(all)));
+            let meets = (0..CALLS).map(|_| task(desk.meet(all, ALONE)));
             join(meets).into_iter().for_each(|met| met.unwrap());
             assert_eq!(block_on(desk.counts()).unwrap().0, all);
         }
@@ -268,8 +270,9 @@ fn pending_calls_need_no_threads_and_no_descriptors() {
     let asynchronous = DeskAsyncClient::from(desk.clone());
     desk.counts().unwrap();
     let before = (threads(), support::descriptors(std::process::id()));
-    let pending: Vec<Task<'_, ()>> =
-        (0..CALLS).map(|_| task(async { asynchronous.meet(CALLS + 1).await.unwrap() })).collect();
+    let pending: Vec<Task<'_, ()>> = (0..CALLS)
+        .map(|_| task(async { asynchronous.meet(CALLS + 1, ALONE).await.unwrap() }))
+        .collect();
     let mut now = before;
     run_until(pending, || {
         now = (threads(), support::descriptors(std::process::id()));
@@ -378,7 +381,7 @@ fn calls_survive_losses(large: usize) {
     let desk = DeskClient::bind_with(&relay.address, &options()).unwrap();
     let desk = DeskAsyncClient::from(desk);
     // All frames get their handles before packets are lost. Binding has only a second for each handle.
-    let meets = (0..TASKS).map(|_| task(desk.meet(TASKS as u32)));
+    let meets = (0..TASKS).map(|_| task(desk.meet(TASKS as u32, ALONE)));
     join(meets).into_iter().for_each(|met| met.unwrap());
     relay.lossy.store(true, Ordering::SeqCst);
     let sent: Vec<u8> = (0..large).map(byte).collect();
@@ -386,7 +389,7 @@ fn calls_survive_losses(large: usize) {
     let work = |number: u64| {
         task(async move {
             for round in 0..8 {
-                assert_eq!(desk.add(number, round).await.unwrap(), number + round);
+                assert_eq!(desk.add(number, round, ALONE).await.unwrap(), number + round);
             }
             if number.is_multiple_of(4) {
                 assert_eq!(desk.sum(sent).await.unwrap(), sum_of(sent));
@@ -452,12 +455,12 @@ fn dropped_futures_cancel_their_calls_and_frames_are_used_again() {
     let options = BindOptions::default().astacks(FRAMES).on_exhausted(OnExhausted::Wait);
     let desk = DeskAsyncClient::from(DeskClient::bind_with(&address, &options).unwrap());
     for round in 1..=3 {
-        let outlast = |_| task(async { drop(desk.outlast().await) });
+        let outlast = |_| task(async { drop(desk.outlast(ALONE).await) });
         let pending = (0..FRAMES).map(outlast).collect();
         run_until(pending, || observer.counts().unwrap().0 == round * FRAMES);
         until("all calls are cancelled", || observer.counts().unwrap().1 == round * FRAMES);
         // All frames were captured. These calls get them when the server has released them.
-        let adds = (0..2 * FRAMES).map(|n| task(desk.add(n.into(), 1)));
+        let adds = (0..2 * FRAMES).map(|n| task(desk.add(n.into(), 1, ALONE)));
         for (n, sum) in join(adds).into_iter().enumerate() {
             assert_eq!(sum.unwrap(), n as u64 + 1);
         }
@@ -473,7 +476,7 @@ fn futures_may_be_dropped_at_any_time() {
     let options = BindOptions::default().astacks(18).on_exhausted(OnExhausted::Wait);
     let desk = DeskAsyncClient::from(DeskClient::bind_with(&address, &options).unwrap());
     for round in 0..200_u64 {
-        let adds = (0..18).map(|n| task(desk.add(n, round)));
+        let adds = (0..18).map(|n| task(desk.add(n, round, ALONE)));
         let mut adds: Vec<_> = adds.collect();
         let mut polls = 0;
         block_on(poll_fn(|context| {
@@ -483,7 +486,7 @@ fn futures_may_be_dropped_at_any_time() {
             if polls > round % 7 { Poll::Ready(()) } else { Poll::Pending }
         }));
         drop(adds);
-        assert_eq!(block_on(desk.add(round, 1)).unwrap(), round + 1);
+        assert_eq!(block_on(desk.add(round, 1, ALONE)).unwrap(), round + 1);
     }
 }
 
@@ -496,9 +499,9 @@ fn deadline_ends_a_pending_call() {
         let before = observer.counts().unwrap();
         let desk = DeskClient::bind_with(&address, &options().wait(wait)).unwrap();
         let desk = DeskAsyncClient::from(desk);
-        join((0..20).map(|n| task(desk.add(n, n))));
+        join((0..20).map(|n| task(desk.add(n, n, ALONE))));
         let short = desk.with_timeout(Duration::from_millis(300));
-        let ended = join((0..20).map(|_| task(short.outlast())));
+        let ended = join((0..20).map(|_| task(short.outlast(ALONE))));
         let errors: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
         assert!(errors.iter().all(|error| error.kind() == Kind::TimedOut), "{:?}", errors[0]);
         let sent = errors.iter().filter(|error| error.executed() == Executed::Maybe).count();
@@ -507,9 +510,9 @@ fn deadline_ends_a_pending_call() {
             let (entered, cancelled) = observer.counts().unwrap();
             entered > before.0 && entered == cancelled
         });
-        assert_eq!(block_on(desk.with_timeout(LONG).add(1, 2)).unwrap(), 3);
+        assert_eq!(block_on(desk.with_timeout(LONG).add(1, 2, ALONE)).unwrap(), 3);
         // A deadline that has passed already.
-        let error = block_on(desk.with_deadline(Instant::now()).add(1, 2)).unwrap_err();
+        let error = block_on(desk.with_deadline(Instant::now()).add(1, 2, ALONE)).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
     }
 }
@@ -523,7 +526,7 @@ fn death_of_the_server_ends_pending_calls() {
         let desk = DeskClient::bind_with(&address, &options).unwrap();
         let asynchronous = DeskAsyncClient::from(desk.clone());
         let mut ended = Vec::new();
-        let mut calls: Vec<_> = (0..40).map(|_| Box::pin(asynchronous.outlast())).collect();
+        let mut calls: Vec<_> = (0..40).map(|_| Box::pin(asynchronous.outlast(ALONE))).collect();
         let mut is_killed = false;
         let limit = Instant::now() + LONG;
         block_on(poll_fn(|context| {
@@ -552,7 +555,7 @@ fn death_of_the_server_ends_pending_calls() {
             assert_eq!(error.kind(), Kind::ServerGone, "{error}");
             assert_eq!(error.executed(), Executed::Maybe, "{error}");
         }
-        let error = block_on(asynchronous.add(1, 2)).unwrap_err();
+        let error = block_on(asynchronous.add(1, 2, ALONE)).unwrap_err();
         assert_eq!(error.executed(), Executed::No, "{error}");
     }
 }
@@ -564,10 +567,10 @@ fn call_after_the_death_of_an_idle_server_is_not_executed() {
     let _home = home();
     let (mut process, address) = server_process();
     let desk = DeskAsyncClient::from(DeskClient::bind(&address).unwrap());
-    assert_eq!(block_on(desk.add(1, 2)).unwrap(), 3);
+    assert_eq!(block_on(desk.add(1, 2, ALONE)).unwrap(), 3);
     thread::sleep(Duration::from_millis(200));
     process.kill();
-    let error = block_on(desk.add(1, 2)).unwrap_err();
+    let error = block_on(desk.add(1, 2, ALONE)).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
 }
 
@@ -603,7 +606,9 @@ fn mixed_callers_all_get_results(address: &str, options: &BindOptions) {
                         task(async move {
                             for round in 0..ROUNDS {
                                 let number = number + 100 * part;
-                                let sum = asynchronous.add(number, round).await.unwrap();
+                                // Every second call may share a batch.
+                                let alone = if round % 2 == 0 { ALONE } else { &[] };
+                                let sum = asynchronous.add(number, round, alone).await.unwrap();
                                 assert_eq!(sum, number + round);
                                 let sent = vec![3; bytes(number, round)];
                                 let sum = asynchronous.sum(&sent).await.unwrap();
@@ -653,7 +658,7 @@ fn packet_wakes_the_only_future_of_a_socket() {
     let desk = DeskAsyncClient::from(blocking.clone());
     let adds = || async {
         for n in 0..ADDS {
-            assert_eq!(desk.add(n, 1).await.unwrap(), n + 1);
+            assert_eq!(desk.add(n, 1, ALONE).await.unwrap(), n + 1);
         }
     };
     block_on(adds());
@@ -665,16 +670,16 @@ fn packet_wakes_the_only_future_of_a_socket() {
         thread::scope(|scope| {
             let blocking = &blocking;
             // These calls occupy the frames that have a socket of their own.
-            let meet = || task(async { desk.meet(all).await.unwrap() });
+            let meet = || task(async { desk.meet(all, ALONE).await.unwrap() });
             let mut tasks: Vec<_> = (0..OWN).map(|_| meet()).collect();
             tasks.push(task(async {
                 when(|| is_inside(entered + OWN)).await;
                 for _ in 0..threads {
-                    scope.spawn(move || blocking.meet(all).unwrap());
+                    scope.spawn(move || blocking.meet(all, ALONE).unwrap());
                 }
                 when(|| is_inside(all - 1)).await;
                 adds().await;
-                desk.meet(all).await.unwrap();
+                desk.meet(all, ALONE).await.unwrap();
             }));
             join(tasks);
         });
@@ -695,7 +700,7 @@ fn pending_call_gets_a_new_handle_if_the_server_has_forgotten_the_old_one() {
     let desk = DeskClient::bind_with(&address, &options()).unwrap();
     let desk = DeskAsyncClient::from(desk);
     let meet = |until| {
-        let meets = (0..40).map(|_| task(desk.meet(until)));
+        let meets = (0..40).map(|_| task(desk.meet(until, ALONE)));
         join(meets).into_iter().for_each(|met| met.unwrap());
     };
     meet(40);
@@ -706,5 +711,5 @@ fn pending_call_gets_a_new_handle_if_the_server_has_forgotten_the_old_one() {
     assert!(others.len() > 3000, "only {} clients could bind", others.len());
     idle();
     meet(80);
-    assert_eq!(block_on(desk.add(1, 2)).unwrap(), 3);
+    assert_eq!(block_on(desk.add(1, 2, ALONE)).unwrap(), 3);
 }
