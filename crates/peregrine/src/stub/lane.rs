@@ -440,6 +440,8 @@ impl Lane {
         };
         let filled = out.filled();
         let alone = chunk.calls.is_empty() && state.outstanding.is_empty();
+        // The server may answer an earlier batch before it knows the calls of this one.
+        state.outstanding.iter_mut().for_each(|batch| batch.alone = false);
         for index in &chunk.calls {
             let slot = &mut state.slots[*index as usize];
             if matches!(slot.phase, Phase::Queued { .. }) {
