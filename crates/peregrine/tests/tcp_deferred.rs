@@ -433,6 +433,35 @@ fn panic_and_errors_of_deferred_procedures_reach_their_callers() {
 /// The polls of a deferred procedure after the first one.
 type Polls = Pin<Box<dyn Future<Output = ()> + Send>>;
 
+#[test]
+fn deferred_calls_are_counted() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new());
+    let client = target.client();
+    client.with_timeout(Duration::from_millis(20)).pass(1).unwrap_err();
+    target.gate.open();
+    (0..3).for_each(|number| assert_eq!(client.pass(number).unwrap(), number));
+    client.panics().unwrap_err();
+    target.gate.close();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| client.read(1000, 1).unwrap());
+        target.gate.await_waiting(1);
+        target.gate.open();
+        assert_eq!(call.join().unwrap().len(), 1000);
+    });
+    until("all calls are counted", || {
+        let told = peregrine::stat(&target.address).unwrap();
+        let export = told.export("work").expect("the export");
+        let counts = &export.counts;
+        let [bytes_in, bytes_out] = [counts.bytes_in, counts.bytes_out];
+        println!("{counts:?}");
+        // The call that was given up, and the call that panicked, have failed.
+        [counts.calls, counts.in_flight, counts.failed, counts.refused] == [6, 0, 2, 0]
+            && bytes_in == 4 * 8 + 16
+            && bytes_out >= 3 * 8 + 1004
+    });
+}
+
 /// Keeps the futures that it should run.
 #[derive(Clone, Default)]
 struct Keeps(Arc<Mutex<Vec<Polls>>>);

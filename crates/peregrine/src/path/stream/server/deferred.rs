@@ -1,8 +1,8 @@
 //! Deferred calls: calls of async procedures, whose replies any thread sends later.
 //!
-//! A deferred call occupies no thread and has no permit. It stays among the [calls](Calls) of its connection
-//! until its reply was sent, so a stopping server waits for it, and sends no `Goodbye` before. The connection
-//! cancels it when an `Abandon` message arrives, and when the connection ends.
+//! A deferred call occupies no thread and has no permit. It stays among the calls of its connection until its
+//! reply was sent. So a stopping server waits for it, and sends no `Goodbye` before. The connection cancels
+//! the call when an `Abandon` message arrives, and when the connection ends.
 //!
 //! The thread that ends a procedure makes the reply, as one piece of memory of the size that the reply needs.
 //! It then passes the reply to the connection, which sends it without waiting, or later

@@ -133,7 +133,7 @@ impl AcceptedConnection {
                     }
                     return;
                 }
-                Err(_) => return self.close(),
+                Err(_) => return,
             }
         }
     }
@@ -143,11 +143,10 @@ impl AcceptedConnection {
     pub(super) fn send_unsent_waiting(&self, host: &dyn Host) {
         loop {
             let until = Instant::now() + limits::UNREAD_TIME[1];
-            let lock = self.output.take(Some(until));
-            let stall = ReplyStall { incoming: self, host };
-            let sent = lock.map(|lock| self.send_queue(&lock, &stall));
-            if sent.is_none_or(|sent| sent.is_err()) {
-                self.close();
+            match self.output.take(Some(until)) {
+                // An error has ended the connection.
+                Some(lock) => drop(self.send_queue(&lock, &ReplyStall { incoming: self, host })),
+                None => self.close(),
             }
             // A thread that adds a reply from now on asks a thread again, if necessary.
             self.unsent.is_attended.store(false, Ordering::SeqCst);
@@ -159,14 +158,23 @@ impl AcceptedConnection {
     }
 
     /// Sends the replies that wait, until none is left. If a reply cannot be sent without waiting, and
-    /// `stall` does not wait, the rest of the reply stays at the front of the queue.
+    /// `stall` does not wait, the rest of the reply stays at the front of the queue. Any other error ends the
+    /// connection.
     pub(super) fn send_queue(&self, _lock: &SendGuard<'_>, stall: &impl OnStall) -> io::Result<()> {
         while let Some(mut reply) = self.unsent.next() {
-            let sent = self.send_rest(&mut reply, stall);
-            if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
-                self.unsent.add(reply, VecDeque::push_front);
+            match self.send_rest(&mut reply, stall) {
+                Ok(()) => drop(reply),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.unsent.add(reply, VecDeque::push_front);
+                    return Err(error);
+                }
+                Err(error) => {
+                    // The connection ends before the lock is released. Otherwise another thread could send a
+                    // message after a part of this reply, and the client would take it for the rest.
+                    self.close();
+                    return Err(error);
+                }
             }
-            sent?;
         }
         Ok(())
     }
