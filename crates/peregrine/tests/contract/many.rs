@@ -1,28 +1,40 @@
 //! The cases of async clients: many calls on one thread, calls that other threads poll, and calls whose futures
-//! are dropped. With a blocking client, these cases check nothing.
+//! are dropped.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
-use peregrine::Out;
+use peregrine::{Executed, Kind, Out};
 
 use super::{
-    Client, Contract as _, ContractAsync as _, ContractAsyncClient, Fault, Make, Object, Point,
+    Colour, Contract as _, ContractAsync as _, ContractAsyncClient, Fault, LONG, Make, Object,
+    Person, Point,
 };
 use crate::support::futures::{join_all, poll_once};
 use crate::support::until;
 
+/// The number of kinds of calls that [`one_of_many`] makes.
+const KINDS: u32 = 12;
+/// How many of these kinds have the same results across bridges.
+const BRIDGED_KINDS: u32 = 6;
+
 /// Makes 200 calls at the same time on one thread.
 pub(super) fn many_futures(make: Make<'_>) {
-    if let Client::Async(client) = &make(Object::default()) {
-        join_all((0..200).map(|number| one_of_many(client.clone(), number)));
-    }
+    let client = make(Object::default()).to_async();
+    join_all((0..200).map(|number| one_of_many(client.clone(), number, KINDS)));
 }
 
-/// Makes a call, and checks its result. Calls with different numbers differ in all values.
-async fn one_of_many(client: ContractAsyncClient, number: u32) {
-    match number % 6 {
+/// Does what [`many_futures`] does, but without calls whose errors a bridge relays as its own.
+pub(super) fn many_bridged_futures(make: Make<'_>) {
+    let client = make(Object::default()).to_async();
+    join_all((0..200).map(|number| one_of_many(client.clone(), number, BRIDGED_KINDS)));
+}
+
+/// Makes a call of one of `kinds` kinds, and checks its result. Calls with different numbers differ in all values.
+async fn one_of_many(client: ContractAsyncClient, number: u32, kinds: u32) {
+    match number % kinds {
         0 => {
             let text = format!("call {number}").repeat(number as usize);
             assert_eq!(client.shout(&text).await.unwrap(), text.to_uppercase());
@@ -57,20 +69,52 @@ async fn one_of_many(client: ContractAsyncClient, number: u32) {
             let counted = client.count_bytes((&bytes[..]).into(), (&sent[..]).into()).await;
             assert_eq!(counted.unwrap(), u64::from(116 * number));
         }
-        _ => {
+        5 => {
             let mut value = number;
             client.double(&mut value).await.unwrap();
             assert_eq!(value, 2 * number);
+        }
+        6 => {
+            let (left, cancelled) = client.with_timeout(LONG).left().await.unwrap();
+            let most = LONG.as_millis() as u64;
+            assert!(left.is_some_and(|left| left > most / 2 && left <= most), "{left:?}");
+            assert!(!cancelled);
+        }
+        7 => assert_eq!(client.left().await.unwrap(), (None, false)),
+        8 => {
+            let refused = client.with_timeout(Duration::ZERO).left().await.unwrap_err();
+            assert_eq!((refused.kind(), refused.executed()), (Kind::TimedOut, Executed::No));
+        }
+        9 => {
+            let mut values = vec![number; number as usize];
+            let error = client.panics(&mut values).await.unwrap_err();
+            assert_eq!((error.kind(), error.executed()), (Kind::Panicked, Executed::Maybe));
+            assert!(error.to_string().contains(&format!("own words: {number} (")), "{error}");
+            assert_eq!(values, vec![number; number as usize]);
+        }
+        10 => {
+            let mut people = vec![Person { age: number as u8 / 2, ..Person::default() }; 3];
+            client.birthday(&mut people, 1).await.unwrap();
+            assert!(people.iter().all(|one| u32::from(one.age) == number / 2 + 1));
+            let mut bits = vec![false; number as usize];
+            let mut colours = [Colour::Red; 2];
+            client.invert(&mut bits, &mut colours).await.unwrap();
+            assert!(bits.iter().all(|&bit| bit) && colours == [Colour::Green; 2]);
+        }
+        _ => {
+            let (mut letters, mut colours) = (['_'; 6], Vec::with_capacity(number as usize));
+            client.colours(Out::from(&mut colours), Out::from(&mut letters)).await.unwrap();
+            assert_eq!(colours, [Colour::Blue, Colour::Green]);
+            assert_eq!(letters, ['a', 'ß', '水', '🦅', '_', '_']);
         }
     }
 }
 
 /// Polls calls once on this thread, and then to their ends on other threads.
 pub(super) fn futures_of_other_threads(make: Make<'_>) {
-    let client = make(Object::default());
-    let Client::Async(client) = &client else { return };
-    let mut begun: Vec<_> =
-        (0..60).map(|number| Box::pin(one_of_many(client.clone(), number))).collect();
+    let client = make(Object::default()).to_async();
+    let one = |number| Box::pin(one_of_many(client.clone(), number, KINDS));
+    let mut begun: Vec<_> = (0..60).map(one).collect();
     begun.retain_mut(|future| poll_once(future.as_mut()).is_none());
     std::thread::scope(|scope| {
         while !begun.is_empty() {
@@ -80,12 +124,32 @@ pub(super) fn futures_of_other_threads(make: Make<'_>) {
     });
 }
 
+/// Makes calls at the same time whose procedures run until their calls are cancelled. A call may also end before
+/// its procedure begins.
+pub(super) fn deadlines_of_many_futures(make: Make<'_>) {
+    let client = make(Object::default());
+    let awaited = client.to_async();
+    let mut values = [5; 20];
+    for round in 0..2 {
+        let limited = awaited.with_timeout(Duration::from_millis(100 + 20 * round));
+        let begun = Instant::now();
+        let ended = join_all(values.iter_mut().map(|value| limited.outlive(value)));
+        println!("{:?}", begun.elapsed());
+        assert!(begun.elapsed() < LONG / 2, "a call did not end at its deadline");
+        for error in ended.into_iter().map(|ended| ended.unwrap_err()) {
+            assert_eq!(error.kind(), Kind::TimedOut, "{error}");
+        }
+        assert_eq!(values, [5; 20], "nothing is assigned by a call that failed");
+        client.nothing().unwrap();
+    }
+}
+
 /// Drops the futures of calls whose procedures run. The procedures must learn this.
 pub(super) fn dropped_future_cancels_its_call(make: Make<'_>) {
     let object = Object::default();
     let entered = Arc::clone(&object.entered);
     let client = make(object);
-    let Client::Async(awaited) = &client else { return };
+    let awaited = client.to_async();
     // There are more rounds than A-stacks. So the A-stack of a dropped call is used again.
     for round in 1..=10 {
         let mut value = 5;
@@ -108,5 +172,5 @@ pub(super) fn dropped_future_cancels_its_call(make: Make<'_>) {
     }
     drop(calls);
     assert_eq!(values, [1; 30]);
-    join_all((0..50).map(|number| one_of_many(awaited.clone(), number)));
+    join_all((0..50).map(|number| one_of_many(awaited.clone(), number, KINDS)));
 }

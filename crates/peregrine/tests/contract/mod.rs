@@ -49,8 +49,13 @@ const CASES: &[Case] = cases![
     many_threads,
     calls_overlap,
     limits_hold,
+];
+
+/// The cases of async clients that hold on every path.
+const FUTURES: &[Case] = cases![
     many::many_futures,
     many::futures_of_other_threads,
+    many::deadlines_of_many_futures,
     many::dropped_future_cancels_its_call,
 ];
 
@@ -67,9 +72,10 @@ const BRIDGED: &[Case] = cases![
     errors_of_the_procedure,
     bounds_hold,
     many_threads,
-    many::many_futures,
-    many::futures_of_other_threads,
 ];
+
+/// The cases of async clients that also hold across any number of bridges.
+const BRIDGED_FUTURES: &[Case] = cases![many::many_bridged_futures];
 
 /// A case that does not hold over some path in some forms, and the reason.
 struct Exception {
@@ -78,23 +84,27 @@ struct Exception {
     reason: &'static str,
 }
 
+/// Returns whether a call occupies the thread that polls it until its procedure ends.
+fn waits_in_place(over: &str, forms: Forms) -> bool {
+    let waits = forms.server == Form::Blocking || over.contains("swapped");
+    over.starts_with("in process") && forms.client == Form::Async && waits
+}
+
+const IN_PLACE: &str =
+    "within a process, a blocking procedure runs on the thread that polls the call";
+
 /// All exceptions.
 const EXCEPTIONS: &[Exception] = &[
+    Exception { case: "calls_overlap", applies: waits_in_place, reason: IN_PLACE },
     Exception {
-        case: "calls_overlap",
-        applies: |over, forms| {
-            let waits = forms.server == Form::Blocking || over.contains("swapped");
-            over.contains("in process") && forms.client == Form::Async && waits
-        },
-        reason: "within a process, a blocking procedure runs on the thread that polls the call",
+        case: "many::deadlines_of_many_futures",
+        applies: waits_in_place,
+        reason: IN_PLACE,
     },
     Exception {
         case: "many::dropped_future_cancels_its_call",
-        applies: |over, forms| {
-            let waits = forms.server == Form::Blocking || over.contains("swapped");
-            over.contains("in process") && waits
-        },
-        reason: "within a process, a blocking procedure runs on the thread that polls the call",
+        applies: waits_in_place,
+        reason: IN_PLACE,
     },
     Exception {
         case: "callers_and_nesting",
@@ -107,18 +117,18 @@ const EXCEPTIONS: &[Exception] = &[
 /// Runs all checks that hold on every path. The checks need A-stacks (call frames) of the default size.
 /// `over` names the path.
 pub(crate) fn suite(over: &str, connect: Connect<'_>) {
-    run(over, connect, &[CASES, NESTED]);
+    run(over, connect, &[CASES, NESTED], FUTURES);
 }
 
 /// Runs all checks except those whose procedures call their own process.
 pub(crate) fn suite_of_one_call(over: &str, connect: Connect<'_>) {
-    run(over, connect, &[CASES]);
+    run(over, connect, &[CASES], FUTURES);
 }
 
 /// Runs the checks that also hold across any number of bridges. A bridge is a generic server that forwards
 /// its calls to another server. A bridge reports a failed call as its own error.
 pub(crate) fn suite_of_a_bridge(over: &str, connect: Connect<'_>) {
-    run(over, connect, &[BRIDGED]);
+    run(over, connect, &[BRIDGED], BRIDGED_FUTURES);
 }
 
 /// Runs all checks with async clients, and with async servers whose procedures run on an executor of the
@@ -126,14 +136,17 @@ pub(crate) fn suite_of_a_bridge(over: &str, connect: Connect<'_>) {
 pub(crate) fn suite_on_an_executor(over: &str, connect: Connect<'_>) {
     let forms = Forms { client: Form::Async, server: Form::Async };
     let make = |object: Object| connect(object.server_on(ThreadEach), forms.client);
-    run_in(over, forms, &make, &[CASES, NESTED]);
+    run_in(over, forms, &make, &[CASES, NESTED, FUTURES]);
 }
 
-/// Runs cases with each form of the client and each form of the server.
-fn run(over: &str, connect: Connect<'_>, cases: &[&[Case]]) {
+/// Runs cases with each form of the client and each form of the server. `futures` are cases of async clients.
+fn run(over: &str, connect: Connect<'_>, cases: &[&[Case]], futures: &[Case]) {
     for forms in Forms::ALL {
         let make = |object: Object| connect(object.server(forms.server), forms.client);
         run_in(over, forms, &make, cases);
+        if forms.client == Form::Async {
+            run_in(over, forms, &make, &[futures]);
+        }
     }
 }
 
