@@ -31,7 +31,7 @@ use self::gathered::Gathered;
 use self::intake::Reservation;
 use self::reading::{Kept, ReadOutcome};
 use self::stall::{NoStall, ReplyStall};
-use self::unsent::Unsent;
+use self::unsent::{SENDS_MAX, Unsent};
 use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
@@ -658,7 +658,10 @@ impl AcceptedConnection {
         let until = Instant::now() + limits::UNREAD_TIME[1];
         let Some(lock) = self.output.take(Some(until)) else { return self.close() };
         let stall = ReplyStall { incoming: self, host };
-        let queue = if self.unsent.is_empty() { Ok(()) } else { self.send_queue(&lock, &stall) };
+        let queue = match self.unsent.is_empty() {
+            true => Ok(()),
+            false => self.send_queue(&lock, &stall, usize::MAX),
+        };
         let mut sending = Sending::new(&self.stream, stall);
         let sent = queue.and_then(|()| sending.part(Window::from(&header[..])));
         let sent = sent.and_then(|()| write(&mut sending)).and_then(|()| sending.end());
@@ -718,7 +721,8 @@ impl AcceptedConnection {
         let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
         // SYNC: unsent replies, the other half is in `send_unsent`.
         let Some(lock) = self.output.take(Some(Instant::now())) else { return };
-        if !self.unsent.is_empty() && self.send_queue(&lock, &NoStall).is_err() {
+        let is_empty = self.unsent.is_empty();
+        if !is_empty && self.send_queue(&lock, &NoStall, SENDS_MAX).is_err() {
             return;
         }
         let header = header.to_bytes();

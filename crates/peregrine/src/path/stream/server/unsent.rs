@@ -27,6 +27,10 @@ use crate::path::stream::peer::send_lock::SendGuard;
 use crate::path::stream::peer::sending::OnStall;
 use crate::sync::Mutex;
 
+/// The largest number of system calls in which a thread sends without waiting. A client that reads as fast as
+/// the thread sends must not keep the thread.
+pub(super) const SENDS_MAX: usize = 16;
+
 /// The replies of a connection that wait to be sent.
 pub(super) struct Unsent {
     queue: Mutex<Queue>,
@@ -123,7 +127,7 @@ impl AcceptedConnection {
         // reply.
         while !self.unsent.is_empty() {
             let Some(lock) = self.output.try_take() else { return };
-            let sent = self.send_queue(&lock, &NoStall);
+            let sent = self.send_queue(&lock, &NoStall, SENDS_MAX);
             drop(lock);
             match sent {
                 Ok(()) => {}
@@ -144,8 +148,11 @@ impl AcceptedConnection {
         loop {
             let until = Instant::now() + limits::UNREAD_TIME[1];
             match self.output.take(Some(until)) {
-                // An error has ended the connection.
-                Some(lock) => drop(self.send_queue(&lock, &ReplyStall { incoming: self, host })),
+                Some(lock) => {
+                    let stall = ReplyStall { incoming: self, host };
+                    // An error has ended the connection.
+                    let _ = self.send_queue(&lock, &stall, usize::MAX);
+                }
                 None => self.close(),
             }
             // A thread that adds a reply from now on asks a thread again, if necessary.
@@ -157,12 +164,17 @@ impl AcceptedConnection {
         }
     }
 
-    /// Sends the replies that wait, until none is left. If a reply cannot be sent without waiting, and
-    /// `stall` does not wait, the rest of the reply stays at the front of the queue. Any other error ends the
-    /// connection.
-    pub(super) fn send_queue(&self, _lock: &SendGuard<'_>, stall: &impl OnStall) -> io::Result<()> {
+    /// Sends the replies that wait, until none is left. Makes at most `sends` system calls. If it makes all of
+    /// them, or if the socket is full and `stall` does not wait, the rest of a reply stays at the front of the
+    /// queue, and the error is [`io::ErrorKind::WouldBlock`]. Any other error ends the connection.
+    pub(super) fn send_queue(
+        &self,
+        _lock: &SendGuard<'_>,
+        stall: &impl OnStall,
+        mut sends: usize,
+    ) -> io::Result<()> {
         while let Some(mut reply) = self.unsent.next() {
-            match self.send_rest(&mut reply, stall) {
+            match self.send_rest(&mut reply, stall, &mut sends) {
                 Ok(()) => drop(reply),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.unsent.add(reply, VecDeque::push_front);
@@ -179,9 +191,15 @@ impl AcceptedConnection {
         Ok(())
     }
 
-    fn send_rest(&self, reply: &mut UnsentReply, stall: &impl OnStall) -> io::Result<()> {
+    fn send_rest(
+        &self,
+        reply: &mut UnsentReply,
+        stall: &impl OnStall,
+        sends: &mut usize,
+    ) -> io::Result<()> {
         let UnsentReply { message, sent, .. } = reply;
         while *sent < message.bytes {
+            *sends = sends.checked_sub(1).ok_or(io::ErrorKind::WouldBlock)?;
             match self.stream.send_some(&message.memory.memory()[*sent..message.bytes]) {
                 Ok(bytes) => *sent += bytes,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => stall.wait()?,
