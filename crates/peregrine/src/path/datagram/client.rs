@@ -481,6 +481,7 @@ impl<R: HandleProvider> Drop for DatagramPath<R> {
         let now = moment();
         for activity in self.activities.iter().filter_map(OnceLock::get) {
             let mut activity = activity.lock();
+            self.rouse(&mut activity);
             activity.client_end.close();
             self.association.send_control(&mut activity, now);
             if let Some(CallSocket::Shared(shared)) = self.association.socket_of(activity.index) {

@@ -279,6 +279,7 @@ impl<T> Drop for Follower<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::OnceLock;
     use std::sync::atomic::AtomicU64;
     use std::thread;
 
@@ -444,6 +445,135 @@ mod tests {
                 }
             });
             assert_eq!(leadership.waiting(), 0);
+        }
+    }
+
+    #[test]
+    fn future_is_reported_once_for_each_sleep() {
+        let substitute = Arc::new(StandsBy::default());
+        let stands_by = || substitute.0.load(Ordering::SeqCst);
+        let leadership = Leadership::new(2, (), Arc::clone(&substitute) as _);
+        leadership.sleep(0);
+        assert_eq!(stands_by(), 1, "there is no leader");
+        assert!(leadership.wake(0) && !leadership.wake(0));
+        // A leader leaves while no future sleeps.
+        drop(leadership.try_lead());
+        assert_eq!(stands_by(), 1);
+        let leader = leadership.try_lead();
+        leadership.sleep(0);
+        leadership.sleep(0);
+        leadership.sleep(1);
+        assert_eq!(stands_by(), 1, "the leader receives");
+        drop(leader);
+        assert_eq!(stands_by(), 2);
+        leadership.rouse(1);
+        assert_eq!(leadership.wake_all(), [0]);
+        leadership.rouse(0);
+        assert_eq!(leadership.futures.load(Ordering::SeqCst), 0);
+        drop(leadership.try_lead());
+        assert_eq!(stands_by(), 2);
+    }
+
+    #[test]
+    fn follower_succeeds_the_leader_before_the_substitute_does() {
+        let substitute = Arc::new(StandsBy::default());
+        let leadership = Leadership::new(2, (), Arc::clone(&substitute) as _);
+        let leader = leadership.try_lead();
+        leadership.sleep(0);
+        let follower = leadership.follow(1);
+        drop(leader);
+        assert_eq!(leadership.words[1].load(Ordering::SeqCst), WOKEN);
+        assert_eq!(substitute.0.load(Ordering::SeqCst), 0);
+        // The follower was woken to become the leader, but it stops waiting.
+        drop(follower);
+        assert_eq!(substitute.0.load(Ordering::SeqCst), 1);
+        assert!(leadership.wake(0), "the future still sleeps");
+    }
+
+    /// The substitute of the test below: another thread, which leads when it was made to stand by and there are
+    /// numbers to give.
+    #[derive(Default)]
+    struct Armed(AtomicBool);
+
+    impl Substitute for Armed {
+        fn stand_by(&self) {
+            self.0.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// As the test above, but some of the callers are futures. A future looks as the leader once, and then sleeps
+    /// until its bell rings.
+    #[test]
+    fn futures_never_sleep_while_numbers_are_there() {
+        const THREADS: usize = 2;
+        const CALLERS: usize = 5;
+        const ROUNDS: u64 = 3000;
+        for wait in [Wait::Block, Wait::Adaptive] {
+            let [asked, given] = [(); 2].map(|()| [const { AtomicU64::new(0) }; CALLERS]);
+            let bells = [const { AtomicBool::new(false) }; CALLERS];
+            let armed = Arc::new(Armed::default());
+            let leadership = Leadership::new(CALLERS as u32, (), Arc::clone(&armed) as _);
+            let left = AtomicU32::new(CALLERS as u32);
+            let is_owed = |index: usize| {
+                asked[index].load(Ordering::SeqCst) != given[index].load(Ordering::SeqCst)
+            };
+            // Gives the leader's numbers to all callers.
+            let give = |callers: &[thread::Thread]| {
+                for index in (0..CALLERS).filter(|index| is_owed(*index)) {
+                    given[index].store(asked[index].load(Ordering::SeqCst), Ordering::SeqCst);
+                    if leadership.wake(index as u32) {
+                        bells[index].store(true, Ordering::SeqCst);
+                        callers[index].unpark();
+                    }
+                }
+            };
+            let callers = OnceLock::<Vec<thread::Thread>>::new();
+            let start = Instant::now();
+            let run = |index: usize| {
+                for round in 1..=ROUNDS {
+                    assert!(start.elapsed() < LONG, "a caller was not woken");
+                    asked[index].store(round, Ordering::SeqCst);
+                    let mut follower = None;
+                    while is_owed(index) {
+                        let leader = leadership.try_lead();
+                        if leader.is_some() {
+                            follower = None;
+                            give(callers.wait());
+                        } else if index >= THREADS {
+                            leadership.sleep(index as u32);
+                            while is_owed(index) && !bells[index].swap(false, Ordering::SeqCst) {
+                                thread::park_timeout(LONG);
+                                assert!(start.elapsed() < LONG, "a future was not woken");
+                            }
+                        } else {
+                            match &mut follower {
+                                None => follower = Some(leadership.follow(index as u32)),
+                                Some(follower) => follower.wait(wait, LONG),
+                            }
+                        }
+                    }
+                    leadership.rouse(index as u32);
+                }
+                left.fetch_sub(1, Ordering::SeqCst);
+            };
+            thread::scope(|scope| {
+                let run = &run;
+                let threads = (0..CALLERS).map(|index| scope.spawn(move || run(index)));
+                let threads = threads.map(|spawned| spawned.thread().clone()).collect();
+                callers.set(threads).expect("set once");
+                while left.load(Ordering::SeqCst) > 0 {
+                    let is_ready = (0..CALLERS).any(is_owed);
+                    if is_ready && armed.0.swap(false, Ordering::SeqCst) {
+                        fence(Ordering::SeqCst);
+                        if let Some(leader) = leadership.try_lead() {
+                            give(callers.wait());
+                            drop(leader);
+                        }
+                    }
+                    thread::yield_now();
+                }
+            });
+            assert_eq!((leadership.waiting(), leadership.futures.load(Ordering::SeqCst)), (0, 0));
         }
     }
 }

@@ -8,29 +8,28 @@
 //!
 //! # How a future is woken
 //!
-//! A future sleeps after it has armed its call and has then looked once more. Its bell must ring when packets
-//! have arrived for its activity, when a timer of its call expires, and at its deadline.
+//! Before a future sleeps, it arms its call. From then on its bell must ring when packets have arrived for its
+//! activity, when a timer of its call expires, and at its deadline.
 //!
-//! 1. *Timers.* Arming sets the timer of the bell to the first of these times. If the last look changes the
-//!    timers of the call, it sets the timer of the bell to an earlier time. When a timer rings, the future is
-//!    polled, handles what is due, and arms again.
-//! 2. *A socket that no other frame uses.* Only the holder of the frame receives from such a socket. Arming lets
-//!    the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings the bell
-//!    and receives nothing. A packet that was there before is reported as well, so no packet is missed.
-//! 3. *A shared socket.* Arming sets the future's word to `FUTURE` ([`leader`](super::leader)). A thread that
-//!    receives a packet for the activity first notes the packet in the activity, under the lock of the activity.
-//!    Then it looks at the word. The future first sets its word, and then looks at its activity under the same
-//!    lock. So the future sees the packet, or the thread sees `FUTURE`. Only the thread that changes the word
-//!    from `FUTURE` to `WOKEN` rings the bell.
-//! 4. *Somebody receives.* While futures sleep at a shared socket, a thread leads, or the keeper watches the
-//!    socket. See `SYNC: datagram-future`: a future that sleeps, and a leader that leaves without a follower to
-//!    succeed it, both arm the socket. The keeper leads for one round, and then leaves as any leader does. If
-//!    another thread leads at that time, the keeper does nothing, because that thread arms the socket when it
-//!    leaves.
-//! 5. *Each ring is followed by a poll.* A ring takes the waker that the future has set before it armed. So a
-//!    late ring of an earlier sleep only causes one more poll, after which the future arms again.
-//! 6. A bell runs foreign code, so it is rung without any lock. A leader that must keep its locks has the timer
-//!    thread ring the bell ([`bells`](super::bells)).
+//! 1. *Timers.* Arming sets the timer of the bell to the first of these times. A later look that changes the
+//!    timers of the call may set it to an earlier time. When the timer rings, the future is polled, handles
+//!    what is due, and arms its call again.
+//! 2. *A socket that no other frame uses.* Only the holder of the frame receives from such a socket. Arming
+//!    makes the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings the
+//!    bell, and receives nothing. Packets that arrived before are reported as well.
+//! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)), and then
+//!    looks under the lock of the activity for what was received before. A thread that receives a packet first
+//!    notes it in the activity, under the same lock, and then looks at the word. So the future sees the packet,
+//!    or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
+//! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A future
+//!    that begins to sleep while no thread leads arms the socket. So does a leader that leaves futures, and no
+//!    follower (`SYNC: datagram-future`). When packets arrive, the keeper leads for a short time, and leaves as
+//!    any leader does. If another thread leads at that time, the keeper does nothing: that thread arms the
+//!    socket when it leaves.
+//! 5. *Each ring is followed by a poll.* A ring takes the waker that was set last. A late ring of an earlier
+//!    sleep only causes one more poll, after which the future arms its call again.
+//! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds none of these locks. A leader
+//!    that must keep its locks has the timer thread ring the bell ([`bells`](super::bells)).
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -41,7 +40,7 @@ use super::activity::{Activity, CallSocket, ResultPlacement, Sending, receive_no
 use super::association::over_own;
 use super::exchange::{handle_timer, handle_wait, shape_of};
 use super::handles::{Asking, Granted, lost, receive_from};
-use super::shared_socket::Rung;
+use super::shared_socket::{Rung, SharedSocket};
 use super::{DatagramPath, HandleProvider};
 use crate::call::extensions::{Extensions, no_time_left};
 use crate::call::{Begun, Call, Returned, inside};
@@ -72,7 +71,9 @@ pub(super) struct PendingCall {
     staged: bool,
     /// Whether the call was begun again with a new handle. This happens at most once.
     again: bool,
-    /// The time for which the timer of the bell was set. `None` if the future has never armed this call.
+    /// Whether the call was armed, so that its bell may ring.
+    armed: bool,
+    /// The time for which the timer of the bell was set.
     rings_at: Option<Instant>,
 }
 
@@ -104,6 +105,12 @@ impl PendingCall {
             }
         };
         Instant::now().checked_add(left)
+    }
+
+    /// Returns whether another thread has received something for this call at the shared socket.
+    fn has_news(&self, activity: &Activity, shared: &SharedSocket) -> bool {
+        shared.has_news(activity)
+            || matches!(&self.stage, Stage::Asks(asking) if shared.has_answer(&asking.key()))
     }
 }
 
@@ -175,6 +182,9 @@ impl<R: HandleProvider> DatagramPath<R> {
         let (Some(mutex), Some(call_socket)) = (activity, association.socket_of(index)) else {
             return Err(ErrorKind::NotFound.into());
         };
+        if let Some(pending) = &mut mutex.lock().pending {
+            pending.armed = true;
+        }
         match call_socket {
             CallSocket::Own(socket) => {
                 socket.watch(|| {
@@ -186,8 +196,15 @@ impl<R: HandleProvider> DatagramPath<R> {
             CallSocket::Shared(shared) => shared.sleep(association, index)?,
         }
         let mut activity = mutex.lock();
-        let due = activity.pending.as_ref().and_then(|pending| pending.due(&activity));
-        let at = due.into_iter().chain(deadline).min();
+        let Some(pending) = &activity.pending else { return Ok(()) };
+        if let CallSocket::Shared(shared) = call_socket
+            && pending.has_news(&activity, shared)
+        {
+            drop(activity);
+            association.bells.ring(index);
+            return Ok(());
+        }
+        let at = pending.due(&activity).into_iter().chain(deadline).min();
         if let Some(pending) = &mut activity.pending {
             pending.rings_at = at;
         }
@@ -224,10 +241,11 @@ impl<R: HandleProvider> DatagramPath<R> {
     }
 
     /// Ends the sleep of the future of an activity.
-    fn rouse(&self, activity: &mut Activity) {
+    pub(super) fn rouse(&self, activity: &mut Activity) {
         let index = activity.index;
-        let armed = activity.pending.as_mut().and_then(|pending| pending.rings_at.take());
-        if armed.is_some() {
+        let Some(pending) = &mut activity.pending else { return };
+        pending.rings_at = None;
+        if core::mem::take(&mut pending.armed) {
             self.association.bells.forget(index);
             if let Some(CallSocket::Shared(shared)) = self.association.socket_of(index) {
                 shared.rouse(index);
@@ -237,9 +255,11 @@ impl<R: HandleProvider> DatagramPath<R> {
 
     /// Sets the timer of an armed call to an earlier time if the call now has something to do earlier.
     fn hasten(&self, activity: &mut Activity) {
-        let Some(pending) = &activity.pending else { return };
-        let (Some(set), Some(due)) = (pending.rings_at, pending.due(activity)) else { return };
-        if due < set {
+        let Some(pending) = activity.pending.as_ref().filter(|pending| pending.armed) else {
+            return;
+        };
+        let Some(due) = pending.due(activity) else { return };
+        if pending.rings_at.is_none_or(|set| due < set) {
             if let Some(pending) = &mut activity.pending {
                 pending.rings_at = Some(due);
             }

@@ -297,6 +297,16 @@ impl SharedSocket {
         Ok(())
     }
 
+    /// Returns whether another thread has received a packet or a refusal for this activity.
+    pub(super) fn has_news(&self, activity: &Activity) -> bool {
+        activity.news || activity.refusals != self.refusals.load(Ordering::SeqCst)
+    }
+
+    /// Returns whether the answer to a bind request has arrived.
+    pub(super) fn has_answer(&self, key: &Handle) -> bool {
+        self.asked.lock().get(key).is_some_and(|asked| asked.answer.is_some())
+    }
+
     /// Ends the registration of a future that does not sleep any more.
     pub(super) fn rouse(&self, frame: u32) {
         self.leadership.rouse(frame);

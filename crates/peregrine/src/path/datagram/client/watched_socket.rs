@@ -131,3 +131,46 @@ impl Watched for Descriptor {
         Next::Sleep
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Until;
+    use crate::device::udp::Udp;
+    use crate::value::Space;
+    use std::net::UdpSocket;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    #[test]
+    fn keeper_reports_a_socket_once_each_time_that_it_is_armed() {
+        let long = Duration::from_secs(20);
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let udp = Udp::connected(peer.local_addr().unwrap()).unwrap();
+        let own = udp.local().unwrap();
+        let socket = WatchedSocket::new(Socket::Udp(udp));
+        let (sender, reports) = channel();
+        let watch = |sender: std::sync::mpsc::Sender<()>| {
+            let sender = std::sync::Mutex::new(sender);
+            socket.watch(|| Arc::new(move || sender.lock().unwrap().send(()).unwrap_or_default()))
+        };
+        // A socket that is not watched cannot be armed.
+        socket.watches().arm();
+        watch(sender.clone()).unwrap();
+        watch(sender).unwrap();
+        for _ in 0..3 {
+            peer.send_to(b"packet", own).unwrap();
+            assert_eq!(reports.recv_timeout(long), Ok(()));
+            peer.send_to(b"packet", own).unwrap();
+            assert!(reports.recv_timeout(Duration::from_millis(20)).is_err(), "not armed");
+            // The packets that are there are reported at once.
+            socket.watches().arm();
+            assert_eq!(reports.recv_timeout(long), Ok(()));
+            let receive = || socket.receive(&[Space::of_mut(&mut [0; 16])], None, Until::Now);
+            while receive().unwrap().is_some() {}
+            socket.watches().arm();
+        }
+        drop(socket);
+        assert!(reports.recv_timeout(long).is_err(), "the watch holds the function");
+    }
+}
