@@ -340,6 +340,13 @@ impl Refusal {
         Self { kind: Kind::TimedOut, executed: Executed::Maybe, text: text.to_owned() }
     }
 
+    /// Makes the refusal for a call that ran when the server stopped.
+    #[cold]
+    pub(crate) fn stopped() -> Self {
+        let text = "the server stopped before the procedure ended".to_owned();
+        Self { kind: Kind::Withdrawn, executed: Executed::Maybe, text }
+    }
+
     /// Makes the refusal for a call that did not run because its caller cancelled it.
     #[cold]
     pub(crate) fn given_up() -> Self {

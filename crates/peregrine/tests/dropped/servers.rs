@@ -17,9 +17,9 @@ fn waiting(
     let client = &pair.client.clone();
     thread::scope(|scope| {
         let futures =
-            scope.spawn(move || block_on(join_all((0..CALLS).map(|_| client.wait(latch)))));
+            scope.spawn(move || block_on(join_all((0..CALLS).map(|_| client.wait(latch, ALONE)))));
         let threads: Vec<_> = (0..CALLS)
-            .map(|_| scope.spawn(move || FormsClient::from(client.clone()).wait(latch)))
+            .map(|_| scope.spawn(move || FormsClient::from(client.clone()).wait(latch, ALONE)))
             .collect();
         pair.runs(2 * CALLS);
         then(pair);
@@ -47,7 +47,7 @@ fn server_that_stops_drops_deferred_procedures() {
         let error = result.expect_err("the server has ended");
         assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::Maybe), "{error}");
     }
-    let late = block_on(pair.client.wait(1)).expect_err("the server has ended");
+    let late = block_on(pair.client.wait(1, ALONE)).expect_err("the server has ended");
     assert_eq!(late.executed(), Executed::No, "{late}");
 }
 
@@ -80,7 +80,7 @@ fn deferred_procedures_of_a_withdrawn_export_end() {
         pair.seen.open(1);
     });
     results.into_iter().for_each(|result| result.expect("the procedure has ended"));
-    let late = block_on(pair.client.wait(1)).expect_err("the export was withdrawn");
+    let late = block_on(pair.client.wait(1, ALONE)).expect_err("the export was withdrawn");
     assert_eq!(late.executed(), Executed::No);
 }
 
@@ -93,7 +93,7 @@ fn procedures_of_a_dropped_binding_are_dropped() {
         let calls: Vec<_> = (0..CALLS)
             .map(|_| {
                 let client = client.clone();
-                let call = async move { client.wait(1).await };
+                let call = async move { client.wait(1, ALONE).await };
                 match polled(3, call) {
                     Polled::Ended(_) => unreachable!("the latch is closed"),
                     Polled::Dropped => {}

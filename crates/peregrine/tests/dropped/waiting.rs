@@ -10,16 +10,16 @@ use super::*;
 use crate::polls::{Woken, poll_once};
 
 /// A call whose future is polled by hand.
-struct Pending {
+pub(crate) struct Pending {
     call: BoxFuture<'static, peregrine::Result<()>>,
     woken: Arc<Woken>,
 }
 
 impl Pending {
     /// Begins a call of `wait`, and polls it until it sleeps.
-    fn new(client: &FormsAsyncClient, latch: u32) -> Self {
+    pub(crate) fn new(client: &FormsAsyncClient, latch: u32, ballast: &'static [u8]) -> Self {
         let client = client.clone();
-        let call = async move { client.wait(latch).await }.boxed();
+        let call = async move { client.wait(latch, ballast).await }.boxed();
         let mut pending = Self { call, woken: Woken::new() };
         assert!(!pending.poll(), "the call has ended");
         while pending.woken.is_woken() {
@@ -34,15 +34,24 @@ impl Pending {
         poll_once(self.call.as_mut(), &waker).map(Result::unwrap).is_ready()
     }
 
-    /// Polls the call each time that it was woken, until `ends` returns true.
-    fn poll_until(&mut self, ends: impl Fn() -> bool) {
-        until("the future is woken", || {
-            if self.woken.is_woken() {
-                assert!(!self.poll(), "the call has ended");
-            }
-            ends()
-        });
+    /// Polls the call if it was woken. It must not have ended.
+    fn poll_if_woken(&mut self) {
+        if self.woken.is_woken() {
+            assert!(!self.poll(), "the call has ended");
+        }
     }
+
+    pub(crate) fn poll_to_end(&mut self) {
+        until("the call ends", || self.woken.is_woken() && self.poll());
+    }
+}
+
+/// Polls the calls that were woken, until `count` procedures run.
+fn runs(pair: &Pair, calls: &mut [Pending], count: u32) {
+    until("the procedures run", || {
+        calls.iter_mut().for_each(Pending::poll_if_woken);
+        pair.seen.running() == count
+    });
 }
 
 /// Returns a pair whose calls over the local path leave their frames to a blocking server.
@@ -56,19 +65,25 @@ fn each_waiting_future_gets_a_frame_that_the_server_releases_silently() {
     let _directory = support::own_directory();
     let pair = local(false, 2);
     let (client, seen) = (&pair.client, &pair.seen);
-    let dropped = [1, 2].map(|latch| Pending::new(client, latch));
-    pair.runs(2);
+    let mut dropped = [1, 2].map(|latch| Pending::new(client, latch, ALONE));
+    runs(&pair, &mut dropped, 2);
     drop(dropped);
     // Both frames belong to the server now.
-    let [mut first, mut second] = [3, 4].map(|latch| Pending::new(client, latch));
+    let mut waiting = [3, 4].map(|latch| Pending::new(client, latch, ALONE));
+    let mut begins = |latch| {
+        until("a waiting future gets a frame", || {
+            waiting.iter_mut().for_each(Pending::poll_if_woken);
+            seen.state.lock().unwrap().begun.contains(&latch)
+        });
+    };
     seen.open(1);
-    first.poll_until(|| seen.state.lock().unwrap().begun.contains(&3));
+    begins(3);
     // The first future has a frame, and keeps it.
     seen.open(2);
-    second.poll_until(|| seen.state.lock().unwrap().begun.contains(&4));
+    begins(4);
     seen.open(3);
     seen.open(4);
-    block_on(join_all([first.call, second.call])).into_iter().for_each(Result::unwrap);
+    block_on(join_all(waiting.map(|pending| pending.call))).into_iter().for_each(Result::unwrap);
     pair.check();
 }
 
@@ -82,9 +97,10 @@ fn futures_that_are_dropped_in_the_queue_keep_no_frame() {
         let (client, seen) = (&pair.client, &pair.seen);
         for round in 0..30 {
             let latch = 10 * round;
-            let held: Vec<_> = (0..FRAMES).map(|_| Pending::new(client, latch)).collect();
-            pair.runs(FRAMES);
-            let mut queue: Vec<_> = (0..6).map(|_| Some(Pending::new(client, latch + 1))).collect();
+            let new = |latch| Pending::new(client, latch, ALONE);
+            let mut held: Vec<_> = (0..FRAMES).map(|_| new(latch)).collect();
+            runs(pair, &mut held, FRAMES);
+            let mut queue: Vec<_> = (0..6).map(|_| Some(new(latch + 1))).collect();
             // Some are dropped while they wait, and some after they were woken.
             let dropped = [round % 6, (round / 2) % 6, (round / 3) % 6];
             queue[dropped[0] as usize] = None;
@@ -155,11 +171,13 @@ fn procedures_of_a_thousand_calls_that_are_dropped_at_once_are_dropped() {
     const CALLS: u32 = 1000;
     let _alone = alone();
     let _directory = support::own_directory();
-    for path in ["in process", "local"] {
+    for (path, ballast) in [("in process", &[][..]), ("local", ALONE), ("local", &[])] {
+        println!("{path}, {} bytes", ballast.len());
         let pair = Pair::new(path, true, &Pair::options(CALLS));
         for round in 0..3 {
-            let calls: Vec<_> = (0..CALLS).map(|_| Pending::new(&pair.client, round)).collect();
-            pair.runs(CALLS);
+            let new = |_| Pending::new(&pair.client, round, ballast);
+            let mut calls: Vec<_> = (0..CALLS).map(new).collect();
+            runs(&pair, &mut calls, CALLS);
             drop(calls);
             pair.runs(0);
         }

@@ -447,6 +447,21 @@ impl Lane {
         }
     }
 
+    /// Ends the lane, because its client has gone or the server stops.
+    fn end(self: Arc<Self>, end: impl Fn(Arc<dyn Cancels>), refusal: Refusal) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let pending = core::mem::take(&mut state.pending);
+        let held = state.held.take();
+        state.ready = Vec::new();
+        drop(state);
+        pending.into_values().for_each(end);
+        if let Some(held) = held {
+            held.owed.answer(refusal.into());
+        }
+        Lanes::of_process().forget(&self);
+    }
+
     /// Cancels a call of the lane.
     fn cancel_one(&self, number: u64) {
         let mut state = self.state.lock();
@@ -488,21 +503,12 @@ impl Calls for Lane {
 }
 
 impl Cancels for Lane {
-    /// Ends the lane, because its client has gone.
     fn cancel(self: Arc<Self>) {
-        let mut state = self.state.lock();
-        state.closed = true;
-        let pending = core::mem::take(&mut state.pending);
-        let held = state.held.take();
-        state.ready = Vec::new();
-        drop(state);
-        for cancels in pending.into_values() {
-            cancels.cancel();
-        }
-        if let Some(held) = held {
-            held.owed.answer(Refusal::abandoned("its caller has given up").into());
-        }
-        Lanes::of_process().forget(&self);
+        self.end(|call| call.cancel(), Refusal::abandoned("its caller has given up"));
+    }
+
+    fn stop(self: Arc<Self>) {
+        self.end(|call| call.stop(), Refusal::stopped());
     }
 }
 

@@ -119,15 +119,14 @@ pub(super) enum Cancelled {
 impl Cancelled {
     /// Makes the refusal for a call whose procedure was dropped.
     fn answer(self) -> Answered {
-        let withdrawn = |text: &str| Refusal {
-            kind: Kind::Withdrawn,
-            executed: Executed::Maybe,
-            text: text.to_owned(),
-        };
         match self {
             Self::GivenUp => Refusal::abandoned("its caller has given up"),
-            Self::Stopped => withdrawn("the server stopped before the procedure ended"),
-            Self::ExecutorEnded => withdrawn("the executor of the server dropped the procedure"),
+            Self::Stopped => Refusal::stopped(),
+            Self::ExecutorEnded => Refusal {
+                kind: Kind::Withdrawn,
+                executed: Executed::Maybe,
+                text: "the executor of the server dropped the procedure".to_owned(),
+            },
         }
         .into()
     }
