@@ -8,6 +8,8 @@
 
 mod attached;
 mod executor;
+#[cfg(test)]
+mod model;
 mod owned;
 mod serve;
 mod task;
