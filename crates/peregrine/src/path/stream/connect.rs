@@ -96,10 +96,6 @@ impl CallPath for Member {
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        // A forked child reads nothing, because the connection belongs to its parent.
-        if self.joined.mark.wiped() {
-            return Some(Err(forked()));
-        }
         let ended = self.path.poll(call)?;
         if self.path.connection.begins_to_tidy() {
             self.path.connection.tidy_soon();
@@ -108,14 +104,11 @@ impl CallPath for Member {
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        if !self.joined.mark.wiped() {
-            self.path.arm(frame, deadline);
-        }
+        self.path.arm(frame, deadline);
     }
 
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        // A forked child does not cancel the calls of its parent.
-        if self.joined.mark.wiped() { forked() } else { self.path.give_up(call) }
+        self.path.give_up(call)
     }
 
     fn message_bytes(&self) -> usize {
@@ -178,13 +171,6 @@ impl Watched for Watcher {
         self.0.tick();
         Next::Sleep
     }
-}
-
-/// Returns the error of a call that a parent process has begun.
-#[cold]
-fn forked() -> CallError {
-    let text = "this process was forked after the call began";
-    CallError::new(Kind::Forked, Executed::Maybe, text)
 }
 
 /// Connects to one of the addresses of `place`: the first at which a server accepts the connection.

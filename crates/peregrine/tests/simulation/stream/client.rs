@@ -9,7 +9,8 @@ use crate::exchange::client_end::Executed;
 use crate::network::Token;
 use crate::oracle::{Ending, Oracle, StreamFailure};
 use crate::protocol::stream::client_end::{
-    Arrived, Assembly, ClientEnd, DONE, EndReason, IDLE, SENDING, SendFailure, Unsent, WAITING,
+    ARMED, Arrived, Assembly, ClientEnd, DONE, EndReason, IDLE, SENDING, SendFailure, Unsent,
+    WAITING, Wakes,
 };
 use crate::protocol::stream::keep_alive::{Action, EXAMINE_EVERY, KeepAlive, Link};
 use crate::protocol::stream::{HEADER_BYTES, Header, MessageKind, padding};
@@ -43,6 +44,8 @@ struct Caller {
     state: CallerState,
     /// The number of the caller's last call. Deadlines of other calls are ignored.
     number: u32,
+    /// Whether the caller is a future. No thread waits for its calls, so its messages may be sent later.
+    is_future: bool,
 }
 
 /// A message that is being sent, or that waits for the send lock.
@@ -50,6 +53,8 @@ struct Outgoing {
     caller: usize,
     bytes: Vec<u8>,
     sent: usize,
+    /// Whether a future gave up its call after a part of the message had been sent.
+    given_up: bool,
 }
 
 /// The client's side of a connection.
@@ -98,8 +103,19 @@ impl Client {
             calls: calls.into(),
             state: CallerState::Nothing,
             number: 0,
+            is_future: false,
         };
         Self { callers: calls.into_iter().map(caller).collect(), connection: None }
+    }
+
+    /// Makes some of the callers futures.
+    pub(crate) fn mix_in_futures(&mut self, random: &mut Random) {
+        self.callers.iter_mut().for_each(|caller| caller.is_future = random.chance(500));
+    }
+
+    /// Makes all callers futures.
+    pub(crate) fn with_futures(&mut self) {
+        self.callers.iter_mut().for_each(|caller| caller.is_future = true);
     }
 
     pub(crate) fn describe(&self) -> String {
@@ -156,7 +172,11 @@ impl Client {
         let mut bytes = header.to_bytes().to_vec();
         bytes.extend(token.to_le_bytes());
         bytes.resize(HEADER_BYTES + body + padding(body), 0);
-        connection.queue.push_back(Outgoing { caller: at, bytes, sent: 0 });
+        // A future may sleep before its message was sent.
+        if caller.is_future && context.random.chance(500) {
+            assert!(connection.end.slot(at as u32).moves(SENDING, ARMED));
+        }
+        connection.queue.push_back(Outgoing { caller: at, bytes, sent: 0, given_up: false });
         (caller.state, caller.number) = (CallerState::Sends(token), number);
         if let Some(after) = plan.cancels_after {
             let at = context.now + after;
@@ -218,8 +238,15 @@ impl Client {
         if let CallerState::Sends(token) = caller.state {
             caller.state = CallerState::Waits(token);
             let slot = connection.end.slot(sent.caller as u32);
-            if !slot.moves(SENDING, WAITING) && slot.is_done() {
+            slot.moves(SENDING, if caller.is_future { ARMED } else { WAITING });
+            if slot.is_done() {
                 self.answered(sent.caller as u32, context);
+            }
+        } else if sent.given_up {
+            // Only now can the cancellation follow, and the frame be used again.
+            connection.end.cancel(sent.caller as u32);
+            if connection.end.slot(sent.caller as u32).moves(DONE, IDLE) {
+                caller.state = CallerState::Nothing;
             }
         }
         self.send_cancels(context);
@@ -262,6 +289,13 @@ impl Client {
                     connection.queue.remove(at);
                     connection.end.slot(caller as u32).release();
                     let ending = Ending::StreamFailed(Executed::No, StreamFailure::NotSent);
+                    self.ends(caller, token, ending, context);
+                } else if self.callers[caller].is_future {
+                    // The message is in the frame of the call, so the rest of it can be sent later.
+                    connection.end.slot(caller as u32).capture();
+                    connection.queue[0].given_up = true;
+                    self.callers[caller].state = CallerState::Captured;
+                    let ending = Ending::StreamFailed(Executed::Maybe, StreamFailure::Late);
                     self.ends(caller, token, ending, context);
                 } else {
                     let unsent = connection.end.fails_to_send(SendFailure::Late, true);
@@ -322,7 +356,17 @@ impl Client {
             connection.keep_alive.heard();
             match assembly.add(end, bytes.len()) {
                 Ok(None) => {}
-                Ok(Some(Arrived::Answer { index, .. })) => self.answered(index, context),
+                Ok(Some(Arrived::Answer { index, wakes, .. })) => {
+                    let caller = &self.callers[index as usize];
+                    let waits = matches!(caller.state, CallerState::Waits(_));
+                    let sends = matches!(caller.state, CallerState::Sends(_));
+                    match wakes {
+                        Wakes::Bell => assert!(caller.is_future && (waits || sends)),
+                        Wakes::Nothing => assert!(!caller.is_future || !waits, "a bell is silent"),
+                        Wakes::Thread => panic!("no thread sleeps"),
+                    }
+                    self.answered(index, context);
+                }
                 Ok(Some(Arrived::Goodbye)) => self.ended(context),
                 Ok(Some(Arrived::Revoked(_))) => {}
                 Err(violation) => {
@@ -360,6 +404,8 @@ impl Client {
                 };
                 self.ends(caller, token, ending, context);
             }
+            // The frame of a message that is not sent completely is not free.
+            CallerState::Captured if connection.queue.iter().any(|one| one.caller == caller) => {}
             CallerState::Captured => {
                 slot.moves(DONE, IDLE);
                 self.callers[caller].state = CallerState::Nothing;

@@ -52,6 +52,7 @@ fn world(seed: u64) -> (World, bool) {
         plans.push((0..callers).map(|_| caller()).collect());
     }
     let mut world = World::new(plans, delay, capacity, Random::new(random.next()));
+    world.clients.iter_mut().for_each(|client| client.mix_in_futures(&mut random));
     if !is_fair {
         for _ in 0..random.below(8) {
             let latest = *random.pick(&[10 * MILLISECOND, SECOND, 20 * SECOND]);
@@ -177,6 +178,20 @@ fn deadline_within_a_message_ends_the_connection() {
     let partly = Ending::StreamFailed(Executed::No, StreamFailure::PartlySent);
     assert_eq!(endings(&world), [Some(partly), Some(Ending::Ok)]);
     assert_eq!(world.oracle.calls[0].executions, 0);
+    assert_eq!(world.oracle.violations, [""; 0]);
+}
+
+#[test]
+fn message_of_a_future_is_sent_to_its_end_and_then_cancelled() {
+    let late = Plan { total: 6000, cancels_after: Some(SECOND), ..QUICK };
+    let mut world = one(&[late, QUICK], 100);
+    world.clients[0].with_futures();
+    world.later(0, Change::FreezeServer(2 * SECOND));
+    world.run_until(1500 * MILLISECOND);
+    let given_up = Ending::StreamFailed(Executed::Maybe, StreamFailure::Late);
+    assert_eq!(endings(&world), [Some(given_up), None], "the frame is still in use");
+    world.run_until(10 * SECOND);
+    assert_eq!(endings(&world), [Some(given_up), Some(Ending::Ok)], "the connection continues");
     assert_eq!(world.oracle.violations, [""; 0]);
 }
 

@@ -21,6 +21,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::growing::Growing;
 use crate::path::stream::peer::send_lock::SendGuard;
 use crate::path::stream::peer::sending::{OnStall as _, Sending};
+use crate::protocol::stream::client_end::{CAPTURED, ClientEnd, IDLE};
 use crate::protocol::stream::{HEADER_BYTES, padding};
 use crate::sync::Mutex;
 use crate::sys::Parts;
@@ -175,14 +176,19 @@ impl Outbox {
         true
     }
 
-    /// Notes that a message was sent completely. Returns whether its call was given up.
-    fn complete(&self, frame: u32) -> bool {
+    /// Notes that a message was sent completely. If its call was given up meanwhile, notes that a cancellation
+    /// must follow.
+    fn complete(&self, frame: u32, end: &ClientEnd) {
         let mut queue = self.queue.lock();
+        // The cancellation is noted while the frame is still held. Later, it could cancel another call in the
+        // same frame.
+        if queue.current.take().is_some_and(|(_, given_up)| given_up) {
+            end.cancel(frame);
+        }
         self.forget(frame);
-        queue.current.take().is_some_and(|(_, given_up)| given_up)
     }
 
-    /// Notes that a call is given up.
+    /// Notes that a call is given up. Its slot was captured before.
     pub(super) fn give_up(&self, frame: u32) -> GivenUp {
         let mut queue = self.queue.lock();
         match self.state(frame).load(Ordering::SeqCst) {
@@ -421,7 +427,7 @@ impl Connection {
                 Err(error) => {
                     let (frame, begun) = (message.frame, message.sent > 0);
                     if !self.outbox.put_back(message) {
-                        self.slot(frame).release();
+                        self.slot(frame).moves(CAPTURED, IDLE);
                     }
                     if error.kind() == io::ErrorKind::WouldBlock {
                         return true;
@@ -454,9 +460,7 @@ impl Connection {
 
     /// Handles a message of the queue that was sent completely.
     fn is_sent(&self, frame: u32) {
-        if self.outbox.complete(frame) {
-            self.end.cancel(frame);
-        }
+        self.outbox.complete(frame, &self.end);
         // SYNC: early reply. A server may answer a call before it has received all of it. This thread has noted
         // that the message was sent, and now looks for the reply. The future has read the state of the reply,
         // and then reads whether the message was sent.
@@ -514,7 +518,7 @@ impl Connection {
             };
             let (frame, begun) = (message.frame, message.sent > 0);
             if !self.outbox.put_back(message) {
-                self.slot(frame).release();
+                self.slot(frame).moves(CAPTURED, IDLE);
             }
             if error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none() {
                 let text = "the server does not read from the connection";
@@ -546,5 +550,82 @@ impl Outgoing {
     fn send(&mut self, connection: &Connection) -> io::Result<()> {
         let Self { frame, header, body, ref extensions, ref mut sent, .. } = *self;
         connection.send_some(&Message { frame, header, body, extensions }, sent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outgoing(frame: u32, sent: usize) -> Outgoing {
+        let message = Message { frame, header: [0; HEADER_BYTES], body: 100, extensions: &[] };
+        Outgoing::new(&message, sent)
+    }
+
+    /// Takes the first message, sends `bytes` bytes of it, and puts it back.
+    fn send_part(outbox: &Outbox, bytes: usize) -> bool {
+        let mut message = outbox.next().expect("a message");
+        message.sent += bytes;
+        outbox.put_back(message)
+    }
+
+    #[test]
+    fn message_of_which_a_part_was_sent_stays_the_first() {
+        let outbox = Outbox::new(4);
+        outbox.push(outgoing(1, 0));
+        outbox.push(outgoing(2, 50));
+        outbox.push(outgoing(3, 0));
+        assert!(send_part(&outbox, 10));
+        let end = ClientEnd::new(4, 256);
+        for frame in [2, 1, 3] {
+            assert!(outbox.holds(frame));
+            assert_eq!(outbox.next().map(|message| message.frame), Some(frame));
+            outbox.complete(frame, &end);
+            assert_eq!(outbox.fate(frame), Fate::Sent);
+        }
+        assert!(outbox.next().is_none() && !end.has_cancels());
+    }
+
+    #[test]
+    fn call_that_was_not_begun_is_withdrawn_and_others_are_cancelled_when_they_were_sent() {
+        let (outbox, end) = (Outbox::new(8), ClientEnd::new(8, 256));
+        (1..4).for_each(|frame| outbox.push(outgoing(frame, 0)));
+        assert_eq!(outbox.give_up(0), GivenUp::Sent);
+        assert_eq!(outbox.give_up(2), GivenUp::Never);
+        assert!(!outbox.holds(2));
+        // The first message is being sent while its call is given up, but the socket accepts nothing.
+        let first = outbox.next().expect("a message");
+        assert_eq!(outbox.give_up(1), GivenUp::Later);
+        assert!(outbox.holds(1) && !outbox.put_back(first) && !outbox.holds(1));
+        // A part of this message was sent.
+        assert!(send_part(&outbox, 1));
+        assert_eq!(outbox.give_up(3), GivenUp::Later);
+        assert!(send_part(&outbox, 1) && outbox.holds(3) && !end.has_cancels());
+        let number = end.begin(3);
+        assert_eq!(outbox.next().map(|message| message.frame), Some(3));
+        outbox.complete(3, &end);
+        assert!(!outbox.holds(3) && end.has_cancels());
+        let mut cancelled = Vec::new();
+        end.send_cancels(|header| {
+            cancelled.push(header.number);
+            true
+        });
+        assert_eq!(cancelled, [number]);
+    }
+
+    #[test]
+    fn ended_connection_tells_each_call_how_much_was_sent() {
+        let outbox = Outbox::new(4);
+        (0..4).for_each(|frame| outbox.push(outgoing(frame, 0)));
+        assert!(send_part(&outbox, 60));
+        assert_eq!((outbox.fate(0), outbox.fate(1)), (Fate::Unsent, Fate::Unsent));
+        assert_eq!(outbox.give_up(3), GivenUp::Never);
+        outbox.purge();
+        assert_eq!(outbox.fate(0), Fate::Never("only a part of the call"));
+        assert_eq!(outbox.fate(1), Fate::Never(super::super::NOTHING));
+        assert_eq!((outbox.give_up(2), outbox.fate(2)), (GivenUp::Never, Fate::Sent));
+        assert_eq!((outbox.fate(3), outbox.take_rings()), (Fate::Sent, vec![0, 1, 2]));
+        outbox.forget(0);
+        assert_eq!(outbox.fate(0), Fate::Sent);
     }
 }

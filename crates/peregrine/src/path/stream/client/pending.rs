@@ -104,18 +104,16 @@ impl StreamPath {
     pub(super) fn give_up_pending(&self, call: &mut Call<'_, '_, '_>) -> CallError {
         let (connection, frame) = (&*self.connection, call.frame.index());
         connection.disarm(frame);
+        // The slot is captured first. A thread that sends the message may find at once that it need not.
+        let awaits_reply = connection.slot(frame).capture();
         match connection.outbox.give_up(frame) {
             GivenUp::Never => {
                 connection.slot(frame).release();
                 let text = "the server does not read from the connection";
                 return CallError::not_executed(Kind::TimedOut, Phase::Call, text);
             }
-            GivenUp::Later => drop(connection.slot(frame).capture()),
-            GivenUp::Sent => {
-                if connection.slot(frame).capture() {
-                    connection.cancel(frame);
-                }
-            }
+            GivenUp::Sent if awaits_reply => connection.cancel(frame),
+            GivenUp::Sent | GivenUp::Later => {}
         }
         // The reply may still arrive. If no thread receives it, the keeper does.
         connection.watch_for_late_reply();
