@@ -203,10 +203,12 @@ pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
     let _home = home();
     let (running, options) = (Mutex::new(Vec::new()), BindOptions::default());
     pressure::calls_within_their_bounds_wait_for_each_other(&|server, form| {
-        let server = Server::new().export("pressure", server).unwrap();
+        let mut running = running.lock().unwrap();
+        let name = format!("pressure-{}", running.len());
+        let server = Server::new().export(&name, server).unwrap();
         let server = start(server, &by.loopback());
-        let address = format!("{}/pressure", server.addresses()[0]);
-        running.lock().unwrap().push(server);
+        let address = format!("{}/{name}", server.addresses()[0]);
+        running.push(server);
         pressure::Client::bind(form, &address, &options).expect("a binding")
     });
 }

@@ -73,12 +73,15 @@ impl Records {
         let deferral = self.deferrals.begin(row, inner.server_end.running_bytes() as usize)?;
         // If the call is cancelled already, it was counted as captured. But no thread runs it any more.
         service.ends(&mut inner);
-        let is_given_up = inner.server_end.is_cancelled() || self.closed.load(Ordering::SeqCst);
-        let kept = (!is_given_up).then(|| Arc::clone(&cancels));
+        let is_given_up = inner.server_end.is_cancelled();
+        let is_stopped = self.stopped.load(Ordering::SeqCst);
+        let kept = (!is_given_up && !is_stopped).then(|| Arc::clone(&cancels));
         inner.deferred = Some(Box::new(DeferredCall { sequence, cancels: kept }));
         drop(inner);
         if is_given_up {
             cancels.cancel();
+        } else if is_stopped {
+            cancels.stop();
         }
         let service = Weak::clone(&self.service);
         Some(Box::new(OwedReply { service, place, sequence, group, bytes, deferral }))
@@ -126,20 +129,24 @@ impl ServerSocket {
         moment()
     }
 
-    /// Cancels all deferred calls, because the server has stopped. From now on, no reply is sent.
-    pub(crate) fn cancel_deferred(&self) {
+    /// Drops the procedures of all deferred calls, because the server stops. Their callers get refusals. If a
+    /// refusal is lost, the caller notices later that the server is gone.
+    pub(crate) fn stop_deferred(&self) {
         // SYNC: datagram-stop. `defer_call` reads this flag while it holds the lock of the record. So either
         // it sees the flag, or this function finds its call.
-        self.records.closed.store(true, Ordering::SeqCst);
+        self.records.stopped.store(true, Ordering::SeqCst);
         for record in self.records.all() {
             let mut inner = record.0.lock();
             let cancels = inner.deferred.as_mut().and_then(|call| call.cancels.take());
             drop(inner);
             if let Some(cancels) = cancels {
-                cancels.cancel();
+                cancels.stop();
             }
         }
-        while self.replies.next(|_, _| Ok(())).is_some() {}
+        while let Some((group, reply)) = self.replies.next(|_, _| Ok(())) {
+            self.calls.subtract(group, reply.charged);
+            self.with_reply_state(|state| self.reply(state, reply.owed, &no_memory().into()));
+        }
     }
 
     /// Calls `with` with the state for a thread that does not receive.
@@ -223,11 +230,7 @@ impl ServerSocket {
                 (None, 0)
             }
         };
-        if self.records.closed.load(Ordering::SeqCst) {
-            drop(inner);
-        } else {
-            self.send_pending(inner, &mut state.output, &*self.records.deferrals);
-        }
+        self.send_pending(inner, &mut state.output, &*self.records.deferrals);
         self.forget_closed(state);
         deferral.end(answer.unwrap_or(Answer::MayHaveExecuted), total.into());
     }

@@ -30,8 +30,8 @@ pub(super) struct Records {
     pub(super) service: Weak<ServerSocket>,
     /// The deferred calls of the server.
     pub(super) deferrals: Arc<Deferrals>,
-    /// Whether the server has stopped, so that no replies are sent.
-    pub(super) closed: AtomicBool,
+    /// Whether the server has stopped, so that procedures may not wait any more.
+    pub(super) stopped: AtomicBool,
 }
 
 /// The record of one client handle.
@@ -77,7 +77,7 @@ impl Records {
             unused_flow: PeerFlow::new(),
             service,
             deferrals,
-            closed: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
         }
     }
 

@@ -186,9 +186,9 @@ impl ServerPath for Datagrams {
     fn disconnect(&self) {
         let sockets = core::mem::take(&mut *self.sockets.lock());
         for socket in sockets {
+            socket.service().stop_deferred();
             socket.stop(Duration::from_millis(200));
             socket.service().revoke_all();
-            socket.service().cancel_deferred();
         }
     }
 

@@ -364,9 +364,9 @@ impl ServerSocket {
 
     // Procedures whose clients have cancelled the calls.
 
-    /// Counts the running procedure of a record as captured, if the client has cancelled the call. If the call
-    /// is deferred, no thread runs it. Then this function returns its [`Cancels`], which the caller must call
-    /// when it holds no lock.
+    /// Counts the running procedure of a record as captured, if the client has cancelled the call. If the
+    /// call is deferred, no thread runs it. Then this function returns its [`Cancels`], which the caller must
+    /// call when it holds no lock.
     #[cold]
     #[must_use]
     pub(super) fn note_given_up(&self, inner: &mut Inner) -> Option<Arc<dyn Cancels>> {

@@ -494,13 +494,13 @@ fn large_result_waits_for_memory_and_a_small_one_does_not() {
     dialogue.expect_rest();
 }
 
-/// Receives a result that says that the procedure ran, but that its result was lost.
+/// Receives a result that says that the procedure has begun, but that there is no result of it.
 #[track_caller]
-fn expect_no_memory(dialogue: &Dialogue) {
+fn expect_error(dialogue: &Dialogue, kind: Kind) {
     let (header, payload) = dialogue.next();
-    let kind = payload.first_chunk().map(|kind| u32::from_le_bytes(*kind));
+    let received = payload.first_chunk().map(|kind| u32::from_le_bytes(*kind));
     assert_eq!(header.shape.what, Answer::MayHaveExecuted as u32);
-    assert_eq!((header.kind, kind), (PacketKind::Result, Some(Kind::Exhausted as u32)));
+    assert_eq!((header.kind, received), (PacketKind::Result, Some(kind as u32)));
 }
 
 #[test]
@@ -519,7 +519,7 @@ fn result_is_refused_if_no_client_acknowledges() {
             dialogue.send(PacketKind::Probe, Flags::NONE, 0);
             assert_eq!(dialogue.next().0.kind, PacketKind::HaveCall);
         }
-        expect_no_memory(&dialogue);
+        expect_error(&dialogue, Kind::Exhausted);
         dialogue.release_results(filled);
         dialogue.expect_rest();
     }
@@ -533,7 +533,7 @@ fn result_is_refused_if_it_cannot_wait() {
     let (group, most) = (dialogue.group(), limits::PARTIAL_BYTES_PER_HOST);
     assert!(dialogue.service.calls.reserve(group, most));
     dialogue.event.happen();
-    expect_no_memory(&dialogue);
+    expect_error(&dialogue, Kind::Exhausted);
     dialogue.service.calls.subtract(group, most);
     dialogue.release_results(filled);
     dialogue.expect_rest();
@@ -580,20 +580,30 @@ fn reply_to_a_dead_client_does_not_wait_any_more() {
 }
 
 #[test]
-fn stopped_server_drops_procedures_and_sends_nothing() {
+fn stopped_server_drops_procedures_and_refuses_their_calls() {
     let mut dialogue = Dialogue::new();
     dialogue.call(LARGE_RESULT);
-    dialogue.service.cancel_deferred();
+    dialogue.service.stop_deferred();
     assert_eq!(dialogue.dropped(), 1);
-    dialogue.expect_nothing();
+    expect_error(&dialogue, Kind::Withdrawn);
     dialogue.expect_rest();
     // A procedure that was still in its first poll when the server stopped is dropped, too.
     let mut dialogue = Dialogue::new();
     let service = Arc::clone(&dialogue.service);
-    *dialogue.event.during_first_poll.lock() = Some(Box::new(move || service.cancel_deferred()));
+    *dialogue.event.during_first_poll.lock() = Some(Box::new(move || service.stop_deferred()));
     dialogue.call(LARGE_RESULT);
     assert_eq!(dialogue.dropped(), 1);
-    dialogue.expect_nothing();
+    expect_error(&dialogue, Kind::Withdrawn);
+    dialogue.expect_rest();
+    // A reply that waits for memory is refused, too.
+    let mut dialogue = Dialogue::new();
+    dialogue.call(LARGE_RESULT);
+    let filled = dialogue.fill_results();
+    dialogue.event.happen();
+    until(|| dialogue.service.replies.any());
+    dialogue.service.stop_deferred();
+    expect_error(&dialogue, Kind::Exhausted);
+    dialogue.release_results(filled);
     dialogue.expect_rest();
 }
 
