@@ -170,13 +170,15 @@ struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// Ends the server at a place, if there is one. Then starts a server there that is old or new, as `age`
-    /// says.
-    fn replace(&mut self, place: usize, age: &str) {
-        if let Some(mut server) = self.servers[place].take() {
-            server.signal(libc::SIGTERM);
-            server.until("ended");
-        }
+    /// Ends the server at a place.
+    fn end(&mut self, place: usize) {
+        let mut server = self.servers[place].take().expect("a server at this place");
+        server.signal(libc::SIGTERM);
+        server.until("ended");
+    }
+
+    /// Starts a server at a place. The server is old or new, as `age` says.
+    fn start(&mut self, place: usize, age: &str) {
         let role = format!("{age} shop-{place} {}", self.ports[place]);
         self.servers[place] = Some(Process::start("child", &role, self.directory));
     }
@@ -233,8 +235,8 @@ fn call_new(client: &new::ShopClient, going: &AtomicBool, answered: &[AtomicU64;
 fn upgrade(directory: &Path, address: impl Fn(usize, u16) -> String) {
     let ports = free_ports();
     let mut service = Service { directory, servers: [None, None], ports };
-    service.replace(0, "old");
-    service.replace(1, "old");
+    service.start(0, "old");
+    service.start(1, "old");
     let addresses = [address(0, ports[0]), address(1, ports[1])];
     let options = BindOptions::default().directory(Places(addresses));
     let answered: [[AtomicU64; 2]; 4] = Default::default();
@@ -262,9 +264,12 @@ fn upgrade(directory: &Path, address: impl Fn(usize, u16) -> String) {
         };
         goes_on(0);
         // Clients of the first server now use the second server, which is still old.
-        service.replace(0, "new");
+        service.end(0);
         goes_on(0);
-        service.replace(1, "new");
+        service.start(0, "new");
+        service.end(1);
+        goes_on(1);
+        service.start(1, "new");
         goes_on(1);
     });
 }

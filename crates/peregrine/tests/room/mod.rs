@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::contract::{self, Client, ContractClient, pressure};
+use crate::contract::{self, Client, pressure};
 use crate::support;
 use crate::support::link::{self, ENDS};
 use peregrine::{
