@@ -128,7 +128,7 @@ impl CallRecord {
         let Self { number, kind, procedure, head, copied, total, left } = self;
         let left = left.map_or(0, |left| {
             // A limit that does not fit is not sent. The client keeps it itself.
-            u32::try_from(left.as_micros()).unwrap_or(0).max(1)
+            u32::try_from(left.as_micros()).map_or(0, |left| left.max(1))
         });
         let (low, high) = (number as u32, (number >> 32) as u32);
         bytes([low, high, kind as u32, procedure, head, copied, total, left])
@@ -197,6 +197,9 @@ mod tests {
             total: 7,
             left,
         };
+        let left_of = |left| CallRecord::at(&CallRecord { left, ..call }.to_bytes(), 0).unwrap().left;
+        assert_eq!(left_of(Some(Duration::ZERO)), Some(Duration::from_micros(1)));
+        assert_eq!(left_of(Some(Duration::from_secs(7200))), None);
         let mut batch = vec![9; 16];
         batch.extend_from_slice(&call.to_bytes());
         assert_eq!(CallRecord::at(&batch, 16), Some(call));

@@ -8,6 +8,9 @@
 //! One of the futures that wait, the *looker*, looks for results for all of them, for as long as the binding's
 //! [`Wait`](crate::Wait) says. Then it arms the bells of the outstanding batches, and sleeps as the others do. A bell
 //! wakes the lane itself, which takes the results and wakes the futures that have one.
+//!
+//! Nothing polls a future that its owner has set aside. So while futures sleep and rely on a looker, a timer checks
+//! that the looker looks. If it does not, the lane arms the bells itself.
 
 mod state;
 
@@ -48,6 +51,11 @@ const ALONE: u32 = 1000;
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
 /// How soon to try again if no frame is free.
 const RETRY: Duration = Duration::from_millis(1);
+/// How often a looker is checked while other futures rely on it.
+const CHECK_LOOKER: Duration = Duration::from_millis(1);
+/// The numbers of the lane's own timers: to try again, and to check the looker. Calls have smaller numbers.
+const RETRY_TIMER: u32 = u32::MAX;
+const LOOKER_TIMER: u32 = u32::MAX - 1;
 
 /// The calls of a binding that share batches.
 pub(crate) struct Lane {
@@ -183,6 +191,7 @@ impl Lane {
     /// Sends what is queued, takes the results that have arrived, and returns the result of a call if there is one.
     pub(super) fn look(&self, bound: &Bound, ticket: Ticket) -> Option<Ended> {
         self.with(bound, |lane, state| {
+            state.looked = true;
             lane.turn(bound, state);
             lane.take(state, ticket)
         })
@@ -197,6 +206,9 @@ impl Lane {
             }
             let role = state.role(ticket.index);
             state.sleep(ticket.index, waker);
+            if role == Role::Sleeps && !state.armed && !state.is_checked {
+                state.is_checked = lane.timer(LOOKER_TIMER, CHECK_LOOKER);
+            }
             Err(role)
         })
     }
@@ -561,11 +573,30 @@ impl Lane {
 
     /// Tries again soon, because no frame is free.
     fn retry(&self) {
-        if let Some(lane) = self.this.upgrade() {
-            let rings: Arc<dyn Rings> = lane;
-            let soon = Some(Instant::now() + RETRY);
-            let _ = Bells::of_process().watch(&rings, u32::MAX, soon, false);
+        self.timer(RETRY_TIMER, RETRY);
+    }
+
+    /// Sets one of the lane's timers. Returns false if there is no thread for it.
+    fn timer(&self, timer: u32, after: Duration) -> bool {
+        let Some(lane) = self.this.upgrade() else { return false };
+        let rings: Arc<dyn Rings> = lane;
+        Bells::of_process().watch(&rings, timer, Some(Instant::now() + after), false).is_ok()
+    }
+
+    /// Arms the bells if no looker has looked since the last check.
+    fn check_looker(&self, bound: &Bound, state: &mut State) {
+        state.is_checked = false;
+        if state.armed || state.pending == 0 {
+            return;
         }
+        if core::mem::take(&mut state.looked) {
+            state.is_checked = self.timer(LOOKER_TIMER, CHECK_LOOKER);
+            return;
+        }
+        // The next future that is polled looks.
+        state.looker = None;
+        state.armed = true;
+        self.on_ring(bound, state);
     }
 }
 
@@ -613,8 +644,15 @@ impl Rings for Lane {
     /// Wakes the future of a call at its deadline, or sends what is queued if no frame was free before.
     fn ring(&self, call: u32) {
         let Some(lane) = self.this.upgrade() else { return };
-        if call == u32::MAX {
-            return lane.wake();
+        match call {
+            RETRY_TIMER => return lane.wake(),
+            LOOKER_TIMER => {
+                if let Some(bound) = lane.bound.upgrade() {
+                    lane.with(&bound, Self::check_looker);
+                }
+                return;
+            }
+            _ => {}
         }
         let waker = lane.state.lock().slots.get_mut(call as usize).and_then(|slot| {
             slot.timed = false;

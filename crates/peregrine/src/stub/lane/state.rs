@@ -24,6 +24,10 @@ pub(super) struct State {
     pub(super) looker: Option<u32>,
     /// Calls whose futures sleep, one of which may become the looker.
     pub(super) sleepers: VecDeque<u32>,
+    /// Whether the looker has looked since the last check.
+    pub(super) looked: bool,
+    /// Whether a timer is set that checks the looker.
+    pub(super) is_checked: bool,
     /// Whether the bells of the outstanding batches are armed.
     pub(super) armed: bool,
     pub(super) is_async: bool,
@@ -189,6 +193,8 @@ impl State {
             pending: 0,
             looker: None,
             sleepers: VecDeque::new(),
+            looked: false,
+            is_checked: false,
             armed: false,
             is_async: false,
             known: false,
