@@ -62,11 +62,11 @@ pub struct Frames {
     layout: FrameLayout,
     pool: FramePool,
     look_every: Duration,
-    /// What the pending calls of the frames wake. Made when a frame has its first pending call.
+    /// The bells of the frames. The bell of a frame is made for the first pending call of the frame.
     bells: Growing<Bell>,
     /// The number of pending calls.
     pending: AtomicU32,
-    /// What checks for released frames while futures wait.
+    /// The timer that makes waiting futures check for released frames.
     look: Arc<future::Look>,
 }
 
@@ -255,7 +255,8 @@ impl Frames {
 
 /// Returns what a caller that runs on this thread does if no frame is free.
 fn allowed(on_exhausted: OnExhausted) -> OnExhausted {
-    // The holders of the other frames may be waiting for the procedure that makes this call.
+    // A procedure that makes a call must not wait for a frame: the holders of all frames may be waiting for
+    // the procedure.
     if super::inside().is_some() { OnExhausted::More } else { on_exhausted }
 }
 

@@ -207,7 +207,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Writes the first bytes of the reply from where the head has collected them. The reply is then
+    /// Writes the first bytes of the reply, which the head has collected, to the space. The reply is then
     /// complete.
     #[inline]
     pub(super) fn flush(&self) {

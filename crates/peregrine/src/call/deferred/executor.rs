@@ -11,11 +11,11 @@ use crate::sys::{self, PerProcess};
 
 /// Something that runs futures, such as an async runtime.
 ///
-/// An async server polls a procedure for the first time on the thread that received the call. If the procedure
-/// does not end at once, its further polls are run by the executor of the server. The built-in executor has a
-/// few threads, and suits procedures that wait for other calls, channels and locks. A procedure that uses the
-/// timers or sockets of a runtime needs an executor of this runtime: with the feature `tokio`, a
-/// `tokio::runtime::Handle` is one.
+/// An async server polls a procedure for the first time on the thread that received the call. If the
+/// procedure does not end at once, its further polls are run by the executor of the server. The built-in
+/// executor has a few threads, and suits procedures that wait for other calls, channels and locks. A
+/// procedure that uses the timers or sockets of a runtime needs an executor of this runtime: with the feature
+/// `tokio`, a `tokio::runtime::Handle` is one.
 ///
 /// ```
 /// # use peregrine::Executor;
@@ -43,8 +43,9 @@ pub trait Executor: Send + Sync + 'static {
     /// Runs a future to its end.
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>);
 
-    /// Calls `poll`, which polls a procedure for the first time, on this thread. An executor whose futures need
-    /// its context enters it around the call.
+    /// Calls `poll`, which polls a procedure for the first time, on this thread. If the futures of an
+    /// executor need a context, the executor enters the context before it calls `poll`, and leaves the
+    /// context afterwards.
     fn enter(&self, poll: &mut dyn FnMut()) {
         poll();
     }

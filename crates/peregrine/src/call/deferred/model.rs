@@ -1,9 +1,9 @@
-//! Tests of [`Task`] under a model checker, which runs every interleaving of a few threads. `Model` is the `Machine`
-//! of these tests.
+//! Tests of [`Task`] under a model checker, which runs every interleaving of a few threads. `Model` is the
+//! `Machine` of these tests.
 //!
-//! A procedure waits for an event. One thread polls it for the first time, one makes the event happen, one polls it when
-//! it was woken, and others cancel the call or shut the executor down. In the end, exactly one reply was sent, and
-//! the procedure was dropped before.
+//! A procedure waits for an event. One thread polls the procedure for the first time, and one polls it after
+//! it was woken. One makes the event happen, and others cancel the call or shut the executor down. In the
+//! end, exactly one reply was sent, and the procedure was dropped before the reply.
 
 use core::ops::DerefMut;
 use core::pin::Pin;
@@ -253,7 +253,7 @@ impl Call {
         thread::spawn(move || run(&seen, task))
     }
 
-    /// Checks that the call has one reply. Returns whether it is the result.
+    /// Checks that the call has exactly one reply. Returns whether this reply is the result.
     fn ended(&self) -> bool {
         assert_eq!((self.seen.replies(), self.seen.dropped.load(Ordering::Relaxed)), (1, 1));
         self.seen.is_ok.load(Ordering::Relaxed)

@@ -238,7 +238,8 @@ impl<'a> Compiler<'a> {
                     self.bodies();
                     let size = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
                     let (our_bytes, their_bytes) = (size(our_bytes), size(their_bytes));
-                    // An enum may be equal in one direction only.
+                    // The steps of both directions are compared separately, because an enum may be equal in
+                    // one direction only.
                     let ways = match ours.direction {
                         Direction::In | Direction::Lent => &[call][..],
                         Direction::Out => &[reply],
