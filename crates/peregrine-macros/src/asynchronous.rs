@@ -254,8 +254,8 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     }
 }
 
-/// Generates one attempt to make the call. `arguments` is the function that returns the writer of the arguments, and
-/// `representation` is the byte order of the server.
+/// Generates one attempt to make the call. `arguments` is the function that returns the writer of the
+/// arguments, and `representation` is the byte order of the server.
 fn attempt(method: &Method, arguments: &TokenStream, representation: &TokenStream) -> TokenStream {
     let outcome = &method.outcome;
     let sent: Vec<_> = method.parameters.iter().map(Sent::new).collect();

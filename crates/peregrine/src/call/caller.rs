@@ -86,7 +86,8 @@ impl CallerInfo {
     pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
-/// The source of the calls that a thread runs. Each call has a number that only the source can interpret.
+/// The source of the calls that a thread runs, such as a session or a connection. Each call has a number that
+/// only the source can interpret.
 pub(crate) trait Calls: Send + Sync {
     /// Returns whether the call is known to be abandoned: the caller has cancelled the call, or the caller no
     /// longer exists.
@@ -96,8 +97,8 @@ pub(crate) trait Calls: Send + Sync {
     /// [`Cancels::cancel`] when the caller gives up the call or does not exist any more. Returns `None` if
     /// the source cannot defer replies: the thread that runs the call must then wait for its end.
     ///
-    /// The thread that runs the call calls this, at most once, and then returns
-    /// [`Answer::Deferred`](super::Answer::Deferred).
+    /// Only the thread that runs the call uses this function, and only once. If the call was taken over, the
+    /// thread then returns [`Answer::Deferred`](super::Answer::Deferred).
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let _ = (call, cancels);
         None

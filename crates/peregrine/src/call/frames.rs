@@ -73,9 +73,9 @@ pub struct Frames {
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
 ///
 /// The number is the same on every path, so that a binding may have the same number of calls in flight
-/// whichever path it takes. It is the number of frames that fit a shared-memory region of the local path.
-/// Frames of the local path take the most address space (`path/local/region.rs`). Memory that is never
-/// touched costs nothing.
+/// whichever path it takes. The limit is the number of frames that fit a shared-memory region of the local
+/// path: its frames take the most address space (`path/local/region.rs`). Memory that is never touched costs
+/// nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     /// The largest number of bytes of a region that are not in frames: one page before the frames, and at
     /// most one after them.
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(frames.pool.waiting(), 0);
         thread::scope(|scope| {
             let hasty = scope.spawn(|| frames.wait_for(MOMENT).is_none());
-            // On a slow machine this caller may already have given up.
+            // On a slow machine the hasty caller may already have given up.
             until(|| frames.pool.waiting() == 1 || hasty.is_finished());
             let patient = scope.spawn(|| frames.wait().is_some());
             assert!(hasty.join().unwrap());

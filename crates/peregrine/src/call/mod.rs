@@ -224,8 +224,8 @@ pub trait CallPath: Send + Sync {
         Ok(())
     }
 
-    /// Returns the size in bytes of the largest message that both sides allow. It may be smaller than the
-    /// real limit.
+    /// Returns the size in bytes of the largest message that both sides allow. The returned size may be
+    /// smaller than the real limit.
     fn message_bytes(&self) -> usize {
         limits::MESSAGE_BYTES_MIN
     }
@@ -291,7 +291,6 @@ impl Call<'_, '_, '_> {
         for block in self.lent {
             at = put_block(self.head, at, block, most)?;
         }
-        // Empty blocks at the end leave no padding.
         Some(Layout { head, copied, total: at.max(copied) })
     }
 

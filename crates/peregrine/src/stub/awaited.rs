@@ -30,8 +30,8 @@ use crate::value::{
 /// How often a future looks for its result between two readings of the clock.
 const LOOKS: u32 = 32;
 
-/// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a thread of
-/// its own, which ends afterwards.
+/// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a new
+/// thread, which ends afterwards.
 ///
 /// # Errors
 /// As [`Binding::bind`].
@@ -80,7 +80,7 @@ pub struct AsyncFrame<'a> {
 #[derive(Debug)]
 enum Place<'a> {
     Frame(FrameGuard<'a>),
-    /// The call is carried by batches, as other calls of the binding are.
+    /// The lane sends the call in a batch.
     Lane(&'a Lane, Company),
     /// The frame was given back or captured.
     Gone,
@@ -190,7 +190,7 @@ impl<'b> AsyncCall<'b> {
     #[cold]
     pub async fn again(&mut self, error: CallError) -> Result<(), CallError> {
         if core::mem::take(self.shares.get_mut()) {
-            // The call does not fit a batch, or the server has no batches.
+            // The call does not fit a batch, its procedure is slow, or the server has no batches.
             self.alone = true;
             return Ok(());
         }

@@ -187,8 +187,8 @@ impl Lane {
         })
     }
 
-    /// Takes the results that have arrived, and sends the queued calls. Then returns the result of one call,
-    /// if it has arrived.
+    /// Takes the results that have arrived, and sends the queued calls. Then returns the result of the call
+    /// of `ticket`, if it has arrived.
     pub(super) fn look(&self, bound: &Bound, ticket: Ticket) -> Option<Ended> {
         self.with(bound, |lane, state| {
             lane.turn(bound, state);
@@ -330,7 +330,8 @@ impl Lane {
             return;
         }
         if state.outstanding.is_empty() {
-            // Nothing that is outstanding can ring: no frame is free, or the server cannot hold a batch.
+            // No batch is outstanding, so no bell can ring: no frame is free, or the server cannot hold a
+            // batch.
             return self.retry();
         }
         let Some(lane) = self.this.upgrade() else { return };

@@ -166,7 +166,7 @@ pub(crate) fn serve_batch(
             }
         },
     };
-    // The calls before the malformed record have run, so this refusal does not say that nothing was executed.
+    // The calls before the malformed record have run, so this refusal says that calls may have been executed.
     let text = || Refusal::bad_result("a record of the batch is malformed".into());
     let (header, results) = sent.ok_or_else(text)?;
     let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
@@ -192,8 +192,8 @@ struct Batch {
 }
 
 impl Batch {
-    /// Runs the records one after the other. `lane` may defer their calls. Returns false if a record is
-    /// malformed.
+    /// Runs the records one after the other. If there is a `lane`, it may defer calls. Returns false if a
+    /// record is malformed.
     fn run(&mut self, serve: &dyn Serve, records: &mut [u8], lane: Option<&Arc<Lane>>) -> bool {
         let scope = InBatch::enter(lane.map(|lane| Arc::clone(lane) as Arc<dyn Calls>));
         let count = count(records);

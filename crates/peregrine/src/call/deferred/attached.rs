@@ -114,7 +114,7 @@ impl<M: Machine> Drop for Attached<M> {
         state.life = Life::Ended;
         let waker = state.waker.take();
         drop(state);
-        // The executor then polls the sentinel, which ends.
+        // This makes the executor poll the sentinel, which then ends.
         if let Some(waker) = waker {
             waker.wake();
         }

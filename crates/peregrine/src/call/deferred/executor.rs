@@ -1,4 +1,4 @@
-//! [`Executor`]: what polls the procedures of async servers; and the built-in one.
+//! [`Executor`]: what polls the procedures of async servers, and the built-in executor.
 
 use core::pin::Pin;
 use std::collections::VecDeque;
@@ -87,8 +87,8 @@ impl Threads {
         if state.threads < sys::online_cpus().max(2) && self.start() {
             state.threads += 1;
         }
-        // No thread can be started, so this one does the work until the queue is empty. A task that is woken
-        // meanwhile, for example by its own poll, is added to the queue.
+        // No thread can be started, so the calling thread does the work until the queue is empty. A task that
+        // is woken meanwhile, for example by its own poll, is added to the queue.
         let is_stuck = state.threads == 0;
         if is_stuck {
             state.threads = 1;

@@ -74,7 +74,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Polls what was woken until [`end`](Self::end). A lost wake-up is a deadlock.
+    /// Polls the woken tasks and futures, until [`end`](Self::end) is called. A lost wake-up is a deadlock.
     fn work(&self) {
         let mut state = self.state.lock().unwrap();
         loop {
@@ -159,7 +159,7 @@ impl Wake for Spawned {
 /// What the test sees of a call.
 #[derive(Default)]
 struct Seen {
-    /// Whether the event has happened, and what it wakes.
+    /// Whether the event has happened, and the waker that it wakes.
     event: Mutex<(bool, Option<Waker>)>,
     dropped: AtomicU32,
     replies: AtomicU32,

@@ -272,7 +272,7 @@ impl<M: Machine> Task<M> {
         if let Some(owed) = owed {
             owed.answer(answered);
         }
-        // The executor then polls its future for the task, which ends.
+        // This makes the executor poll its future for the task, which then ends.
         if let Some(remote) = remote {
             remote.wake();
         }

@@ -89,7 +89,7 @@ impl Frames {
         self.pending.load(Ordering::Relaxed)
     }
 
-    /// Counts one more pending call, or one less.
+    /// Counts one more pending call if `begins` is true, and otherwise one less.
     pub(crate) fn count_pending(&self, begins: bool) {
         if begins {
             self.pending.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! [`unblock`]: runs work that blocks on a new thread, and completes a future with the result.
+//! [`unblock`]: runs blocking work on a new thread, and completes a future with the result.
 
 use core::future::poll_fn;
 use core::task::{Poll, Waker};

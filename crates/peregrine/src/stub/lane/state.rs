@@ -72,11 +72,11 @@ pub(super) enum Speed {
     /// limited time.
     Measured(Instant),
     Fast,
-    /// The number of calls that are still made alone.
+    /// The procedure is slow. The number says how many of its next calls are made alone.
     Slow(u32),
 }
 
-/// A call.
+/// A call of the lane, or free space for one.
 #[derive(Default)]
 pub(super) struct Slot {
     /// Distinguishes the calls that use the slot one after another.
@@ -100,7 +100,7 @@ pub(super) enum Phase {
         at: usize,
     },
     Sent,
-    /// Sent, and given up by its caller.
+    /// The call was sent, and then its caller gave it up.
     Abandoned,
     Done(ResultRecord),
     Failed(Failure),
@@ -148,25 +148,25 @@ impl ResultBytes {
     }
 }
 
-/// With which other calls a call shares its batch.
+/// Whether a call shares its batch with other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stub) enum Company {
-    /// With any calls.
+    /// The call shares its batch with any other calls.
     Shared,
-    /// With none: the server measures how long the call's procedure takes.
+    /// The call has a batch for itself: the server measures how long the procedure of the call takes.
     Measured,
 }
 
 /// What a future does while its call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stub) enum Role {
-    /// Looks for results, for all calls.
+    /// The future looks for the results of all calls.
     Looks,
-    /// Sleeps until its waker is woken.
+    /// The future sleeps until its waker is woken.
     Sleeps,
 }
 
-/// A call of a lane.
+/// Identifies a call of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stub) struct Ticket {
     pub(super) index: u32,
@@ -237,7 +237,7 @@ impl State {
         }
     }
 
-    /// Returns what the future of a call does. If there is no looker, this future becomes the looker.
+    /// Returns what the future of a call does next. If there is no looker, this future becomes the looker.
     pub(super) fn role(&mut self, index: u32) -> Role {
         match self.looker {
             Some(looker) if looker != index => Role::Sleeps,
