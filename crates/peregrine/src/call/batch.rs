@@ -43,8 +43,8 @@
 //!
 //! A server answers a batch at once with the results that it has. If it has none while calls of the lane are
 //! pending, it *holds* the batch: it answers the batch when there is a result. A server holds at most one
-//! batch of a lane. If all batches of a client were answered and the client still waits for results, the
-//! client sends an empty batch for the server to hold.
+//! batch of a lane. If all batches were answered and results are missing, the client sends an empty
+//! batch for the server to hold.
 
 mod lanes;
 

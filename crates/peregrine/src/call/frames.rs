@@ -82,8 +82,8 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     const PAGES: usize = 2 * 4096;
     /// The size in bytes of the header before each of a frame's two messages.
     const HEADER: usize = 32;
-    /// The number of bytes by which the space of a message is larger than the message, because the message
-    /// may begin at any slot of the space.
+    /// The number of bytes that the space of a message has in addition to the message. The message may begin
+    /// at any slot of its space.
     const ROTATION: usize = 2 << 20;
     /// The size in bytes of the words at the end of a frame, with their padding.
     const WORDS: usize = 3 * 128;

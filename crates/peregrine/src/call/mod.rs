@@ -558,8 +558,8 @@ mod tests {
         });
     }
 
-    /// Converted blocks are the same whether they are put at once or in parts, even if a part begins in
-    /// the middle of a number or of a value.
+    /// Converted blocks are the same whether they are put at once or in parts. A part may begin in the middle
+    /// of a number or of a value.
     #[test]
     fn converted_blocks_put_in_parts_equal_those_put_at_once() {
         let words: Vec<u32> = (0..777).map(|n| n * 0x0001_0101).collect();

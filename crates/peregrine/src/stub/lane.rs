@@ -33,8 +33,9 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Block, Native, Out, Window, Writer, align_up};
 
-/// A call shares a batch only if its message has at most this number of bytes, and its out buffers together
-/// have at most this number, too. For a larger message, one more copy costs more than a separate message.
+/// A call shares a batch only if its message has at most this number of bytes. Its out buffers together may
+/// also have at most this number of bytes. For a larger message, one more copy costs more than a separate
+/// message.
 const RECORD_BYTES: usize = 2048;
 /// The largest number of bytes of records in a batch. With this limit, the server can begin with one batch
 /// while the client writes the next one.
