@@ -128,7 +128,7 @@ impl CallRecord {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let Self { number, kind, procedure, head, copied, total, left } = self;
         let left = left.map_or(0, |left| {
-            // A limit that does not fit is not sent. The client keeps it itself.
+            // A limit that does not fit 32 bits is not sent. The client enforces such a limit itself.
             u32::try_from(left.as_micros()).unwrap_or(0).max(1)
         });
         let (low, high) = (number as u32, (number >> 32) as u32);
