@@ -207,8 +207,8 @@ fn run<'a>(
     finish(&reply)
 }
 
-/// Handles a call that the stub has refused. A stub does not have the procedure that runs batches, which every export
-/// has.
+/// Handles a call that the stub has refused. The call may be a batch: every export runs batches, but no stub
+/// has the procedure [`BATCH`].
 #[cold]
 fn refused(
     serve: &dyn Serve,
@@ -241,8 +241,8 @@ pub(crate) fn write_later(answered: &Answered, reply: Space<'_>, blocks: &mut Ve
     finish(&reply)
 }
 
-/// Writes the result of a deferred call to `reply`, without the unfilled parts of blocks. Returns the outcome,
-/// and the number of bytes of the reply. `reply` has at least [`Answered::packed_bytes`] bytes.
+/// Writes the result of a deferred call to `reply`, without the unfilled parts of blocks. Returns the
+/// outcome, and the number of bytes of the reply. `reply` has at least [`Answered::packed_bytes`] bytes.
 pub(crate) fn pack_later(answered: &Answered, reply: Space<'_>) -> (Ran, usize) {
     let mut reply = Reply::new(reply, None);
     if let Err(refusal) = answered.write_packed(&mut reply) {

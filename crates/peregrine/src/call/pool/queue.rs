@@ -32,7 +32,7 @@ pub(in crate::call) struct State<M: Machine> {
     base: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
-    /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one. A
+    /// The futures that wait for a frame, in order of arrival. Each ticket is higher than the previous one. A
     /// future takes its frame itself after it was woken.
     futures: VecDeque<(u64, Waker)>,
     next_ticket: u64,
@@ -239,8 +239,8 @@ impl<M: Machine> Queue<M> {
         self.0.lock().activate(slots, TAKEN)
     }
 
-    /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame is
-    /// free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait.
+    /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame
+    /// is free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,
@@ -286,8 +286,8 @@ impl<M: Machine> Queue<M> {
         Err(ticket)
     }
 
-    /// Removes the future that waits longest from the queue, so that it can be woken. Returns whether other futures
-    /// wait.
+    /// Removes the future that waits longest from the queue, so that it can be woken. Returns whether other
+    /// futures wait.
     pub(super) fn pass_to_future(&self, slots: &Slots<M>) -> (Wakeups<M>, bool) {
         let mut state = self.0.lock();
         let next = state.next_future(slots);

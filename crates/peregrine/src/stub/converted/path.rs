@@ -107,8 +107,8 @@ impl ConvertedPath {
         program: Program,
     ) -> io::Result<(Self, Frames)> {
         let layout = frames.layout();
-        // A caller that has a private frame then waits for a frame of the path. So the path's frames limit
-        // the number of calls.
+        // A caller takes a private frame first, and then waits for a frame of the path. So only the path's
+        // frames limit the number of calls.
         let own = Frames::private(layout.count, frames.active(), layout.bytes)?;
         let (path, frames) = (Arc::clone(path), Arc::clone(frames));
         let converted = Self { path, frames, order, on_exhausted, program };
