@@ -32,8 +32,8 @@ pub(crate) enum ThreadKind {
 /// The counters of one thread.
 pub(crate) struct Counting {
     page: Arc<Page>,
-    /// The number of the thread's row in the shared pages. Only this thread writes to the row, except to the
-    /// row [`SHARED`].
+    /// The number of the thread's row in the shared pages. Only this thread writes to the row, unless it is
+    /// the row [`SHARED`].
     thread: usize,
     kind: ThreadKind,
     /// A bit for each group of bindings for which the row has counts.
@@ -102,9 +102,9 @@ impl Counting {
         Some(sys::boot_ns())
     }
 
-    /// Notes that the thread runs a call. `binding` is the row of the call's binding plus one, or 0 if the
-    /// call has ended. At the beginning of most calls, the thread writes no other counter. The cache line of
-    /// this word is the same for all bindings, so this cache line is always in the cache.
+    /// Notes which call the thread runs, in the word [`thread::RUNS`]. `binding` is the row of the call's
+    /// binding plus one, or 0 if the call has ended. At the beginning of most calls, the thread writes no
+    /// other counter. The word is the same for all bindings, so its cache line stays in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {

@@ -62,9 +62,9 @@ impl Leftover {
     /// ```
     ///
     /// # Errors
-    /// Fails if a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]). Also fails if a
-    /// process without the lock listens at the socket ([`io::ErrorKind::AddrInUse`]), or if this process must
-    /// not remove the files.
+    /// Fails if a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]), or a process without
+    /// the lock listens at the socket ([`io::ErrorKind::AddrInUse`]). Also fails if this process has no
+    /// permission to remove the files.
     pub fn remove(&self) -> io::Result<Vec<PathBuf>> {
         let [socket, aside, lock_path] = paths(&self.directory, &self.name);
         let lock = take(&lock_path)?;

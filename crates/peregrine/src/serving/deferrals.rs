@@ -14,13 +14,13 @@ use crate::sys;
 pub(crate) struct Deferrals {
     /// The number of deferred calls without a reply.
     pending: AtomicUsize,
-    /// The number of bytes of their messages.
+    /// The number of bytes of the messages of all pending calls.
     bytes: AtomicUsize,
     /// Any thread may send a reply, so these counters are shared.
     counting: Mutex<Counting>,
 }
 
-/// A deferred call, as it is counted.
+/// A deferred call that is counted. The call is pending until this value is dropped.
 pub(crate) struct Deferral {
     deferrals: Arc<Deferrals>,
     /// The binding of the call. `None` after the reply was counted.
