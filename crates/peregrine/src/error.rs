@@ -384,7 +384,7 @@ impl CallError {
 /// The detail of the error if the keeper's thread cannot be started. The text names the limits that may be
 /// the reason.
 pub(crate) const NO_THREAD: &str =
-    "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
+    "cannot start the keeper's thread (check RLIMIT_NPROC, RLIMIT_AS and pids.max)";
 
 /// Returns the error for shared memory of a peer. Either this memory differs from what the peer announced, or
 /// this process cannot map it.

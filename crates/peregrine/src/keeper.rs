@@ -116,8 +116,8 @@ pub(crate) struct Watch {
     key: u64,
 }
 
-/// Refers to a [`Watch`], but does not end it when it is dropped. After the watch has ended, its functions do
-/// nothing.
+/// Refers to a [`Watch`]. Dropping this handle does not end the watch. After the watch has ended, the
+/// handle's functions do nothing.
 pub(crate) struct WatchHandle {
     keeper: Arc<Keeper>,
     key: u64,

@@ -61,8 +61,8 @@
 //! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
 //!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
-//! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client sends
-//!   no further batch for this time.
+//! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
+//!   sends no further batch for this time.
 //! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -157,9 +157,9 @@ pub const HOSTS_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of addresses that a hosts file lists for one name.
 pub const OFFERS_MAX: usize = 64;
 
-/// The maximum size in bytes of a message in each direction. An interface may declare a larger size. Both
-/// sides together may also ask for more, with `message_bytes` and `message_bytes_max`. Either side may lower
-/// the limit.
+/// The maximum size in bytes of a message in each direction. An interface may declare a larger size. A client
+/// may also ask for more with `message_bytes`, if the server allows that with `message_bytes_max`. Either
+/// side may lower the limit.
 ///
 /// Memory for a message is allocated when it is first touched, so this size does not make idle sessions more
 /// expensive.
@@ -201,8 +201,8 @@ pub const REGION_BYTES_MAX: usize = 8 << 30;
 /// The number of A-stacks of a session whose client runs neither as the server's user nor as root.
 /// `ExportOptions::astacks_max` can allow more.
 ///
-/// The kernel charges memory to the process that touches it first. The client determines which memory the
-/// server touches, so such a client could make the server pay for it.
+/// The kernel charges memory to the process that touches it first, and the client determines which memory the
+/// server touches. So a client of another user could make the server pay for the client's memory.
 pub const ASTACKS_OF_OTHERS: u32 = 64;
 
 /// The maximum size in bytes of the shared memory of all sessions together that one user has with a server.
@@ -222,15 +222,16 @@ pub const WORKERS_MAX: usize = 256;
 /// are not included.
 pub const READERS_MAX: usize = 64;
 
-/// The largest number of calls of async procedures that a server keeps without a thread. Each further call keeps its
-/// thread until its procedure ends.
+/// The largest number of calls of async procedures that a server keeps without a thread. Each further call
+/// keeps its thread until its procedure ends.
 pub const DEFERRED_MAX: usize = 1 << 17;
 
 /// The largest number of bytes in the messages of all calls of async procedures that a server keeps without a
 /// thread.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
-/// The largest number of calls of one binding that share batches and have no result. Further calls are made alone.
+/// The largest number of calls of one binding that share batches and have no result. Further calls are made
+/// alone.
 pub const LANE_CALLS_MAX: usize = 1 << 16;
 
 /// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further

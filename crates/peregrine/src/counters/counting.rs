@@ -151,8 +151,8 @@ impl Counting {
         }
     }
 
-    /// Counts the reply to a deferred call, which took `took` nanoseconds. Notes no beginning: the thread that began
-    /// the call has noted its end when it deferred the call.
+    /// Counts the reply to a deferred call, which took `took` nanoseconds. Notes no beginning: the thread
+    /// that began the call has noted its end when it deferred the call.
     pub(crate) fn end_deferred(
         &mut self,
         tally: &Tally,
@@ -225,7 +225,7 @@ impl Counting {
         self.weight = self.skip + 1;
     }
 
-    /// Requests that the next call is timed. Its time counts for this call only.
+    /// Requests that the next call is timed. The time of that call counts for that call only.
     fn time_next(&mut self) {
         (self.skip, self.weight) = (0, 1);
     }

@@ -281,8 +281,7 @@ mod tests {
         assert_eq!(names, [("dead", 3), ("old", 1)]);
         for one in &found {
             assert_eq!(one.remove().unwrap(), one.files());
-            // The second call finds only the lock file that the call itself has created. It removes this
-            // file, too.
+            // This second call finds only the lock file that it has created itself, and removes it, too.
             assert_eq!(one.remove().unwrap().len(), 1);
         }
         assert!(leftovers_in(dir.path()).is_empty());

@@ -212,7 +212,7 @@ fn open_one_to_others(
     };
     let about = fs::metadata(dir).map_err(failed)?;
     let mode = about.mode() & 0o7777;
-    // If the directory is already open to its group or to others, this mode was chosen on purpose.
+    // A directory that is already open to its group or to others has this mode on purpose.
     if mode & OTHERS != 0 {
         return Ok(());
     }
@@ -399,8 +399,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
 
-        // These are the files that a killed server leaves: the socket, a socket that was not renamed, and a
-        // lock file with a free lock.
+        // After this, the directory has the files that a killed server leaves: the socket, a socket that was
+        // not renamed, and a lock file with a free lock.
         fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         fs::rename(dir.path().join("kept"), &path).unwrap();

@@ -344,8 +344,8 @@ impl Record {
             Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
-                // A server would give the place of the record away. Here the record is kept, as if the handle had
-                // been bound again at once with the same secret.
+                // A server would give the place of the record away. Here the record is kept, as if the handle
+                // had been bound again at once with the same secret.
             }
         }
     }

@@ -41,8 +41,8 @@ impl Deferrals {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of bytes
-    /// of its message.
+    /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of
+    /// bytes of its message.
     pub(crate) fn begin(self: &Arc<Self>, row: Arc<BindingRow>, bytes: usize) -> Option<Deferral> {
         let add = |to: &AtomicUsize, more: usize, most: usize| {
             let more = |sum: usize| sum.checked_add(more).filter(|sum| *sum <= most);

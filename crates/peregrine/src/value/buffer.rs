@@ -375,8 +375,8 @@ pub struct OutBlock<'a> {
     early: usize,
 }
 
-// SAFETY: a block has exclusive access to its memory and to its vector, like the `Out` or the slice from which it
-// was made. Their elements are plain, so they may move to another thread.
+// SAFETY: a block has exclusive access to its memory and to its vector, like the `Out` or the slice from
+// which it was made. Their elements are plain, so they may move to another thread.
 unsafe impl Send for OutBlock<'_> {}
 
 #[derive(Debug)]
