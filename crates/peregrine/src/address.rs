@@ -237,8 +237,8 @@ impl<'a> Cursor<'a> {
         Ok(Address { path, name, place })
     }
 
-    /// Returns whether the rest is a `HOST:PORT`, and not a name. It is if a colon or a bracket comes before
-    /// any `@` or `/`, or if the rest is empty.
+    /// Returns whether the rest must be read as a `HOST:PORT`, and not as a name. The result is true if a
+    /// colon or a bracket comes before any `@` or `/`, or if the rest is empty.
     fn reads_as_place(&self) -> bool {
         let found = self.rest().find([':', '[', '@', '/']);
         found.is_none_or(|at| matches!(self.rest().as_bytes()[at], b':' | b'['))

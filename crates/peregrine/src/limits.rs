@@ -242,8 +242,8 @@ pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// The maximum number of calls that may wait for a thread of the server. It applies separately to each user
-/// of this machine. It also applies to all calls over networks together.
+/// The maximum number of calls that may wait for a thread of the server: of each user of this machine, and of
+/// all clients on networks together.
 pub const QUEUE_MAX: usize = 1024;
 
 /// The maximum number of sessions of a server.
@@ -350,9 +350,9 @@ pub const SOCKETS_PER_SERVER: u32 = 16;
 /// The maximum number of bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// The maximum number of bytes of the messages of all connections of a server that have not arrived
-/// completely, or whose calls wait for a permit. Messages of up to 16 KiB are not counted: each connection
-/// has at most one such message, so the number of connections bounds them.
+/// The maximum number of bytes of incomplete messages, and of messages whose calls wait for a permit, on all
+/// connections of a server together. Messages of up to 16 KiB are not counted: each connection has at most
+/// one such message, so the number of connections bounds them.
 ///
 /// At each datagram socket, the same number limits the messages of the calls that wait or run.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;

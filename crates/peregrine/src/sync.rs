@@ -65,7 +65,7 @@ pub(crate) enum Rank {
     Ring,
     /// The lanes of a server. A lane is the calls of one client binding that share batches.
     Lanes,
-    /// No lock is taken while a lock of this rank is held. The default rank.
+    /// The default rank. No lock is taken while a lock of this rank is held.
     Leaf,
 }
 

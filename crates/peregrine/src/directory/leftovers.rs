@@ -281,7 +281,8 @@ mod tests {
         assert_eq!(names, [("dead", 3), ("old", 1)]);
         for one in &found {
             assert_eq!(one.remove().unwrap(), one.files());
-            // This second call finds only the lock file that it has created itself, and removes it, too.
+            // This second removal finds only the lock file that it has created itself. It removes this file,
+            // too.
             assert_eq!(one.remove().unwrap().len(), 1);
         }
         assert!(leftovers_in(dir.path()).is_empty());

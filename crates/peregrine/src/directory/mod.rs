@@ -212,7 +212,8 @@ fn open_one_to_others(
     };
     let about = fs::metadata(dir).map_err(failed)?;
     let mode = about.mode() & 0o7777;
-    // A directory that is already open to its group or to others has this mode on purpose.
+    // If the directory is already open to its group or to others, its mode was chosen on purpose, and is
+    // kept.
     if mode & OTHERS != 0 {
         return Ok(());
     }

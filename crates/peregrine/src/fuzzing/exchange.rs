@@ -478,8 +478,8 @@ pub fn client_end(bytes: &[u8]) {
                 if header.sequence != sequence {
                     continue;
                 }
-                // A packet that the client drops, perhaps because it contradicts an earlier one, proves
-                // nothing.
+                // A packet that the client drops, perhaps because it contradicts an earlier one, does not
+                // prove that the server has the whole call.
                 let heard = !matches!(handled, Handled::Dropped(_));
                 let all = header.kind == PacketKind::HaveCall && header.flags.has(Flags::ALL);
                 open.taken |= heard && (header.kind == PacketKind::Result || all);
