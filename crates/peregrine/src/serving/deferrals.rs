@@ -14,13 +14,13 @@ use crate::sys;
 pub(crate) struct Deferrals {
     /// The number of deferred calls without a reply.
     pending: AtomicUsize,
-    /// The number of bytes of their messages.
+    /// The number of bytes of the messages of all pending calls.
     bytes: AtomicUsize,
     /// Any thread may send a reply, so these counters are shared.
     counting: Mutex<Counting>,
 }
 
-/// A deferred call, as it is counted.
+/// A deferred call that is counted. The call is pending until this value is dropped.
 pub(crate) struct Deferral {
     deferrals: Arc<Deferrals>,
     /// The binding of the call. `None` after the reply was counted.
@@ -41,8 +41,8 @@ impl Deferrals {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of bytes
-    /// of its message.
+    /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of
+    /// bytes of its message.
     pub(crate) fn begin(self: &Arc<Self>, row: Arc<BindingRow>, bytes: usize) -> Option<Deferral> {
         let add = |to: &AtomicUsize, more: usize, most: usize| {
             let more = |sum: usize| sum.checked_add(more).filter(|sum| *sum <= most);
