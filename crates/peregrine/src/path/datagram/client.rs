@@ -194,8 +194,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         self.handle_of(frame, &granted)
     }
 
-    /// Returns the handle that a frame uses of those that it was granted, the terms of the handle, and the round
-    /// trip in nanoseconds.
+    /// Chooses one of the granted handles for a frame. Returns this handle, its terms, and the round trip in
+    /// nanoseconds.
     fn handle_of(
         &self,
         frame: u32,
@@ -434,7 +434,7 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
     }
 
     fn is_prepared(&self, frame: u32) -> bool {
-        // If the association is lost, the call fails at once.
+        // If the association is lost, the call fails at once, so it needs no preparation.
         self.activities[frame as usize].get().is_some()
             || self.association.is_lost()
             || self.known_activity(frame).is_some()

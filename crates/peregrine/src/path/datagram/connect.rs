@@ -114,7 +114,7 @@ impl HandleProvider for HandleSource {
 
 /// The associations of this process. The newest association is the last in the list. A binding may search for
 /// an association by several routes. So one entry of the registry contains all associations. Bindings to all
-/// servers need this entry, so no thread holds its lock while it binds.
+/// servers need this entry. So no thread holds the lock of the entry during a bind.
 static ASSOCIATIONS: Registry<(), Maintained> = Registry::new(Rank::Associations);
 
 /// Runs `with` on the list of the associations that are in use.
@@ -283,7 +283,7 @@ fn bind_until(limit: Duration, deadline: Option<Instant>) -> Instant {
     deadline.map_or(until, |deadline| deadline.min(until))
 }
 
-/// How packets reach a place.
+/// How packets reach a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Udp,

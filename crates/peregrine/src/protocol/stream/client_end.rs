@@ -75,7 +75,7 @@ impl CallSlot {
         self.state.store(IDLE, Ordering::Release);
     }
 
-    /// Returns whether the reply to the call of this number has not arrived yet.
+    /// Returns whether the slot waits for the reply to the call that has this number.
     #[inline]
     fn awaits(&self, number: u32) -> bool {
         let state = self.state.load(Ordering::Acquire);
@@ -496,8 +496,8 @@ impl ClientEnd {
     /// Returns the slots of callers that must be woken because the connection has ended.
     pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter().filter(|slot| {
-            // SYNC: end. `end` has stored `ended` before this. A caller first sets `ASLEEP`, and then loads
-            // `ended`. So either the caller sees the end, or this thread sees `ASLEEP`.
+            // SYNC: end. This thread runs after `end` has stored `ended`. A caller first sets `ASLEEP`, and
+            // then loads `ended`. So either the caller sees the end, or this thread sees `ASLEEP`.
             fence(Ordering::SeqCst);
             slot.moves(ASLEEP, WAITING)
         })

@@ -322,7 +322,7 @@ impl ResultPlacement<'_> {
         if self.staged {
             scratch.resize(BYTES_MAX, 0);
             if !socket.has_gro() {
-                // Without GRO, the kernel delivers each packet alone.
+                // If this fails, the kernel delivers each packet alone.
                 let _ = socket.enable_gro();
             }
         }

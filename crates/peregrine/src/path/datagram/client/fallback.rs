@@ -130,8 +130,8 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
         let frame = call.frame.index();
         let is_silent = self.silent.load(Ordering::Relaxed) > 0;
-        // The frame was prepared for one of the paths. If calls have changed to the other path since then, this
-        // call does not change: preparing the frame there would have to wait.
+        // The call begins on the path for which the frame was prepared, even if other calls have changed to
+        // the other path since then. To prepare the frame for the other path, this thread would have to wait.
         let udp = self
             .udp
             .get()

@@ -2,9 +2,9 @@
 //! for such a call while its future sleeps.
 //!
 //! A pending call goes through the same [steps](super::exchange) as the call of a thread. Nothing here waits:
-//! not for packets, not for space in a send buffer, and not for a new handle. The whole message is copied into
-//! the frame before it is sent. The client may have to retransmit parts of the message when the memory of the
-//! caller is gone.
+//! not for packets, not for space in a send buffer, and not for a new handle. The whole message is copied
+//! into the frame before it is sent. Without the copy, the client could not retransmit parts of the message
+//! after the caller's memory is gone.
 //!
 //! # How a future is woken
 //!
@@ -57,7 +57,8 @@ use crate::value::Window;
 /// thread run first.
 const ROUNDS_MAX: u32 = 16;
 
-/// A call whose future was dropped says something about the server only if it was pending for this long.
+/// A call whose future was dropped counts as unanswered only if it was pending for at least this time, in
+/// nanoseconds, or if its deadline has passed.
 const SILENT_AFTER: u64 = 200 * MILLISECOND;
 
 /// The state of a pending call.
@@ -67,7 +68,7 @@ pub(super) struct PendingCall {
     extensions: Option<Extensions>,
     shape: Shape,
     began: Moment,
-    /// Whether packets are received into other memory first.
+    /// Whether packets are first received into memory outside of the frame.
     staged: bool,
     /// Whether the call was begun again with a new handle. This happens at most once.
     again: bool,
@@ -168,7 +169,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         ended
     }
 
-    /// Makes sure that the bell of a frame rings when its pending call has something to do. See above.
+    /// Makes sure that the bell of a frame rings when its pending call has something to do. The
+    /// [module](self) explains how.
     pub(super) fn arm_pending(&self, index: u32, deadline: Option<Instant>) {
         if self.try_arm(index, deadline).is_err() {
             // The future is polled at once, and tries again.
@@ -263,7 +265,7 @@ impl<R: HandleProvider> DatagramPath<R> {
             if let Some(pending) = &mut activity.pending {
                 pending.rings_at = Some(due);
             }
-            // The thread that rings runs already, so this cannot fail.
+            // The call was armed before, so the timer thread already runs, and this cannot fail.
             let _ = self.association.bells.ring_at(activity.index, Some(due));
         }
     }

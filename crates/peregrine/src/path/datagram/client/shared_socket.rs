@@ -2,14 +2,14 @@
 //!
 //! Each thread sends its own packets, and has its own timers. A thread that waits releases the lock of its
 //! activity, which is the state of its calls. The leader finds the activity of each datagram by the handle in
-//! the datagram. The leader puts results in their places, and wakes the threads of these activities.
+//! the datagram. It puts the result in its place, and wakes the thread of the activity.
 //!
 //! There is no deadlock. A thread that holds the lock of its activity can block only in sending. Only the
 //! leader also waits for the locks of other activities.
 //!
-//! For pending calls, futures sleep instead of threads. If packets arrive for the activity of a future, its
-//! bell must be rung. While threads wait, their leader also receives for the futures. Otherwise the keeper,
-//! the background thread of the process, leads each time that packets have arrived.
+//! For pending calls, futures sleep instead of threads. If packets arrive for the activity of a future, the
+//! bell of the future must be rung. While threads wait, their leader also receives for the futures. Otherwise
+//! the keeper, the background thread of the process, leads each time that packets have arrived.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -93,7 +93,7 @@ impl SharedSocket {
     /// these bells.
     pub(super) fn new(to: &Route, frames: u32, bells: &Arc<FrameBells>) -> io::Result<Self> {
         let socket = WatchedSocket::new(connected(to, SocketUse::Shared)?);
-        // Without GRO, the kernel delivers each packet alone.
+        // If this fails, the kernel delivers each packet alone.
         let _ = socket.enable_gro();
         let input = vec![0; BYTES_MAX].into_boxed_slice();
         let leadership = Leadership::new(frames, input, Arc::clone(socket.watches()) as _);
@@ -282,7 +282,8 @@ impl SharedSocket {
         frame: u32,
     ) -> io::Result<()> {
         self.socket.watch(|| {
-            // The association owns this socket, and this socket owns the function.
+            // The association owns this socket, and this socket owns the function. So the function has only
+            // weak references.
             let (shared, association) = (Arc::downgrade(self), Arc::downgrade(association));
             Arc::new(move || {
                 if let (Some(shared), Some(association)) = (shared.upgrade(), association.upgrade())
@@ -381,7 +382,7 @@ impl SharedSocket {
             }
             let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
             let Some(activity) = activity else { continue };
-            // This thread is the leader, and only the leader locks two activities.
+            // Only the leader locks two activities, and this thread is the leader. So there is no deadlock.
             let mut activity = activity.lock_same_rank();
             if !take(&mut activity) {
                 continue;

@@ -26,7 +26,7 @@ pub(super) type WhenReady = Arc<dyn Fn() + Send + Sync>;
 
 /// A socket, and the keeper's watches of it.
 pub(super) struct WatchedSocket {
-    // Dropped first. So the keeper stops watching before the socket is closed.
+    // This field is dropped first. So the keeper stops watching before the socket is closed.
     watches: Arc<Watches>,
     socket: Arc<Socket>,
 }
@@ -55,10 +55,10 @@ impl WatchedSocket {
         &self.watches
     }
 
-    /// Makes the keeper watch the socket. The keeper calls `when_ready` once each time that the socket was armed,
-    /// when a packet has arrived or an error is pending. If packets have arrived before and were not received,
-    /// the keeper does this at once. Only the first call of this function for a socket uses `when_ready`, and
-    /// arms the socket.
+    /// Makes the keeper watch the socket. Each time that the socket is armed, the keeper calls `when_ready`
+    /// once, when a packet arrives or an error is pending. If unreceived packets are already there, the
+    /// keeper calls it at once. Only the first call of this function for a socket uses `when_ready`, and arms
+    /// the socket.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket.

@@ -552,8 +552,8 @@ fn packet_sent_before_the_question_is_not_its_answer() {
     }
 }
 
-/// If the server was halted, it notices a long silence, although packets may have arrived that it has not
-/// read yet.
+/// A server that was halted sees a long silence, although packets of the client may have arrived that the
+/// server has not read yet. So it must not presume the client dead at once.
 #[test]
 fn halted_server_asks_before_it_takes_a_client_for_dead() {
     let (server_end, mut now) = (&mut server_end(), NOW);
