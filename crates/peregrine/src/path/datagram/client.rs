@@ -4,8 +4,8 @@
 //! The calling thread sends, waits and receives on the socket of its frame. So the kernel wakes the right
 //! thread (Firefly's direct wake-up). The number of such sockets is limited. Further frames share one socket.
 //! Between calls, the keeper, the background thread of the process, acknowledges results. The keeper also
-//! asks whether the server has released cancelled calls (see [`association`]). For pending calls, which have a
-//! future instead of a thread, see [`pending`].
+//! asks whether the server has released cancelled calls (see [`association`]). For pending calls, which have
+//! a future instead of a thread, see [`pending`].
 
 pub(super) mod activity;
 pub(super) mod association;

@@ -20,7 +20,7 @@ pub(crate) enum PieceArrival {
 ///
 /// The positions that arrived after the first missing one are in a [`PositionSet`], which the owner passes to
 /// each function. The assembly does not contain the set, because a side of the exchange needs only one. At
-/// any time it either sends or receives a message. A message of one packet needs no assembly.
+/// any time a side either sends or receives a message. A message of one packet needs no assembly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
     fragments: Fragments,

@@ -269,8 +269,7 @@ impl Flow {
         if self.smoothed < PACED_MIN || share <= UNPACED {
             return Pace { interval: 0, late, first };
         }
-        // The pace is higher than the rate of answers. So the window limits the sender, and the pace does
-        // not.
+        // The pace is higher than the rate of answers, so that the window limits the sender instead.
         let quarters = if growing { 8 } else { 5 };
         Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }

@@ -40,8 +40,7 @@ impl FrameBells {
     #[cold]
     pub(super) fn ring_soon(self: &Arc<Self>, frames: impl IntoIterator<Item = u32>) {
         for frame in frames {
-            // Each future has set a timer before it sleeps. So the timer thread already runs, and this cannot
-            // fail.
+            // Each future has set a timer before it sleeps. So the timer thread runs, and this cannot fail.
             let _ = self.ring_at(frame | SOON, Some(Instant::now()));
         }
     }

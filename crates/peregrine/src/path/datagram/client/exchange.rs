@@ -1,5 +1,5 @@
-//! The steps of a call on an activity: begin, send, receive, and end. A thread that makes a call waits between
-//! the steps. A pending call returns to its caller instead (see [`pending`](super::pending)).
+//! The steps of a call on an activity: begin, send, receive, and end. A thread that makes a call waits
+//! between the steps. A pending call returns to its caller instead (see [`pending`](super::pending)).
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;

@@ -420,8 +420,7 @@ impl Asking {
     }
 
     /// Sends what is due, and handles the packets that `receive` returns. `receive` does not wait. Returns
-    /// what the server has granted, or why it has granted nothing. Returns `None` if the answer is still to
-    /// come.
+    /// what the server has granted, or why it has granted nothing. Returns `None` before the answer arrives.
     pub(super) fn poll(
         &mut self,
         socket: &Socket,

@@ -8,24 +8,24 @@
 //!
 //! # How a future is woken
 //!
-//! Before a future sleeps, it arms its call. From then on its bell must ring when packets have arrived for its
-//! activity, when a timer of its call expires, and at its deadline.
+//! Before a future sleeps, it arms its call. From then on its bell must ring when packets have arrived for
+//! its activity, when a timer of its call expires, and at its deadline.
 //!
 //! 1. *Timers.* Arming sets the timer of the bell to the first of these times. A later look that changes the
 //!    timers of the call may set it to an earlier time. When the timer rings, the future is polled, handles
 //!    what is due, and arms its call again.
 //! 2. *A socket that no other frame uses.* Only the holder of the frame receives from such a socket. Arming
-//!    makes the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings the
-//!    bell, and receives nothing. Packets that arrived before are reported as well.
+//!    makes the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings
+//!    the bell, and receives nothing. Packets that arrived before are reported as well.
 //! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)), and then
-//!    looks under the lock of the activity for what was received before. A thread that receives a packet first
-//!    notes it in the activity, under the same lock, and then looks at the word. So the future sees the packet,
-//!    or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
-//! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A future
-//!    that begins to sleep while no thread leads arms the socket. So does a leader that leaves futures, and no
-//!    follower (`SYNC: datagram-future`). When packets arrive, the keeper leads for a short time, and leaves as
-//!    any leader does. If another thread leads at that time, the keeper does nothing: that thread arms the
-//!    socket when it leaves.
+//!    looks under the lock of the activity for what was received before. A thread that receives a packet
+//!    first notes it in the activity, under the same lock, and then looks at the word. So the future sees the
+//!    packet, or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
+//! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A
+//!    future that begins to sleep while no thread leads arms the socket. So does a leader that leaves
+//!    futures, and no follower (`SYNC: datagram-future`). When packets arrive, the keeper leads for a short
+//!    time, and leaves as any leader does. If another thread leads at that time, the keeper does nothing:
+//!    that thread arms the socket when it leaves.
 //! 5. *Each ring is followed by a poll.* A ring takes the waker that was set last. A late ring of an earlier
 //!    sleep only causes one more poll, after which the future arms its call again.
 //! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds none of these locks. A leader
@@ -53,12 +53,12 @@ use crate::sync::Mutex;
 use crate::sys::IfFull;
 use crate::value::Window;
 
-/// The largest number of times that one poll receives. If more packets have arrived, other futures of the same
-/// thread run first.
+/// The largest number of times that one poll receives. If more packets have arrived, other futures of the
+/// same thread run first.
 const ROUNDS_MAX: u32 = 16;
 
-/// A call whose future was dropped counts as unanswered only if it was pending for at least this time, in
-/// nanoseconds, or if its deadline has passed.
+/// A call whose future was dropped may be a sign of a silent server. The call counts as such a sign only if
+/// it was pending for at least this many nanoseconds, or if its deadline has passed.
 const SILENT_AFTER: u64 = 200 * MILLISECOND;
 
 /// The state of a pending call.

@@ -2,7 +2,7 @@
 //!
 //! Each thread sends its own packets, and has its own timers. A thread that waits releases the lock of its
 //! activity, which is the state of its calls. The leader finds the activity of each datagram by the handle in
-//! the datagram. It puts the result in its place, and wakes the thread of the activity.
+//! the datagram. The leader puts the payload in its place, and wakes the thread of the activity.
 //!
 //! There is no deadlock. A thread that holds the lock of its activity can block only in sending. Only the
 //! leader also waits for the locks of other activities.
@@ -217,8 +217,8 @@ impl SharedSocket {
         }
     }
 
-    /// Receives once, and delivers the datagrams to the activities of all callers. `receive` receives them into
-    /// the given memory.
+    /// Receives once, and delivers the datagrams to the activities of all callers. `receive` receives them
+    /// into the given memory.
     #[inline]
     fn receive_for_all(
         &self,
@@ -251,8 +251,8 @@ impl SharedSocket {
 
     // Pending calls.
 
-    /// Looks for packets for this activity, which has a pending call. If there is no leader, receives once for
-    /// all callers. Does not wait for packets, nor for another leader.
+    /// Looks for packets for this activity, which has a pending call. If there is no leader, receives once
+    /// for all callers. Does not wait for packets, nor for another leader.
     pub(super) fn look(
         &self,
         association: &Association,
@@ -271,8 +271,8 @@ impl SharedSocket {
         })
     }
 
-    /// Registers the future of a frame, which is about to sleep. The bell of the frame rings once when a packet
-    /// has arrived for the activity. If packets have arrived before, the future must look for them.
+    /// Registers the future of a frame, which is about to sleep. The bell of the frame rings once when a
+    /// packet has arrived for the activity. If packets have arrived before, the future must look for them.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket. The future is not registered.
@@ -454,8 +454,8 @@ impl SharedSocket {
         granted
     }
 
-    /// Keeps an answer to a bind request, if that request is in progress. Returns the frame whose future waits
-    /// for the answer, if a future waits.
+    /// Keeps an answer to a bind request, if that request is in progress. Returns the frame whose future
+    /// waits for the answer, if a future waits.
     #[cold]
     fn keep_answer(&self, key: Handle, answer: Option<Space<'_>>) -> Option<u32> {
         let (mut asked, answer) = (self.asked.lock(), answer?);
