@@ -616,7 +616,7 @@ impl BindExchange {
     }
 
     /// Returns the round trip of the packet that was answered. If the round trip is longer than the wait for
-    /// an answer, the client sends each packet more than once, and the first answer belongs to the first
+    /// an answer, the client sends each packet more than once. Then the first answer belongs to the first
     /// packet. The echo in the answer identifies that packet. So, unlike TCP, the client can measure the
     /// round trip of retransmitted packets.
     fn measure(&self, now: Moment, echo: u16) -> u64 {

@@ -96,12 +96,14 @@ pub(crate) enum ReportEffect {
 
 /// The current round of retransmission. The rounds show which retransmitted positions are lost again.
 ///
-/// All missing positions below [`Blast::declared`] either were retransmitted, or wait for retransmission.
-/// When the first of them is retransmitted, a round begins. The round consists of all positions that are
-/// below `declared` at that time. Once the last packet of the round has arrived, the positions of the round
-/// that have not arrived are lost again. Positions that are declared lost during the round form the next
-/// round. A round also ends as soon as all of its positions have arrived. The reason: serials wrap around, so
-/// the last serial of a round can be compared only for a limited time.
+/// All missing positions below [`Blast::declared`] either were retransmitted, or wait for retransmission. A
+/// round begins when the first of these positions is retransmitted. The round consists of all positions that
+/// are below `declared` at that time. Once the last packet of the round has arrived, the positions of the
+/// round that have not arrived are lost again. Positions that are declared lost during the round form the
+/// next round.
+///
+/// A round also ends as soon as all of its positions have arrived. The reason: serials wrap around, so the
+/// last serial of a round can be compared only for a limited time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,

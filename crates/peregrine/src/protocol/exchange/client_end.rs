@@ -276,9 +276,8 @@ impl ClientEnd {
     }
 
     /// Measures the time until the answer to a packet, unless this is already measured for an earlier packet.
-    /// A later packet must not replace an earlier one. If the round trip is longer than the estimate, the
-    /// client sends several packets in each round trip. With replacement it would then never measure an
-    /// answer.
+    /// If the round trip is longer than the estimate, the client sends several packets in each round trip. If
+    /// each packet replaced the earlier one, the client would then never measure an answer.
     #[inline]
     fn time_answer(&mut self, serial: u16, now: Moment) {
         self.timed.get_or_insert((serial, now));

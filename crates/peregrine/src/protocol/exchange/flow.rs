@@ -56,9 +56,9 @@ const LATE_MAX: u64 = 5 * MILLISECOND;
 /// but at most [`WINDOW_FIRST`] positions. So the burst does not fill a queue that other senders use. During
 /// slow start, the first burst is [`WINDOW_FIRST`] positions.
 const FIRST_PART: u32 = 4;
-/// The length of a span of time. The flow keeps the shortest round trip of the current span and the shortest
-/// round trip of the previous span, and uses the shorter of the two. So it notices after two spans if the
-/// path has become longer.
+/// The length of a span of time. The flow keeps the shortest round trip of the current span, and that of the
+/// previous span. It uses the shorter of the two. So the flow notices after two spans if the path has become
+/// longer.
 const SPAN_TIME: u64 = 2 * SECOND;
 /// The length of a span as a number of round trips. The longer of this length and [`SPAN_TIME`] applies.
 const SPAN_ROUND_TRIPS: u64 = 8;
@@ -302,7 +302,7 @@ impl Flow {
     }
 
     /// Grows the window in congestion avoidance. The growth is slow near the window at which the last loss
-    /// occurred, and faster far from it.
+    /// occurred, and faster far from that window.
     fn grow(&mut self, now: Moment, more: f64) {
         let epoch = match self.epoch {
             Some(epoch) => epoch,

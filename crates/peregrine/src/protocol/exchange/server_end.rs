@@ -765,8 +765,8 @@ impl ServerEnd {
     /// Revokes the handle. Packets with this handle have no effect afterwards.
     ///
     /// Raises the generation of the place if the client may still wait for the result of an executed call. In
-    /// the other states no such result is lost. An executed call leads to them only if its client has the
-    /// result, has cancelled the call, or has sent a goodbye.
+    /// the other states no such result is lost. After an executed call, the record gets into these states
+    /// only if the client has the result, has cancelled the call, or has sent a goodbye.
     pub(crate) fn forget(&mut self) {
         debug_assert!(self.phase() != RecordPhase::Running);
         let forgets = match self.state {

@@ -36,7 +36,7 @@ const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
 /// One call in flight. The frame of the call has the same index as its slot.
 #[repr(align(128))]
 pub(crate) struct CallSlot {
-    /// One of the states above.
+    /// One of the states from [`IDLE`] to [`ARMED`].
     pub(crate) state: AtomicU32,
     /// The number of the call. The low bits are the index of the slot. The other bits count how often the
     /// slot was used.

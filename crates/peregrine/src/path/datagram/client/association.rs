@@ -66,9 +66,9 @@ pub(crate) struct Association {
     flow: Arc<PeerFlow>,
     call_sockets: Growing<OnceLock<CallSocket>>,
     captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
-    /// For each frame: how many milliseconds its holders have waited for answers to bind requests since a
-    /// packet last arrived over the frame's socket. Only the holder of a frame changes the entry of that
-    /// frame.
+    /// For each frame: for how many milliseconds its holders have waited for answers to bind requests. The
+    /// count restarts at 0 when a packet arrives over the frame's socket. Only the holder of a frame changes
+    /// the entry of that frame.
     silences: Growing<AtomicU32>,
     /// The number of frames that have a socket that is not shared.
     sockets: AtomicU32,

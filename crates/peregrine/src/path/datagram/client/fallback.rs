@@ -97,8 +97,8 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
         }
     }
 
-    /// Returns the path over UDP if the pending call of a frame began there. Otherwise it began over the
-    /// link.
+    /// Returns the path over UDP if the pending call of a frame began there. Returns `None` if the call began
+    /// over the link.
     fn udp_of(&self, frame: u32) -> Option<&DatagramPath<R>> {
         let over_udp = self.over_udp[frame as usize].load(Ordering::Relaxed);
         self.udp.get().map(|udp| &**udp).filter(|_| over_udp)

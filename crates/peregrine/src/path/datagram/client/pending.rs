@@ -11,14 +11,14 @@
 //! Before a future sleeps, it arms its call. From then on its bell must ring when packets have arrived for
 //! its activity, when a timer of its call expires, and at its deadline.
 //!
-//! 1. *Timers.* Arming sets the timer of the bell to the first of these times. A later look that changes the
-//!    timers of the call may set it to an earlier time. When the timer rings, the future is polled, handles
-//!    what is due, and arms its call again.
+//! 1. *Timers.* Arming sets the timer of the bell to the first time at which the call must act. If a later
+//!    look changes the timers of the call, it may set the timer of the bell to an earlier time. When the
+//!    timer rings, the future is polled, handles what is due, and arms its call again.
 //! 2. *A socket that no other frame uses.* Only the holder of the frame receives from such a socket. Arming
 //!    makes the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings
 //!    the bell, and receives nothing. Packets that arrived before are reported as well.
-//! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)), and then
-//!    looks under the lock of the activity for what was received before. A thread that receives a packet
+//! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)). Then it
+//!    looks, under the lock of the activity, for what was received before. A thread that receives a packet
 //!    first notes it in the activity, under the same lock, and then looks at the word. So the future sees the
 //!    packet, or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
 //! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A
@@ -28,8 +28,8 @@
 //!    that thread arms the socket when it leaves.
 //! 5. *Each ring is followed by a poll.* A ring takes the waker that was set last. A late ring of an earlier
 //!    sleep only causes one more poll, after which the future arms its call again.
-//! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds none of these locks. A leader
-//!    that must keep its locks has the timer thread ring the bell ([`bells`](super::bells)).
+//! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds no lock. A leader that must
+//!    keep its locks has the timer thread ring the bell ([`bells`](super::bells)).
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -340,8 +340,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         }
     }
 
-    /// Sends what is to be sent, and receives what has arrived if `receives` is given. Returns how the call
-    /// ended, if it has ended.
+    /// Sends the packets that are due, and receives what has arrived if `receives` is given. Returns how the
+    /// call ended, if it has ended.
     fn run(
         &self,
         call: &Call<'_, '_, '_>,

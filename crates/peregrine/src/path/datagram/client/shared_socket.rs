@@ -134,7 +134,7 @@ impl SharedSocket {
     /// Registers the activity of a handle.
     pub(super) fn add(&self, handle: Handle, activity: &Arc<Mutex<Activity>>) {
         let mut activities = self.activities.lock();
-        // This also removes the activities of dropped bindings.
+        // The activities of dropped bindings are removed first.
         activities.retain(|_, activity| activity.strong_count() > 0);
         activities.insert(handle, Arc::downgrade(activity));
     }
@@ -467,7 +467,7 @@ impl SharedSocket {
     }
 
     /// Waits for an answer, for at most `due`. The thread polls at growing intervals, because hundreds of
-    /// threads may bind at the same time, and each poll receives the answers for all of them.
+    /// threads may bind at the same time. Each poll receives the answers for all of them.
     fn answered(&self, association: &Association, key: Handle, due: Duration) -> Option<Box<[u8]>> {
         const POLL_FIRST: Duration = Duration::from_micros(500);
         const POLL_MAX: Duration = Duration::from_millis(16);

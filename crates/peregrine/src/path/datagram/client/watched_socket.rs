@@ -5,8 +5,8 @@
 //! never watched, and costs no system call for it. The keeper reports the socket once, and then waits until
 //! the socket is [armed](Watches::arm) again. So packets for threads wake the keeper at most once.
 //!
-//! A packet that has arrived before the socket is armed is reported at once, because the kernel reports the
-//! state of a socket, and not a change of the state.
+//! A packet that has arrived before the socket is armed is reported at once. The reason: the kernel reports
+//! the state of a socket, and not a change of the state.
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
@@ -96,8 +96,8 @@ impl Watches {
     pub(super) fn arm(&self) {
         for (watch, descriptor) in &*self.0.lock() {
             // SYNC: datagram-armed. If the keeper has cleared the flag, this thread arms the descriptor.
-            // Otherwise the keeper has not begun to handle its last report. When it handles that report, it
-            // sees everything that this thread did before.
+            // Otherwise the keeper has not begun to handle the last report of the kernel. When the keeper
+            // handles that report, it sees everything that this thread did before.
             fence(Ordering::SeqCst);
             if !descriptor.armed.swap(true, Ordering::SeqCst) {
                 watch.rearm();

@@ -135,7 +135,7 @@ impl ServerSocket {
     /// refusal is lost, the caller notices later that the server is gone.
     pub(crate) fn stop_deferred(&self) {
         // SYNC: datagram-stop. `defer_call` reads this flag while it holds the lock of the record. So either
-        // it sees the flag, or this function finds its call.
+        // `defer_call` sees the flag, or this function finds the deferred call.
         self.records.stopped.store(true, Ordering::SeqCst);
         for record in self.records.all() {
             let mut inner = record.0.lock();

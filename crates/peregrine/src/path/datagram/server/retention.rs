@@ -41,8 +41,8 @@ pub(super) struct MemoryBudget {
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
-    /// For each group: a counter of the intervals in which the group made no progress, while one of its
-    /// clients waited for memory because the group had used its share.
+    /// For each group: a counter of the intervals in which the group made no progress. An interval counts
+    /// only if a client of the group then waited for memory because the group had used its share.
     stalls: Box<[StallCounter]>,
     /// A counter of the intervals in which no group made progress, while a client waited for memory because
     /// all memory was used.

@@ -208,7 +208,7 @@ fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
             assert_eq!(sent(&mut client_end, now), calls(&[5, 6]));
             continue;
         }
-        // Positions 5 and 6 have also arrived. Position 4 is late, or lost.
+        // Positions 0 to 3, 5 and 6 have arrived. Position 4 is late, or lost.
         let header = Header { shape: shape(6), ..have(4) };
         client_end.handle(now, &NoFlow, &header, &[0b110]);
         assert_eq!(sent(&mut client_end, now), calls(&[8, 9]));
@@ -667,7 +667,7 @@ fn pieces_that_never_arrive_are_reduced() {
         assert!(rounds < 20);
     }
     assert_eq!(client_end.piece, 512);
-    // The size of pieces is also reduced if no piece of a result arrives.
+    // If no piece of a result arrives, the client reduces the size of pieces.
     let (mut client_end, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
     client_end.handle(now, &NoFlow, &Header { flags, ..all(FIRST) }, &[]);

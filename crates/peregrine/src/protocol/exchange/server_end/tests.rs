@@ -302,7 +302,7 @@ fn smaller_pieces_restart_a_call_and_larger_ones_are_late() {
         server_end.poll_send(NOW, &NoFlow, &mut out).map(|send| send.range),
         Some(488..1000)
     );
-    // A probe also makes the call begin again with smaller pieces.
+    // A probe with a smaller size of pieces makes the call begin again.
     let server_end = &mut self::server_end();
     then(server_end, call(FIRST, 3000, 1));
     let probe = Header { piece: PIECE_MIN, ..packet(PacketKind::Probe, FIRST) };
