@@ -596,8 +596,8 @@ impl BindExchange {
                 self.due = now;
                 State::Bind(cookie)
             }
-            // A cookie that the client already has comes from a late duplicate of the first answer. The
-            // client ignores such a cookie.
+            // The client ignores a cookie that it already has. Such a cookie is a late duplicate of the first
+            // answer, or answers a retransmitted `HELLO`.
             (BindMessage::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)
