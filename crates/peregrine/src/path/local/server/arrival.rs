@@ -21,8 +21,8 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// The number of polls without a further byte after which the client's thread is probably not running. These
-/// polls take 50 to 100 us. The time of the first `POLLS` polls for a message is not measured.
+/// If this number of polls finds no further byte, the client's thread is probably not running. The polls take
+/// 50 to 100 us. For each message, the time of the first `POLLS` polls is not measured.
 const POLLS: u32 = 2000;
 /// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
@@ -108,8 +108,8 @@ pub(super) struct Arrival<'a> {
     /// Whether the session has ended.
     closed: &'a AtomicBool,
     total: usize,
-    /// The number of polls so far, up to [`POLLS`]. This field and the next are atomic, because several
-    /// threads of a procedure may read one lent buffer.
+    /// The number of polls so far, up to [`POLLS`]. The field is atomic, because several threads of a
+    /// procedure may read one lent buffer.
     polls: AtomicU32,
     /// The total measured time in nanoseconds that threads have waited for the message.
     waited_ns: AtomicU64,
@@ -202,8 +202,8 @@ impl<'a> Arrival<'a> {
                 break None;
             }
             if before + waited >= budget {
-                // The budget covers all waits together. If the client writes a byte now and then, each single
-                // wait is short.
+                // The budget limits the sum of all waits. If it limited each single wait, a client that
+                // writes a byte now and then would never use it up.
                 self.stalls.penalize(before + waited);
                 break None;
             }

@@ -41,7 +41,7 @@ impl NameSocket {
     /// Removes the name from the directory and accepts no more clients. The caller has closed the export
     /// before.
     pub(super) fn close(&self) {
-        /// A bound that is larger than the number of clients that can have connected before the name was
+        /// A bound on the number of refused clients. No more clients can have connected before the name was
         /// removed.
         const CONNECTED_MAX: usize = 1 << 16;
         self.published.withdraw();
