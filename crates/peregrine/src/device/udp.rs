@@ -152,8 +152,8 @@ impl Udp {
         sent.map(|_| ())
     }
 
-    /// Sends datagrams as a batch. If the kernel refuses the batch, sends them one by one. `if_full` says what to
-    /// do if the send buffer is full.
+    /// Sends datagrams as a batch. If the kernel refuses the batch, sends them one by one. `if_full` says
+    /// what to do if the send buffer is full.
     ///
     /// # Errors
     /// As for [`send`](Self::send). No datagram was sent.
@@ -344,7 +344,7 @@ pub(super) fn send_singly(
             left = true;
             Ok(())
         }
-        // The caller of this function may assume that an error means that no datagram was sent.
+        // If this function returns an error, its caller assumes that no datagram was sent.
         Err(error) if !left => Err(error),
         Err(_) => Ok(()),
     })

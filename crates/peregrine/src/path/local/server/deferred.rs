@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | `NONE` | `RUNNING` | worker | the procedure did not end at its first poll |
 //! | `RUNNING` | `DETACHED` | worker | the worker does not poll the A-stack any more |
-//! | `RUNNING` | `ANSWERED` | any thread | the reply was posted first: the worker continues to poll the A-stack |
+//! | `RUNNING` | `ANSWERED` | any thread | the reply was posted first: the worker keeps polling the A-stack |
 //! | `DETACHED` | `NONE` | any thread | the reply was posted: this thread makes the next call ring |
 //! | `ANSWERED` | `NONE` | worker | the worker has seen that the reply was posted |
 
