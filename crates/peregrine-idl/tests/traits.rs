@@ -1,5 +1,5 @@
-//! Tests that traits are printed and parsed again, and that invalid texts are refused at the position of the
-//! error, within bounds of time and memory.
+//! Tests that traits are printed and parsed again. Also tests that invalid texts are refused at the position
+//! of the error, within bounds of time and memory.
 
 use peregrine::interface::*;
 use peregrine::limits::CANONICAL_BYTES_MAX;

@@ -323,9 +323,8 @@ fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15
 }
 
-/// Returns whether an error means that the kernel or a network device refuses GSO. `EIO` means that the
-/// device computes no checksums, `EINVAL` that the kernel has no GSO, and `EMSGSIZE` that the datagrams would
-/// be fragmented.
+/// Returns whether an error means that the kernel or a network device refuses GSO. `EIO`: the device computes
+/// no checksums. `EINVAL`: the kernel has no GSO. `EMSGSIZE`: the datagrams would be fragmented.
 pub(super) fn is_gso_refused(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)

@@ -1,9 +1,9 @@
 //! The client's half of a local call: the client writes the call, posts it, waits for the reply, and reads
 //! the reply.
 //!
-//! [`LocalPath::transport`] makes a call. If client and server run on two processors, `transport` leaves a
-//! call with a large message, or with an expected large reply, to the `large` module. That module posts a
-//! call again if the server asks for that.
+//! [`LocalPath::transport`] makes a call. If client and server run on two processors, `transport` leaves
+//! calls with large messages or large expected replies to the `large` module. That module posts a call again
+//! if the server asks for that.
 
 mod large;
 mod pending;
@@ -45,8 +45,8 @@ pub(crate) struct LocalPath {
 const SMALL_BYTES: usize = SLOT_BYTES;
 
 impl CallPath for LocalPath {
-    /// Makes a call. If the server runs on another processor, passes a call with a large message, or with an
-    /// expected large reply, to the `large` module before the call is posted.
+    /// Makes a call. If the server runs on another processor, leaves the call to the `large` module in two
+    /// cases: the message is large, or the reply is expected to be large.
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();

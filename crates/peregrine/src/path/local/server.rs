@@ -223,9 +223,9 @@ impl ServerRegion {
         self.post_refusal(astack, astack.last_call.load(Ordering::Relaxed), refusal);
     }
 
-    /// Refuses the call that is posted on a queued A-stack, and unassigns the A-stack, so that the client
-    /// rings (sends a message) for the next call there. Returns false if the client posts new calls faster
-    /// than this function refuses them. The A-stack then stays queued, and a worker must serve its call.
+    /// Refuses the call that is posted on a queued A-stack, and unassigns the A-stack. The client rings
+    /// (sends a message) for its next call there. Returns false if the client posts new calls faster than
+    /// this function refuses them. The A-stack then stays queued, and a worker must serve its call.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
         /// The largest number of calls that are refused in a row.
         const ATTEMPTS: u32 = 64;

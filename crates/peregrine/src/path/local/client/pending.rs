@@ -140,8 +140,8 @@ impl RingAgain {
         self.after.store((2 * after).min(Self::AFTER_MAX), Ordering::Relaxed);
         let at = Instant::now() + Duration::from_millis(after.into());
         let rings: Arc<dyn Rings> = self;
-        // If no thread can be started, the server learns that the call was given up from the next ring, or
-        // from the end of the session.
+        // If no thread can be started, the next ring or the end of the session shows the server that the call
+        // was given up.
         let _ = Bells::of_process().watch(&rings, index, Some(at), false);
     }
 }

@@ -7,10 +7,10 @@
 //! session during a penalty time. Only a few threads of a server may wait at the same time
 //! ([`StallPermits`]).
 //!
-//! If the budget is used up before the procedure begins, the server answers that the client must post the
-//! call again when the whole message is in place. If a procedure already reads a lent buffer, the read fails,
-//! so the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving
-//! only if the session has no penalty and a permit is left.
+//! If the budget is used up before the procedure begins, the server asks the client to post the call again
+//! later, when the whole message is in place. If a procedure already reads a lent buffer, the read fails, so
+//! the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving only
+//! if the session has no penalty and a permit is left.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -41,9 +41,8 @@ fn budget(bytes: usize, lent: bool) -> u64 {
     stall.as_nanos() as u64 + moved
 }
 
-/// Permits for threads that wait longer than [`POLLS`] polls for a message, and for procedures that read a
-/// buffer which is still arriving. The number of permits is bounded, so that most threads of a server never
-/// wait.
+/// Permits for threads that wait longer than [`POLLS`] polls for a message, and for procedures that read an
+/// arriving buffer. The number of permits is bounded, so that most threads of a server never wait.
 #[derive(Debug)]
 pub(crate) struct StallPermits {
     taken: AtomicUsize,

@@ -38,8 +38,8 @@ impl NameSocket {
         Ok(socket)
     }
 
-    /// Removes the name from the directory and accepts no more clients. The caller has closed the export
-    /// before.
+    /// Removes the name from the directory and accepts no more clients. The caller has already closed the
+    /// export.
     pub(super) fn close(&self) {
         /// A bound on the number of refused clients. No more clients can have connected before the name was
         /// removed.

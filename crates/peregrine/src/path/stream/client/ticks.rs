@@ -2,7 +2,7 @@
 //! bells. While calls are pending, it examines whether the server is still alive. It also releases memory
 //! that large messages have used.
 //!
-//! All of this shares one timer. While calls are pending, the timer expires every 200 ms in any case, so a
+//! All of this shares one timer. While calls are pending, the timer expires every 200 ms in any case. So a
 //! deadline that is further away costs nothing when a call falls asleep.
 
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -21,8 +21,8 @@
 //! 2. A thread that gives up the lead looks at the word afterwards. If the word is not 0, it hands over.
 //! 3. To hand over, a thread wakes one follower, if there is one. That follower leads, or looks at the word
 //!    when its own wait ends. Otherwise the thread leads for a moment. It takes the replies out of the bytes
-//!   that were received ahead, because epoll knows nothing of them. It sets `WATCHED`, clears `DUE`, gives up
-//!   the lead, and renews the registration with epoll.
+//!    that were received ahead, because epoll knows nothing of them. It sets `WATCHED`, clears `DUE`, gives
+//!    up the lead, and renews the registration with epoll.
 //! 4. The registration fires once. The keeper then clears `WATCHED` and sets `DUE`, and tries to lead. If
 //!    there is another leader, that leader sees `DUE` when it gives up the lead, and renews the registration.
 //!    Otherwise the keeper receives, and renews the registration itself.

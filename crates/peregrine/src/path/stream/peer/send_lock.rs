@@ -1,7 +1,7 @@
 //! The lock for sending on a connection. A thread can wait for the lock until a deadline.
 //!
 //! The lock also carries a mark, which shows that messages are queued. The thread that holds the lock, or
-//! takes it next, sends these messages. A lock with the mark is not [free](SendLock::try_take), so a thread
+//! takes it next, sends these messages. A lock with the mark is not [free](SendLock::try_take). So a thread
 //! that knows nothing of the queue cannot send a message between two parts of a queued one.
 
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -164,9 +164,10 @@ impl AcceptedConnection {
         }
     }
 
-    /// Sends the replies that wait, until none is left. Makes at most `sends` system calls. If it makes all
-    /// of them, or if the socket is full and `stall` does not wait, the rest of a reply stays at the front of
-    /// the queue, and the error is [`io::ErrorKind::WouldBlock`]. Any other error ends the connection.
+    /// Sends the replies that wait, until none is left. Makes at most `sends` system calls. Fails with
+    /// [`io::ErrorKind::WouldBlock`] if it has made all of them, or if the socket is full and `stall` does
+    /// not wait. The rest of a reply then stays at the front of the queue. Any other error ends the
+    /// connection.
     pub(super) fn send_queue(
         &self,
         _lock: &SendGuard<'_>,
