@@ -40,7 +40,7 @@ enum What {
     Exchange(Exchange),
     SystemCall,
     Remote(Case, Waiting),
-    /// Async null calls, of which this number is in flight.
+    /// Async null calls. The number says how many of them are in flight.
     Futures(Waiting, u32),
     InProcess(Case),
     Object(Procedure),
@@ -161,7 +161,7 @@ fn remote(
         warm += 4;
     }
     let before = peer.cpu_time()?;
-    // These calls are not timed, because reading the processor times disturbed both processes.
+    // Reading the processor times disturbs both processes. A few calls that are not timed let them settle.
     let settle = (calls / 8).clamp(2, 100);
     run(settle)?;
     let took = run(calls)?;
@@ -171,8 +171,8 @@ fn remote(
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
 }
 
-/// Makes async null calls through a new binding. Each of `in_flight` futures makes its part of the calls, one after the
-/// other.
+/// Makes `calls` async null calls through a new binding. Each of `in_flight` futures makes a part of the
+/// calls, one after the other.
 fn futures(peer: &mut Peer, wait: Waiting, in_flight: u32, calls: u32) -> Result<Sample, Failure> {
     let name = peer.export(wait, Size::Small);
     let options = BindOptions::default().wait(wait.wait());

@@ -21,7 +21,7 @@ fn seen(sandbox: &Sandbox, arguments: &[&str], columns: u16) -> Seen {
     Terminal::start(sandbox.command(arguments), 200, columns).end()
 }
 
-/// Commands with most kinds of output, and their exit codes.
+/// Command lines and their exit codes. Together, the commands print most kinds of output.
 const SHOWN: [(&[&str], i32); 18] = [
     (&["list"], 0),
     (&["describe", "files"], 0),

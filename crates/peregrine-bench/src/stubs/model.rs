@@ -12,9 +12,9 @@ use super::user::{Data, TEXT};
 pub(crate) struct Prediction {
     /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
-    /// The variant of the model. In each loop, and outside of loops, moving items overlaps with everything
-    /// else except blocks. It also overlaps with the call of the stub. Of the two times that overlap, the
-    /// longer one counts.
+    /// The variant of the model. Moving items overlaps with everything else except blocks, and with the call
+    /// of the stub. Of two overlapping times, the longer one counts: once in each loop, and once outside of
+    /// loops.
     pub(crate) overlap: f64,
 }
 

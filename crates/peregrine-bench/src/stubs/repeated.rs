@@ -36,7 +36,7 @@ impl Repeated {
         Self { run: Box::new(run), last_ns: None }
     }
 
-    /// Creates an operation that calls a stub with separate values and a separate, full message of type
+    /// Creates an operation that calls a stub. The operation owns the values, and a complete message of type
     /// `data`.
     pub(crate) fn of(stub: Stub, data: Data) -> Self {
         let mut user = User::full();
@@ -46,7 +46,7 @@ impl Repeated {
         Self::calling(user, packet, stub)
     }
 
-    /// Creates an operation that calls a function like a stub, with values of another type.
+    /// Creates an operation that calls a function in the same way as a stub, but with values of the type `V`.
     pub(crate) fn calling<V: 'static>(
         mut values: V,
         mut packet: Room,
@@ -184,7 +184,7 @@ pub(crate) fn stub(design: Design, data: Data, marshals: bool) -> Stub {
 mod tests {
     use super::*;
 
-    /// Returns the message of a type. Simple code writes this message.
+    /// Returns the message that a stub must write for a type. Simple code constructs this message.
     fn expected(data: Data) -> Vec<u8> {
         let user = User::full();
         let words = |words: &[i32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -341,7 +341,8 @@ impl Server {
     }
 }
 
-/// Calls within this process by both clients of the same server, with the same values in the same memory.
+/// The compiled and the interpreted client of one server in this process. Both send the same values from the
+/// same memory.
 pub(crate) struct Calling {
     compiled: ThreeClient,
     interpreted: GenericClient,
@@ -358,7 +359,7 @@ pub(crate) struct Calling {
 /// The state that both clients' programs share.
 pub(crate) type Shared = Rc<RefCell<Calling>>;
 
-/// Returns the plain values that both clients send.
+/// Returns plain values as a slice, or `None` if `values` are not plain.
 fn plain<T: Plain>(values: &Dynamic) -> Option<&[T]> {
     match values {
         Dynamic::Plain(bytes) => plain_slice(bytes).ok(),

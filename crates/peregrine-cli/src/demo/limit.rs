@@ -130,7 +130,8 @@ pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
     }
 }
 
-/// Returns the offset of a payload of `bytes` bytes. `line` is the offset of the word with which it is sent.
+/// Returns the offset of a payload of `bytes` bytes. `line` is the offset of the word that announces the
+/// payload.
 const fn place(line: usize, bytes: usize) -> usize {
     match line {
         _ if bytes <= LINE_ROOM => line + 4,
