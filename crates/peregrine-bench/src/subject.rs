@@ -142,8 +142,8 @@ fn per_call(took: Duration, calls: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(calls)
 }
 
-/// Makes calls through a new binding, and then drops it. So no server thread spins for the binding while the
-/// limit is measured.
+/// Makes calls through a new binding, and then drops the binding, so that no server thread spins for it while
+/// the limit is measured.
 fn remote(
     peer: &mut Peer,
     case: Case,
@@ -264,7 +264,7 @@ impl Client {
         Self::bind_with(name, size, &BindOptions::default().wait(wait.wait()))
     }
 
-    /// Binds to the export `name`, whose interface is the one for data of this size.
+    /// Binds to the export `name`. It must have the interface for data of the size `size`.
     pub(crate) fn bind_with(
         name: &str,
         size: Size,

@@ -174,8 +174,8 @@ impl Deriving<'_> {
         parts
     }
 
-    /// Returns the cost of several consecutive values. If the values are `counted`, the cost includes that of
-    /// the count that precedes them.
+    /// Returns the cost of several consecutive values. If the values are `counted`, a count precedes them,
+    /// and its cost is included.
     fn elements(
         &mut self,
         ty: &DescribedType,

@@ -50,13 +50,14 @@ const fn full(case: &'static str, count: usize) -> Penalty {
 }
 
 impl Penalty {
-    /// Returns the packets of each direction.
+    /// Returns the packets of each direction over UDP.
     pub(crate) const fn packets(self) -> Packets {
         let segment = self.bytes - IP_UDP;
         Packets { bytes: segment * self.count, segment }
     }
 
-    /// Returns the same packets as raw Ethernet frames, or `None` if our frames cannot be so small.
+    /// Returns the packets of each direction for raw Ethernet frames, or `None` if our frames cannot be so
+    /// small.
     pub(crate) fn frames(self) -> Option<Packets> {
         let segment = self.bytes - LINK_PAYLOAD;
         (segment >= HEADER).then_some(Packets { bytes: segment * self.count, segment })

@@ -4,7 +4,7 @@ use super::shipped::Row;
 use super::study::Study;
 use super::user::Data;
 
-/// A measured value, and the largest acceptable one.
+/// A measured value, and the largest acceptable value.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub(crate) what: String,

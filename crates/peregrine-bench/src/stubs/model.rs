@@ -38,9 +38,9 @@ pub(crate) fn predict(cost: &Cost, measured: &Measured) -> Prediction {
     }
 }
 
-/// Returns three times in nanoseconds: that of moving items, that of everything else that overlaps with
-/// moving, and that of blocks and loops, which overlap with nothing. A pass through a loop takes the longer
-/// of the first two times of its body, plus the third.
+/// Returns three times in nanoseconds. The first is the time of moving items. The second is the time of
+/// everything that overlaps with moving items. The third is the time of blocks and loops, which overlap with
+/// nothing. A pass through a loop takes the longer of the first two times of its body, plus the third.
 fn overlapped(cost: &Cost, parameters: &Parameters<'_>) -> [f64; 3] {
     let mut sums = [0.0; 3];
     for (symbol, count) in cost.symbols() {

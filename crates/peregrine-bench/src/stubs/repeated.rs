@@ -65,11 +65,10 @@ impl Repeated {
     /// Measures the operation for about the time `slice`.
     ///
     /// The processor's frequency varies, and sometimes another program uses the same core (perhaps its other
-    /// hardware thread, or another virtual machine). So the time `slice` is divided into pieces. The
-    /// [pace](Pace) contains the time of one multiplication in a chain. The pace is measured before and after
-    /// each piece, and the time of the piece is divided by the time of one multiplication. The sample is the
-    /// median of these quotients over the undisturbed pieces, multiplied by the usual time of one
-    /// multiplication.
+    /// hardware thread, or another virtual machine). So the time `slice` is divided into pieces, and the
+    /// [pace](Pace) of the processor is measured before and after each piece. The pace contains the time of
+    /// one multiplication. The time of a piece is divided by this time. The sample is the median of these
+    /// quotients over the undisturbed pieces, multiplied by the usual time of one multiplication.
     pub(crate) fn measure(&mut self, slice: Duration) -> Result<Sample, Failure> {
         let last_ns = match self.last_ns {
             Some(ns) => ns,

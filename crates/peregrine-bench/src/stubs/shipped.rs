@@ -1,8 +1,8 @@
 //! Measures the costs of Peregrine's own stubs for the three types of the study, and compares them with
 //! copies of the same number of bytes.
 //!
-//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value. The arrays of the
-//!   type have fixed lengths.
+//! * `value`: `Value::encode` and `Value::decode` of the type, as for an argument that is passed by value.
+//!   The arrays of the type have fixed lengths.
 //! * `stub`: a generated stub. The client's stub is measured until the message is complete in its frame (the
 //!   memory of the call). The server's stub is measured from the complete message to the procedure and back.
 //!   This includes a copy of the arguments, as on a path.

@@ -1,9 +1,9 @@
 //! Measures the limit of the machine: the shortest round trip between two processes.
 //!
-//! This is the smallest program that moves the same data as a call, in the same way as a call. One process
-//! writes the payload to shared memory and swaps a word. The other process detects the new word, reads the
-//! payload, and replies in the same way. Each process writes one cache line. Either both processes poll
-//! memory (*lines*), or both sleep on a futex (*futex*: four system calls per round trip).
+//! The limit is the smallest program that moves the same data as a call, in the same way as a call. One
+//! process writes the payload to shared memory and swaps a word. The other process detects the new word,
+//! reads the payload, and replies in the same way. Each process writes one cache line. Either both processes
+//! poll memory (*lines*), or both sleep on a futex (*futex*: four system calls per round trip).
 
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU32;
