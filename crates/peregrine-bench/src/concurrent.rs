@@ -1,5 +1,5 @@
-//! The experiment `concurrent`: measures async calls to another process of this machine, one at a time and many in
-//! flight from one thread. It compares them with blocking calls.
+//! The experiment `concurrent`: measures async calls to another process of this machine, and compares them
+//! with blocking calls. One thread makes the async calls: first one at a time, then with many in flight.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};

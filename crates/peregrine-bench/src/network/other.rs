@@ -244,7 +244,8 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts both processes. The server runs in the namespace of the far process.
+    /// Starts the server in the network namespace at the far end of the link, and the client in the namespace
+    /// of this process.
     pub(crate) fn start(peer: Peer, far: &Far, cpus: [Option<u32>; 2]) -> io::Result<Self> {
         let [here, there] = cpus;
         let at = far.link().far();
