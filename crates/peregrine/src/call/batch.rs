@@ -198,7 +198,8 @@ mod tests {
             total: 7,
             left,
         };
-        let left_of = |left| CallRecord::at(&CallRecord { left, ..call }.to_bytes(), 0).unwrap().left;
+        let left_of =
+            |left| CallRecord::at(&CallRecord { left, ..call }.to_bytes(), 0).unwrap().left;
         assert_eq!(left_of(Some(Duration::ZERO)), Some(Duration::from_micros(1)));
         assert_eq!(left_of(Some(Duration::from_secs(7200))), None);
         let mut batch = vec![9; 16];
