@@ -14,10 +14,13 @@
 //! [`CallPath::give_up`]: super::CallPath::give_up
 
 mod bells;
+mod park;
 mod timers;
 mod unblock;
 
 pub(crate) use bells::{Bells, Rings};
+pub use park::block_on;
+pub(crate) use park::park;
 pub(crate) use unblock::unblock;
 
 use core::task::Waker;

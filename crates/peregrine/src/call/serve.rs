@@ -2,6 +2,7 @@
 //! are the same on every path.
 
 use super::batch::{BATCH, serve_batch};
+use super::streams::{STREAMS, serve_streams};
 use super::deferred::Answered;
 use super::request::Refusal;
 use super::{PING, Reply, Request};
@@ -216,10 +217,14 @@ fn refused(
     reply: &mut Reply<'_>,
     refusal: Refusal,
 ) -> Result<(), Undone> {
-    if request.procedure() != BATCH || refusal.kind != Kind::NoSuchProcedure {
+    if refusal.kind != Kind::NoSuchProcedure {
         return Err(Undone::Refused(refusal));
     }
-    serve_batch(serve, request, reply).map_err(Undone::Refused)
+    match request.procedure() {
+        BATCH => serve_batch(serve, request, reply).map_err(Undone::Refused),
+        STREAMS => serve_streams(request, reply).map_err(Undone::Refused),
+        _ => Err(Undone::Refused(refusal)),
+    }
 }
 
 /// Writes a refusal to `reply`, without running a procedure.
