@@ -19,8 +19,7 @@ mod timers;
 mod unblock;
 
 pub(crate) use bells::{Bells, Rings};
-pub use park::block_on;
-pub(crate) use park::park;
+pub(crate) use park::{block_on, park};
 pub(crate) use unblock::unblock;
 
 use core::task::Waker;

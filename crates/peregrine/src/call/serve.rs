@@ -2,9 +2,9 @@
 //! are the same on every path.
 
 use super::batch::{BATCH, serve_batch};
-use super::streams::{STREAMS, serve_streams};
 use super::deferred::Answered;
 use super::request::Refusal;
+use super::streams::{STREAMS, serve_streams};
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;

@@ -56,7 +56,7 @@ pub(crate) fn park<T>(
 }
 
 /// Runs a future on this thread.
-pub fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     park(None, |context| future.as_mut().poll(context))
 }

@@ -159,10 +159,7 @@ impl<T> Iterator for Items<T> {
 impl<T> futures_core::Stream for Items<T> {
     type Item = T;
 
-    fn poll_next(
-        self: core::pin::Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<T>> {
+    fn poll_next(self: core::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.0.poll_next(context)
     }
 }

@@ -146,8 +146,7 @@ impl Conduits {
 
     /// Returns the conduit with a token, which is made if there is none.
     fn conduit(&self, token: Token) -> InUse {
-        let new =
-            || Arc::new(Conduit { token, users: AtomicUsize::new(0), state: new_state() });
+        let new = || Arc::new(Conduit { token, users: AtomicUsize::new(0), state: new_state() });
         let mut conduits = self.0.lock();
         let conduit = Arc::clone(conduits.entry(token).or_insert_with(new));
         conduit.users.fetch_add(1, Ordering::SeqCst);

@@ -90,7 +90,10 @@ impl Ends {
     ) -> Result<Self, Refusal> {
         let [.., number, credit, room, _] = *opening;
         if room < ROOM_MIN {
-            return Err(Refusal::new(Kind::BadArguments, "the records of the stream are too small"));
+            return Err(Refusal::new(
+                Kind::BadArguments,
+                "the records of the stream are too small",
+            ));
         }
         let flow = Arc::new(flow(number, credit, room.min(limits::MESSAGE_BYTES_MAX as u32)));
         let conduit = Conduit::open(token_of(opening), &flow).ok_or_else(|| {
@@ -121,9 +124,8 @@ impl Ends {
 
 impl RemoteSink {
     pub(super) fn open<T>(opening: &Opening, waits: bool) -> Result<Sink<'static, T>, Refusal> {
-        let flow = |number, credit: u32, room: u32| {
-            Flow::new(number, room as usize, credit.into(), 0, 0)
-        };
+        let flow =
+            |number, credit: u32, room: u32| Flow::new(number, room as usize, credit.into(), 0, 0);
         Ends::open(opening, flow, waits).map(|ends| Sink::of_procedure(Self(ends)))
     }
 
