@@ -16,12 +16,12 @@
 //! |---|---|---|
 //! | 0 | 16 | the token of the conduit |
 //! | 16 | 8 | the number of the message: 0 for the first message of the conduit, then 1 and so on |
-//! | 24 | 4 | flags: 1 if the client has open streams, so that the server may hold the call |
+//! | 24 | 4 | flags: 1 if the client has open streams, so that the server may hold the call; 2 if the message before had not this flag, or this is the first message |
 //! | 28 | 4 | zero |
 //!
 //! | at | bytes | header of the result |
 //! |---|---|---|
-//! | 0 | 8 | the number of the result, counted as for messages |
+//! | 0 | 8 | the number of the result, counted as for messages: there is one for each message |
 //! | 8 | 24 | zero |
 //!
 //! | at | bytes | record |
@@ -37,7 +37,8 @@
 //! Items are encoded one after the other, as values in the head of a message, in the byte order of the server. The
 //! cost of a record with items is the number of its bytes and 16 for each item. Credit is counted in this unit.
 //!
-//! Messages and results can overtake each other. Each side handles them in the order of their numbers.
+//! Messages and results can overtake each other. Each side handles them in the order of their numbers. A server
+//! forgets a conduit that has no open streams. Flag 2 then tells the number with which it begins again.
 //!
 //! | file | what |
 //! |---|---|
@@ -166,18 +167,35 @@ impl Record {
     }
 }
 
-/// Returns the header of a message. `is_open` is whether the client has open streams.
-pub(crate) fn message_header(token: Token, number: u64, is_open: bool) -> [u8; HEADER_BYTES] {
-    let mut header =
-        to_bytes([0, 0, 0, 0, number as u32, (number >> 32) as u32, is_open.into(), 0]);
+/// Returns the header of a message. `is_open` is whether the client has open streams, and `is_first` whether it had
+/// none before.
+pub(crate) fn message_header(
+    token: Token,
+    number: u64,
+    is_open: bool,
+    is_first: bool,
+) -> [u8; HEADER_BYTES] {
+    let flags = u32::from(is_open) | u32::from(is_first) << 1;
+    let mut header = to_bytes([0, 0, 0, 0, number as u32, (number >> 32) as u32, flags, 0]);
     header[..token.len()].copy_from_slice(&token);
     header
 }
 
-/// Reads the header of a message: the token, the number, and whether the client has open streams.
-fn read_message(message: &[u8]) -> Option<(Token, u64, bool)> {
+/// The header of a message, without the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MessageHeader {
+    number: u64,
+    /// Whether the client has open streams.
+    is_open: bool,
+    /// Whether the client had no open streams before.
+    is_first: bool,
+}
+
+/// Reads the header of a message.
+fn read_message(message: &[u8]) -> Option<(Token, MessageHeader)> {
     let [.., low, high, flags, _] = words_at(message, 0)?;
-    Some((*message.first_chunk()?, wide(low, high), flags & 1 != 0))
+    let (is_open, is_first) = (flags & 1 != 0, flags & 2 != 0);
+    Some((*message.first_chunk()?, MessageHeader { number: wide(low, high), is_open, is_first }))
 }
 
 fn result_header(number: u64) -> [u8; HEADER_BYTES] {
@@ -216,8 +234,11 @@ mod tests {
     #[test]
     fn headers_are_read_as_written() {
         let token: Token = core::array::from_fn(|at| at as u8);
-        let message = message_header(token, 1 << 40 | 7, true);
-        assert_eq!(read_message(&message), Some((token, 1 << 40 | 7, true)));
+        for (is_open, is_first) in [(true, false), (false, true)] {
+            let message = message_header(token, 1 << 40 | 7, is_open, is_first);
+            let header = MessageHeader { number: 1 << 40 | 7, is_open, is_first };
+            assert_eq!(read_message(&message), Some((token, header)));
+        }
         assert_eq!(result_number(&result_header(1 << 33 | 1)), Some(1 << 33 | 1));
         let opening = opening(token, 3, 4, 5);
         assert_eq!((token_of(&opening), &opening[4..]), (token, &[3, 4, 5, 0][..]));

@@ -419,8 +419,9 @@ impl<'a> AsyncFrame<'a> {
         let mut looks_until = None;
         let ended = poll_fn(|context| self.poll_streams(outs, streams, &mut looks_until, context));
         ended.await.inspect_err(|error| {
+            let error = self.give_up().unwrap_or_else(|| error.copy());
             self.state = State::Idle;
-            self.release(error);
+            self.release(&error);
         })
     }
 
@@ -511,12 +512,14 @@ impl<'a> AsyncFrame<'a> {
             frame.look_for_reply(outs).map(|ended| moved || ended)
         };
         let mut moved = look(self, streams, context)?;
+        if let Some(failure) = streams.failure() {
+            return Poll::Ready(Err(failure.may_have_executed()));
+        }
         if let State::Ended(returned) = &self.state {
             let ran = matches!(returned.answer, Answer::Ok | Answer::Err);
             // Without the procedure's end of a stream, no end of the stream is sent.
             if streams.are_done() || !ran && !streams.have_begun() {
-                let failure = streams.failure().map(CallError::may_have_executed);
-                return Poll::Ready(failure.map_or(Ok(()), Err));
+                return Poll::Ready(Ok(()));
             }
             if is_late(self.limit) {
                 let text = "the items of a stream have not arrived";
@@ -548,6 +551,20 @@ impl<'a> AsyncFrame<'a> {
         Poll::Pending
     }
 
+    /// Gives up the call if it is pending in its frame. Returns the error of the call.
+    fn give_up(&mut self) -> Option<CallError> {
+        let (State::Pending { .. }, Place::Frame(frame)) = (&self.state, &self.place) else {
+            return None;
+        };
+        self.bound.frames.count_pending(false);
+        self.bound.frames.bell(frame.index()).clear();
+        let mut head = Writer::new(frame.call_space());
+        let (procedure, limit, ins, lent) = (self.procedure, self.limit, &[], &[]);
+        let outs = &mut [];
+        let mut call = Call { procedure, frame, head: &mut head, ins, lent, outs, limit };
+        Some(self.bound.path.give_up(&mut call))
+    }
+
     /// Looks for the reply in the frame, once. Returns whether it was found.
     fn look_for_reply(&mut self, outs: &mut [OutBlock<'_>]) -> Result<bool, CallError> {
         let Self { bound, place, limit, state, .. } = self;
@@ -565,6 +582,7 @@ impl<'a> AsyncFrame<'a> {
         };
         bound.frames.count_pending(false);
         bound.frames.bell(frame.index()).clear();
+        *state = State::Idle;
         *state = State::Ended(ended?);
         Ok(true)
     }

@@ -63,7 +63,7 @@ struct State {
     early: Option<(u64, Vec<u8>)>,
     /// The number of calls with streams that are under way.
     users: usize,
-    /// Whether the server has been told that there are none.
+    /// Whether the last message told the server that there are none, or there was no message.
     is_closed: bool,
     /// The number of the next stream.
     stream: u32,
@@ -135,7 +135,8 @@ impl ClientConduit {
         })?;
         // The head of the message and the table of the result fit 64 bytes.
         let room = bound.path.message_bytes().saturating_sub(64).min(MESSAGE_BYTES) & !15;
-        let state = Mutex::ranked(Rank::Lane, State::default());
+        let state = State { is_closed: true, ..State::default() };
+        let state = Mutex::ranked(Rank::Lane, state);
         Ok(Arc::new_cyclic(|this| Self {
             bound: Arc::downgrade(bound),
             this: Weak::clone(this),
@@ -300,7 +301,6 @@ impl ClientConduit {
         while state.broken.is_none() && state.has_message() {
             let Some(frame) = state.frames.pop() else { break };
             let frame = bound.frames.kept(frame);
-            state.is_closed = state.users == 0;
             if bound.is_swapped_server() {
                 self.send::<Swapped>(bound, state, frame);
             } else {
@@ -343,7 +343,9 @@ impl ClientConduit {
 
     /// Sends a message.
     fn send<R: Representation>(&self, bound: &Bound, state: &mut State, frame: FrameGuard<'_>) {
-        let mut message = Vec::from(message_header(self.token, state.next, state.users > 0));
+        let is_first = core::mem::replace(&mut state.is_closed, state.users == 0);
+        let header = message_header(self.token, state.next, state.users > 0, is_first);
+        let mut message = Vec::from(header);
         state.next += 1;
         state.collect(self.room, &mut message);
         let mut results = state.spare.pop().unwrap_or_default();

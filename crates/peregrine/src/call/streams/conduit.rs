@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::flow::{Flow, Left};
 use super::remote::CHECK_EVERY;
-use super::{HEADER_BYTES, Record, Token, read_message, result_header};
+use super::{HEADER_BYTES, MessageHeader, Record, Token, read_message, result_header};
 use crate::call::caller::source_of_thread;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings, park};
@@ -39,8 +39,8 @@ pub(super) struct Conduit {
 
 #[derive(Default)]
 struct State {
-    /// The number of the next message.
-    next: u64,
+    /// The number of the next message. `None` before the first one has arrived.
+    next: Option<u64>,
     /// A message that has overtaken the next one.
     early: Option<Early>,
     /// The number of the next result.
@@ -57,9 +57,8 @@ struct State {
 }
 
 struct Early {
-    number: u64,
-    records: Vec<u8>,
-    is_open: bool,
+    header: MessageHeader,
+    message: Vec<u8>,
     held: Held,
 }
 
@@ -133,6 +132,13 @@ struct InUse(Arc<Conduit>);
 
 impl Drop for InUse {
     fn drop(&mut self) {
+        let waits = {
+            let state = self.0.state.lock();
+            state.is_open && state.is_quiet()
+        };
+        if waits {
+            self.0.expect_message();
+        }
         self.0.users.fetch_sub(1, Ordering::SeqCst);
         Conduits::of_process().forget(&self.0);
     }
@@ -189,13 +195,13 @@ pub(crate) fn serve_streams(request: &mut Request<'_>, reply: &mut Reply<'_>) ->
     let mut filled = 0;
     let mut into = request.out::<u8>(reply, &mut filled, usize::MAX)?;
     request.finish()?;
-    let (token, number, is_open) = read_message(&message).ok_or_else(malformed)?;
+    let (token, header) = read_message(&message).ok_or_else(malformed)?;
     let room = into.capacity();
     if room < 2 * HEADER_BYTES {
         return Err(malformed());
     }
     let conduit = Conduits::of_process().conduit(token);
-    let outcome = match conduit.serve(number, is_open, &message, room)? {
+    let outcome = match conduit.serve(header, &message, room)? {
         Served::Now(result) => Ok(result),
         Served::Held(None) => {
             reply.defer();
@@ -220,20 +226,19 @@ impl InUse {
     /// Serves a message. `room` is the number of bytes that the result may have.
     fn serve(
         &self,
-        number: u64,
-        is_open: bool,
+        header: MessageHeader,
         message: &[u8],
         room: usize,
     ) -> Result<Served, Refusal> {
         let mut afterwards = Afterwards::default();
         let mut state = self.0.state.lock();
         state.check()?;
-        let is_next = number == state.next;
+        let is_next = state.is_next(header);
         if is_next {
-            state.take(message, is_open, &mut afterwards)?;
+            state.take(header, message, &mut afterwards)?;
             // At most one call is held.
             state.answer_held(true, &mut afterwards);
-            if !is_open || !state.listed.is_empty() || state.early.is_some() {
+            if !header.is_open || !state.listed.is_empty() || state.early.is_some() {
                 let result = state.collect(room);
                 state.go_on(&mut afterwards);
                 drop(state);
@@ -249,12 +254,11 @@ impl InUse {
         let mut state = self.0.state.lock();
         if is_next {
             state.hold(held, &mut afterwards);
-        } else if number == state.next + 1 && state.early.is_none() {
-            let records = message.to_vec();
-            state.early = Some(Early { number, records, is_open, held });
-        } else if number == state.next {
+        } else if state.is_next(header) {
             // The message before has arrived meanwhile.
-            state.admit(message, is_open, held, &mut afterwards);
+            state.admit(header, message, held, &mut afterwards);
+        } else if state.early.is_none() && state.next.is_none_or(|next| header.number == next + 1) {
+            state.early = Some(Early { header, message: message.to_vec(), held });
         } else {
             afterwards.ended.push((held, Err(malformed())));
         }
@@ -309,18 +313,23 @@ impl Conduit {
             state.listed.push_back(Arc::clone(flow));
             state.answer_held(false, &mut afterwards);
         }
-        let is_left = is_last && state.is_left();
+        let is_left = is_last && !state.listed.is_empty() && state.is_left();
         let is_idle = state.is_idle();
         drop(state);
         afterwards.run();
         if is_left {
-            // If the client sends no message for a while, it has gone.
-            let rings: Arc<dyn Rings> = Arc::clone(self) as _;
-            let until = Instant::now() + limits::LANE_TIME;
-            let _ = Bells::of_process().watch(&rings, 0, Some(until), false);
+            self.expect_message();
         } else if is_idle {
             Conduits::of_process().forget(self);
         }
+    }
+
+    /// Ends the conduit after a while if the client sends no message: nothing else would tell that the client has
+    /// gone.
+    fn expect_message(self: &Arc<Self>) {
+        let rings: Arc<dyn Rings> = Arc::clone(self) as _;
+        let until = Instant::now() + limits::LANE_TIME;
+        let _ = Bells::of_process().watch(&rings, 0, Some(until), false);
     }
 
     /// Breaks all streams.
@@ -336,6 +345,7 @@ impl Conduit {
         let held = state.held.take().into_iter().chain(state.early.take().map(|early| early.held));
         afterwards.ended.extend(held.map(|held| (held, Err(refusal.clone()))));
         state.broken = Some(error);
+        state.is_open = false;
         drop(state);
         afterwards.run();
         Conduits::of_process().forget(self);
@@ -344,14 +354,25 @@ impl Conduit {
 
 impl State {
     fn is_idle(&self) -> bool {
+        !self.is_open && self.is_quiet()
+    }
+
+    /// Returns whether only a further message of the client can need the conduit.
+    fn is_quiet(&self) -> bool {
         self.flows.is_empty() && self.held.is_none() && self.early.is_none()
     }
 
-    /// Returns whether no procedure needs the conduit, but the client has not fetched all records.
+    /// Returns whether a message is the next one.
+    fn is_next(&mut self, header: MessageHeader) -> bool {
+        if header.is_first && self.next.is_none() {
+            (self.next, self.results) = (Some(header.number), header.number);
+        }
+        self.next == Some(header.number)
+    }
+
+    /// Returns whether no procedure needs the conduit, and the client has not called for the rest.
     fn is_left(&self) -> bool {
-        self.held.is_none()
-            && !self.listed.is_empty()
-            && self.flows.values().all(|flow| flow.is_closed())
+        self.held.is_none() && self.flows.values().all(|flow| flow.is_closed())
     }
 
     /// Refuses messages of a conduit that has ended.
@@ -365,8 +386,8 @@ impl State {
     /// Takes the records of the next message.
     fn take(
         &mut self,
+        header: MessageHeader,
         message: &[u8],
-        is_open: bool,
         afterwards: &mut Afterwards,
     ) -> Result<(), Refusal> {
         let taken = Record::all(message, |record, bytes| {
@@ -376,14 +397,20 @@ impl State {
             }
             Some(())
         });
-        self.next += 1;
-        self.is_open = is_open;
+        self.next = Some(header.number + 1);
+        self.is_open = header.is_open;
         taken.ok_or_else(malformed)
     }
 
     /// Takes the next message, and holds its call.
-    fn admit(&mut self, message: &[u8], is_open: bool, held: Held, afterwards: &mut Afterwards) {
-        match self.check().and_then(|()| self.take(message, is_open, afterwards)) {
+    fn admit(
+        &mut self,
+        header: MessageHeader,
+        message: &[u8],
+        held: Held,
+        afterwards: &mut Afterwards,
+    ) {
+        match self.check().and_then(|()| self.take(header, message, afterwards)) {
             Ok(()) => self.hold(held, afterwards),
             Err(refusal) => afterwards.ended.push((held, Err(refusal))),
         }
@@ -392,11 +419,9 @@ impl State {
 
     /// Takes the message that has overtaken the one before, if that one has been taken.
     fn go_on(&mut self, afterwards: &mut Afterwards) {
-        if self.early.as_ref().is_none_or(|early| early.number != self.next) {
-            return;
-        }
-        if let Some(Early { records, is_open, held, .. }) = self.early.take() {
-            self.admit(&records, is_open, held, afterwards);
+        let is_next = |early: &Early| Some(early.header.number) == self.next;
+        if let Some(Early { header, message, held }) = self.early.take_if(|early| is_next(early)) {
+            self.admit(header, &message, held, afterwards);
         }
     }
 

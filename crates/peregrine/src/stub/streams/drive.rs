@@ -199,8 +199,9 @@ impl<T: Value + Send> SourceDrive<'_, T> {
             match open.flow.room(Some(context.waker())) {
                 Room::Free => {}
                 Room::Full => return moved > 0,
-                // The procedure needs no more items. Its result says why.
-                Room::Ended(_) => {
+                Room::Ended(error) => {
+                    // A procedure may need no more items. Its result says why.
+                    self.failure = Some(error).filter(|error| error.kind() != Kind::Stopped);
                     self.produce = None;
                     return true;
                 }
