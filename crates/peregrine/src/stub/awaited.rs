@@ -502,15 +502,15 @@ impl<'a> AsyncFrame<'a> {
             return Poll::Ready(Err(forked().may_have_executed()));
         }
         let mut look = |frame: &mut Self, streams: &mut Streams<'_>, context: &mut Context<'_>| {
-            if let Some(open) = &frame.conduit {
-                open.look();
-            }
             let moved = streams.drive(context);
             if let Some(open) = frame.conduit.as_ref().filter(|_| moved) {
                 open.look();
             }
             frame.look_for_reply(outs).map(|ended| moved || ended)
         };
+        if let Some(open) = &self.conduit {
+            open.awake();
+        }
         let mut moved = look(self, streams, context)?;
         if let Some(failure) = streams.failure() {
             return Poll::Ready(Err(failure.may_have_executed()));

@@ -107,6 +107,17 @@ impl Drop for OpenConduit<'_> {
 }
 
 impl OpenConduit<'_> {
+    /// Takes the results that have arrived, and sends what is to be sent. The bells need not ring if only this call
+    /// uses the conduit: its future looks.
+    pub(super) fn awake(&self) {
+        self.conduit.with(self.bound, |conduit, state| {
+            if state.users == 1 {
+                state.armed = false;
+            }
+            conduit.turn(self.bound, state);
+        });
+    }
+
     /// Takes the results that have arrived, and sends what is to be sent.
     pub(super) fn look(&self) {
         self.conduit.look(self.bound);
@@ -244,13 +255,7 @@ impl ClientConduit {
 
     /// Takes the results that have arrived, and sends what is to be sent.
     fn look(&self, bound: &Bound) {
-        self.with(bound, |conduit, state| {
-            if state.users == 1 {
-                // Only the call that looks relies on the bells.
-                state.armed = false;
-            }
-            conduit.turn(bound, state);
-        });
+        self.with(bound, |conduit, state| conduit.turn(bound, state));
     }
 
     /// Makes the bells of the outstanding messages wake the conduit. Takes the results that have arrived.
