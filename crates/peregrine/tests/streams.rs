@@ -190,6 +190,13 @@ fn each(threads: usize, test: impl Fn(&StreamsClient, &Object)) {
     let _alone = alone();
     let _directory = own_directory();
     for is_async in [false, true] {
+        println!("in process, async server: {is_async}");
+        let object = Arc::new(Object::default());
+        let client = match is_async {
+            false => StreamsClient::in_process(Arc::clone(&object)),
+            true => StreamsAsyncClient::in_process(Yielding(Arc::clone(&object))).into(),
+        };
+        test(&client, &object);
         for path in ["local:streams", "tcp:streams@127.0.0.1", "udp:streams@127.0.0.1"] {
             println!("{path}, async server: {is_async}");
             let object = Arc::new(Object::default());
@@ -243,9 +250,9 @@ fn items_of_all_sizes_arrive() {
                 assert_eq!(bytes, vec![number as u8; size as usize]);
             }
         }
-        let error = client.fill(300 << 20, 1, Sink::new(drop)).unwrap_err();
+        let error = client.fill(2 << 20, 1, Sink::new(drop)).unwrap_err();
         assert_eq!(error.kind(), Kind::Relayed, "{error}");
-        let large = Source::new([0; 2].map(|_| "a".repeat(300 << 20)));
+        let large = Source::new([0; 2].map(|_| "a".repeat(2 << 20)));
         let error = client.echo(large, Sink::new(drop)).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge, "{error}");
     });

@@ -303,7 +303,10 @@ impl ClientConduit {
 
     fn turn(&self, bound: &Bound, state: &mut State) {
         self.receive(bound, state);
-        while state.broken.is_none() && state.has_message() {
+        for _ in 0..FRAMES {
+            if state.broken.is_some() || !state.has_message() {
+                break;
+            }
             let Some(frame) = state.frames.pop() else { break };
             let frame = bound.frames.kept(frame);
             if bound.is_swapped_server() {
@@ -449,6 +452,10 @@ fn message_call<'a, 'f, 'o>(
 impl State {
     /// Returns whether there is a reason to send a message.
     fn has_message(&self) -> bool {
+        if self.early.is_some() {
+            // At most one result may overtake another.
+            return false;
+        }
         if self.users == 0 {
             // The server may hold a call, and answers it when it learns that there is no stream.
             return !self.listed.is_empty() || !self.is_closed && !self.outstanding.is_empty();

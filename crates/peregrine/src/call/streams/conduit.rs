@@ -224,12 +224,7 @@ enum Served {
 
 impl InUse {
     /// Serves a message. `room` is the number of bytes that the result may have.
-    fn serve(
-        &self,
-        header: MessageHeader,
-        message: &[u8],
-        room: usize,
-    ) -> Result<Served, Refusal> {
+    fn serve(&self, header: MessageHeader, message: &[u8], room: usize) -> Result<Served, Refusal> {
         let mut afterwards = Afterwards::default();
         let mut state = self.0.state.lock();
         state.check()?;

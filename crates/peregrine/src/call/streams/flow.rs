@@ -119,8 +119,9 @@ pub(crate) struct Chunk {
 }
 
 impl Chunk {
-    fn empty() -> Self {
-        let memory = vec![0; CHUNK_BYTES / size_of::<u128>()];
+    /// Returns a record without items, which has at most `room` bytes.
+    fn empty(room: usize) -> Self {
+        let memory = vec![0; room.min(CHUNK_BYTES) / size_of::<u128>()];
         Self { memory, length: HEADER_BYTES, count: 0 }
     }
 
@@ -252,11 +253,6 @@ impl Flow {
         state.received > 0 || state.allowed > 0 || state.end.is_some()
     }
 
-    /// Returns how many items this end has consumed.
-    pub(crate) fn consumed(&self) -> u64 {
-        self.state.lock().consumed
-    }
-
     /// Takes what has arrived. If nothing has, `waker` is woken later.
     pub(crate) fn receive(&self, waker: Option<&Waker>) -> Received {
         let mut state = self.state.lock();
@@ -378,12 +374,12 @@ impl State {
                 Err(overflow) => return Err(overflow),
             }
         }
-        let mut chunk = self.spare.take().unwrap_or_else(Chunk::empty);
+        let mut chunk = self.spare.take().unwrap_or_else(|| Chunk::empty(self.room));
         loop {
             match chunk.append(encode) {
                 Ok(()) => break,
-                Err(Overflow::Full) if chunk.memory.len() * size_of::<u128>() < self.room => {
-                    let bytes = (4 * chunk.memory.len() * size_of::<u128>()).min(self.room);
+                Err(Overflow::Full) if chunk.memory.len() * size_of::<u128>() < self.room & !15 => {
+                    let bytes = (4 * chunk.memory.len() * size_of::<u128>()).min(self.room) & !15;
                     chunk.memory = Vec::new();
                     let blocks = bytes.div_ceil(size_of::<u128>());
                     chunk.memory.try_reserve_exact(blocks).map_err(|_| Overflow::Full)?;
@@ -459,7 +455,7 @@ impl State {
             memory[length..align_up(length)].fill(0);
             message.extend_from_slice(&memory[..align_up(length)]);
             self.sent += u64::from(count);
-            if memory.len() == CHUNK_BYTES && self.spare.is_none() {
+            if memory.len() <= CHUNK_BYTES && self.spare.is_none() {
                 self.spare = Some(Chunk { length: HEADER_BYTES, count: 0, ..chunk });
             }
         }
