@@ -268,7 +268,8 @@ fn others(stage: Stage<'_>) {
     // The client ends its own binding twice.
     session.line.send(&request(UNBIND, mine)).expect("space for a request");
     session.line.send(&request(UNBIND, mine)).expect("space for a request");
-    // A message over the socket may arrive later than a call through shared memory.
+    // The server may get these requests, which come over the socket, after a call through shared memory. So
+    // the call is repeated.
     let gone = super::eventually(LIMIT, || session.ping(0, LIMIT) == Some(2));
     assert!(gone, "a call without a binding is not executed");
     session.binding = mine.wrapping_add(1 << 16);

@@ -1,4 +1,4 @@
-//! Servers that end while calls are deferred.
+//! Tests servers that end, or whose exports are withdrawn, while async procedures wait.
 
 use futures_util::future::join_all;
 use peregrine::{Executed, Kind};
@@ -7,8 +7,8 @@ use super::*;
 
 const CALLS: u32 = 8;
 
-/// Makes calls of `wait` as futures and from threads, runs `then` while the procedures run, and returns the results
-/// of the calls.
+/// Makes calls of `wait` as futures and from threads, and runs `then` while the procedures run. Returns the
+/// results of the calls.
 fn waiting(
     pair: &mut Pair,
     latch: u32,
