@@ -204,8 +204,8 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     let one = Host::new(2, to, 100);
     let (filled, bytes) = one.fill(0..100);
     assert_eq!(filled, expected(bytes));
-    // The host has used up its bound. The server also refuses its calls of other procedures, and reports them
-    // as not executed.
+    // The host has used up its bound. So the server refuses all further calls of this host, even calls with
+    // small results, and reports them as not executed.
     for (number, what) in [(1, NULL), (2, GIVE)] {
         let refused = one.call(99, number, what);
         assert_eq!(refused.what, NOT_EXECUTED);

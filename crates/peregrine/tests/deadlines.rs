@@ -257,7 +257,7 @@ fn does_not_run(endpoint: &str) {
         busy.join().unwrap().unwrap();
     });
     // The check below means nothing while a call that was given up is still in the server's queue. The server
-    // works off the queue while it serves these 80 calls.
+    // empties the queue while it serves these 80 calls.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| (0..10).for_each(|_| client.null().unwrap()));

@@ -226,7 +226,7 @@ fn name() -> String {
 /// The number of frames of each binding.
 const FRAMES: u32 = 2;
 
-/// A ballast for [`Forms::wait`] that is too large for a batch.
+/// A ballast for [`Forms::wait`] that keeps the call out of batches.
 const ALONE: &[u8] = &[0; 4000];
 
 impl Pair {

@@ -1,4 +1,5 @@
-//! Tests servers that end, or whose exports are withdrawn, while async procedures wait.
+//! Tests what becomes of waiting async procedures when the server ends, the export is withdrawn, or the
+//! binding is dropped.
 
 use futures_util::future::join_all;
 use peregrine::{Executed, Kind};
