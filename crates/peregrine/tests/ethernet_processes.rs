@@ -300,7 +300,7 @@ fn xdp_program_is_attached_only_on_request() {
             assert!(summary.contains("with a copy"), "{summary}");
             assert_eq!(asking.enter(2, 0).unwrap(), 3);
             assert!(has_program(link, CLIENTS));
-            // The process has the queue now, so its other bindings use it too.
+            // This process now has the interface's receive queue, so its other bindings also use the queue.
             let second = LedgerClient::bind(&at(PORT + 1)).unwrap();
             let summary = second.binding().explain().summary();
             assert!(summary.starts_with("ethernet: AF_XDP, "), "{summary}");
@@ -651,7 +651,8 @@ fn asking_for_the_queue_holder_does_not_block() {
     });
 }
 
-/// Two threads of one process bind and release bindings concurrently. Every binding uses the queue.
+/// Two threads of one process bind and release bindings concurrently. Every binding must get the interface's
+/// receive queue.
 #[test]
 fn rebinding_gets_the_queue_again() {
     let directory = tempfile::tempdir().unwrap();
