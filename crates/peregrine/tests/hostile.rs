@@ -634,8 +634,8 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             core::mem::forget(reader);
             trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // The close of the last copy of the descriptor blocks, and only the client may close the last
-            // copy. So the attempt is invalid if this `drop` blocks.
+            // Closing the last copy takes seconds, and the client must be the one that closes it. So the
+            // attempt is invalid if this `drop` takes long.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };

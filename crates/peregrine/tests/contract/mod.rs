@@ -62,7 +62,7 @@ const FUTURES: &[Case] = cases![
 /// The cases whose procedures call their own process.
 const NESTED: &[Case] = cases![callers_and_nesting];
 
-/// The cases that also hold if the call passes any number of bridges (generic servers that forward calls).
+/// The cases that also hold for calls through any number of bridges (generic servers that forward calls).
 const BRIDGED: &[Case] = cases![
     values,
     buffers_in,
@@ -74,7 +74,7 @@ const BRIDGED: &[Case] = cases![
     many_threads,
 ];
 
-/// The cases of async clients that also hold if the call passes any number of bridges.
+/// The cases of async clients that also hold for calls through any number of bridges.
 const BRIDGED_FUTURES: &[Case] = cases![many::many_bridged_futures];
 
 /// A case that does not hold for some paths and forms, and the reason.
@@ -126,7 +126,7 @@ pub(crate) fn suite_of_one_call(over: &str, connect: Connect<'_>) {
     run(over, connect, &[CASES], FUTURES);
 }
 
-/// Runs the checks that also hold if the call passes any number of bridges. A bridge is a generic server that
+/// Runs the checks that also hold for calls through any number of bridges. A bridge is a generic server that
 /// forwards its calls to another server. If a forwarded call fails, the bridge reports an error of its own.
 pub(crate) fn suite_of_a_bridge(over: &str, connect: Connect<'_>) {
     run(over, connect, &[BRIDGED], BRIDGED_FUTURES);
