@@ -36,7 +36,7 @@ trait Look {
     ) -> peregrine::Result<()>;
 }
 
-/// What a procedure does between and after the two times that it reads its arguments.
+/// The actions of a procedure that reads its arguments twice.
 trait Pause: Send + Sync + 'static {
     /// Runs between the two reads.
     fn between(&self);

@@ -430,7 +430,7 @@ fn panic_and_errors_of_deferred_procedures_reach_their_callers() {
     assert_eq!(client.pass(3).unwrap(), 3);
 }
 
-/// The polls of a deferred procedure after the first one.
+/// A deferred procedure after its first poll.
 type Polls = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[test]
@@ -670,7 +670,8 @@ fn results_that_a_client_does_not_read_are_bounded_in_bytes() {
 #[test]
 fn deferred_calls_of_a_connection_are_bounded() {
     const MORE: usize = 300;
-    /// At most this number of calls have arrived while each of the server's threads receives a further call.
+    /// The largest number of calls that the server has received, but whose procedures do not wait at the gate
+    /// yet.
     const THREADS: usize = 32;
     let _alone = support::alone();
     let target = Target::new(Server::new().threads(2));
@@ -679,7 +680,8 @@ fn deferred_calls_of_a_connection_are_bounded() {
     let calls = (1..=most + MORE).map(|number| pass(binding, number as u32));
     stream.write_all(&calls.collect::<Vec<_>>().concat()).unwrap();
     until("many calls are deferred", || target.gate.waiting() >= most - THREADS);
-    // The next calls keep the only two threads that may run procedures. Other clients can still bind.
+    // The calls beyond the limit occupy the only two threads that may run procedures. Other clients can still
+    // bind.
     let client = target.client();
     drop(stream);
     target.gate.await_waiting(0);

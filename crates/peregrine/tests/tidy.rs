@@ -451,7 +451,7 @@ fn safety_above(lines: &[&str]) -> bool {
     if near.clone().any(|line| line.contains("SAFETY:")) {
         return true;
     }
-    // A longer argument begins further up.
+    // A longer comment begins further up.
     let skip = near.take_while(|line| !comment(line)).count();
     let whole = lines.iter().rev().skip(skip).take_while(comment);
     whole.into_iter().any(|line| line.contains("SAFETY:"))

@@ -82,7 +82,7 @@ pub(crate) enum Request {
 pub(crate) struct Server {
     pub(crate) incarnation: u64,
     options: ServerOptions,
-    /// The number of the server's table of records.
+    /// A number that identifies the server's table of records in grants and refusals.
     number: u64,
     table: Table,
     cookies: Cookies,

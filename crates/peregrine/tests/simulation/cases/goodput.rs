@@ -79,8 +79,8 @@ fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f
     received_bytes
 }
 
-/// A result occupies the link for a third of a second. The client with one thread uses no link time during
-/// the round trip between two calls, but this costs it little of its share.
+/// A result occupies the link for a third of a second. Between two calls, the client with one thread receives
+/// nothing for a round trip (20 or 40 ms). This reduces its share of the link only a little.
 #[test]
 fn eight_handles_of_one_peer_share_the_rate_of_one() {
     for (mbit, rtt) in [(20, 40), (100, 20)] {

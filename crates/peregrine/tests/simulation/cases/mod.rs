@@ -123,7 +123,8 @@ fn short_call_is_two_packets_and_nothing_is_retransmitted() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Result)), (100, 100));
-    // The other five packets are two exchanges of two packets each to bind, and the last acknowledgement.
+    // Besides the calls and results, there are five packets: four to bind, in two exchanges, and the last
+    // acknowledgement.
     assert_eq!((world.oracle.packets, world.oracle.resent), (205, 0));
 }
 

@@ -243,7 +243,7 @@ impl Client {
                 self.answered(sent.caller as u32, context);
             }
         } else if sent.given_up {
-            // Only now can the cancellation follow, and the frame be used again.
+            // The cancellation must follow the whole message. Before that, the frame must not be used again.
             connection.end.cancel(sent.caller as u32);
             if connection.end.slot(sent.caller as u32).moves(DONE, IDLE) {
                 caller.state = CallerState::Nothing;
