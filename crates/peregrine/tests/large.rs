@@ -419,7 +419,7 @@ fn client_stopped_during_its_message_does_not_block_others() {
     while slow.line() != "once" {}
 }
 
-/// Returns how many bytes of the regions that this process maps are resident.
+/// Returns the number of resident bytes in the regions that this process maps.
 fn resident() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut ours = false;

@@ -90,7 +90,7 @@ impl<P: Pause> Look for Compiled<P> {
         lent: Lent<'_, u8>,
         mut into: Out<'_, u8>,
     ) -> peregrine::Result<()> {
-        // The output that the procedure has written must not change either.
+        // The client must not be able to change the output that the procedure has written.
         words[0] = 77;
         into.put(&[5; 3]).expect("enough space");
         let view = || {

@@ -188,7 +188,7 @@ impl Target {
         client(&self.address)
     }
 
-    /// Returns a connection without the library, and the number of its binding.
+    /// Connects and binds without the library. Returns the connection, and the number of the binding.
     fn connect(&self) -> (TcpStream, u32) {
         connect(self.at)
     }
@@ -327,7 +327,7 @@ fn cancelled_call_drops_the_procedure_and_gets_a_reply() {
     assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 3), "it may have executed");
     assert!(String::from_utf8_lossy(&told.body).contains("given up"));
     assert_eq!(target.gate.waiting(), 1);
-    // A call that is given up before its first poll has ended is cancelled, too.
+    // These calls may be given up before their first poll has ended. They must be cancelled, too.
     for number in 3..40 {
         let messages = [pass(binding, number), stream::abandon(number)].concat();
         messages.chunks(16).for_each(|part| stream.write_all(part).unwrap());
@@ -462,7 +462,7 @@ fn deferred_calls_are_counted() {
     });
 }
 
-/// Keeps the futures that it should run.
+/// An executor that keeps futures instead of running them.
 #[derive(Clone, Default)]
 struct Keeps(Arc<Mutex<Vec<Polls>>>);
 
@@ -472,7 +472,7 @@ impl Executor for Keeps {
     }
 }
 
-/// Drops the futures that it should run.
+/// An executor that drops futures instead of running them.
 struct Drops;
 
 impl Executor for Drops {
@@ -593,7 +593,7 @@ fn client_that_reads_no_replies_is_disconnected_and_others_are_served() {
     let _alone = support::alone();
     let target = Target::new(Server::new().threads(2));
     let client = target.client();
-    // Each of these clients keeps a thread of the server waiting. There are more of them than threads.
+    // Each of these clients keeps a thread of the server waiting. There are more such clients than threads.
     let mut deaf: Vec<_> = (0..30).map(|_| target.connect()).collect();
     for (stream, binding) in &mut deaf {
         // The results do not fit the buffers of the kernel.

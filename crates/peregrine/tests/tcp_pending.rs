@@ -31,13 +31,13 @@ const BATCH: u32 = u32::MAX - 2;
 trait Work {
     /// Returns its argument.
     fn same(&self, number: u64) -> peregrine::Result<u64>;
-    /// Returns its argument after some microseconds.
+    /// Returns its argument after `us` microseconds.
     fn pause(&self, us: u64) -> peregrine::Result<u64>;
     /// Returns when enough calls of this procedure run at the same time. The object's barrier says how many.
     fn meet(&self, alone: &[u8]) -> peregrine::Result<()>;
     /// Returns when its caller has cancelled the call.
     fn stay(&self, alone: &[u8]) -> peregrine::Result<()>;
-    /// Returns after some milliseconds.
+    /// Returns after `ms` milliseconds.
     fn hold(&self, ms: u64, alone: &[u8]) -> peregrine::Result<()>;
 }
 
@@ -167,7 +167,7 @@ fn message(stream: &mut TcpStream) -> Option<Message> {
         if message.kind != CALL || message.words[2] != BATCH {
             return Some(message);
         }
-        // The call was not executed, because there is no such procedure.
+        // The refusal says that the call was not executed, because there is no such procedure.
         let mut refusal = header(REPLY, 8, [message.words[0], 0, 2, 8, 0, 0]);
         refusal.extend([9_u32, 0].iter().flat_map(|word| word.to_le_bytes()));
         refusal.resize(48, 0);
@@ -428,7 +428,7 @@ fn reads_later(calls: u32, refuses: bool) -> (String, Sender<()>, Receiver<Vec<u
                 0 | 2 => sum(&message.body[message.words[3] as usize..]),
                 _ => number(&message),
             };
-            // A cancelled call is answered, too.
+            // The server also answers cancelled calls.
             let answer = if refuses { Vec::new() } else { reply(&message, result) };
             if stream.write_all(&answer).is_err() {
                 return;
@@ -601,7 +601,7 @@ fn no_wake_up_is_lost_while_callers_come_and_go() {
         for (caller, wait) in (0..).zip([Wait::Block, Wait::Adaptive, Wait::Block]) {
             let (work, stops) = (bind(wait), &stops);
             scope.spawn(move || {
-                // Some calls have a deadline, so that their threads wait in another way.
+                // A thread waits differently if its call has a deadline. So some calls have one.
                 let limited = work.with_timeout(LIMIT);
                 let mut round = caller;
                 while !stops.load(Ordering::Relaxed) {

@@ -43,8 +43,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Runs futures to their ends, all on this thread. Each future has its own waker, and is polled only after
-/// it was woken. Returns their results in the same order.
+/// Runs futures to their ends, all on this thread. Each future has its own waker, and is polled only after it
+/// was woken. Returns the results in the order of `futures`.
 pub(crate) fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     struct Joined<F, T> {
         future: Pin<Box<F>>,

@@ -252,7 +252,7 @@ impl Client {
         self.send_cancels(context);
     }
 
-    /// Removes the first message of the queue, because it will not be sent, or not to its end.
+    /// Removes the first message of the queue, which will not be sent completely.
     fn not_sent(&mut self, executed: Executed, why: StreamFailure, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(unsent) = connection.queue.pop_front() else { return };
