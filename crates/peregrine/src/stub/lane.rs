@@ -663,7 +663,7 @@ impl Rings for Lane {
             RETRY_TIMER => return lane.wake(),
             LOOKER_TIMER => {
                 if let Some(bound) = lane.bound.upgrade() {
-                    lane.with(&bound, Self::check_looker);
+                    lane.with(&bound, |lane, state| lane.check_looker(&bound, state));
                 }
                 return;
             }
