@@ -566,7 +566,8 @@ pub(crate) static CASES: [Case; 26] = [
             let cell = Cell::of(client.echo(1));
             let cell = did_not_run(world, "echo ran", cell);
             match world.way {
-                // The text depends on whether the server's thread has served a call of this binding before.
+                // The text of the error depends on whether the server's thread has served a call of this
+                // binding before.
                 Way::Local | Way::Tcp => {
                     cell.one_of(["`subject` was withdrawn", "no such binding"])
                 }
