@@ -13,6 +13,7 @@ mod marshal;
 mod program;
 mod server;
 mod solid;
+mod streams;
 mod unmarshal;
 
 #[cfg(test)]
