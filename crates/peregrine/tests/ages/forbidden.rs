@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peregrine::call::Serve;
 use peregrine::interface::{Described, Rule};
-use peregrine::{Binding, GenericServer, Plain, Result, Value, interface};
+use peregrine::{Binding, GenericServer, Plain, Result, Sink, Value, interface};
 
 use crate::changes::{Age, Change, Expected};
 use crate::interpreted::told;
@@ -74,6 +74,7 @@ pub(crate) fn all() -> Vec<Change> {
         sign::change(),
         ty::change(),
         passing::change(),
+        items::change(),
         closed::change(),
         discriminant::change(),
         none_left::change(),
@@ -170,6 +171,22 @@ forbidden! {
     new {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self, a: &[u32]) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "any change of a stream's items", items, Type,
+    old {
+        #[derive(Value)]
+        pub(crate) struct Item { name: String }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn watch(&self, items: Sink<'_, Item>) -> Result<()>; }
+    }
+    new {
+        #[derive(Value)]
+        pub(crate) struct Item { name: String, price: Option<u32> }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn watch(&self, items: Sink<'_, Item>) -> Result<()>; }
     }
 }
 
