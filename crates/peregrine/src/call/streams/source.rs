@@ -160,6 +160,10 @@ impl<'a, T> Source<'a, T> {
     ///
     /// # Errors
     /// If the caller has given up the call or does not exist any more, or an item is invalid.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it does: this form suits `while let` and `?`"
+    )]
     pub fn next(&mut self) -> Result<Option<T>, CallError> {
         park(Some(CHECK_EVERY), |context| self.poll_next(context))
     }

@@ -329,6 +329,7 @@ pub struct Streams<'s> {
 
 impl<'s> Streams<'s> {
     /// Returns no streams.
+    #[expect(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self { streams: Vec::new(), marshalled: 0 }
     }
@@ -362,7 +363,11 @@ impl<'s> Streams<'s> {
 
     /// Moves items. Returns whether any were moved.
     pub(in crate::stub) fn drive(&mut self, context: &mut Context<'_>) -> bool {
-        self.streams.iter_mut().fold(false, |moved, one| one.drive(context) || moved)
+        let mut moved = false;
+        for one in &mut self.streams {
+            moved |= one.drive(context);
+        }
+        moved
     }
 
     /// Returns whether all items were received.
