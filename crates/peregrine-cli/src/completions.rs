@@ -170,7 +170,8 @@ pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
         let mut names = given.filter_map(|word| word.split_once('='));
         names.any(|(name, _)| name.strip_suffix(':').unwrap_or(name) == one.name)
     };
-    called.assignments(begun, |_, one| !is_given(one))
+    // The items of a sink are printed, so no argument is given for it.
+    called.assignments(begun, |_, one| one.direction != Direction::Sink && !is_given(one))
 }
 
 /// Returns the buffers that the named procedure returns.
