@@ -245,9 +245,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
                     ::core::result::Result::Err(__error) => __error,
                 };
                 if let ::core::result::Result::Err(__error) = __call.again(__error).await {
-                    return <#outcome as ::peregrine::__rt::Outcome>::from_result(
-                        ::core::result::Result::Err(::core::convert::From::from(__error)),
-                    );
+                    return __call.failed::<#outcome>(__error);
                 }
             }
         }
@@ -446,7 +444,7 @@ impl Received {
             },
             Form::Out => Self {
                 take: quote!(__request.out_vec::<#ty>(&mut __room, #limit)?),
-                pass: quote!(::peregrine::Out::from(&mut #own.0)),
+                pass: quote!(::peregrine::__rt::Answered::out::<#ty>(&mut #own.0)),
                 block: quote! {
                     __blocks.push((::peregrine::__rt::Answered::block::<#ty>(&#own.0), #own.1));
                 },

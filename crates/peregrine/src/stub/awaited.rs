@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::compiled::{Arguments, Returned, failed, forked, no_frame, turned_over};
+use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, turned_over};
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
 use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
@@ -221,6 +221,11 @@ impl<'b> AsyncCall<'b> {
             return Ok(());
         }
         Err(failed(self.binding, self.procedure, turned_over()))
+    }
+
+    /// Returns the outcome of a call that has failed.
+    pub fn failed<O: Outcome>(&self, error: CallError) -> O {
+        O::from_result(Err(error.into()))
     }
 }
 
