@@ -308,12 +308,13 @@ impl<'a> AsyncFrame<'a> {
                 let outs = outs.iter().map(|out| out.capacity()).sum();
                 let begun =
                     lane.begin(self.bound, (procedure, *company), head, [ins, lent], outs, limit);
-                let Some(ticket) = begun else {
+                let Some(begun) = begun else {
                     // The call is then made alone, so no user sees this error.
                     return Err(CallError::too_large(0, 0, None));
                 };
-                self.bound.frames.count_pending(true);
                 self.call.shares.store(false, Ordering::Relaxed);
+                let ticket = begun?;
+                self.bound.frames.count_pending(true);
                 self.state = State::Shared { ticket, looks_until: None };
                 return Ok(());
             }
@@ -439,10 +440,10 @@ impl<'a> AsyncFrame<'a> {
         let (ticket, waker) = (*ticket, context.waker());
         let ended = 'ended: {
             if is_late(limit) {
-                if let Some(ended) = lane.look(bound, ticket) {
-                    break 'ended ended;
-                }
-                let executed = lane.give_up(bound, ticket);
+                let executed = match lane.end_late(bound, ticket) {
+                    Ok(ended) => break 'ended ended,
+                    Err(executed) => executed,
+                };
                 bound.frames.count_pending(false);
                 let text = "the server has not answered";
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, executed, text)));

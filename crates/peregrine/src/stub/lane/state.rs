@@ -235,10 +235,13 @@ impl State {
         (number, at)
     }
 
-    /// Makes the server skip a record that was not sent yet.
-    pub(super) fn skip(&mut self, chunk: u64, at: usize) {
+    /// Makes the server skip the record of a call that was not sent yet. The chunk of the record does not
+    /// name the call any more, because another call may use the slot before the chunk is sent.
+    pub(super) fn skip(&mut self, index: u32, chunk: u64, at: usize) {
         let chunk = chunk.checked_sub(self.gone).and_then(|at| self.queue.get_mut(at as usize));
-        if let Some(kind) = chunk.and_then(|chunk| chunk.records.get_mut(at + 8..at + 12)) {
+        let Some(chunk) = chunk else { return };
+        chunk.calls.retain(|call| *call != index);
+        if let Some(kind) = chunk.records.get_mut(at + 8..at + 12) {
             kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
         }
     }
@@ -333,7 +336,7 @@ impl State {
             let Phase::Queued { chunk, at } = self.slots[index as usize].phase else { continue };
             let records = &self.queue[(chunk - self.gone) as usize].records;
             if CallRecord::at(records, at).is_some_and(|record| record.procedure == procedure) {
-                self.skip(chunk, at);
+                self.skip(index, chunk, at);
                 self.end(index, Phase::Failed(Failure::Alone));
             }
         }
