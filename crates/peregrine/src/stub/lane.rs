@@ -351,9 +351,11 @@ impl Lane {
         }
     }
 
-    /// Handles a ring: takes the results, and arms the bells again.
+    /// Handles a ring: takes the results, and arms the bells again. Any thread of the process may run this.
     fn on_ring(&self, bound: &Bound, state: &mut State) {
+        state.is_ring = true;
         self.turn(bound, state);
+        state.is_ring = false;
         if state.armed {
             self.arm(bound, state);
         }
@@ -464,7 +466,14 @@ impl Lane {
             return Err(chunk);
         };
         if !bound.path.is_prepared(frame.index()) {
-            self.prepare(state, frame);
+            if state.is_ring {
+                // A future prepares the frame, because a new thread inherits the network namespace and other
+                // properties of the thread that starts it.
+                drop(frame);
+                state.wake_sleepers();
+            } else {
+                self.prepare(state, frame);
+            }
             return Err(chunk);
         }
         chunk.records[..size_of::<Token>()].copy_from_slice(&self.token);
