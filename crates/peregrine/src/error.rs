@@ -150,6 +150,9 @@ kinds! {
     /// No server answers at the host and port of the address.
     Unreachable = 20, "the server cannot be reached",
         "check the host and the port, and that the server listens there";
+    /// The other end of a stream wants no more items, or has given up.
+    Stopped = 21, "the stream was stopped",
+        "end the procedure: nobody takes the rest of the items";
 }
 
 /// Why a call, a binding or an export failed, and whether the call was executed.

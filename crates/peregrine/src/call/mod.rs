@@ -20,6 +20,7 @@ mod pool;
 mod reply;
 mod request;
 mod serve;
+pub mod streams;
 
 pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, PathKind, caller, undeferred};

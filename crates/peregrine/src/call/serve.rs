@@ -4,6 +4,7 @@
 use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
+use super::streams::{STREAMS, serve_streams};
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;
@@ -216,10 +217,14 @@ fn refused(
     reply: &mut Reply<'_>,
     refusal: Refusal,
 ) -> Result<(), Undone> {
-    if request.procedure() != BATCH || refusal.kind != Kind::NoSuchProcedure {
+    if refusal.kind != Kind::NoSuchProcedure {
         return Err(Undone::Refused(refusal));
     }
-    serve_batch(serve, request, reply).map_err(Undone::Refused)
+    match request.procedure() {
+        BATCH => serve_batch(serve, request, reply).map_err(Undone::Refused),
+        STREAMS => serve_streams(request, reply).map_err(Undone::Refused),
+        _ => Err(Undone::Refused(refusal)),
+    }
 }
 
 /// Writes a refusal to `reply`, without running a procedure.
