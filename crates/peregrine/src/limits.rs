@@ -57,7 +57,8 @@
 //! * [`REPLACED_MAX`] (64): further calls wait. No more threads are started to replace threads that run
 //!   abandoned calls.
 //! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
-//!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection.
+//!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection. A
+//!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client sends
 //!   no further batch for this time.
@@ -219,10 +220,12 @@ pub const WORKERS_MAX: usize = 256;
 pub const READERS_MAX: usize = 64;
 
 /// The largest number of calls of async procedures that a server keeps without a thread. Each further call keeps its
-/// thread until its procedure ends.
+/// thread until its procedure ends. The calls of one process, or of one host, may be at most a quarter of the number
+/// that is left.
 pub const DEFERRED_MAX: usize = 1 << 17;
 
-/// The largest number of bytes in the messages of these calls.
+/// The largest number of bytes in the messages of these calls. The calls of one process, or of one host, may have at
+/// most a quarter of the number that is left. The first call of each may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
 /// The largest number of calls of one binding that share batches and have no result. Further calls are made alone.

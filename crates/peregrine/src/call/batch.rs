@@ -45,10 +45,12 @@
 //! one batch of the lane unanswered (it *holds* the batch), and answers it when there is a result. So the client
 //! sends an empty batch to be held if its last batch was answered and it still waits for results.
 
+mod counts;
 mod lanes;
 
 use core::time::Duration;
 
+pub(crate) use counts::{Account, Batched};
 pub(crate) use lanes::serve_batch;
 
 use crate::value::{align_up, bytes_of};

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch::Account;
 use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
 
@@ -100,6 +101,12 @@ pub(crate) trait Calls: Send + Sync {
     /// [`Answer::Deferred`](super::Answer::Deferred).
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let _ = (call, cancels);
+        None
+    }
+
+    /// Returns the account of the client that made a call, if a server counts its calls.
+    fn account(&self, call: u64) -> Option<Arc<dyn Account>> {
+        let _ = call;
         None
     }
 }

@@ -20,7 +20,8 @@
 //! A caller that finds no frame joins a queue under a lock and closes the *gate*: `open`, the number of
 //! frames that the fast path may try, becomes 0. Later callers then join the end of the queue. A caller that
 //! returns a frame hands the frame over to the first caller in the queue, and wakes only that caller. Only a
-//! caller that began to take a frame before the gate was closed can overtake the queue.
+//! caller that began to take a frame before the gate was closed can overtake the queue. Threads and futures wait
+//! in one order.
 //!
 //! No event announces that the server has released a captured frame: a caller must ask its path. Each caller
 //! asks its path before it waits. While callers wait, one of them asks on behalf of all, every few
@@ -241,14 +242,16 @@ impl<M: Machine> FramePool<M> {
         waker: &Waker,
     ) -> Result<u32, u64> {
         let open = self.slots.open.peek();
-        if open > 0 {
+        if ticket.is_some() {
+            // A frame may be offered to this future, so it takes no other. Released frames go to the caller that
+            // waits longest.
+            self.reclaim(is_released);
+        } else if open > 0 {
             let taken = self.slots.take_free(hint, open);
             let taken = taken.or_else(|| self.slots.recover_any(open, is_released));
             if let Some(index) = taken {
                 return Ok(index);
             }
-        } else if ticket.is_some() {
-            self.reclaim(is_released);
         }
         let more = on_exhausted != OnExhausted::Wait;
         self.queue.inner.join_future(&self.slots, hint, more, ticket, waker)
@@ -256,15 +259,18 @@ impl<M: Machine> FramePool<M> {
 
     /// Wakes the future that waits longest, which then asks its path for released frames. Returns whether other
     /// futures wait.
-    pub(super) fn wake_future(&self) -> bool {
-        let (next, others) = self.queue.inner.pass_to_future(&self.slots);
+    pub(super) fn wake_future(&self, look_every: Duration) -> bool {
+        self.withdraw(look_every);
+        let (next, others) = self.queue.inner.next_future();
         next.wake();
         others
     }
 
     /// Ends the wait of a future that gives up.
     pub(super) fn leave_future(&self, ticket: u64) {
-        self.queue.inner.leave_future(&self.slots, ticket);
+        if let Some(index) = self.queue.inner.leave_future(&self.slots, ticket) {
+            self.give_back(index);
+        }
     }
 
     /// Returns a frame to the pool: to the first caller in the queue if there is one.
@@ -299,12 +305,20 @@ impl<M: Machine> FramePool<M> {
     /// given to a waiting caller for `look_every`, also activates more frames for the callers that allow it.
     fn look(&self, look_every: Duration, is_released: &dyn Fn(u32) -> bool) {
         self.queue.looked.store(M::clock());
+        self.withdraw(look_every);
         self.hand_over_free();
         self.reclaim(is_released);
         if self.queue.inner.is_stuck(&self.slots, look_every) {
             while let Some(told) = self.queue.inner.grow(&self.slots) {
                 told.wake();
             }
+        }
+    }
+
+    /// Hands over frames that were offered to futures which were not polled for `look_every`.
+    fn withdraw(&self, look_every: Duration) {
+        while let Some(told) = self.queue.inner.withdraw(&self.slots, look_every) {
+            told.wake();
         }
     }
 
@@ -500,6 +514,8 @@ impl Lock<Linux> for Mutex<State<Linux>> {
     }
 }
 
+#[cfg(test)]
+mod futures;
 #[cfg(test)]
 mod model;
 

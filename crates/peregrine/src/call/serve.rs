@@ -154,6 +154,8 @@ pub struct Ran {
     pub head_bytes: u32,
     /// The number of bytes that were filled in the out blocks.
     pub block_bytes: usize,
+    /// Whether the call carried a batch. The calls of the batch are counted instead of this call.
+    pub is_batch: bool,
 }
 
 /// Runs a call and writes its answer to `reply`.
@@ -219,7 +221,9 @@ fn refused(
     if request.procedure() != BATCH || refusal.kind != Kind::NoSuchProcedure {
         return Err(Undone::Refused(refusal));
     }
-    serve_batch(serve, request, reply).map_err(Undone::Refused)
+    serve_batch(serve, request, reply)?;
+    reply.is_batch = true;
+    Ok(())
 }
 
 /// Writes a refusal to `reply`, without running a procedure.
@@ -262,7 +266,8 @@ pub(super) fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
     // Both numbers fit 32 bits, because they are at most the size of an A-stack.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
-    Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
+    let (answer, block_bytes, is_batch) = (reply.answer, reply.block_bytes, reply.is_batch);
+    Ran { answer, head_at, head_bytes, block_bytes, is_batch }
 }
 
 /// Why a call ended without an answer of its procedure.

@@ -27,6 +27,7 @@ use crate::call::{
 };
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::growing::Growing;
+use crate::limits;
 use crate::serving::procedure;
 use crate::sync::{Condvar, Mutex};
 
@@ -209,6 +210,18 @@ impl CallPath for InProcess {
         late()
     }
 
+    fn is_prepared(&self, _frame: u32) -> bool {
+        true
+    }
+
+    fn prepare(&self, _frame: u32, _deadline: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    fn message_bytes(&self) -> usize {
+        limits::MESSAGE_BYTES_MIN
+    }
+
     fn wait(&self) -> Wait {
         Wait::Adaptive
     }
@@ -217,8 +230,16 @@ impl CallPath for InProcess {
         PathKind::InProcess
     }
 
+    fn explain(&self) -> String {
+        String::new()
+    }
+
     fn is_alive(&self) -> bool {
         true
+    }
+
+    fn captures(&self, _frame: u32) -> bool {
+        false
     }
 
     fn is_released(&self, _frame: u32) -> bool {
@@ -256,6 +277,8 @@ impl Calls for Source {
 }
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
         let Self { source, call } = *self;
         let Some(slot) = source.slot(call) else { return };

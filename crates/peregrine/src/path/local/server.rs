@@ -25,7 +25,9 @@ use super::region::chunks::ChunkWriter;
 use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::word::{self, Look, Notify};
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::{Answer, Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
+use crate::call::{
+    Account, Answer, Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse,
+};
 use crate::counters::Counting;
 use crate::serving::binding_table::{BindingCache, BindingRow};
 use crate::serving::procedure::{IncomingCall, Serving};
@@ -156,7 +158,7 @@ impl ServerRegion {
         if let Some(writer) = departs {
             writer.finish();
         }
-        let Ran { answer, head_at, head_bytes, block_bytes } = ran;
+        let Ran { answer, head_at, head_bytes, block_bytes, .. } = ran;
         let reply = ReplyHeader { answer: answer as u32, cpu: *cpu, head_at, head_bytes };
         self.post(astack, id, reply);
         // The reply was posted already, so that counting the call does not delay the caller.
@@ -262,6 +264,10 @@ impl Calls for ServerRegion {
 
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         self.defer_call(call, cancels)
+    }
+
+    fn account(&self, call: u64) -> Option<Arc<dyn Account>> {
+        self.account_of(call)
     }
 }
 

@@ -89,6 +89,10 @@ impl Records {
 }
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {
+        self.deferral.leave_uncounted();
+    }
+
     fn answer(self: Box<Self>, answered: Answered) {
         // Without the socket, no client waits.
         let Some(service) = self.service.upgrade() else { return };

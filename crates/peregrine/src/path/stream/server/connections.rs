@@ -16,7 +16,7 @@ use super::threads::{StreamThreads, Work};
 use super::{AcceptedConnection, Attended, BindTerms, Host, Intake, Resume, StreamWorker};
 use crate::address::host_of;
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait};
+use crate::call::{Account, CallerInfo, Calls, PathKind, Refusal, Wait};
 use crate::counters::{SessionCounters, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
@@ -392,6 +392,12 @@ impl Calls for ServerConnection {
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let connections = self.connections.upgrade()?;
         defer(self, call as u32, cancels, &connections.core.deferrals)
+    }
+
+    fn account(&self, call: u64) -> Option<Arc<dyn Account>> {
+        let (binding, _) = self.incoming.calls().message_of(call as u32)?;
+        let row = self.incoming.rows().get(binding)?;
+        Some(self.connections.upgrade()?.core.deferrals.account(row))
     }
 }
 
