@@ -54,6 +54,8 @@ impl Counted for Object {
 struct Wakes {
     thread: Thread,
     is_woken: AtomicBool,
+    /// Whether the future has ended.
+    has_ended: AtomicBool,
 }
 
 impl Wake for Wakes {
@@ -72,8 +74,8 @@ struct Polls(Vec<(Arc<Wakes>, Waker)>);
 impl Polls {
     fn new(futures: usize) -> Self {
         let one = |_| {
-            let wakes = Wakes { thread: thread::current(), is_woken: AtomicBool::new(false) };
-            let wakes = Arc::new(wakes);
+            let (thread, is_woken) = (thread::current(), AtomicBool::default());
+            let wakes = Arc::new(Wakes { thread, is_woken, has_ended: AtomicBool::default() });
             (Arc::clone(&wakes), Waker::from(wakes))
         };
         Self((0..futures).map(one).collect())
@@ -95,16 +97,23 @@ impl Polls {
 
     /// Runs futures to their ends. Polls only those that were woken.
     fn join<F: Future<Output = ()>>(&self, futures: &mut [Pin<Box<F>>]) {
-        self.0.iter().for_each(|(wakes, _)| wakes.is_woken.store(true, Ordering::Relaxed));
+        for (wakes, _) in &self.0 {
+            wakes.is_woken.store(true, Ordering::Relaxed);
+            wakes.has_ended.store(false, Ordering::Relaxed);
+        }
         let mut left = futures.len();
         while left > 0 {
             let mut polled = false;
             for (future, (wakes, waker)) in futures.iter_mut().zip(&self.0) {
-                if wakes.is_woken.swap(false, Ordering::Acquire) {
-                    polled = true;
-                    left -= usize::from(
-                        future.as_mut().poll(&mut Context::from_waker(waker)).is_ready(),
-                    );
+                if !wakes.is_woken.swap(false, Ordering::Acquire)
+                    || wakes.has_ended.load(Ordering::Relaxed)
+                {
+                    continue;
+                }
+                polled = true;
+                if future.as_mut().poll(&mut Context::from_waker(waker)).is_ready() {
+                    wakes.has_ended.store(true, Ordering::Relaxed);
+                    left -= 1;
                 }
             }
             if !polled {
@@ -182,7 +191,7 @@ fn thousand_async_calls_in_flight_do_not_allocate() {
     let client = CountedClient::bind("counted").unwrap();
     let client = &CountedAsyncClient::from(client);
     let polls = Polls::new(FUTURES);
-    let mut run = |calls: u64| {
+    let run = |calls: u64| {
         let before = allocations();
         let one = |_| {
             Box::pin(async move {

@@ -3,7 +3,7 @@
 #![cfg(feature = "async")]
 
 #[path = "dropped/polls.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "other tests use the rest")]
 mod polls;
 mod support;
 
@@ -360,7 +360,7 @@ fn unconvertible_call_is_not_executed() {
     mod narrow {
         #[peregrine::interface(name = "numbers")]
         pub(crate) trait Numbers {
-            fn half(&self, number: u32) -> peregrine::Result<u64>;
+            fn half(&self, #[widens] number: u32) -> peregrine::Result<u64>;
         }
     }
     use wide::NumbersAsync as _;
