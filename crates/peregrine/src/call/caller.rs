@@ -104,10 +104,9 @@ pub(crate) trait Calls: Send + Sync {
         None
     }
 
-    /// Returns the account of the client that made a call, if a server counts its calls.
-    fn account(&self, call: u64) -> Option<Arc<dyn Account>> {
-        let _ = call;
-        None
+    /// Calls `with` with the account of the client that made a call, if a server counts its calls.
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        let _ = (call, with);
     }
 }
 

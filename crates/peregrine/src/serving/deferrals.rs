@@ -56,7 +56,8 @@ pub(crate) struct Deferral {
 }
 
 /// The account of the client of a binding.
-struct RowAccount {
+#[derive(Clone)]
+pub(crate) struct RowAccount {
     deferrals: Arc<Deferrals>,
     client: Client,
     row: Arc<BindingRow>,
@@ -124,9 +125,9 @@ impl Deferrals {
     }
 
     /// Returns the account of the client of a binding.
-    pub(crate) fn account(self: &Arc<Self>, row: Arc<BindingRow>) -> Arc<dyn Account> {
+    pub(crate) fn account(self: &Arc<Self>, row: Arc<BindingRow>) -> RowAccount {
         let client = Client::of(&row.caller);
-        Arc::new(RowAccount { deferrals: Arc::clone(self), client, row })
+        RowAccount { deferrals: Arc::clone(self), client, row }
     }
 
     /// Counts packets of replies that were retransmitted.
@@ -178,6 +179,10 @@ impl Account for RowAccount {
 
     fn count(&self, batched: &Batched) {
         self.deferrals.counting.lock().end_batched(&self.row.tally, batched);
+    }
+
+    fn keep(&self) -> Arc<dyn Account> {
+        Arc::new(self.clone())
     }
 }
 

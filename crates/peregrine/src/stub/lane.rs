@@ -97,6 +97,13 @@ impl Lane {
             let mut woken = core::mem::take(&mut state.woken);
             drop(state);
             woken.drain(..).for_each(Waker::wake);
+            // The memory is used again.
+            if woken.capacity() > 0
+                && let Some(mut state) = self.state.try_lock()
+                && state.woken.capacity() == 0
+            {
+                state.woken = woken;
+            }
             // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets the
             // flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
@@ -337,7 +344,8 @@ impl Lane {
         self.receive(bound, state);
         if !state.known {
             if !state.queue.is_empty() && state.outstanding.is_empty() {
-                let _ = self.send(bound, state, Chunk::empty());
+                let chunk = state.chunk();
+                let _ = self.send(bound, state, chunk);
             }
             return;
         }
@@ -361,7 +369,8 @@ impl Lane {
         }
         // Something must be outstanding while results are to come.
         if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
-            let _ = self.send(bound, state, Chunk::empty());
+            let chunk = state.chunk();
+            let _ = self.send(bound, state, chunk);
         }
     }
 
@@ -449,10 +458,7 @@ impl Lane {
                 state.sent += 1;
             }
         }
-        if state.spare_records.len() < OUTSTANDING_MAX {
-            chunk.records.truncate(HEADER_BYTES);
-            state.spare_records.push(core::mem::take(&mut chunk.records));
-        }
+        state.keep_records(core::mem::take(&mut chunk.records));
         let index = frame.index();
         let batch = Batch { frame: index, results, calls: chunk.calls, alone };
         match begun {
@@ -504,6 +510,7 @@ impl Lane {
                 let complete = state.take_results(&results[..filled]);
                 state.known = true;
                 state.spare.push(results);
+                state.keep_calls(core::mem::take(&mut batch.calls));
                 if !complete {
                     state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
                 }

@@ -68,6 +68,11 @@ impl Client {
         Self { client: self.client.with_timeout(limit), form: self.form }
     }
 
+    /// Returns a client of the same binding whose calls block.
+    pub(crate) fn blocking(&self) -> Self {
+        Self { client: self.client.clone(), form: Form::Blocking }
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.client.is_alive()
     }

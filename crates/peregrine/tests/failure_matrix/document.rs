@@ -41,9 +41,9 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome. If the text of the outcome contains one of `texts`, that part is replaced by both
+    /// Returns the outcome. If the text of the outcome contains one of `texts`, that part is replaced by all
     /// of `texts`, because different runs report different ones.
-    pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
+    pub(crate) fn one_of<const N: usize>(self, texts: [&str; N]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
                 Self::Failed { executed, kind, text: either(text, texts) }
@@ -93,8 +93,8 @@ pub(super) fn plain(text: &str) -> String {
     either(plain, deaths).replace('|', "/")
 }
 
-/// Returns `text`. If it contains one of `texts`, that part is replaced by both of `texts`.
-fn either(text: String, texts: [&str; 2]) -> String {
+/// Returns `text`. If it contains one of `texts`, that part is replaced by all of `texts`.
+fn either<const N: usize>(text: String, texts: [&str; N]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),
         None => text,

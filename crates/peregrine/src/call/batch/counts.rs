@@ -1,5 +1,7 @@
 //! What a server counts of calls in batches ([`Batched`]), and for whom ([`Account`]).
 
+use std::sync::Arc;
+
 use crate::call::{Answer, Ran};
 use crate::sys;
 
@@ -14,6 +16,9 @@ pub(crate) trait Account: Send + Sync {
 
     /// Adds calls to the counters of the server.
     fn count(&self, batched: &Batched);
+
+    /// Returns the account for a longer time.
+    fn keep(&self) -> Arc<dyn Account>;
 }
 
 /// Calls that arrived in batches and have ended. Each is counted as a call that was made alone.
@@ -46,14 +51,22 @@ impl Batched {
         self.times.extend(time);
     }
 
-    /// Adds the counts in `more`.
-    pub(super) fn append(&mut self, mut more: Self) {
-        self.ended += more.ended;
-        self.failed += more.failed;
-        self.refused += more.refused;
-        self.bytes_in += more.bytes_in;
-        self.bytes_out += more.bytes_out;
-        self.times.append(&mut more.times);
+    /// Adds the counts in `more`, in which no call is left.
+    pub(super) fn append(&mut self, more: &mut Self) {
+        let Self { ended, failed, refused, bytes_in, bytes_out, times } = more;
+        self.ended += core::mem::take(ended);
+        self.failed += core::mem::take(failed);
+        self.refused += core::mem::take(refused);
+        self.bytes_in += core::mem::take(bytes_in);
+        self.bytes_out += core::mem::take(bytes_out);
+        self.times.append(times);
+    }
+
+    /// Counts no call any more. Keeps the memory of the times.
+    pub(super) fn clear(&mut self) {
+        let mut times = core::mem::take(&mut self.times);
+        times.clear();
+        *self = Self { times, ..Self::default() };
     }
 }
 

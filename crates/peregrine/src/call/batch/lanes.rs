@@ -118,6 +118,8 @@ impl Drop for OwedResult {
 thread_local! {
     /// The memory in which a thread builds the results of calls in batches.
     static SCRATCH: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
+    /// The memory for the results of batches of a thread.
+    static BATCH: RefCell<Batch> = RefCell::default();
 }
 
 impl Lanes {
@@ -170,18 +172,18 @@ pub(crate) fn serve_batch(
     if room < 2 * HEADER_BYTES || records.len() < HEADER_BYTES {
         return Err(malformed());
     }
-    let account = source_of_thread().and_then(|(calls, call)| calls.account(call));
-    let mut batch = Batch { room: room - 2 * HEADER_BYTES, ..Batch::default() };
+    let mut batch = Batch::begin(room - 2 * HEADER_BYTES);
     let sent = match serve.is_async() {
         false => {
             let complete = batch.run(serve, &mut records, None);
-            count_all(account.as_deref(), &batch.ended);
+            if let Some((calls, call)) = source_of_thread() {
+                calls.with_account(call, &mut |account| account.count(&batch.ended));
+            }
             let header = ResultHeader { slowest: batch.slowest, ..ResultHeader::default() };
-            complete.then_some((header, batch.results))
+            complete.then(|| (header, core::mem::take(&mut batch.results)))
         }
         true => {
-            let lane = Lanes::of_process().lane(token);
-            match lane.serve(serve, batch, &mut records, room, account) {
+            match Lanes::of_process().lane(token).serve(serve, &mut batch, &mut records, room) {
                 Some(sent) => sent,
                 None => {
                     reply.defer();
@@ -195,6 +197,8 @@ pub(crate) fn serve_batch(
     let (header, results) = sent.ok_or_else(text)?;
     let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
     put.map_err(|_| malformed())?;
+    batch.results = results;
+    batch.end();
     reply.filled(0, filled)?;
     reply.ok(&(), |_| Ok(()))
 }
@@ -226,6 +230,24 @@ struct Batch {
 }
 
 impl Batch {
+    /// The largest number of bytes of memory that a thread keeps for results.
+    const KEPT_MAX: usize = 64 << 10;
+
+    fn begin(room: usize) -> Self {
+        // A procedure may call another server within the process, which runs a batch on this thread.
+        Self { room, ..BATCH.take() }
+    }
+
+    /// Keeps the memory for the next batch of this thread.
+    fn end(mut self) {
+        self.slowest = None;
+        self.results.clear();
+        self.ended.clear();
+        if self.results.capacity() <= Self::KEPT_MAX {
+            BATCH.set(self);
+        }
+    }
+
     /// Runs the records one after the other. `source` may defer their calls. Returns false if a record is malformed.
     fn run(
         &mut self,
@@ -417,21 +439,24 @@ impl InUse {
     fn serve(
         &self,
         serve: &dyn Serve,
-        mut batch: Batch,
+        batch: &mut Batch,
         records: &mut [u8],
         room: usize,
-        account: Option<Arc<dyn Account>>,
     ) -> Option<Option<(ResultHeader, Vec<u8>)>> {
         let lane = &self.0;
+        let mut account = None;
+        if let Some((calls, call)) = source_of_thread() {
+            calls.with_account(call, &mut |one| account = Some(one.keep()));
+        }
         let mut state = lane.state.lock();
         (state.room, state.account) = (batch.room, account.clone());
         drop(state);
         let source = RunningBatch { lane: Arc::clone(lane), account, call: Mutex::default() };
         let complete = batch.run(serve, records, Some(&Arc::new(source)));
         let mut state = lane.state.lock();
-        state.ended.append(batch.ended);
+        state.ended.append(&mut batch.ended);
         if state.ready.is_empty() {
-            state.ready = batch.results;
+            core::mem::swap(&mut state.ready, &mut batch.results);
         } else {
             state.ready.extend_from_slice(&batch.results);
         }

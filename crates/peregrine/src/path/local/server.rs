@@ -266,8 +266,10 @@ impl Calls for ServerRegion {
         self.defer_call(call, cancels)
     }
 
-    fn account(&self, call: u64) -> Option<Arc<dyn Account>> {
-        self.account_of(call)
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        if let Some(account) = self.account_of(call) {
+            with(&account);
+        }
     }
 }
 

@@ -139,8 +139,10 @@ impl Calls for Records {
         self.defer_call(call, cancels)
     }
 
-    fn account(&self, call: u64) -> Option<Arc<dyn Account>> {
-        let row = self.record((call >> 32) as u32)?.0.lock().row.clone()?;
-        Some(self.deferrals.account(row))
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        let record = self.record((call >> 32) as u32);
+        if let Some(row) = record.and_then(|record| record.0.lock().row.clone()) {
+            with(&self.deferrals.account(row));
+        }
     }
 }

@@ -19,9 +19,9 @@ use super::ServerRegion;
 use super::assignment::Assignment;
 use super::worker::AstackRef;
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::{Account, Answered, Ran, write_later};
+use crate::call::{Answered, Ran, write_later};
 use crate::path::local::region::header::ReplyHeader;
-use crate::serving::deferrals::Deferral;
+use crate::serving::deferrals::{Deferral, RowAccount};
 use crate::sys;
 
 /// The A-stack has no deferred call.
@@ -69,7 +69,7 @@ impl ServerRegion {
     }
 
     /// Returns the account of the client that made a call.
-    pub(super) fn account_of(&self, call: u64) -> Option<Arc<dyn Account>> {
+    pub(super) fn account_of(&self, call: u64) -> Option<RowAccount> {
         let astack = self.astacks.get((call >> 32) as usize)?;
         let row = self.bindings().get(self.header(astack).binding)?;
         Some(self.pool.upgrade()?.deferrals.account(row))

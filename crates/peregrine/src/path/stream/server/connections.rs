@@ -394,10 +394,12 @@ impl Calls for ServerConnection {
         defer(self, call as u32, cancels, &connections.core.deferrals)
     }
 
-    fn account(&self, call: u64) -> Option<Arc<dyn Account>> {
-        let (binding, _) = self.incoming.calls().message_of(call as u32)?;
-        let row = self.incoming.rows().get(binding)?;
-        Some(self.connections.upgrade()?.core.deferrals.account(row))
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        let message = self.incoming.calls().message_of(call as u32);
+        let row = message.and_then(|(binding, _)| self.incoming.rows().get(binding));
+        if let (Some(row), Some(connections)) = (row, self.connections.upgrade()) {
+            with(&connections.core.deferrals.account(row));
+        }
     }
 }
 
