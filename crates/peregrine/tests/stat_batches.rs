@@ -114,7 +114,7 @@ fn serve(serve: impl Serve + 'static) -> (Running, Vec<String>) {
 fn counted(before: &Counts) -> Counts {
     let mut now = Counts::default();
     until("no call is in flight", || {
-        now = stat("work").unwrap().export("work").unwrap().counts.clone();
+        now = stat("work").unwrap().export("work").unwrap().counts;
         now.in_flight == 0
     });
     Counts {

@@ -193,10 +193,13 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
-        Ok(Some(mut request)) => match serve.serve(&mut request, &mut reply) {
-            Ok(()) => Ok(()),
-            Err(refusal) => refused(serve, &mut request, &mut reply, refusal),
-        },
+        // No stub has the procedure that runs batches, and every export has it.
+        Ok(Some(mut request)) if request.procedure() == BATCH => {
+            let served = serve_batch(serve, &mut request, &mut reply);
+            reply.is_batch = served.is_ok();
+            served.map_err(Undone::Refused)
+        }
+        Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
         // The call is a ping, so nothing is run.
         Ok(None) => Ok(()),
         Err(undone) => Err(undone),
@@ -207,23 +210,6 @@ fn run<'a>(
         Err(Undone::NotWhole) => reply.answer = Answer::PostAgain,
     }
     finish(&reply)
-}
-
-/// Handles a call that the stub has refused. A stub does not have the procedure that runs batches, which every export
-/// has.
-#[cold]
-fn refused(
-    serve: &dyn Serve,
-    request: &mut Request<'_>,
-    reply: &mut Reply<'_>,
-    refusal: Refusal,
-) -> Result<(), Undone> {
-    if request.procedure() != BATCH || refusal.kind != Kind::NoSuchProcedure {
-        return Err(Undone::Refused(refusal));
-    }
-    serve_batch(serve, request, reply)?;
-    reply.is_batch = true;
-    Ok(())
 }
 
 /// Writes a refusal to `reply`, without running a procedure.

@@ -76,7 +76,7 @@ impl Entry {
 #[derive(Default)]
 struct Watcher {
     /// The next thread. Set when the first one watches as many calls as it can.
-    next: OnceLock<Arc<Watcher>>,
+    next: OnceLock<Arc<Self>>,
     entries: Mutex<Entries>,
     /// Changed to wake the thread.
     word: AtomicU32,

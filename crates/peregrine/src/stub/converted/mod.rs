@@ -2,8 +2,8 @@
 //!
 //! The client converts the messages. When it binds, it compares both interfaces (`interface/compare.rs`) and
 //! makes a [`Program`] of all procedures whose messages differ. The usual stub marshals a call of such a
-//! procedure, in the native representation, into a private frame. [`ConvertedPath`] then rewrites the message
-//! into a frame of the real path, as the server's interface and byte order require. It rewrites the result in
+//! procedure, in the native representation, into private memory. [`ConvertedPath`] then rewrites the message
+//! into the frame of the real path, as the server's interface and byte order require. It rewrites the result in
 //! the other direction. The server takes no part in the conversion. Procedures that are equal on both sides
 //! are called without conversion.
 //!
