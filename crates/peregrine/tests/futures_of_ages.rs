@@ -241,7 +241,10 @@ fn results_of_async_calls_are_converted() {
             assert_eq!(turned, points);
             let mut into = Vec::with_capacity(count as usize);
             let item = ages::old::Item { price: count };
-            assert_eq!(block_on(client.all(&item, Out::from(&mut into))).unwrap(), count.into());
+            assert_eq!(
+                block_on(client.all(&item, Out::from(&mut into))).unwrap(),
+                u64::from(count)
+            );
             assert_eq!(into, vec![Point { x: 1, y: 3 }; count as usize]);
         }
     });
