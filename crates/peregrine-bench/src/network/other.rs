@@ -258,7 +258,7 @@ async fn serve_tarpc(listener: TcpListener) -> Result<(), Failure> {
     while let Some(transport) = incoming.next().await {
         let transport = transport?;
         transport.get_ref().set_nodelay(true)?;
-        answer(tarpc::server::BaseChannel::with_defaults(transport)).await;
+        answer(transport).await;
     }
     Ok(())
 }
@@ -268,13 +268,16 @@ async fn serve_tarpc_uds(socket: &FilePath) -> Result<(), Failure> {
     let mut incoming = listen(socket, Bincode::default).await?;
     write_line(0)?;
     while let Some(transport) = incoming.next().await {
-        answer(tarpc::server::BaseChannel::with_defaults(transport?)).await;
+        answer(transport?).await;
     }
     Ok(())
 }
 
 /// Answers the requests of one client, one after the other, because the procedure does nothing.
-async fn answer(channel: impl Channel<Req = NilRequest, Resp = NilResponse>) {
+async fn answer(
+    transport: impl tarpc::Transport<tarpc::Response<NilResponse>, tarpc::ClientMessage<NilRequest>>,
+) {
+    let channel = tarpc::server::BaseChannel::with_defaults(transport);
     let mut requests = pin!(channel.execute(Null.serve()));
     while let Some(answered) = requests.next().await {
         answered.await;
