@@ -1,5 +1,5 @@
-//! Parses arbitrary bytes as the headers and bodies of a stream. Parsing must not fail in a harmful way. If a
-//! parsed header or body is emitted and parsed again, the result is the same.
+//! Parses arbitrary bytes as the headers and bodies of a stream. Parsing must not panic. If a parsed header
+//! or body is emitted and parsed again, the result is the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -45,9 +45,8 @@ const POINT: Point = Point {
     flags: [true; 4],
 };
 
-/// Makes a call. The input consists of three parts. The first is a byte that selects the call, and whose
-/// highest bit selects the server. Then come the 16 bytes of the reply's header, and the message of the
-/// reply.
+/// Makes a call. The first byte of the input selects the call, and its highest bit selects the server. The
+/// next 16 bytes are the reply's header. The rest is the message of the reply.
 pub fn run(bytes: &[u8]) {
     let Some((which, rest)) = bytes.split_first() else { return };
     let Some((header, message)) = rest.split_at_checked(16) else { return };

@@ -49,11 +49,10 @@ pub(crate) const CASES: [&str; 4] = [SESSION, FURTHER, REBIND[0], REBIND[1]];
 
 /// The name of the export.
 const NAME: &str = "bound";
-/// The first byte of a question that asks for a session. The raw server, which is the server of the limit,
-/// receives this question.
+/// The first byte of a question to the raw server (the server of the limit). It asks for a session.
 const A_SESSION: u8 = 1;
-/// The size in bytes of the memory of the limit's session. Peregrine's sessions have the same size. Binding
-/// accesses little of this memory.
+/// The size in bytes of the memory that the raw server shares with a client. Peregrine's sessions have the
+/// same size. Binding accesses little of this memory.
 const MEMORY_BYTES: usize = 384 << 20;
 /// The size of a question in bytes, about the same as the size of Peregrine's questions.
 const QUESTION: usize = 64;

@@ -147,7 +147,8 @@ impl Many {
             warm += 4;
         }
         let before = peer.cpu_time()?;
-        // These calls are not timed, because reading the processor times disturbed both processes.
+        // Reading the processor times disturbs both processes. A few calls that are not timed let them
+        // settle.
         self.call(rotation, FEW)?;
         let fit = slice.as_nanos() as f64 / last_ns.max(1.0);
         let calls = (fit as u32).clamp(1, 1_000_000).next_multiple_of(rotation.active);
@@ -161,9 +162,8 @@ impl Many {
 
     /// Makes `calls` calls, and returns the mean time of a call in nanoseconds.
     fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
-        // The step between successive active bindings is odd, and the number of exports (`SPREAD`) is a power
-        // of two. So if the bindings are spread over the exports, eight active bindings use eight different
-        // exports.
+        // Binding number n may be bound to export n modulo `SPREAD`, which is 8. The step between successive
+        // active bindings is odd, so eight of them then use eight different exports.
         let step = (self.0.len() / rotation.active as usize - 1) | 1;
         let end = step * rotation.active as usize;
         let start = Instant::now();
@@ -187,8 +187,8 @@ fn of_one_process(
     lone: &mut Peer,
 ) -> Result<Vec<Row>, Failure> {
     let cases = if spread { [TURN_SPREAD, ACTIVE_SPREAD] } else { [TURN, ACTIVE] };
-    // If at most `FEW` bindings exist, both cases are the same, and there is one row. A single binding cannot
-    // be spread.
+    // If at most `FEW` bindings exist, the few active bindings are all bindings, so one case is enough. A
+    // single binding cannot be spread over exports.
     let cases = match count {
         1 if spread => &cases[..0],
         1..=FEW => &cases[..1],
@@ -215,9 +215,8 @@ fn of_one_process(
     let mut rows = Vec::new();
     for (case, ours) in cases.iter().zip(&samples) {
         if selection.has_case(case) {
-            // `OwnBlock` is no limit for the cases with a few active bindings: their server is expected to
-            // poll all the time, and must be faster than blocking calls. These cases are compared with
-            // `OneBinding` only.
+            // The cases with a few active bindings are compared with `OneBinding` only. Their server is
+            // expected to poll all the time, and must be faster than blocking calls (`OwnBlock`).
             let limits =
                 if [ACTIVE, ACTIVE_SPREAD].contains(case) { &limits[..1] } else { &limits };
             rows.extend(rows_of(case, count, ours, limits));
@@ -226,24 +225,24 @@ fn of_one_process(
     Ok(rows)
 }
 
-/// Waits until no client is bound any more to the exports over which the bindings were spread.
+/// Waits until no client is bound any more to the exports that the measurements of this file use.
 fn quiet_all(peer: &Peer) -> Result<(), Failure> {
     quiet(&peer.export(Waiting::Adaptive, Size::Small))?;
     (0..SPREAD).try_for_each(|number| quiet(&peer.spread_export(number)))
 }
 
-/// The times of calls, as the calling processes report them.
+/// The times of calls, as the calling processes report them. Each process makes a series of calls at a time.
 #[derive(Default)]
 struct CallTimes {
-    /// The mean time of all calls, for each sample.
+    /// For each sample: the mean time of all calls.
     all: Vec<Sample>,
-    /// The mean time of the first call after a request to make calls, for each sample.
+    /// For each sample: the mean time of the first calls of all series.
     first: Vec<Sample>,
 }
 
 impl CallTimes {
-    /// Asks every process to make some calls, one process at a time, and repeats this `rounds` times. Returns
-    /// the mean time of a call.
+    /// Asks each process in turn for a series of calls, `rounds` times. Adds a sample to each list. Returns
+    /// the mean time of all calls.
     fn measure_each(&mut self, crowd: &mut Crowd, rounds: usize) -> Result<Sample, Failure> {
         let (mut all, mut first) = (0.0, 0.0);
         for _ in 0..rounds {

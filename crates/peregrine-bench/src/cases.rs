@@ -241,7 +241,7 @@ pub(crate) const ACCOUNTED: &str = "spin-accounted";
 /// The number of exports of one server over which bindings are spread.
 pub(crate) const SPREAD: usize = 8;
 
-/// Returns the name of one of the [`SPREAD`] exports. The server of these exports waits adaptively.
+/// Returns the name of one of the exports over which bindings are spread. Their server waits adaptively.
 pub(crate) fn spread_name(number: usize) -> String {
     format!("spread-small-{}", number % SPREAD)
 }
@@ -290,7 +290,7 @@ impl Limit {
         }
     }
 
-    /// Returns the limit of a case for two processes that spin.
+    /// Returns the limit with which a case is compared if both processes spin.
     pub(crate) fn spinning(case: Case) -> Self {
         match case.size {
             Size::Small => Self::Lines,

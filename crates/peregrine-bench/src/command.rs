@@ -1,5 +1,5 @@
 //! The experiment `command`: measures the time of a whole process `peregrine call`, from its start to its
-//! end. This time is compared with that of the same program when it does nothing (`--version`).
+//! end. The limit is the time of a process that does nothing (`peregrine --version`).
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;

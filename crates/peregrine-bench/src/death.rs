@@ -28,7 +28,7 @@ const LONG_MS: u32 = 60_000;
 const RUNS: Duration = Duration::from_millis(5);
 
 /// The longest time from a call across a network to the failure of its server. Within this time, every timer
-/// of a call expires for the first time.
+/// of a call expires at least once.
 const RUNS_MAX: Duration = Duration::from_millis(1500);
 
 /// Measures how soon the failure of a server is noticed, for servers on this machine and on other machines.
@@ -40,7 +40,7 @@ pub(crate) fn measure(
     let mut waited = Vec::with_capacity(rounds);
     for round in 0..rounds {
         progress.show(&format!("killing server {} of {rounds}", round + 1));
-        // In each round, the server is killed at another point of the period of every timer.
+        // The time differs in each round, so that the kills do not coincide with any periodic timer.
         let extra = Duration::from_micros(round as u64 * 367 % 5000);
         waited.push(once(RUNS + extra)?.as_nanos() as f64);
     }

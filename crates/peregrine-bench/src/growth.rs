@@ -142,7 +142,7 @@ mod records {
     }
 }
 
-/// Defines an interface of 100 procedures. Each procedure passes an `Item` and returns one.
+/// Defines an interface of 100 procedures. Each procedure takes an `Item` and returns an `Item`.
 macro_rules! hundred {
     ($module:ident { $($item:tt)* } $($procedure:ident)*) => {
         mod $module {

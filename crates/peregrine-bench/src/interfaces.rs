@@ -35,18 +35,18 @@ pub(crate) trait Small {
 /// Procedures with at most 48,000 bytes of data in each direction.
 #[interface]
 pub(crate) trait Middle {
-    /// Takes bytes. The procedure reads one word of each line.
+    /// Takes bytes. The procedure reads one word of each cache line.
     fn take(&self, #[max_len(48_000)] bytes: &[u8]) -> peregrine::Result<()>;
-    /// Takes bytes, and returns them. The procedure reads one word of each line.
+    /// Takes bytes, and returns them. The procedure reads one word of each cache line.
     fn both(&self, #[max_len(48_000)] bytes: &mut [u8]) -> peregrine::Result<()>;
 }
 
 /// Procedures with at most 1 MiB of data.
 #[interface]
 pub(crate) trait Large {
-    /// Takes bytes. The procedure reads one word of each line.
+    /// Takes bytes. The procedure reads one word of each cache line.
     fn take(&self, #[max_len(1 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
-    /// Takes bytes without a copy for the procedure. The procedure reads one word of each line.
+    /// Takes bytes without a copy for the procedure. The procedure reads one word of each cache line.
     fn lend(&self, #[max_len(1 << 20)] bytes: Lent<'_, u8>) -> peregrine::Result<()>;
     /// Returns bytes.
     fn give(&self, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;

@@ -11,7 +11,7 @@ use crate::row::Row;
 use crate::subject::{Failure, Sample, Subject};
 use crate::{Progress, Selection, bindings, machine, throughput};
 
-/// The further filters of this experiment.
+/// The filters that this experiment has in addition to those of `Selection`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filter {
     /// Only this way to wait (may be repeated)

@@ -16,8 +16,8 @@ pub(crate) enum Mark {
     More(f64),
 }
 
-/// The marks of rows with one caller and one binding. The fields are case, wait, placement, limit; must,
-/// reach.
+/// The marks of rows with one caller and one binding. An entry has the case, the wait, the placement and the
+/// limit of a row, and then the bounds `must` and `reach`.
 const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "spin", "two-cores", "lines", 1.30, 1.10),
     ("in-200", "spin", "two-cores", "lines", 1.40, 1.15),
@@ -34,8 +34,9 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "block", "two-cores", "futex", 1.20, 1.00),
 ];
 
-/// The marks of rows with many callers or many bindings. The fields are the case, the limit, and the smallest
-/// numbers of callers and bindings for which the mark holds; must, reach.
+/// The marks of rows with many callers or many bindings. An entry has the case, the limit, the smallest
+/// number of callers and of bindings, and then the bounds `must` and `reach`. The mark holds for rows with at
+/// least these numbers.
 const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
     // Two or more callers together must make at least as many calls as one caller that spins.
     (THREADS, "spin", 2, 1, 1.00, 0.50),
@@ -74,24 +75,25 @@ const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
     ("cut-p99", 100e6, 5e9),
 ];
 
-/// The marks of binding, compared with the system calls that binding needs. The fields are case; must, reach.
-/// Other costs of binding have no such mark, because no minimum is known for them.
+/// The marks of binding, compared with the system calls that binding needs. An entry has the case, and then
+/// the bounds `must` and `reach`. Other costs of binding have no such mark, because no minimum is known for
+/// them.
 const BINDS: [(&str, f64, f64); 2] = [("bind-session", 2.0, 1.5), ("bind-further", 2.0, 1.5)];
 /// The longest time in nanoseconds from the restart of the server to the first call that succeeds.
 const BACK: f64 = 50e6;
 /// The mark of calls to a server of the other byte order, compared with the same calls to a server of this
-/// machine's byte order.
+/// machine's byte order: the case, `must` and `reach`.
 const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 
-/// The mark of calls whose arguments the client converts because the server's interface has grown. They are
-/// compared with the interpreted call of a procedure that has not grown. The fields are must, reach. The
-/// compiled and the interpreted client have the same mark.
+/// The mark of calls whose arguments the client converts because the server's interface has grown. The limit
+/// is the interpreted call of a procedure that has not grown. The fields are `must` and `reach`. The mark is
+/// the same for the compiled and the interpreted client.
 const GROWN: (f64, f64) = (1.50, 1.20);
 /// The largest additional time of binding, in nanoseconds, if each of 100 procedures differs between client
-/// and server. The time is compared with that of binding to a server whose interface is the client's.
+/// and server. It is compared with binding to a server that has the client's interface.
 const GROWN_BIND: f64 = 1e6;
 
-/// The marks of async calls. The fields are the case and the limit; must, reach.
+/// The marks of async calls. An entry has the case and the limit, and then the bounds `must` and `reach`.
 const CONCURRENT: [(&str, &str, f64, f64); 2] =
     [("async-null", "own-blocking", 1.50, 1.15), ("async-1000", "own-spin", 0.60, 0.30)];
 
@@ -99,11 +101,11 @@ const CONCURRENT: [(&str, &str, f64, f64); 2] =
 /// for the first limit, and after the driver for the second.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
-/// The mark of a row of a call across a network.
+/// A mark for calls across a network.
 struct Across {
-    /// The case, the path, the link and the way to wait of the row.
+    /// The case, the path, the link and the way to wait of the rows for which the mark holds.
     key: [&'static str; 4],
-    /// The names of the limits with which the row may be compared.
+    /// The names of the limits. The mark holds for a row if it is compared with one of them.
     limits: &'static [&'static str],
     /// The mark, which is a [`Mark::Ratio`].
     mark: Mark,

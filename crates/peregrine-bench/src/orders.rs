@@ -155,8 +155,8 @@ pub(crate) struct ChildSlot {
 }
 
 impl ChildSlot {
-    /// Maps the slot, and moves this process to the processor. From now on this process ends when its
-    /// standard input ends. So it ends with its parent, in whatever way the parent ends.
+    /// Maps the slot, and pins this process to the processor of `place`. From now on this process ends when
+    /// its standard input ends. The input ends when the parent ends, in whatever way.
     pub(crate) fn open(place: &Place) -> io::Result<Self> {
         // The process is pinned before it starts any thread, so that all its threads run on this processor.
         if let Some(cpu) = place.cpu {

@@ -87,8 +87,8 @@ impl Peer {
     /// Returns the sum of the processor times of both processes.
     pub(crate) fn cpu_time(&mut self) -> io::Result<Duration> {
         // The kernel updates the processor time of a thread of another process only when it schedules on that
-        // thread's processor. The line wakes a thread of the child on that processor, so that the kernel
-        // schedules there.
+        // thread's processor. The line `poke` wakes a thread of the child, so that the kernel schedules
+        // there.
         self.orders.write_all(b"poke\n")?;
         std::thread::yield_now();
         Ok(own_cpu_time() + cpu_time(self.child.id())?)

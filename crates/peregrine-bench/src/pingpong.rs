@@ -153,8 +153,8 @@ impl HandOver for Yield {
     }
 }
 
-/// Prefetches the cache lines of a payload for writing. So the lines are transferred concurrently. In the
-/// child, the lines are transferred while the child copies the received payload.
+/// Prefetches the cache lines of a payload for writing, so that they are transferred concurrently. In the
+/// child, they are transferred while the child copies the received payload.
 #[inline(always)]
 fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     if N > 0

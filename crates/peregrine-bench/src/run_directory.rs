@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// The name of an environment variable that is set in the process that measures. The variable shows that the
-/// directory exists. Its value is the id of the process that created the directory.
+/// runtime directory of the run exists. Its value is the id of the process that created this directory.
 const INSIDE: &str = "PEREGRINE_BENCH_INSIDE";
 
 /// A directory that is removed when this value is dropped.
@@ -69,9 +69,9 @@ pub(crate) fn end_with_parent() {
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
 }
 
-/// Asks the kernel to kill this process when the process that created the directory ends. Exits at once if
-/// that process has ended already, because then nothing would read the result. The children of this process
-/// end with it.
+/// Asks the kernel to kill this process when the process that created the runtime directory ends. Exits at
+/// once if that process has ended already, because then nothing would read the result. The children of this
+/// process end when this process ends.
 pub(crate) fn end_with_creator() {
     end_with_parent();
     let creator = std::env::var(INSIDE).ok().and_then(|pid| pid.parse().ok());

@@ -40,7 +40,7 @@ enum What {
     Exchange(Exchange),
     SystemCall,
     Remote(Case, Waiting),
-    /// Async null calls, of which this number is in flight.
+    /// Async null calls. The number says how many of them are in flight.
     Futures(Waiting, u32),
     InProcess(Case),
     Object(Procedure),
@@ -142,8 +142,8 @@ fn per_call(took: Duration, calls: u32) -> f64 {
     took.as_nanos() as f64 / f64::from(calls)
 }
 
-/// Makes calls through a new binding, and then drops it. So no server thread spins for the binding while the
-/// limit is measured.
+/// Makes calls through a new binding, and then drops the binding, so that no server thread spins for it while
+/// the limit is measured.
 fn remote(
     peer: &mut Peer,
     case: Case,
@@ -161,7 +161,7 @@ fn remote(
         warm += 4;
     }
     let before = peer.cpu_time()?;
-    // These calls are not timed, because reading the processor times disturbed both processes.
+    // Reading the processor times disturbs both processes. A few calls that are not timed let them settle.
     let settle = (calls / 8).clamp(2, 100);
     run(settle)?;
     let took = run(calls)?;
@@ -171,8 +171,8 @@ fn remote(
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
 }
 
-/// Makes async null calls through a new binding. Each of `in_flight` futures makes its part of the calls, one after the
-/// other.
+/// Makes `calls` async null calls through a new binding. Each of `in_flight` futures makes a part of the
+/// calls, one after the other.
 fn futures(peer: &mut Peer, wait: Waiting, in_flight: u32, calls: u32) -> Result<Sample, Failure> {
     let name = peer.export(wait, Size::Small);
     let options = BindOptions::default().wait(wait.wait());
@@ -186,8 +186,8 @@ fn futures(peer: &mut Peer, wait: Waiting, in_flight: u32, calls: u32) -> Result
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls)) })
 }
 
-/// Makes at least `calls` async null calls from one thread, `in_flight` at a time. Returns the number of calls, and
-/// their time.
+/// Makes at least `calls` async null calls from one thread, `in_flight` at a time. Returns the number of
+/// calls, and their time.
 pub(crate) fn repeat_together(
     client: &SmallAsyncClient,
     in_flight: u32,
@@ -270,7 +270,7 @@ impl Client {
         Self::bind_with(name, size, &BindOptions::default().wait(wait.wait()))
     }
 
-    /// Binds to the export `name`, whose interface is the one for data of this size.
+    /// Binds to the export `name`. It must have the interface for data of the size `size`.
     pub(crate) fn bind_with(
         name: &str,
         size: Size,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::args::{Clean, Format};
 use crate::output::{self, BAD, BOLD, DIM, Failure};
 
-/// The outcome of the removal of one leftover, which is a group of files of a dead server.
+/// The outcome of removing one leftover (a group of files of a dead server).
 struct Cleaned {
     leftover: Leftover,
     files: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         leftovers.iter().any(same)
     };
     let foreign = |entry: &Entry| entry.alive != Some(true) && !is_left(entry);
-    // The names whose servers may be dead, but which only another user can remove.
+    // Names that only another user can remove. Their servers may be dead.
     let foreign: Vec<Entry> = directory::list().into_iter().filter(foreign).collect();
     let cleaned: Vec<Cleaned> =
         leftovers.into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();
@@ -41,7 +41,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         let names: Vec<_> = foreign.iter().map(|entry| &entry.name).collect();
         let mut whole = json!({ "dry_run": clean.dry_run, "other_users": names });
         if kept > 0 && format == Format::Json {
-            // The output is one object with the results and the error.
+            // A single object contains both the results and the error.
             whole["leftovers"] = json!(all);
             return Err(failed().with(whole));
         }
@@ -59,7 +59,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
             directory::search_path().iter().map(|dir| dir.display().to_string()).collect();
         output::note(format_args!("no files of dead servers in {}", path.join(", ")));
     }
-    // Servers of earlier versions left one lock file per name.
+    // Servers of earlier versions left one lock file per name. These files are only counted.
     let (locks, named): (Vec<_>, Vec<_>) = cleaned.iter().partition(|one| one.is_lock());
     for one in named {
         output::say(one.to_text(clean.dry_run))?;

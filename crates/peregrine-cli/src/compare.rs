@@ -17,7 +17,8 @@ const OLD: &str = "the old one";
 /// The name of the new interface in the texts that describe differences.
 const NEW: &str = "the new one";
 
-/// The comparison of clients with one of the two interfaces and servers with the other interface.
+/// The comparison in one direction: the clients have one of the two interfaces, and the servers have the
+/// other.
 struct Pair {
     client: &'static str,
     server: &'static str,

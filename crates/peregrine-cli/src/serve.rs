@@ -13,7 +13,7 @@ use crate::files::{Directory, FilesServer};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, BOLD, DIM, Failure, OrFail};
 
-/// How long the server may take to stop. This is longer than the time for which it waits for running
+/// How long the server may take to stop. This is longer than the time for which the server waits for running
 /// procedures.
 const GRACE: Duration = Duration::from_secs(6);
 

@@ -1,5 +1,5 @@
-//! Tests the client and the server in C (`foreign/`), which were written from the documents alone, with this
-//! library. Each side calls the other over TCP and UDP. The programs in C run on this machine. If an emulator
+//! Tests this library against a client and a server in C (`foreign/`), which were written from the documents
+//! alone. Each side calls the other over TCP and UDP. The programs in C run on this machine. If an emulator
 //! is installed, they also run on an emulated big-endian machine.
 
 #[path = "foreign/object.rs"]
@@ -37,7 +37,7 @@ struct Programs {
     directory: PathBuf,
 }
 
-/// Returns the first of these programs that this machine can start.
+/// Returns the first program of `names` that this machine can start.
 fn program(names: &[&'static str]) -> Option<&'static str> {
     let starts = |name: &&&str| {
         let mut command = Command::new(name);

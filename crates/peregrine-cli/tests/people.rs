@@ -21,7 +21,7 @@ fn seen(sandbox: &Sandbox, arguments: &[&str], columns: u16) -> Seen {
     Terminal::start(sandbox.command(arguments), 200, columns).end()
 }
 
-/// Commands with most kinds of output, and their exit codes.
+/// Command lines and their exit codes. Together, the commands print most kinds of output.
 const SHOWN: [(&[&str], i32); 18] = [
     (&["list"], 0),
     (&["describe", "files"], 0),
@@ -92,7 +92,7 @@ fn colours_follow_options_and_environment() {
     assert!(!in_terminal("xterm", &[], &[("NO_COLOR", "1")]));
     assert!(in_terminal("xterm", &["--color", "always"], &[("NO_COLOR", "1")]));
     assert!(!in_terminal("dumb", &[], &[]));
-    // The colours of failures and of texts of the argument parser follow the option, too.
+    // Failures and texts of the argument parser follow `--color`, too.
     for words in [&["ping", "fiels"][..], &["pnig"], &["--help"]] {
         for (colour, is) in [("auto", true), ("always", true), ("never", false)] {
             let seen = seen(&sandbox, &[words, &["--color", colour]].concat(), 100);

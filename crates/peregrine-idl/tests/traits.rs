@@ -1,5 +1,5 @@
-//! Tests that traits are printed and parsed again, and that invalid texts are refused at the position of the
-//! error, within bounds of time and memory.
+//! Tests that traits are printed and parsed again. Also tests that invalid texts are refused at the position
+//! of the error, within bounds of time and memory.
 
 use peregrine::interface::*;
 use peregrine::limits::CANONICAL_BYTES_MAX;
@@ -458,7 +458,7 @@ fn deep_nesting_is_refused_without_stack_overflow() {
         ("/*", "/*", "", "this comment has no `*/`"),
         ("", "\"", "", "expected a"),
     ] {
-        // This text is much longer than a text that would overflow the stack if the recursion had no bound.
+        // The text is so long that parsing it would overflow the stack if the recursion had no bound.
         let text = filled(CANONICAL_BYTES_MAX / 8, start, again, end);
         match parse_trait(&text) {
             Ok(_) => assert_eq!(said, "", "{start}{again}...{end} is read"),

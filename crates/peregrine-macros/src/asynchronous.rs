@@ -8,8 +8,8 @@ use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit};
 
-/// Returns the async items of an interface. `client` is the blocking client, which has the description, and
-/// `server` is the blocking server.
+/// Returns the async items of an interface. `client` is the name of the blocking client, which has the
+/// description.
 pub(crate) fn items(item_trait: &ItemTrait, model: &Interface, client: &Ident) -> TokenStream {
     let names = Names {
         interface: format_ident!("{}Async", model.ident),
@@ -254,8 +254,8 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     }
 }
 
-/// Generates one attempt to make the call. `arguments` is the function that returns the writer of the arguments, and
-/// `representation` is the byte order of the server.
+/// Generates one attempt to make the call. `arguments` is the function that returns the writer of the
+/// arguments, and `representation` is the byte order of the server.
 fn attempt(method: &Method, arguments: &TokenStream, representation: &TokenStream) -> TokenStream {
     let outcome = &method.outcome;
     let sent: Vec<_> = method.parameters.iter().map(Sent::new).collect();
@@ -284,7 +284,8 @@ fn attempt(method: &Method, arguments: &TokenStream, representation: &TokenStrea
         quote!(__returned.finish()?;)
     };
     quote! {
-        // The writer of the arguments cannot be sent to another thread, so it ends before the wait.
+        // The writer of the arguments is not `Send`, so it is dropped before the `await`. Otherwise the
+        // future would not be `Send` either.
         let mut __outs: [::peregrine::__rt::OutBlock<'_>; #outs_count] = {
             #[allow(unused_mut)]
             let mut __scratch = ::peregrine::__rt::Scratch::new();
@@ -326,7 +327,8 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
         where
             __Object: #interface + ::core::marker::Send + ::core::marker::Sync + 'static,
         {
-            /// Returns a server that calls `object`. Any number of its methods run at the same time.
+            /// Returns a server that calls `object`. Any number of methods of the object run at the same
+            /// time.
             #visibility fn new(object: __Object) -> Self {
                 Self {
                     object: ::std::sync::Arc::new(object),
@@ -375,7 +377,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                 __request: &mut ::peregrine::__rt::Request<'_>,
                 __reply: &mut ::peregrine::__rt::Reply<'_>,
             ) -> ::peregrine::__rt::Served {
-                // Every export has some procedures with the highest numbers.
+                // The built-in procedures of every export have higher numbers. The stub does not serve them.
                 if __request.procedure() >= #count {
                     return ::core::result::Result::Err(
                         ::peregrine::__rt::Refusal::no_such_procedure(__request.procedure()),
@@ -494,7 +496,8 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     let at = outcome.span();
     let ok = quote_spanned!(at=> ::peregrine::__rt::Answered::ok(__value, __blocks, #more));
     let err = quote_spanned!(at=> ::peregrine::__rt::Answered::err(__error));
-    // A request cannot be sent to another thread, so it ends before the procedure begins.
+    // A request is not `Send`, so it is dropped before the procedure begins. Otherwise the future would not
+    // be `Send` either.
     let arguments = if names.is_empty() {
         quote!(__call.request()?.finish()?;)
     } else {

@@ -79,8 +79,8 @@ impl Form {
     }
 }
 
-/// Names of the methods that every client has, including those from `Clone` and `Debug`. A procedure cannot
-/// have them.
+/// The names of the methods that every client has, including those from `Clone` and `Debug`. No procedure can
+/// have one of these names.
 const TAKEN: &[&str] = &[
     "bind",
     "bind_with",

@@ -10,7 +10,8 @@
 //! host     = host name | IPv4 address | "[" IPv6 address "]"
 //! ```
 //!
-//! Without a scheme, a binding uses the fastest path that works. With a scheme, it uses that path.
+//! Without a scheme, a binding uses the fastest path that works. With a scheme, it uses only the path that
+//! the scheme names.
 
 use core::fmt;
 use core::str::FromStr;
@@ -49,8 +50,8 @@ pub struct Place {
 /// | `@fs.example.org` | the server on that machine itself, which [describes itself](crate::server_info) |
 /// | `udp:`..., `eth:`... | like `tcp:`, but only by UDP, or only by raw Ethernet |
 ///
-/// A port may follow each host, as in `@fs.example.org:7000`. With `eth:`, the client asks for the server's
-/// Ethernet address. It sends this request by UDP, to the host and port of the address.
+/// A port may follow each host, as in `@fs.example.org:7000`. With `eth:`, the client first asks the server
+/// for its Ethernet address, with a UDP packet to this host and port.
 ///
 /// ```
 /// use peregrine::{Address, PathKind};
@@ -62,8 +63,8 @@ pub struct Place {
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 ///
-/// With a scheme, the form `HOST:PORT/NAME` is also accepted. It means `NAME@HOST:PORT`, and is printed in
-/// this form.
+/// With a scheme, the form `HOST:PORT/NAME` is also accepted. It means the same as `NAME@HOST:PORT`, and is
+/// printed as `NAME@HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     path: Option<PathKind>,
@@ -236,8 +237,8 @@ impl<'a> Cursor<'a> {
         Ok(Address { path, name, place })
     }
 
-    /// Returns whether the rest begins with `HOST:PORT`, and not with a name. This is the case if a colon or
-    /// a bracket comes before any `@` or `/`. It is also the case if the rest is empty.
+    /// Returns whether the rest must be read as a `HOST:PORT`, and not as a name. The result is true if a
+    /// colon or a bracket comes before any `@` or `/`, or if the rest is empty.
     fn reads_as_place(&self) -> bool {
         let found = self.rest().find([':', '[', '@', '/']);
         found.is_none_or(|at| matches!(self.rest().as_bytes()[at], b':' | b'['))
@@ -325,12 +326,14 @@ impl Address {
         self.path.is_some_and(PathKind::is_on_this_machine)
     }
 
-    /// Returns the machine and the port. If it is `None`, the client searches the name in directories.
+    /// Returns the machine and the port. If the address contains none, the client looks the name up in
+    /// directories.
     pub const fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
 
-    /// Returns the address of the server itself at the same place.
+    /// Returns the address of the server that has this address: the same path and place, with the server's
+    /// own name.
     pub(crate) fn of_server(&self) -> Self {
         Self { name: SERVER_NAME.to_owned(), ..self.clone() }
     }

@@ -224,7 +224,8 @@ impl CallError {
         Self::new(kind, Executed::No, detail).in_phase(phase)
     }
 
-    /// Returns an error of the operating system. It happened before any call was made, in the given phase.
+    /// Returns the error for a system call that failed in the given phase, before any call was sent to a
+    /// server.
     #[cold]
     pub(crate) fn system(phase: Phase, what: impl Into<String>, error: std::io::Error) -> Self {
         let kind = match error.raw_os_error() {
@@ -244,7 +245,7 @@ impl CallError {
         self
     }
 
-    /// Marks the error as not executed. This is for a request that executes nothing and may be repeated.
+    /// Marks the error as not executed: the failed request executes nothing, and may be repeated.
     pub(crate) fn not_executed_after_all(mut self, phase: Phase) -> Self {
         (self.0.executed, self.0.phase) = (Executed::No, phase);
         self
@@ -260,7 +261,7 @@ impl CallError {
         }
     }
 
-    /// Marks the error as possibly executed. This is for a call whose earlier attempt may have been executed.
+    /// Marks the error as possibly executed, because an earlier attempt of the call may have been executed.
     pub(crate) fn may_have_executed(mut self) -> Self {
         self.0.executed = Executed::Maybe;
         self
@@ -272,7 +273,7 @@ impl CallError {
         self
     }
 
-    /// Replaces the advice by this advice if the operating system denied the operation.
+    /// If the operating system denied the operation, replaces the advice of the error by `advice`.
     pub(crate) fn denied_means(self, advice: &'static str) -> Self {
         if self.kind() == Kind::Denied { self.with_advice(advice) } else { self }
     }
@@ -380,10 +381,10 @@ impl CallError {
     }
 }
 
-/// The detail of the error if the keeper's thread cannot be started. This thread watches the sockets of the
-/// process. The text names the limits that may be the reason.
+/// The detail of the error if the keeper's thread cannot be started. The text names the limits that may be
+/// the reason.
 pub(crate) const NO_THREAD: &str =
-    "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
+    "cannot start the keeper's thread (check RLIMIT_NPROC, RLIMIT_AS and pids.max)";
 
 /// Returns the error for shared memory of a peer. Either this memory differs from what the peer announced, or
 /// this process cannot map it.

@@ -116,8 +116,8 @@ pub(crate) struct Watch {
     key: u64,
 }
 
-/// Refers to a [`Watch`], but does not end it when it is dropped. After the watch has ended, its functions do
-/// nothing.
+/// Refers to a [`Watch`]. Dropping this handle does not end the watch. After the watch has ended, the
+/// handle's functions do nothing.
 pub(crate) struct WatchHandle {
     keeper: Arc<Keeper>,
     key: u64,
@@ -174,8 +174,7 @@ impl Keeper {
     /// Returns the keeper of this process, and starts it first if necessary.
     pub(crate) fn of_process() -> io::Result<Arc<Self>> {
         // A forked child does not use its parent's keeper, because the child does not have the keeper's
-        // thread. The keeper's descriptors stay open in the child: closing them would change the parent's
-        // interest list.
+        // thread. The keeper's descriptors stay open in the child, but the child does not use them.
         static KEEPER: PerProcess<Mutex<Option<Arc<Keeper>>>> = PerProcess::new();
         let mut keeper = KEEPER.own().lock();
         if let Some(keeper) = &*keeper {
@@ -481,7 +480,8 @@ mod tests {
         let limit = Duration::from_secs(10);
         assert_eq!(notes.recv_timeout(limit), Ok(Some(EventFlags::IN)));
         let hour = Instant::now() + Duration::from_secs(3600);
-        // The pause begins after the note. Until then, the descriptor is ready again.
+        // The keeper may begin the pause only after this note arrives. So the test renews the watch until a
+        // note without events arrives, which shows that a pause has ended.
         let begins = Instant::now();
         loop {
             assert!(begins.elapsed() < limit, "the pause does not end");

@@ -114,7 +114,7 @@
 //!
 //! # Names
 //!
-//! [`directory`] says where clients search names, and lists the names of this machine.
+//! [`directory`] says where clients look names up, and lists the names of this machine.
 //! [`describe`](fn@describe) asks a server for the interface of an export. [`exports`](fn@exports) asks a
 //! server for the list of its exports.
 //!

@@ -11,15 +11,16 @@
 //!   `BadResult`.
 //! * [`DEPTH_BYTES_MAX`] (128 KiB): large values that are nested in large values are refused in the same way.
 //! * [`INTERPRETED_DEPTH_MAX`] (512): like [`DEPTH_MAX`], but for interpreted stubs, where all types count.
-//! * [`LIST_NODES_MAX`] (10,000): longer linked lists are refused with `TooLarge`, not executed, or the
-//!   result is unreadable. `#[list]` removes the limit.
-//! * [`EMPTY_VALUES_MAX`] (65,536): more values without bytes are refused with `TooLarge` or `BadResult`.
+//! * [`LIST_NODES_MAX`] (10,000): a call with a longer linked list is refused with `TooLarge`, not executed.
+//!   A result with a longer list is unreadable. `#[list]` removes the limit.
+//! * [`EMPTY_VALUES_MAX`] (65,536): a larger number of values without bytes is refused with `TooLarge` or
+//!   `BadResult`.
 //! * [`MESSAGE_BYTES`] (16 MiB): larger messages are refused with `TooLarge`, not executed. Declare
 //!   `max_len`, or ask for more on both sides.
 //! * [`MESSAGE_BYTES_MAX`] (1 GiB): larger messages are refused at bind, because the A-stack would be too
 //!   large.
-//! * [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] (1 MiB, 64): the description of an interface is
-//!   refused.
+//! * [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] (1 MiB, 64): a longer or more deeply nested description
+//!   of an interface is refused.
 //! * [`TEXT_BYTES_MAX`] (2048): longer error texts are truncated when they are sent.
 //!
 //! Limits of names:
@@ -39,36 +40,38 @@
 //! * [`REGION_BYTES_MAX`] (8 GiB): a larger session is refused at bind.
 //! * [`ASTACKS_OF_OTHERS`] (64): a session of another user than the server's gets at most this number, unless
 //!   the export allows more.
-//! * [`REGION_BYTES_PER_USER`] (32 GiB): applies to all sessions of one user, if this user is not the
-//!   server's. Beyond it, they get fewer and smaller A-stacks, and then `Exhausted` at bind.
+//! * [`REGION_BYTES_PER_USER`] (32 GiB): for all sessions of one user together, if this user is not the
+//!   server's. As less of it is left, sessions get fewer and smaller A-stacks, and in the end `Exhausted` at
+//!   bind.
 //! * [`SESSIONS_MAX`], [`SESSIONS_PER_USER`] (4096, 2048): `Exhausted` at bind.
 //! * [`BINDINGS_MAX`], [`BINDINGS_PER_USER`] (65,536, 262,144): `Exhausted` at bind.
-//! * [`TOKENS_MAX`] (8): at bind, a client does not offer more sessions with the same process.
-//! * [`UNBOUND_PER_USER`], [`UNBOUND_TIME`] (256, 5 s): connections that have not bound yet are refused, or
-//!   closed.
+//! * [`TOKENS_MAX`] (8): at bind, a client offers at most this number of its existing sessions.
+//! * [`UNBOUND_PER_USER`], [`UNBOUND_TIME`] (256, 5 s): more connections that have not bound yet are refused.
+//!   A connection that does not bind in time is closed.
 //! * [`HANDSHAKE_BYTES_MAX`] (64 KiB): after a larger message of the handshake, the session or connection is
 //!   closed.
-//! * [`CLOSING_MAX`] (256): applies before Linux 6.16. No client is admitted while this number of sockets
-//!   wait to be closed. They are sockets that contain descriptors of a peer.
+//! * [`CLOSING_MAX`] (256): before Linux 6.16, no client is admitted while this number of sockets with
+//!   descriptors of a peer wait to be closed.
 //!
 //! Limits of threads and calls:
 //!
 //! * [`WORKERS_MAX`] (256): further calls wait in the queue.
-//! * [`REPLACED_MAX`] (64): further calls wait. No more threads are started to replace threads that run
-//!   abandoned calls.
+//! * [`REPLACED_MAX`] (64): no more threads are started to replace threads that run abandoned calls. Further
+//!   calls wait.
 //! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
 //!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection. A
 //!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
-//! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client sends
-//!   no further batch for this time.
-//! * [`QUEUE_MAX`] (1024): `Overloaded`, not executed.
+//! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
+//!   sends no further batch for this time.
+//! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
 //!   again. A silent connection occupies no thread for longer than this time.
 //! * [`LENT_STALL_TIME`] (100 ms): a procedure gets an error if it reads a `Lent` buffer that has not
 //!   arrived.
-//! * [`ARRIVAL_BYTES_PER_SECOND`] (256 MiB/s): a slower message uses up one of the two preceding times.
+//! * [`ARRIVAL_BYTES_PER_SECOND`] (256 MiB/s): a message that arrives more slowly uses up [`STALL_TIME`] or
+//!   [`LENT_STALL_TIME`].
 //!
 //! Limits of calls over networks:
 //!
@@ -76,27 +79,28 @@
 //!   `Server::connections` and `Server::connections_per_host` allow more.
 //! * [`BINDINGS_PER_CONNECTION`] (4096): `Exhausted` at bind.
 //! * [`SILENCE`] (10 s): over TCP, a peer that is silent for longer counts as gone.
-//! * [`CALL_SILENCE`] (2.3 s): the same limit, for a client with calls in flight.
-//! * [`UNREAD_TIME`] (100 ms, 10 s): a connection that does not read a reply is closed. The shorter time
-//!   applies if other connections wait, otherwise the longer time applies.
-//! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): over TCP, a call of an async procedure
-//!   gets `Exhausted` instead of its result, and may have executed. A host may use at most a quarter of the
-//!   memory that is left.
+//! * [`CALL_SILENCE`] (2.3 s): over TCP, a server that is silent for longer during a call counts as gone.
+//! * [`UNREAD_TIME`] (100 ms, 10 s): a connection whose client does not read a reply is closed after this
+//!   time. The shorter time applies if other connections wait for a thread.
+//! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): if larger results wait to be sent over
+//!   TCP, a call of an async procedure gets `Exhausted` instead of its result, and may have executed. A host
+//!   may use at most a quarter of the memory that is left.
 //! * [`MESSAGE_TIME`], [`MESSAGE_RATE`] (10 s, 16 KiB/s): a connection whose message arrives more slowly is
 //!   closed, if other connections wait for memory.
-//! * [`PARTIAL_BYTES_MAX`] (256 MiB): a connection is not read until memory is free. If nested calls must
-//!   overtake its call, the call is refused with `Overloaded`, not executed. Over datagrams, calls also wait
-//!   until memory is free.
-//! * [`PARTIAL_BYTES_PER_HOST`] (64 MiB): over datagrams, calls of one host wait until other calls have
-//!   ended. If those make no progress, the calls are refused with `Exhausted`, not executed. Over TCP, a host
-//!   may use at most a quarter of the memory that is left.
-//! * [`CALLERS_MAX`], [`CALLERS_PER_HOST`] (16,384, 4096): over datagrams, the client that was idle longest
-//!   is evicted and binds again, or a client gets `Exhausted` at bind.
+//! * [`PARTIAL_BYTES_MAX`] (256 MiB): a connection whose message needs more is not read until memory is free.
+//!   If nested calls must overtake the call of this message, the call is refused with `Overloaded`, not
+//!   executed. Over datagrams, calls also wait until memory is free.
+//! * [`PARTIAL_BYTES_PER_HOST`] (64 MiB): over datagrams, further calls of the host wait until its other
+//!   calls have ended. If the other calls make no progress, the waiting calls are refused with `Exhausted`,
+//!   not executed. Over TCP, a host may use at most a quarter of the memory that is left.
+//! * [`CALLERS_MAX`], [`CALLERS_PER_HOST`] (16,384, 4096): over datagrams, a further client evicts the client
+//!   that was idle longest, which then binds again. If no client can be evicted, the further client gets
+//!   `Exhausted` at bind.
 //! * [`RETAINED_BYTES_MAX`], [`RETAINED_BYTES_PER_HOST`] (256 MiB, 64 MiB): over datagrams, calls wait until
 //!   clients acknowledge results. If no client does, the calls are refused with `Exhausted`, not executed.
 //!   Large results of async procedures wait in the same way. The refusal then says that the call may have
 //!   executed.
-//! * [`SPARE_BYTES_MAX`] (16 MiB): unused memory for calls and results is released.
+//! * [`SPARE_BYTES_MAX`] (16 MiB): more unused memory for calls and results is released.
 //! * [`SOCKETS_PER_SERVER`] (16): over datagrams, all further calling threads share one more socket. At this
 //!   socket, one of these threads receives for all of them.
 //!
@@ -154,9 +158,9 @@ pub const HOSTS_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of addresses that a hosts file lists for one name.
 pub const OFFERS_MAX: usize = 64;
 
-/// The maximum size in bytes of a message in each direction. An interface may declare a larger size. Both
-/// sides together may also ask for more, with `message_bytes` and `message_bytes_max`. Either side may lower
-/// the limit.
+/// The maximum size in bytes of a message in each direction. An interface may declare a larger size. A client
+/// may also ask for more with `message_bytes`, if the server allows that with `message_bytes_max`. Either
+/// side may lower the limit.
 ///
 /// Memory for a message is allocated when it is first touched, so this size does not make idle sessions more
 /// expensive.
@@ -198,8 +202,8 @@ pub const REGION_BYTES_MAX: usize = 8 << 30;
 /// The number of A-stacks of a session whose client runs neither as the server's user nor as root.
 /// `ExportOptions::astacks_max` can allow more.
 ///
-/// The kernel charges memory to the process that touches it first. The client determines which memory the
-/// server touches, so such a client could make the server pay for it.
+/// The kernel charges memory to the process that touches it first, and the client determines which memory the
+/// server touches. So a client of another user could make the server pay for the client's memory.
 pub const ASTACKS_OF_OTHERS: u32 = 64;
 
 /// The maximum size in bytes of the shared memory of all sessions together that one user has with a server.
@@ -219,28 +223,29 @@ pub const WORKERS_MAX: usize = 256;
 /// are not included.
 pub const READERS_MAX: usize = 64;
 
-/// The largest number of calls of async procedures that a server keeps without a thread. Each further call keeps its
-/// thread until its procedure ends. The calls of one process, or of one host, may be at most a quarter of the number
-/// that is left.
+/// The largest number of calls of async procedures that a server keeps without a thread. Each further call
+/// keeps its thread until its procedure ends. The calls of one process, or of one host, may be at most a
+/// quarter of the number that is left.
 pub const DEFERRED_MAX: usize = 1 << 17;
 
-/// The largest number of bytes in the messages of these calls. The calls of one process, or of one host, may have at
-/// most a quarter of the number that is left. The first call of each may have more.
+/// The largest number of bytes in the messages of these calls. The calls of one process, or of one host, may
+/// have at most a quarter of the number that is left. The first call of each may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
-/// The largest number of calls of one binding that share batches and have no result. Further calls are made alone.
+/// The largest number of calls of one binding that share batches and have no result. Further calls are made
+/// alone.
 pub const LANE_CALLS_MAX: usize = 1 << 16;
 
-/// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further batch.
-/// A client that waits for results sends one at once.
+/// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further
+/// batch. A client that waits for results sends its next batch at once.
 pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
 
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// The maximum number of calls that may wait for a thread of the server. It applies separately to each user
-/// of this machine. It also applies to all calls over networks together.
+/// The maximum number of calls that may wait for a thread of the server: of each user of this machine, and of
+/// all clients on networks together.
 pub const QUEUE_MAX: usize = 1024;
 
 /// The maximum number of sessions of a server.
@@ -261,9 +266,9 @@ pub const UNBOUND_PER_USER: usize = 256;
 /// How long a connection may take to bind. After this time, the server closes the connection.
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// The maximum number of sockets that may wait to be closed. They are sockets that contain descriptors from a
-/// peer. Closing a descriptor that a peer chose may block for ever. So up to 16 threads that do nothing else
-/// close such sockets.
+/// The maximum number of sockets with descriptors from a peer that may wait to be closed. Closing a
+/// descriptor that a peer chose may block for ever. So up to 16 threads that do nothing else close such
+/// sockets.
 ///
 /// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, the server receives
 /// no descriptors, so no sockets wait.
@@ -271,8 +276,8 @@ pub const CLOSING_MAX: usize = 256;
 
 /// The maximum number of processes through which a chain of nested calls may pass.
 ///
-/// If a call comes back to a process, it gets a thread in addition to those that the process may otherwise
-/// use. So this limits how many threads circular calls can occupy.
+/// A call that comes back to a process gets a thread in addition to those that the process may otherwise use.
+/// So this limits how many threads circular calls can occupy.
 pub const CHAIN_MAX: usize = 32;
 
 /// How long a server's thread waits for a client that stops in the middle of a message. It is the sum of all
@@ -347,10 +352,11 @@ pub const SOCKETS_PER_SERVER: u32 = 16;
 /// The maximum number of bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// The maximum number of bytes of messages that have not arrived completely, or whose calls wait for a
-/// permit. It applies to all connections of a server together. The same number applies to calls that wait or
-/// run at each datagram socket. Messages of up to 16 KiB are not counted, because each connection has at most
-/// one.
+/// The maximum number of bytes of incomplete messages, and of messages whose calls wait for a permit, on all
+/// connections of a server together. Messages of up to 16 KiB are not counted: each connection has at most
+/// one such message, so the number of connections bounds them.
+///
+/// At each datagram socket, the same number limits the messages of the calls that wait or run.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 
 /// How long a message may take to arrive over a connection while other connections wait for memory. The time

@@ -21,7 +21,7 @@ pub(crate) struct Registry<K: 'static, V: 'static> {
 pub(crate) type Entry<V> = Arc<Mutex<Vec<Weak<V>>>>;
 
 impl<K: Eq + Hash + Send, V: Send + Sync> Registry<K, V> {
-    /// Returns an empty registry. The locks of its entries have this rank.
+    /// Returns an empty registry. The locks of its entries have the rank `rank`.
     pub(crate) const fn new(rank: Rank) -> Self {
         Self { entries: PerProcess::new(), rank }
     }

@@ -52,8 +52,7 @@ pub enum Moment {
     Posted = 1,
     /// The thread has seen the word that the other side has written.
     Seen = 2,
-    /// The procedure begins. This crate does not record this moment: the procedures of the measuring program
-    /// do.
+    /// The procedure begins. The measuring program's own procedures record this moment.
     Run = 3,
 }
 

@@ -1,11 +1,11 @@
 //! Locks. Debug builds check the order in which a thread takes them.
 //!
-//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap the types of the standard library, without poisoning: a
-//! thread holds a lock while it panics only if the protected data is consistent. In debug builds, and so in
-//! all tests, each thread records the locks that it holds. The thread panics when it takes a lock whose
-//! [`Rank`] is not above the ranks of all locks that it holds, or a lock that it holds already. The message
-//! names both places. Two threads that take locks in different orders deadlock only at certain moments. This
-//! check reports a wrong order as soon as one thread uses it.
+//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap the types of the standard library, without poisoning. So
+//! code that may panic while it holds a lock must leave the protected data consistent. In debug builds, and
+//! so in all tests, each thread records the locks that it holds. A thread panics when it takes a lock that it
+//! already holds, or a lock whose [`Rank`] is not above the ranks of all locks that it holds. The message
+//! names the places at which both locks were taken. Two threads that take locks in different orders deadlock
+//! only at certain moments. This check reports a wrong order as soon as one thread uses it.
 //!
 //! `try_lock` cannot block, so it may be called in any order. A lock that `try_lock` took counts as held:
 //! later calls of `lock` are checked against this lock.
@@ -63,9 +63,9 @@ pub(crate) enum Rank {
     LinkPorts,
     /// Frames between this process and a network interface.
     Ring,
-    /// The lanes of a server: which clients send batches.
+    /// The lanes of a server. A lane is the calls of one client binding that share batches.
     Lanes,
-    /// No lock is taken while a lock of this rank is held. The default rank.
+    /// The default rank. No lock is taken while a lock of this rank is held.
     Leaf,
 }
 

@@ -123,9 +123,8 @@ impl Host {
         Header { piece: PIECE, credits: 2, ..Header::new(kind, handle, sequence) }
     }
 
-    /// Makes call number `number` with the handle at the index `caller`, and returns the shape of the answer
-    /// (its words in the header). The closure `call` sends the call, and is called again until an answer
-    /// arrives.
+    /// Makes call number `number` with the handle at the index `caller`, and returns the [`Shape`] in the
+    /// header of the answer. The closure `call` sends the call, and is called again until an answer arrives.
     fn answer(&self, caller: usize, number: u32, call: impl Fn()) -> Shape {
         let sequence = self.handles[caller].sequence().wrapping_add(number);
         for _ in 0..20 {
@@ -152,7 +151,7 @@ impl Host {
         panic!("no answer");
     }
 
-    /// Calls a procedure without arguments, and returns the shape of the answer.
+    /// Calls a procedure without arguments, and returns the [`Shape`] in the header of the answer.
     fn call(&self, caller: usize, number: u32, what: u32) -> Shape {
         let shape = Shape { what, ..Shape::default() };
         let call = Header { shape, ..self.header(caller, PacketKind::Call, number) };
@@ -205,7 +204,8 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     let one = Host::new(2, to, 100);
     let (filled, bytes) = one.fill(0..100);
     assert_eq!(filled, expected(bytes));
-    // The server refuses all other calls of that host, too, and reports them as not executed.
+    // The host has used up its bound. So the server refuses all further calls of this host, even calls with
+    // small results, and reports them as not executed.
     for (number, what) in [(1, NULL), (2, GIVE)] {
         let refused = one.call(99, number, what);
         assert_eq!(refused.what, NOT_EXECUTED);

@@ -10,8 +10,9 @@ use peregrine::counters::WaitCounts;
 use peregrine::{Running, Server, stat, sys};
 use services::{Nothing, Null, NullClient, NullServer};
 
-/// A pause longer than the time for which a server spins to avoid the cost of a sleep (at most 100 us), and
-/// shorter than the time for which it keeps polling (10 ms).
+/// A pause after which a server still polls. It is shorter than the time for which the server keeps polling
+/// (10 ms). It is longer than the time for which a server spins to avoid the cost of a sleep (at most 100
+/// us).
 const SOON: Duration = Duration::from_millis(2);
 /// A pause longer than the time for which a server keeps polling.
 const LATE: Duration = Duration::from_millis(30);

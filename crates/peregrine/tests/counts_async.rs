@@ -1,5 +1,5 @@
-//! Counts exactly how often async calls allocate memory after the client has bound. Each count includes client and
-//! server, and excludes the futures of the calls.
+//! Counts exactly how often async calls allocate memory after the client has bound. Each count includes
+//! client and server, and excludes the futures of the calls.
 #![cfg(feature = "async")]
 
 mod support;
@@ -123,8 +123,9 @@ impl Polls {
     }
 }
 
-/// Checks that `run` allocates less than once in `calls` calls, in at least one of several attempts. `run` makes as
-/// many calls as it is told, and is told to make twice as many then. Unrelated threads also allocate, but seldom.
+/// Checks that `run` allocates less than once in `calls` calls, in at least one of several attempts. `run`
+/// makes as many calls as it is told, and is told to make twice as many then. Unrelated threads also
+/// allocate, but seldom.
 #[track_caller]
 fn allocates_nothing(mut run: impl FnMut(u64)) {
     const CALLS: u64 = 10_000;

@@ -214,7 +214,7 @@ fn learns_cancellation(endpoint: &str) {
     support::until("the procedure learns of the cancellation", noticed);
     client.null().unwrap();
     if !endpoint.starts_with("eth") {
-        // The nested call of that procedure was not sent.
+        // The cancelled procedure made a nested call, which was not sent.
         let nested_outcome = *stage.seen.nested_outcome.lock().unwrap();
         assert_eq!(nested_outcome, Some((Kind::TimedOut, Executed::No)));
         assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 0);
@@ -256,7 +256,8 @@ fn does_not_run(endpoint: &str) {
         stage.seen.set(true);
         busy.join().unwrap().unwrap();
     });
-    // Many calls are made at once, so that the queue of waiting calls is processed completely.
+    // The check below means nothing while a call that was given up is still in the server's queue. The server
+    // empties the queue while it serves these 80 calls.
     std::thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| (0..10).for_each(|_| client.null().unwrap()));
@@ -287,8 +288,8 @@ fn nested_call_has_no_more_time_than_its_procedure() {
         assert!(left.is_some_and(|left| left <= LONG.as_micros() as u64), "{left:?}");
         assert_eq!(client.nested_left().unwrap(), (None, false));
     });
-    // Within one process, too, a nested call has no more time than its procedure. In the second case, the
-    // nested call has its own limit, which is smaller.
+    // Within one process, too, a nested call has no more time than its procedure. The client `short` also
+    // sets a limit of its own, which is smaller than that of the procedure.
     let object = |nested| Object { seen: Arc::default(), nested };
     let inner = ClockClient::in_process(object(None));
     let short = inner.with_timeout(LONG);

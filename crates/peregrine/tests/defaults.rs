@@ -40,7 +40,8 @@ trait Office {
     fn down(&self, more: u32) -> peregrine::Result<u32>;
 }
 
-/// A node whose last field is not the next node. So this type is not a list, and its values nest.
+/// A type that contains itself, but is not encoded as a linked list, because the next node is not its last
+/// field. So its values are nested.
 #[derive(Value, Debug)]
 struct Node {
     next: Option<Box<Self>>,
@@ -429,7 +430,7 @@ fn error_for_unknown_name_lists_searched_hosts_files() {
     // If the client searches only this machine, the error names no hosts file.
     let text = OfficeClient::bind("local:office").err().unwrap().to_string();
     assert!(!text.contains("hosts file"), "{text}");
-    // Follow the advice: add the name to that file.
+    // Follow the advice of the error: add the name to the hosts file.
     let (_running, addresses) = serve(Server::new(), ExportOptions::default());
     let at = addresses[1].strip_suffix("/office").unwrap().strip_prefix("tcp:").unwrap();
     std::fs::write(&hosts, format!("bureau tcp:office@{at}\n")).unwrap();

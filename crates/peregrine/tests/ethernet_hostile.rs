@@ -169,7 +169,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap()
 }
 
-/// Returns the tag of the client's process in a frame to the end `to`.
+/// Returns the tag of the client's process in a frame to the end `to`. A tag is the byte of an endpoint that
+/// identifies a process.
 fn tag(to: usize, frame: &[u8]) -> Option<u8> {
     frame.get(if to == SERVER { 16 } else { 14 }).copied()
 }
@@ -337,7 +338,7 @@ fn honest_callers_keep_their_results(by: &str) {
                 sent[0] += u64::from(scene.send(to, &frame));
             }
         }
-        // The honest processes need the processors, too.
+        // The pause leaves processor time to the honest processes.
         std::thread::sleep(Duration::from_micros(500));
     }
     called(20);
@@ -349,7 +350,8 @@ fn honest_callers_keep_their_results(by: &str) {
         }
     }
     called(20);
-    // The processes still call and serve, so they use about as much as at the first measurement.
+    // The honest processes still call and serve. So their resources are compared with `before`, when they did
+    // the same.
     let mut after = before;
     let back = eventually(LIMIT, || {
         after = [&server, &client].map(|process| Vitals::of(process.id()));

@@ -227,8 +227,8 @@ fn processes_at_one_interface_do_not_interfere() {
                 );
             }
             assert!(has_program(link, CLIENTS));
-            // The search finds arguments of Peregrine's calls in the server's memory. So it would also find
-            // the frames of other programs there.
+            // The first search shows that a search finds received frames: it finds arguments of Peregrine's
+            // calls. So the second search would find frames of other programs, if the server had any.
             assert!(
                 memory_has(one.id(), &"\u{1}".repeat(1000)),
                 "the server's memory has no argument of a call"
@@ -300,7 +300,7 @@ fn xdp_program_is_attached_only_on_request() {
             assert!(summary.contains("with a copy"), "{summary}");
             assert_eq!(asking.enter(2, 0).unwrap(), 3);
             assert!(has_program(link, CLIENTS));
-            // The process has the queue now, so its other bindings use it too.
+            // This process now has the interface's receive queue, so its other bindings also use the queue.
             let second = LedgerClient::bind(&at(PORT + 1)).unwrap();
             let summary = second.binding().explain().summary();
             assert!(summary.starts_with("ethernet: AF_XDP, "), "{summary}");
@@ -513,7 +513,8 @@ fn calls_to_short_lived_servers_end_soon() {
         // Each caller detects that the previous server is dead, binds, and gets a result.
         let bound = DEAD_AFTER + BOUND_AFTER + BUSY;
         assert!(lives.all_served < bound, "all were served after {:?}", lives.all_served);
-        // When there is no server, binding fails within the same time.
+        // When the last server has died, each caller detects this, and its next bind fails. All calls must
+        // have ended within the same bound.
         assert!(lives.ended < bound, "the last call ended after {:?}", lives.ended);
         // Two servers may die during one call. The client binds to the second server in between.
         let bound = bound + DEAD_AFTER;
@@ -605,7 +606,7 @@ fn silent_link_is_replaced_by_udp() {
         let impatient = BindOptions::default().bind_timeout(Duration::from_millis(500));
         let error = LedgerClient::bind_with(&address, &impatient).map(drop).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
-        // The server dies, too.
+        // Kill the server.
         server_part.kill();
         let error = ledger.enter(5, 0).unwrap_err();
         assert!([Kind::ServerGone, Kind::Unreachable].contains(&error.kind()), "{error}");
@@ -650,7 +651,8 @@ fn asking_for_the_queue_holder_does_not_block() {
     });
 }
 
-/// Two threads of one process bind and release bindings concurrently. Every binding uses the queue.
+/// Two threads of one process bind and release bindings concurrently. Every binding must get the interface's
+/// receive queue.
 #[test]
 fn rebinding_gets_the_queue_again() {
     let directory = tempfile::tempdir().unwrap();

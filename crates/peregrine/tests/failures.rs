@@ -303,7 +303,8 @@ fn forked_child_can_bind_anew() {
     // SAFETY: the child uses nothing that another thread of its parent may have locked.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // The memory of a new binding may have the addresses of the inherited binding's memory.
+        // A new binding may be mapped at the addresses of the inherited binding. Dropping the inherited
+        // binding must not harm the new one.
         let new: Result<Vec<_>, _> = (0..8).map(|_| GateClient::bind("gate")).collect();
         let worked = new.is_ok_and(|new| {
             drop(core::mem::replace(&mut gate, new[0].clone()));

@@ -42,7 +42,7 @@ fn in_use(directory: &Path) -> (i64, usize) {
     let mut same = 0;
     while same < 5 {
         std::thread::sleep(Duration::from_millis(2));
-        // `region_bytes` allocates and frees memory, so it runs before the count.
+        // `region_bytes` allocates and frees memory, so it runs before `bytes_in_use`.
         let region = region_bytes();
         let now = (bytes_in_use(), region);
         same = if now == last { same + 1 } else { 0 };

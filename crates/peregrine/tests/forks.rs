@@ -16,7 +16,7 @@ use support::{KeepGoing, Process, alone, at_rest, role, until};
 trait Who {
     /// Returns the number of the calling process, as the server sees it.
     fn calls(&self) -> peregrine::Result<u32>;
-    /// Returns after the next call of `release`, or earlier if the call is cancelled: then with `false`.
+    /// Returns true after the next call of `release`, or returns false as soon as this call is cancelled.
     fn hold(&self) -> peregrine::Result<bool>;
     fn release(&self) -> peregrine::Result<()>;
     /// Returns the number of calls of `hold` that wait.

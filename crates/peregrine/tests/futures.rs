@@ -1,4 +1,4 @@
-//! Async clients and servers.
+//! Tests async clients and servers.
 #![cfg(feature = "async")]
 
 mod support;
@@ -204,7 +204,8 @@ fn calls_to_a_newer_server_overlap_and_are_converted() {
     let mut counts = [1, 2, 3];
     let put = block_on(shop.put(&Item { price: 4 }, &mut counts)).unwrap();
     assert_eq!((put, counts), (Item { price: 11 }, [3, 2, 1]));
-    // If one call waited in place, the other one would not begin.
+    // Each call ends only if both run at the same time. If the first call blocked this thread, the second
+    // would not begin.
     join_all([shop.meet(2), shop.meet(2)]).into_iter().for_each(|met| met.unwrap());
 }
 
@@ -223,7 +224,7 @@ fn deadline_ends_the_wait_for_an_a_stack() {
     assert!(poll_once(first.as_mut()).is_none());
     let error = block_on(hasty.meet(2)).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
-    // The other client of the binding gives the first call what it waits for.
+    // The first call waits for a second call of `meet`, which this other client makes.
     let other = block_on(ShopAsyncClient::bind("shop")).unwrap();
     join_all([first, Box::pin(other.meet(2))]).into_iter().for_each(|met| met.unwrap());
     block_on(shop.meet(3)).unwrap();

@@ -1,5 +1,5 @@
-//! Async calls whose messages the client converts, because the server has an older or a newer interface. Such a
-//! call is pending as any other: its thread does not wait for the server.
+//! Async calls whose messages the client converts, because the server has an older or a newer interface.
+//! Such a call is pending as any other: its thread does not wait for the server.
 #![cfg(feature = "async")]
 
 #[path = "dropped/polls.rs"]
@@ -183,8 +183,8 @@ fn serve(serve: impl Serve + 'static) -> (Running, Vec<String>) {
     (running, [vec!["shop".to_owned()], far].concat())
 }
 
-/// Runs `$test` with each client that a server of another age has: on each path, for each byte order, and for each
-/// way to wait. `$ours` and `$theirs` are the ages.
+/// Runs `$test` with each client that a server of another age has: on each path, for each byte order, and
+/// for each way to wait. `$ours` and `$theirs` are the ages.
 macro_rules! each_client {
     ($ours:ident, $theirs:ident, $test:expr) => {
         for swapped in [false, true] {
@@ -209,8 +209,8 @@ macro_rules! each_client {
     };
 }
 
-/// Makes as many calls at a time as the client has frames. A blocking call to a server that swaps would keep its
-/// thread, so such a server is left out.
+/// Makes as many calls at a time as the client has frames. A blocking call to a server that swaps would keep
+/// its thread, so such a server is left out.
 macro_rules! check_frames {
     ($item:expr, $client:expr, $seen:expr, $swapped:expr) => {
         if !$swapped {

@@ -540,8 +540,8 @@ fn failed_call_leaves_arguments_unchanged() {
         ("f(inout a: [bool]) -> unit or unit\n".to_owned(), vec![0, 1], vec![7, 7]),
         (format!("f(inout a: [P#0]) -> unit or unit\n{types}"), vec![0, 1, 2, 3], vec![4, 5, 6, 7]),
     ] {
-        // The reply is invalid: its head has a byte too many. In the first case, the bytes are also
-        // invalid values of `bool`.
+        // The reply is invalid: its head has one byte too many. In the first case, the returned bytes are not
+        // valid values of `bool` either.
         let (client, _) = replies(&text, &[1], &[(&back, back.len())]);
         let mut value = Dynamic::Plain(sent.clone());
         let error = client.call("f", &mut [Argument::InOut(&mut value)]).unwrap_err();

@@ -212,8 +212,8 @@ fn waiting_time_of_earlier_call_with_same_number_is_not_charged() {
     let busy = session.post(0, STAY);
     stage.seen.await_entered(1);
     let first = session.post(1, COUNT);
-    // The answer to this request proves that the server has read the earlier ring. So the server knows that
-    // the call waits.
+    // When the server answers this request, it has also read the ring (the message that announces the call
+    // `first`). So it knows that `first` waits.
     session.line.send(&wire::describe()).expect("a session");
     session.line.answer_within(LONG).expect("an answer");
     stage.seen.set(true);

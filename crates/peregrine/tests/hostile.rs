@@ -84,7 +84,8 @@ fn child() {
         "client-of-a-slow-server" => {
             let is_old = words[1] == "of-an-old-kernel";
             if is_old {
-                // Option 83 is SO_PASSRIGHTS. With this option, newer kernels reject descriptors at a socket.
+                // Option 83 is `SO_PASSRIGHTS`, by which a socket rejects descriptors. Old kernels do not
+                // have this option.
                 support::without_socket_option(83);
             }
             client_of_a_slow_server(&directory, is_old);
@@ -361,9 +362,9 @@ fn stop_process(process: &Process) {
     assert!(eventually(LIMIT, || is_halted(process.id())));
 }
 
-/// A client's keeper (the thread that watches the process's sockets) writes `DEAD` only to the words on which
-/// the client waits. If a hostile client writes `DEAD` to a word on which the server waits, the server must
-/// still be able to sleep on that word.
+/// `DEAD` says that the session has ended. A client's keeper (the thread that watches the process's sockets)
+/// writes `DEAD` only to the words on which the client waits. If a hostile client writes `DEAD` to a word on
+/// which the server waits, the server must still be able to sleep on that word.
 #[test]
 fn invalid_words_cost_the_server_no_processor_time() {
     let (directory, server, _canary) = stage();
@@ -415,8 +416,8 @@ fn requeued_thread_releases_its_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
     let mut after = before;
-    // The thread must release the session soon after the client has gone, long before a thread ends because
-    // it has no work. A slow machine may need more than one attempt.
+    // The moved thread must release the session soon after the client has gone. A thread without work ends
+    // much later, and would then release the session anyway. A slow machine may need more than one attempt.
     let gone = (0..3).any(|_| {
         let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
         assert_eq!(session.ping(0, LIMIT), Some(0));
@@ -600,9 +601,9 @@ fn thief(directory: &Path, token: &str) {
 /// How long the kernel takes to close the descriptor that the slow server sends.
 const SLOW: Duration = Duration::from_secs(8);
 
-/// Runs two servers and their clients. After its answer to a bind, one server sends a descriptor that takes
-/// seconds to close. Only clients that bind to this server may have to wait. On an old kernel, the server can
-/// send such a descriptor at any time.
+/// Runs two servers and their clients. After its answer to a bind, the server `slow` sends a descriptor that
+/// takes seconds to close. Only clients that bind to this server may have to wait. On an old kernel, the
+/// server can send such a descriptor at any time.
 fn client_of_a_slow_server(directory: &Path, is_old: bool) {
     let [slow, quick] = ["slow", "quick"].map(|name| wire::listen(directory, name));
     println!("\nready");
@@ -633,13 +634,13 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             core::mem::forget(reader);
             trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).unwrap();
             core::mem::forget(trap);
-            // Closing the last copy of the descriptor blocks. The client must be the one that closes the last
-            // copy. So the attempt is invalid if this `drop` blocks.
+            // Closing the last copy takes seconds, and the client must be the one that closes it. So the
+            // attempt is invalid if this `drop` takes long.
             let closing = std::thread::spawn(|| drop(file));
             eventually(SLOW / 8, || closing.is_finished())
         };
-        // The message must arrive before the client rejects descriptors. If it arrives later, the attempt is
-        // repeated.
+        // The descriptor must reach the client. If the client already rejects descriptors, or has closed its
+        // copy first, the attempt is repeated.
         let sent = if is_old {
             (0..20).any(sends_later)
         } else {
@@ -653,8 +654,8 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
                 while trap.send_with(&message, &[region.as_fd()]).is_err() {}
                 let sent = trap.send_with(&words(&[wire::REVOKED, 1]), &[file.as_fd()]).is_ok();
                 if !sent {
-                    // The client did not receive the descriptor. Closing the descriptor here must not block
-                    // either.
+                    // The client did not receive the descriptor, so this process closes the last copy. The
+                    // linger time is removed, because this close must not block.
                     drop(reader);
                     rustix::net::sockopt::set_socket_linger(&file, None).unwrap();
                 }
@@ -713,7 +714,7 @@ fn client_of_a_flooding_server(directory: &Path) {
     println!("\n{received}");
 }
 
-/// Repeats `attempt` until it returns something.
+/// Repeats `attempt` until it returns a value. Panics if that takes longer than [`LIMIT`].
 fn eventually_some<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let mut found = None;
     assert!(eventually(LIMIT, || {

@@ -42,7 +42,7 @@ fn idle_server_does_not_run() {
     check_idle("new");
 }
 
-/// Before Linux 5.16 a thread can wait on only one futex word.
+/// Before Linux 5.16, a thread can wait on only one futex word. There, too, an idle server must sleep.
 #[test]
 fn idle_server_does_not_run_where_threads_wait_on_one_word_only() {
     let _alone = alone();

@@ -1,5 +1,5 @@
 //! Tests large arguments and results. The receiver copies them while the sender is still writing them. The
-//! sender or the receiver may stop or die meanwhile. Afterwards, the memory of the messages is released.
+//! sender or the receiver may stop or die meanwhile. The memory of a message must be released after its call.
 
 mod support;
 
@@ -24,8 +24,8 @@ trait Large {
     /// Returns the bytes that `give` returns, but writes them in small pieces with pauses. The first byte is
     /// wrong until the end.
     fn drip(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the bytes that `give` returns in each of two buffers. The procedure writes to the two buffers
-    /// alternately, and fills each of them up to three quarters of the smaller capacity.
+    /// Fills two buffers with the bytes that `give` returns. The procedure writes to the two buffers
+    /// alternately, until each has as many bytes as three quarters of the smaller capacity.
     fn pair(
         &self,
         seed: u64,
@@ -419,7 +419,7 @@ fn client_stopped_during_its_message_does_not_block_others() {
     while slow.line() != "once" {}
 }
 
-/// Returns how many bytes of the regions that this process maps are resident.
+/// Returns the number of resident bytes in the regions that this process maps.
 fn resident() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut ours = false;

@@ -93,7 +93,7 @@ fn calls_within_their_bounds(path: PathKind, at: &dyn Fn(&str) -> String) {
 }
 
 /// Sends more bytes at once than a server with one thread accepts from one host. Some calls wait for longer
-/// than a client waits for a silent server.
+/// than a client waits for a silent server, and must still succeed.
 fn calls_of_slow_procedures(path: PathKind, at: &dyn Fn(&str) -> String) {
     const CALLERS: usize = 30;
     let options = BindOptions::default().astacks(CALLERS as u32);

@@ -200,7 +200,7 @@ fn types_of_all_crates_give_one_interface() {
 }
 
 /// If an interface uses both a type of `chrono` and the corresponding type of `time`, its description
-/// contains the type only once.
+/// contains only one type for both.
 #[test]
 fn types_of_different_crates_share_one_description() {
     #[interface]

@@ -129,7 +129,7 @@ fn slowly_written_buffers_do_not_block_procedures() {
     assert!(run > 0, "no procedure gave up waiting");
 }
 
-/// How long the kernel takes to close the descriptor that a client sends. The test is shorter.
+/// How long the kernel takes to close the descriptor that a client sends. The test ends earlier.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Sends messages to the server. The last message carries a descriptor that takes long to close. Afterwards,
@@ -138,7 +138,7 @@ const SLOW: Duration = Duration::from_secs(30);
 fn send_slow(server: &Process, line: &Line, messages: &[&[u8]]) -> std::net::TcpStream {
     let (file, reader) = tricks::slow_to_close(SLOW);
     // The server is stopped until this process has closed its own copy of the descriptor. Otherwise the
-    // server could receive its copy first, and would not close the last one.
+    // server could close its copy first, which takes no time while another copy is open.
     server.signal(libc::SIGSTOP);
     let (last, others) = messages.split_last().expect("a message");
     others.iter().for_each(|message| line.send(message).expect("enough space"));
@@ -186,7 +186,7 @@ fn descriptors_that_close_slowly_do_not_block_a_server_on_an_old_kernel() {
 /// but still serves bound clients.
 #[test]
 fn server_accepts_no_client_while_too_many_sockets_wait_to_be_closed() {
-    /// The number of the server's threads that close such sockets. All of these threads may be blocked.
+    /// The number of the server's threads that only close sockets. All of them may be blocked.
     const CLOSERS: usize = 16;
     let directory = tempfile::tempdir().unwrap();
     let server = Process::start("child", "server-of-an-old-kernel", directory.path());

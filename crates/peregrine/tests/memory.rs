@@ -110,7 +110,7 @@ fn full_file_system_of_the_runtime_directory_harms_no_server() {
     }
 }
 
-/// Returns the flags of each mapping of a process whose name contains `what`.
+/// Returns the flags of those mappings of a process whose names contain `what`.
 fn flags_of(pid: u32, what: &str) -> Vec<String> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a child process");
     let mut flags = Vec::new();
@@ -166,8 +166,9 @@ fn confined(address: &str, path: &str) {
     assert_eq!(format!("{:?}", vault.binding().path()), path);
     let most = used();
     drop(vault);
-    // The test waits only until nine tenths of the frames' memory is unmapped. The C library keeps 64 MiB of
-    // address space for each thread that ever allocated.
+    // The test waits until nine tenths of the frames' memory is unmapped. It cannot wait until all other
+    // memory is unmapped, too: the C library keeps 64 MiB of address space for each thread that ever
+    // allocated.
     until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);

@@ -113,11 +113,11 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     assert_eq!(client.pass("").unwrap(), [own]);
     assert_eq!(client.pass("b").unwrap(), [own, a]);
     assert_eq!(client.pass("bc").unwrap(), [own, a, b]);
-    // The call returns to a process whose only thread waits for this call.
+    // `b` calls back into `a`, whose only thread waits for `b`.
     assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
     assert_eq!(client.pass("bab").unwrap(), [own, a, b, a]);
     assert_eq!(client.pass("bcaab").unwrap(), [own, a, b, c, a, a]);
-    // After these nested calls, the limit of threads applies again.
+    // Each of these calls needs an extra thread of `a` again, and must get one.
     for _ in 0..50 {
         assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
     }
@@ -130,13 +130,13 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
 
     // Several calls at once, each through all nodes and back.
     at_once(400, || client.pass("ba"), &[own, a, b]);
-    // A call may already return while the thread of the previous call has not yet noticed the end of that
-    // call.
+    // `b` may call back into `a` before the thread of `a` that ran the previous callback has noticed its end.
+    // The new callback must still get a thread.
     at_once(20, || client.bounce("ba", 25), &[own, a, b]);
 
-    // The process in the middle of the chain is killed. Its caller gets an error, and the result of the last
-    // node is discarded. Over datagrams, the caller learns of the death only because its probes are not
-    // answered.
+    // The process in the middle of the chain is killed. The process that called it gets an error, and the
+    // result of the last node is discarded. Over datagrams, the caller learns of the death only because the
+    // dead process answers no probes.
     let (ms, soon) = if carrier == "udp" { (7000, 6300) } else { (4000, 3600) };
     let call = std::thread::spawn({
         let client = client.clone();

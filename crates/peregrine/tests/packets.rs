@@ -236,8 +236,8 @@ fn payload_checks_detect_corruption_that_udp_checksums_miss() {
         assert_eq!(client.sum(&[1; 1000]).unwrap(), 1000);
     }
     // Without payload checks, the server receives a corrupted payload. This shows that the relay corrupts
-    // packets. On a busy machine, the relay may corrupt a retransmitted packet instead. This has no effect,
-    // so try again.
+    // packets. On a busy machine, the relay may corrupt a retransmission that the receiver ignores. Then the
+    // payload is correct, so try again.
     support::until("corrupted arguments arrive", || {
         damage(1, 0);
         let sum = plain.sum(&[0; 1000]).unwrap();
@@ -252,7 +252,8 @@ fn payload_checks_detect_corruption_that_udp_checksums_miss() {
         assert!([0, 4].contains(&sum), "{sum}");
         sum == 4
     });
-    // Clients and servers retransmit corrupted packets of small and of large messages, in both directions.
+    // With payload checks, each packet that arrives corrupted is sent again: for small and for large
+    // messages, in both directions.
     for bytes in [1000, 200_000] {
         let sent: Vec<u8> = (0..bytes).map(|at| (at * 7) as u8).collect();
         let sum: u64 = sent.iter().copied().map(u64::from).sum();

@@ -218,7 +218,8 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
         assert!(is_fast(&clone), "{rebinds}");
         running.stop();
     }
-    // The last server has stopped, and `early` has not been called since it was cloned.
+    // The last server has stopped, and no call was made through `early`. So its next call must first bind
+    // again.
     assert!(!is_fast(&early));
     let running = start();
     assert_eq!(early.process().unwrap(), std::process::id());
@@ -558,8 +559,8 @@ fn binding_goes_on_with_servers_of_other_ages() {
     });
 }
 
-/// The restarted server exports another interface under the same name. Waiting cannot help, and the error
-/// says so.
+/// The restarted server exports another interface under the same name. Waiting cannot help, so the error must
+/// be `InterfaceMismatch`.
 #[test]
 fn restarted_server_with_another_interface_has_a_distinct_error() {
     let _alone = alone();

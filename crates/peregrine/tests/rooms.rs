@@ -18,10 +18,10 @@ const PARTS: &[(&str, &[&str])] = &[
     ("server", &["peer", "region", "wire"]),
 ];
 
-/// The folders below `path/` that are divided into these parts.
+/// The folders below `path/` that are divided into [`PARTS`].
 const FAMILIES: &[&str] = &["local", "stream", "datagram"];
 
-/// The modules of `path/` that each of these folders may use.
+/// The modules of `path/` that each of the [`FAMILIES`] may use.
 const SHARED: &[&str] = &["bind", "options"];
 
 type Segments = Vec<String>;

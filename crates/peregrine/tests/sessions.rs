@@ -79,8 +79,8 @@ struct Open {
 }
 
 impl Open {
-    /// Makes the initial count while nothing is bound. Before, a first binding makes each process open the
-    /// descriptors that it needs only once.
+    /// Counts the descriptors while nothing is bound. Before it counts, it makes and drops a binding: the
+    /// first binding of a process opens descriptors that stay open.
     fn begin(server: u32, directory: &Path) -> Self {
         drop(WhichClient::bind("one").unwrap());
         let processes = [std::process::id(), server];
@@ -236,7 +236,7 @@ fn interface_with_larger_messages_gets_a_separate_session() {
     drop((large, more.1));
     open.sessions(0);
 
-    // In the opposite order, the large session has enough space for all bindings.
+    // If the client binds to `large` first, one session has enough space for both bindings.
     let large = LargeClient::bind("large").unwrap();
     let small = WhichClient::bind("one").unwrap();
     open.sessions(1);

@@ -25,7 +25,7 @@ trait Room {
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
     /// Returns when the door is open.
     fn stay(&self) -> peregrine::Result<()>;
-    /// Returns when as many calls as the barrier waits for run at the same time.
+    /// Returns when `CALLERS` calls of this procedure run at the same time.
     fn meet(&self) -> peregrine::Result<()>;
     fn read(&self, bytes: u32, into: Out<'_, u8>) -> peregrine::Result<()>;
     fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
@@ -132,8 +132,8 @@ fn assert_sockets_at_limit(address: &str) {
     assert_eq!(sockets(address), SOCKETS_PER_SERVER as usize + 1);
 }
 
-/// Runs `todo` on CALLERS threads at the same time, once on each thread. Each thread passes its own number to
-/// `todo`, and its calls use their own call frame.
+/// Runs `todo` on CALLERS threads at the same time, once on each thread. Each thread passes its number to
+/// `todo`. No two threads use the same call frame.
 fn all_at_once(room: &RoomClient, todo: impl Fn(usize) + Sync) {
     let together = Barrier::new(CALLERS);
     std::thread::scope(|scope| {
@@ -288,9 +288,9 @@ fn cancelled_frames_are_released_after_their_binding_is_dropped() {
     let _home = home();
     let door = Arc::default();
     let (_running, address) = serve_behind(&door);
-    // If a client does not learn that the server has released its calls, the client presumes the server dead
-    // after two seconds. If a defect loses this message, every attempt takes that long. On a slow machine,
-    // only some attempts do.
+    // The server reports to the client that it has released the calls. Without this report, the client
+    // presumes the server dead after two seconds. A defect that loses the report makes every attempt take
+    // that long. A slow machine delays only some attempts.
     let mut tries = Vec::new();
     while tries.iter().all(|took| *took >= Duration::from_secs(2)) {
         assert!(tries.len() < 5, "{tries:?}");

@@ -187,7 +187,7 @@ fn counts_agree_with_calls_on_each_path() {
     }
 }
 
-/// Reports whether the counters contain any waits of threads.
+/// Reports whether the server has counted any wait of a thread.
 trait Waits {
     fn any(&self) -> bool;
 }
@@ -403,7 +403,7 @@ fn name_in_the_hosts_file_leads_to_its_server() {
     assert_eq!(peregrine::exports("far").unwrap().len(), 2);
     assert_eq!(stat("nowhere").unwrap_err().kind(), Kind::NotFound);
     assert_eq!(peregrine::exports("work").unwrap_err().kind(), Kind::NotFound);
-    // SAFETY: as above.
+    // SAFETY: no other thread of this process reads the environment now.
     unsafe { std::env::remove_var("PEREGRINE_HOSTS") };
 }
 

@@ -1,5 +1,5 @@
-//! Checks that a server counts the calls that arrive in batches as it counts calls that are made alone, and does
-//! not count the batches.
+//! Checks that a server counts the calls that arrive in batches as it counts calls that are made alone, and
+//! does not count the batches.
 #![cfg(feature = "async")]
 
 mod support;

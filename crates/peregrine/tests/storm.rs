@@ -253,7 +253,8 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
     let book = directory.path().join("book.bin");
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
-    // The resources of this process are measured after its first binding was dropped.
+    // Some resources of the first binding stay in this process after the binding is dropped. So the resources
+    // are measured only then.
     let mut first = Process::start("child", "server", directory.path());
     assert_eq!(LedgerClient::bind("ledger").unwrap().enter(u64::MAX - 1).unwrap(), u64::MAX);
     first.kill();

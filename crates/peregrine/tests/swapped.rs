@@ -146,7 +146,8 @@ fn on_a_link(case: fn(Way)) {
 
 const MOST: u32 = 8 << 20;
 
-/// Numbers of different widths. The size of 24 bytes is no divisor of a power of two.
+/// Numbers of different widths. The size, 24 bytes, divides no power of two. So some values cross the limits
+/// of chunks and packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
 #[repr(C)]
 struct Mixed {

@@ -291,7 +291,7 @@ fn thousand_calls_in_flight_share_their_system_calls() {
 
 /// A call over raw Ethernet needs one system call in each direction, to send. Both sides find the packets
 /// that arrive in memory. Yields and system calls for other threads are not counted, because only slow
-/// procedures, such as traced ones, cause them (as over UDP). Each check that is a system call is counted.
+/// procedures cause them, and tracing makes procedures slow. Each check that is a system call is counted.
 #[test]
 fn polling_call_over_raw_ethernet_makes_system_calls_only_to_send() {
     let _alone = support::alone();

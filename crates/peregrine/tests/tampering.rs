@@ -36,7 +36,7 @@ trait Look {
     ) -> peregrine::Result<()>;
 }
 
-/// What a procedure does between and after the two times that it reads its arguments.
+/// The actions of a procedure that reads its arguments twice.
 trait Pause: Send + Sync + 'static {
     /// Runs between the two reads.
     fn between(&self);
@@ -90,7 +90,7 @@ impl<P: Pause> Look for Compiled<P> {
         lent: Lent<'_, u8>,
         mut into: Out<'_, u8>,
     ) -> peregrine::Result<()> {
-        // The output that the procedure has written must not change either.
+        // The client must not be able to change the output that the procedure has written.
         words[0] = 77;
         into.put(&[5; 3]).expect("enough space");
         let view = || {

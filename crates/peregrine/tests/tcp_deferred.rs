@@ -188,7 +188,7 @@ impl Target {
         client(&self.address)
     }
 
-    /// Returns a connection without the library, and the number of its binding.
+    /// Connects and binds without the library. Returns the connection, and the number of the binding.
     fn connect(&self) -> (TcpStream, u32) {
         connect(self.at)
     }
@@ -327,7 +327,7 @@ fn cancelled_call_drops_the_procedure_and_gets_a_reply() {
     assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 3), "it may have executed");
     assert!(String::from_utf8_lossy(&told.body).contains("given up"));
     assert_eq!(target.gate.waiting(), 1);
-    // A call that is given up before its first poll has ended is cancelled, too.
+    // These calls may be given up before their first poll has ended. They must be cancelled, too.
     for number in 3..40 {
         let messages = [pass(binding, number), stream::abandon(number)].concat();
         messages.chunks(16).for_each(|part| stream.write_all(part).unwrap());
@@ -430,7 +430,7 @@ fn panic_and_errors_of_deferred_procedures_reach_their_callers() {
     assert_eq!(client.pass(3).unwrap(), 3);
 }
 
-/// The polls of a deferred procedure after the first one.
+/// A deferred procedure after its first poll.
 type Polls = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 #[test]
@@ -462,7 +462,7 @@ fn deferred_calls_are_counted() {
     });
 }
 
-/// Keeps the futures that it should run.
+/// An executor that keeps futures instead of running them.
 #[derive(Clone, Default)]
 struct Keeps(Arc<Mutex<Vec<Polls>>>);
 
@@ -472,7 +472,7 @@ impl Executor for Keeps {
     }
 }
 
-/// Drops the futures that it should run.
+/// An executor that drops futures instead of running them.
 struct Drops;
 
 impl Executor for Drops {
@@ -593,7 +593,7 @@ fn client_that_reads_no_replies_is_disconnected_and_others_are_served() {
     let _alone = support::alone();
     let target = Target::new(Server::new().threads(2));
     let client = target.client();
-    // Each of these clients keeps a thread of the server waiting. There are more of them than threads.
+    // Each of these clients keeps a thread of the server waiting. There are more such clients than threads.
     let mut deaf: Vec<_> = (0..30).map(|_| target.connect()).collect();
     for (stream, binding) in &mut deaf {
         // The results do not fit the buffers of the kernel.
@@ -670,7 +670,8 @@ fn results_that_a_client_does_not_read_are_bounded_in_bytes() {
 #[test]
 fn deferred_calls_of_a_connection_are_bounded() {
     const MORE: usize = 300;
-    /// At most this number of calls have arrived while each of the server's threads receives a further call.
+    /// The largest number of calls that the server has received, but whose procedures do not wait at the gate
+    /// yet.
     const THREADS: usize = 32;
     let _alone = support::alone();
     let target = Target::new(Server::new().threads(2));
@@ -679,7 +680,8 @@ fn deferred_calls_of_a_connection_are_bounded() {
     let calls = (1..=most + MORE).map(|number| pass(binding, number as u32));
     stream.write_all(&calls.collect::<Vec<_>>().concat()).unwrap();
     until("many calls are deferred", || target.gate.waiting() >= most - THREADS);
-    // The next calls keep the only two threads that may run procedures. Other clients can still bind.
+    // The calls beyond the limit occupy the only two threads that may run procedures. Other clients can still
+    // bind.
     let client = target.client();
     drop(stream);
     target.gate.await_waiting(0);

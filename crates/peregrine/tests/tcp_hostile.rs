@@ -443,7 +443,7 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
             "an honest client is disconnected"
         );
     }
-    // Small calls from the hostile host are not delayed either.
+    // Small calls from the hostile host are not delayed.
     let (mut small, binding) = bound_from(2, at);
     assert!(pauses_and_is_served(&mut small, binding, 1000));
     let grown = resident(server.id()).saturating_sub(before);

@@ -1,5 +1,5 @@
-//! Tests futures over TCP: many calls of one thread, calls that are given up, messages that the socket does not
-//! accept at once, and connections that end.
+//! Tests futures over TCP: many calls of one thread, calls that are given up, messages that the socket does
+//! not accept at once, and connections that end.
 #![cfg(feature = "async")]
 
 mod support;
@@ -20,9 +20,9 @@ use support::{Process, role};
 
 /// How long a test waits for an event that must happen.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The size in bytes of a large argument, of which the buffers of a connection cannot hold all.
+/// The size in bytes of a large argument. The buffers of a connection cannot hold all of it.
 const LARGE: usize = 8 << 20;
-/// An argument that is too large for calls that share batches. So the call has a message of its own.
+/// An argument that is too large for a batch. So each call with this argument has a separate message.
 const ALONE: &[u8] = &[1; 4096];
 /// The number of the procedure that runs a batch of calls.
 const BATCH: u32 = u32::MAX - 2;
@@ -31,13 +31,13 @@ const BATCH: u32 = u32::MAX - 2;
 trait Work {
     /// Returns its argument.
     fn same(&self, number: u64) -> peregrine::Result<u64>;
-    /// Returns its argument after some microseconds.
+    /// Returns its argument after `us` microseconds.
     fn pause(&self, us: u64) -> peregrine::Result<u64>;
-    /// Returns when as many calls are inside as the barrier waits for.
+    /// Returns when enough calls of this procedure run at the same time. The object's barrier says how many.
     fn meet(&self, alone: &[u8]) -> peregrine::Result<()>;
     /// Returns when its caller has cancelled the call.
     fn stay(&self, alone: &[u8]) -> peregrine::Result<()>;
-    /// Returns after some milliseconds.
+    /// Returns after `ms` milliseconds.
     fn hold(&self, ms: u64, alone: &[u8]) -> peregrine::Result<()>;
 }
 
@@ -102,7 +102,7 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().copied().map(u64::from).sum()
 }
 
-/// Counts calls of `stay` that have begun, and that were cancelled.
+/// The number of calls of `stay` that have begun, and the number of those that were cancelled.
 struct Counts {
     inside: Arc<AtomicU32>,
     cancelled: Arc<AtomicU32>,
@@ -131,7 +131,7 @@ fn bytes_at(address: &str, options: &BindOptions) -> BytesAsyncClient {
     block_on(BytesAsyncClient::bind_with(address, options)).unwrap()
 }
 
-/// Starts a false server, which binds one client. The server grants `calls` calls at the same time. Then it
+/// Starts a false server that binds one client. The server permits `calls` calls at the same time, and then
 /// passes the connection to `then`. Returns the address of the export.
 fn scripted(calls: u32, then: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -157,8 +157,8 @@ fn reply(call: &Message, result: u64) -> Vec<u8> {
     message
 }
 
-/// Receives the next message, and skips its extensions. Refuses batches, so that each call has a message of its
-/// own. Returns `None` if the connection has ended.
+/// Receives the next message, and skips its extensions. Refuses batches, so that the client sends each call
+/// in a separate message. Returns `None` if the connection has ended.
 fn message(stream: &mut TcpStream) -> Option<Message> {
     loop {
         let message = receive(stream)?;
@@ -167,7 +167,7 @@ fn message(stream: &mut TcpStream) -> Option<Message> {
         if message.kind != CALL || message.words[2] != BATCH {
             return Some(message);
         }
-        // The call was not executed, because there is no such procedure.
+        // The refusal says that the call was not executed, because there is no such procedure.
         let mut refusal = header(REPLY, 8, [message.words[0], 0, 2, 8, 0, 0]);
         refusal.extend([9_u32, 0].iter().flat_map(|word| word.to_le_bytes()));
         refusal.resize(48, 0);
@@ -192,7 +192,7 @@ fn failed<T: std::fmt::Debug>(result: peregrine::Result<T>) -> CallError {
     result.unwrap_err()
 }
 
-/// Returns the names of the threads of this process, without those of the test.
+/// Returns the names of the threads that the library has started in this process.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -205,7 +205,7 @@ fn one_thread_has_hundreds_of_calls_in_flight() {
     let _alone = support::alone();
     let (received, has_received) = channel();
     let address = scripted(CALLS as u32, move |mut stream| {
-        // No call is answered before all have arrived. The last is answered first.
+        // The server answers no call before all calls have arrived. It answers the last call first.
         let calls: Vec<_> = (0..CALLS).map(|_| call(&mut stream)).collect();
         received.send(()).unwrap();
         for call in calls.iter().rev() {
@@ -242,7 +242,7 @@ fn calls_of_one_thread_run_at_the_same_time() {
         let options = options().astacks(50).wait(wait);
         let work = work_at(&format!("{address}/work"), &options);
         let mut tasks = Tasks::new();
-        // No call returns before 50 are inside.
+        // No call returns before all 50 calls run.
         (0..50).for_each(|_| _ = tasks.add(work.meet(ALONE)));
         tasks.finish().into_iter().for_each(Result::unwrap);
     }
@@ -269,7 +269,7 @@ fn dropped_future_cancels_its_call_and_its_frame_is_used_again() {
         // There is only one frame. It is free when the reply to the cancelled call has arrived.
         assert_eq!(block_on(work.same(round.into())).unwrap(), u64::from(round));
     }
-    // Over TCP a blocking call ends at its deadline in the same way.
+    // The frame can also be used again after a blocking call has ended at its deadline.
     let hasty = WorkClient::from(work.with_timeout(Duration::from_millis(20)));
     assert_eq!(failed(hasty.hold(200, ALONE)).executed(), Executed::Maybe);
     assert_eq!(block_on(work.same(7)).unwrap(), 7);
@@ -292,7 +292,7 @@ fn futures_end_at_their_deadlines() {
         let error = failed(result);
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
     }
-    // A deadline does not end later calls in the same frames.
+    // The deadline of a call must not end a later call in the same frame.
     let mut tasks = Tasks::new();
     (0..60).for_each(|_| _ = tasks.add(work.hold(1, ALONE)));
     tasks.finish().into_iter().for_each(Result::unwrap);
@@ -351,7 +351,7 @@ enum End {
     SaysGoodbye,
 }
 
-/// One call was sent, of one a part was sent, and of one nothing was sent.
+/// Of three calls, one was sent completely, one was sent in part, and one was not sent at all.
 #[test]
 fn failed_futures_know_whether_their_calls_were_executed() {
     let _alone = support::alone();
@@ -388,7 +388,7 @@ fn failed_futures_know_whether_their_calls_were_executed() {
         tasks.run_until_asleep();
         std::thread::scope(|scope| {
             let blocking = BytesClient::from(bytes.clone());
-            // A blocking caller waits until it can send the messages before its own.
+            // A blocking caller must first send the queued messages of the futures. So it waits.
             let waits = others.then(|| scope.spawn(move || failed(blocking.same(3))));
             if waits.is_some() {
                 std::thread::sleep(Duration::from_millis(50));
@@ -408,8 +408,9 @@ fn failed_futures_know_whether_their_calls_were_executed() {
     }
 }
 
-/// A false server that reads nothing until it is told so. Then it answers each call with the sum of its bytes
-/// before the last, or with its number.
+/// Starts a false server that reads nothing until the test uses the returned `Sender`. Then it answers each
+/// call with the sum of the bytes in the argument, or with the number in the argument. The `Receiver` gets a
+/// list of all messages so far. If `refuses` is true, the server sends no answers.
 fn reads_later(calls: u32, refuses: bool) -> (String, Sender<()>, Receiver<Vec<u32>>) {
     let (read, may_read) = channel::<()>();
     let (kinds, seen) = channel();
@@ -427,7 +428,7 @@ fn reads_later(calls: u32, refuses: bool) -> (String, Sender<()>, Receiver<Vec<u
                 0 | 2 => sum(&message.body[message.words[3] as usize..]),
                 _ => number(&message),
             };
-            // A cancelled call is answered, too.
+            // The server also answers cancelled calls.
             let answer = if refuses { Vec::new() } else { reply(&message, result) };
             if stream.write_all(&answer).is_err() {
                 return;
@@ -451,7 +452,7 @@ fn messages_that_fill_the_socket_are_sent_later_and_in_one_piece() {
         let large: Vec<_> = (0..4).map(pattern).collect();
         let mut tasks = Tasks::new();
         for (number, large) in (0..).zip(&large) {
-            // The arguments are gone when the last part of the message is sent.
+            // The future owns the argument that it sends.
             let copy = large.clone();
             let future = async {
                 let copy = copy;
@@ -464,12 +465,12 @@ fn messages_that_fill_the_socket_are_sent_later_and_in_one_piece() {
         tasks.run_until_asleep();
         assert_eq!(tasks.completed(), 0);
         let blocking = BytesClient::from(bytes.clone());
-        // A caller gives up before it could send the messages before its own.
+        // This caller gives up while messages of the futures are still queued before its message.
         let hasty = blocking.with_timeout(Duration::from_millis(30));
         let error = failed(hasty.same(1));
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
         std::thread::scope(|scope| {
-            // Callers that wait send the messages of the futures before their own.
+            // Each waiting caller first sends the queued messages of the futures, and then its message.
             let callers: Vec<_> = (100..104)
                 .map(|number| {
                     let blocking = blocking.clone();
@@ -516,7 +517,7 @@ fn call_dropped_in_the_middle_of_its_message_is_sent_and_then_cancelled() {
     tasks.run_until_asleep();
     tasks.drop_one(part);
     tasks.drop_one(unsent);
-    // Two frames are free: one that was not used, and that of the call of which nothing was sent.
+    // Two of the four frames are free: one was never used, and nothing was sent of the call in the other.
     let more = [3003, 3004].map(|bytes_sent| (bytes_sent, bytes.sum(&large[..bytes_sent])));
     let more = more.map(|(bytes_sent, future)| (bytes_sent, tasks.add(future)));
     tasks.run_until_asleep();
@@ -526,7 +527,8 @@ fn call_dropped_in_the_middle_of_its_message_is_sent_and_then_cancelled() {
     for (bytes_sent, task) in more.into_iter().chain([(3002, other)]) {
         assert_eq!(tasks.take(task).unwrap().unwrap(), sum(&large[..bytes_sent]));
     }
-    // The server got the whole large call, then its cancellation, and never the call that was withdrawn.
+    // The server has received the whole large call, and later its cancellation. It has not received the other
+    // dropped call.
     let mut received = Vec::new();
     let cancels = |received: &[u32]| {
         let abandoned = |first: &u32| u32::from(ABANDON) << 24 | first & 0xff_ffff;
@@ -538,7 +540,7 @@ fn call_dropped_in_the_middle_of_its_message_is_sent_and_then_cancelled() {
         received = seen.recv_timeout(LIMIT).expect("a cancellation");
     }
     assert_eq!(received.len(), 5, "{received:x?}");
-    // The frame of the large call is used again.
+    // All four frames can be used again, also that of the large call.
     let mut tasks = Tasks::new();
     (0..4).for_each(|_| _ = tasks.add(bytes.sum(ALONE)));
     assert!(tasks.finish().into_iter().all(|result| result.unwrap() == sum(ALONE)));
@@ -599,7 +601,7 @@ fn no_wake_up_is_lost_while_callers_come_and_go() {
         for (caller, wait) in (0..).zip([Wait::Block, Wait::Adaptive, Wait::Block]) {
             let (work, stops) = (bind(wait), &stops);
             scope.spawn(move || {
-                // Some calls have a deadline, so that their threads wait in another way.
+                // A thread waits differently if its call has a deadline. So some calls have one.
                 let limited = work.with_timeout(LIMIT);
                 let mut round = caller;
                 while !stops.load(Ordering::Relaxed) {
@@ -705,7 +707,7 @@ fn keeper_sleeps_after_a_late_reply() {
     assert_eq!(work.same(1).unwrap(), 1);
 }
 
-/// Runs at one end of a link between two network namespaces.
+/// Runs a server or a client at one end of a link between two network namespaces.
 fn child_at_a_link(role: &str) {
     let server = format!("tcp:{}:7000", support::link::ENDS[0]);
     if role == "far" {
@@ -735,7 +737,7 @@ fn child_at_a_link(role: &str) {
     println!("gone");
 }
 
-/// The network fails while futures sleep. Nothing tells the client so.
+/// The network fails while futures sleep. No packet reports the failure to the client.
 #[test]
 fn futures_that_sleep_notice_a_dead_server() {
     let _alone = support::alone();

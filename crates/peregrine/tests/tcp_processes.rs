@@ -179,8 +179,8 @@ fn calls_to_a_halted_server_end_at_their_deadline() {
     let error = hasty.enter(2, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
     server.signal(libc::SIGCONT);
-    // The late reply to the earlier call is not taken for the reply to this call.
+    // The late reply to call 2 is not taken for the reply to call 3.
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
-    // The server received the earlier call together with its cancellation, so this call did not run.
+    // Call 2 did not run, because the server received it together with its cancellation.
     assert_eq!(Book::read(directory.path()), [1, 3]);
 }

@@ -102,8 +102,8 @@ const EDGES: &[(&str, &[&str])] = &[
 const UPWARD: &[(&str, &str, &str)] =
     &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
 
-/// Names that belong to the code that runs a procedure. Each has the only files outside of `call/` that may
-/// contain the name.
+/// Names that belong to the code that runs a procedure. With each name: the only files outside of `call/`
+/// that may contain it.
 const SERVING: &[(&str, &[&str])] = &[
     ("tell_caller(", &["serving/procedure.rs"]),
     ("serve_call(", &["serving/procedure.rs"]),
@@ -451,7 +451,7 @@ fn safety_above(lines: &[&str]) -> bool {
     if near.clone().any(|line| line.contains("SAFETY:")) {
         return true;
     }
-    // A longer argument begins further up.
+    // A longer comment begins further up.
     let skip = near.take_while(|line| !comment(line)).count();
     let whole = lines.iter().rev().skip(skip).take_while(comment);
     whole.into_iter().any(|line| line.contains("SAFETY:"))

@@ -33,7 +33,7 @@ const CLIENTS: usize = 0;
 const SERVERS: usize = 1;
 /// The number of calls that wait at the same time.
 const CROWD: u32 = 120;
-/// The event for which each call waits anew.
+/// An event that only wakes the procedures that wait for it. It does not end later waits.
 const TICK: u32 = 0;
 
 #[interface]
@@ -91,7 +91,7 @@ impl State {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until an event has happened. The first poll never ends the wait for a tick.
+    /// Waits until an event has happened. A wait for [`TICK`] ends when it is woken for the first time.
     async fn wait(&self, event: u32) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut wait = Wait { state: self, has_ended: false };
@@ -401,7 +401,7 @@ fn deferred_calls_are_dropped_after_the_drain() {
         }
     });
     drop(events);
-    // A waker keeps the state of its procedure.
+    // A waker keeps the state of its procedure alive. So the test drops all wakers before it counts.
     state.wakers.lock().unwrap().clear();
     assert_eq!(Arc::strong_count(&state), 1, "the server keeps no procedure and no object");
 }
@@ -458,7 +458,8 @@ fn call_fails_if_its_executor_drops_the_future() {
         thread::scope(|scope| {
             let call = scope.spawn(|| wait(&events, 1, 5, 100).unwrap_err());
             until("the call fails", || {
-                // The procedure is given to the executor when it is woken, at the latest.
+                // A wake-up makes the server pass the procedure to the executor, unless the executor has it
+                // already.
                 state.happen(2);
                 call.is_finished()
             });

@@ -324,7 +324,7 @@ fn calls_succeed_after_the_client_address_changed() {
         change("10.213.77.6", "10.213.77.7");
         assert_eq!(hasty.enter(6, 0).unwrap(), 7);
 
-        // A binding that is made after the change does not use the old flow.
+        // A binding that is made after the change must use a new flow.
         change("10.213.77.7", "10.213.77.8");
         let begun = Instant::now();
         let another = LedgerClient::bind(&address).unwrap();
@@ -353,7 +353,7 @@ fn calls_succeed_after_the_nat_forgot_the_flow() {
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
     within(LONG, begun);
 
-    // A binding that is made after the NAT forgot the flow does not use the old flow either.
+    // A binding that is made after the NAT forgot the flow must use a new flow.
     nat.forget();
     let begun = Instant::now();
     let another = LedgerClient::bind(&address).unwrap();
@@ -405,8 +405,8 @@ fn call_cancelled_while_probing_keeps_its_handle() {
 }
 
 /// A thread has a flow to the server through one binding. The NAT forgets that flow before the thread makes
-/// its first call through another binding. So the thread has to bind again. Its time limit is shorter than
-/// the time after which a client gives up a silent server.
+/// its first call through another binding. So the thread has to bind again. The time limit of the call is
+/// shorter than the time after which a client gives up a silent server.
 #[test]
 fn short_limits_find_a_new_flow_when_only_the_bind_fails() {
     let _alone = alone();

@@ -1,6 +1,6 @@
-//! Pending calls over UDP and raw Ethernet: many calls of one thread, packet loss, calls that are given up,
-//! deadlines, servers that die, and handles that the server has forgotten. Each future is polled only after it
-//! was woken. So a lost wake-up makes a test fail.
+//! Tests pending calls over UDP and raw Ethernet: many calls of one thread, packet loss, calls that are given
+//! up, deadlines, servers that die, and handles that the server has forgotten. Each future is polled only
+//! after it was woken. So a lost wake-up makes a test fail.
 #![cfg(feature = "async")]
 
 #[path = "attack/mod.rs"]
@@ -30,7 +30,7 @@ use support::{Process, role, until};
 const LONG: Duration = Duration::from_secs(60);
 /// The number of calls that one thread has in flight.
 const CALLS: u32 = 120;
-/// An argument that is too large for a batch. A call with this argument is made alone, in a frame of its own.
+/// An argument that is too large for a batch. A call with this argument has a separate frame.
 const ALONE: &[u8] = &[1; 3000];
 
 #[interface]
@@ -77,7 +77,7 @@ impl Desk for Object {
             thread::sleep(Duration::from_millis(1));
         }
         self.cancelled.fetch_add(1, Ordering::SeqCst);
-        // The client notices the deadline, too. A result that arrives before that is valid.
+        // The client needs time to notice the deadline. If the result arrived before, the call would succeed.
         thread::sleep(Duration::from_millis(50));
         Ok(())
     }
@@ -221,7 +221,7 @@ fn server_process() -> (Process, String) {
 
 // The tests.
 
-/// Makes many calls of one thread that the server only answers when all of them are inside.
+/// Makes many calls on one thread. The server answers none of them before all of them run.
 fn calls_overlap(address: &str, path: PathKind, options: &BindOptions) {
     for wait in [Wait::Block, Wait::Adaptive] {
         let desk = DeskClient::bind_with(address, &options.clone().wait(wait)).unwrap();
@@ -276,14 +276,16 @@ fn pending_calls_need_no_threads_and_no_descriptors() {
     let mut now = before;
     run_until(pending, || {
         now = (threads(), support::descriptors(std::process::id()));
-        // The threads that prepared the frames end soon, and the calls are pending until then.
+        // Some threads only prepare frames, and end soon. The calls stay pending until those threads have
+        // ended. At most two more threads remain, such as the one for timers.
         desk.counts().unwrap().0 == CALLS && now.0 <= before.0 + 2
     });
-    // One more thread for timers. A client has up to 16 own sockets at a server, and a shared one.
+    // To one server, a client opens at most 16 sockets for single frames, and one shared socket. One of these
+    // 17 was open before.
     assert!(now.1 <= before.1 + 16, "{before:?} before, {now:?} with {CALLS} pending calls");
 }
 
-/// A relay that runs on a thread of its own until this value is dropped.
+/// A relay and the thread that runs it. The thread ends when this value is dropped.
 struct RunningRelay {
     going: Arc<AtomicBool>,
     lossy: Arc<AtomicBool>,
@@ -292,7 +294,8 @@ struct RunningRelay {
     address: String,
 }
 
-/// Counts the questions of clients about calls that they have sent. A client that misses a packet asks.
+/// Recognizes probes about calls that the client has already sent. A client sends such a probe if it misses a
+/// packet.
 #[derive(Default)]
 struct Questions {
     /// The sequence of the last call of each handle.
@@ -300,7 +303,7 @@ struct Questions {
 }
 
 impl Questions {
-    /// Returns whether a packet is such a question.
+    /// Returns whether a packet is a probe about a call that the client has already sent.
     fn is_question(&mut self, packet: &[u8]) -> bool {
         const CALL: u8 = 1;
         const PROBE: u8 = 5;
@@ -354,8 +357,8 @@ impl RunningRelay {
 }
 
 impl RunningRelay {
-    /// Checks that clients did not have to ask for their results. A machine that is busy for a second may cause
-    /// a question.
+    /// Checks that clients did not have to ask for their results. On a busy machine, a client may ask
+    /// nevertheless.
     #[track_caller]
     fn assert_few_questions(&self) {
         let questions = self.questions.load(Ordering::SeqCst);
@@ -380,7 +383,8 @@ fn calls_survive_losses(large: usize) {
     let relay = RunningRelay::new(&address);
     let desk = DeskClient::bind_with(&relay.address, &options()).unwrap();
     let desk = DeskAsyncClient::from(desk);
-    // All frames get their handles before packets are lost. Binding has only a second for each handle.
+    // All frames get their handles before packets are lost, because binding allows only a second for each
+    // handle.
     let meets = (0..TASKS).map(|_| task(desk.meet(TASKS as u32, ALONE)));
     join(meets).into_iter().for_each(|met| met.unwrap());
     relay.lossy.store(true, Ordering::SeqCst);
@@ -459,7 +463,7 @@ fn dropped_futures_cancel_their_calls_and_frames_are_used_again() {
         let pending = (0..FRAMES).map(outlast).collect();
         run_until(pending, || observer.counts().unwrap().0 == round * FRAMES);
         until("all calls are cancelled", || observer.counts().unwrap().1 == round * FRAMES);
-        // All frames were captured. These calls get them when the server has released them.
+        // All frames were captured. A new call gets a frame only after the server has released the frame.
         let adds = (0..2 * FRAMES).map(|n| task(desk.add(n.into(), 1, ALONE)));
         for (n, sum) in join(adds).into_iter().enumerate() {
             assert_eq!(sum.unwrap(), n as u64 + 1);
@@ -467,8 +471,8 @@ fn dropped_futures_cancel_their_calls_and_frames_are_used_again() {
     }
 }
 
-/// A future that is dropped before the server has received its call, or after its result has arrived, leaves its
-/// frame usable.
+/// A future may be dropped before the server has received the call, or after the result has arrived. In both
+/// cases, later calls can use the frame.
 #[test]
 fn futures_may_be_dropped_at_any_time() {
     let _home = home();
@@ -511,7 +515,7 @@ fn deadline_ends_a_pending_call() {
             entered > before.0 && entered == cancelled
         });
         assert_eq!(block_on(desk.with_timeout(LONG).add(1, 2, ALONE)).unwrap(), 3);
-        // A deadline that has passed already.
+        // This deadline has already passed when the call begins.
         let error = block_on(desk.with_deadline(Instant::now()).add(1, 2, ALONE)).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
     }
@@ -560,8 +564,8 @@ fn death_of_the_server_ends_pending_calls() {
     }
 }
 
-/// After a pause, a client asks first whether the server still knows the handle. So a call after the death of
-/// the server was certainly not executed.
+/// After a pause, a client probes the server before it sends the next call. So if the server has died, that
+/// call was certainly not executed.
 #[test]
 fn call_after_the_death_of_an_idle_server_is_not_executed() {
     let _home = home();
@@ -574,8 +578,8 @@ fn call_after_the_death_of_an_idle_server_is_not_executed() {
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
 }
 
-/// Futures of one thread and blocking threads share a binding with more frames than own sockets. So the threads
-/// and the futures receive for each other.
+/// Futures and blocking threads share a binding, which has more frames than there are sockets for single
+/// frames. So the threads and the futures receive for each other.
 fn mixed_callers_all_get_results(address: &str, options: &BindOptions) {
     const THREADS: u64 = 20;
     const TASKS: u64 = 30;
@@ -630,8 +634,8 @@ fn futures_and_threads_share_a_binding() {
     mixed_callers_all_get_results(&address, &options());
 }
 
-/// The timers of a call hide a lost wake-up: the future looks when the client asks the server. So this test
-/// counts these questions, while clients ask only after ten seconds.
+/// A lost wake-up does not make a call fail: a timer makes the client probe the server, and then the future
+/// finds the result. So this test counts the probes. Clients probe only after ten seconds.
 #[test]
 fn no_packet_waits_for_a_timer() {
     let _home = home();
@@ -642,11 +646,11 @@ fn no_packet_waits_for_a_timer() {
     relay.assert_few_questions();
 }
 
-/// One future at a time sleeps at a socket: at a socket of its own frame, at the shared socket, and at the shared
-/// socket while a thread receives there.
+/// Only one future sleeps at a socket: first at the socket of its frame, then at the shared socket, and then
+/// at the shared socket while a thread receives there.
 #[test]
 fn packet_wakes_the_only_future_of_a_socket() {
-    /// The number of frames that have a socket of their own.
+    /// The number of frames with a separate socket.
     const OWN: u32 = 16;
     const ADDS: u64 = 50;
     let _home = home();
@@ -669,7 +673,7 @@ fn packet_wakes_the_only_future_of_a_socket() {
         let is_inside = |callers| observer.counts().unwrap().0 == callers;
         thread::scope(|scope| {
             let blocking = &blocking;
-            // These calls occupy the frames that have a socket of their own.
+            // These calls occupy all frames with a separate socket.
             let meet = || task(async { desk.meet(all, ALONE).await.unwrap() });
             let mut tasks: Vec<_> = (0..OWN).map(|_| meet()).collect();
             tasks.push(task(async {
@@ -688,12 +692,12 @@ fn packet_wakes_the_only_future_of_a_socket() {
     }
 }
 
-/// The server forgets the handles of idle clients when many others bind. A pending call then gets a new handle,
-/// as a call of a thread does.
+/// The server forgets the handles of idle clients when many others bind. A pending call must then get a new
+/// handle, as a blocking call does.
 #[test]
 fn pending_call_gets_a_new_handle_if_the_server_has_forgotten_the_old_one() {
-    /// A server grants 4096 handles to a host. After that, it looks at 1024 handles for each further client, and
-    /// may find none that it can forget.
+    /// A server grants 4,096 handles to a host. After that, it examines 1,024 handles for each further
+    /// client, and may find none that it can forget.
     const OTHERS: usize = 4800;
     let _home = home();
     let (_running, address) = serve(Server::new().threads(40));

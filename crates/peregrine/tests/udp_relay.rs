@@ -162,8 +162,8 @@ fn a_large_result(link: &Link, path: &Path) {
 }
 
 /// Checks that the second loss is detected as fast as the first one, although serial numbers wrap around
-/// between the two losses. If it were not detected, only probes would advance the transfer. Probes are 200 ms
-/// apart, so the transfer would take minutes.
+/// between the two losses. If the second loss were not detected, only probes would advance the transfer.
+/// Probes are 200 ms apart, so the transfer would take minutes.
 fn two_lost_packets(link: &Link, path: &Path) {
     let ms = read(link, path, 64 << 20, TWO);
     assert!(ms < 60_000, "{ms} ms");

@@ -12,7 +12,7 @@ use crate::subject::Failure;
 /// to the median run, and the second to four of five runs. A call may omit an instruction for two reasons.
 /// Calls that the server times (about one of 64) take other branches. And a message may have arrived before
 /// its receiver polls for it. The counts of waiting loops vary more between runs, so these bounds exclude
-/// them.
+/// their instructions.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
 /// The largest fraction of the calls that may execute an instruction of the fast path twice. The first value
@@ -57,8 +57,8 @@ impl Counts {
             } else if let Some(name) = line.strip_prefix("fn=") {
                 function = name;
             } else if line.starts_with("calls=") {
-                // The next line has the sum of all instructions of the callee. The lines of the callee
-                // contain the same instructions, so this line is ignored.
+                // The next line contains the sum of all instructions of the callee. It is ignored, because
+                // the lines of the callee itself contain the same instructions.
                 is_callee = true;
             } else if line.starts_with("0x") && !std::mem::take(&mut is_callee) {
                 let mut words = line.split(' ');

@@ -151,7 +151,7 @@ pub(crate) fn narrowed(
     words
 }
 
-/// Returns the words of a command line without an option and its values.
+/// Removes an option and its values from the words of a command line. Returns the other words.
 fn without(words: &[String], option: &str) -> Vec<String> {
     let (mut kept, mut words) = (Vec::new(), words.iter());
     while let Some(word) = words.next() {

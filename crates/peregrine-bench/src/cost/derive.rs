@@ -174,8 +174,8 @@ impl Deriving<'_> {
         parts
     }
 
-    /// Returns the cost of several consecutive values. If the values are `counted`, the cost includes that of
-    /// the count that precedes them.
+    /// Returns the cost of several consecutive values. If the values are `counted`, a count precedes them,
+    /// and its cost is included.
     fn elements(
         &mut self,
         ty: &DescribedType,
@@ -192,8 +192,8 @@ impl Deriving<'_> {
         let Parts { mut moving, interpreting } = self.value(ty, &place.element());
         let record = self.is_record(ty);
         if let (Copying::Block, Some(bytes)) = (self.design.copying, bytes) {
-            // An interpreter handles records (values with several parts) one by one. So it does not know
-            // their total size.
+            // An interpreter handles records (values with several parts) one by one, so it cannot move
+            // several of them as one block.
             if !(record && self.design.control == Control::Interpreted) {
                 all.moving.add(Cost::part(Part::Block(length.clone(), bytes)));
                 moving = Cost::default();

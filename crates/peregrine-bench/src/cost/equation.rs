@@ -169,7 +169,7 @@ pub(crate) struct ProcedureCost {
     pub(crate) result: Cost,
 }
 
-/// The times that the terms of equations take on a machine, in any unit.
+/// The time of each term of the equations on one machine. All times have the same unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Parameters<'a> {
     /// The time of each symbol, in the order of [`Symbol::ALL`].

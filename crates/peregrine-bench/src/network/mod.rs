@@ -31,7 +31,7 @@ use crate::row::Row;
 use crate::subject::{Failure, Sample};
 use crate::{Progress, Selection, machine, statistics, window};
 
-/// The further filters of this experiment.
+/// The filters that this experiment has in addition to those of `Selection`.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Filter {
     /// Only this link (may be repeated)
@@ -88,7 +88,7 @@ const CHECKED: [(&str, &str, &[Path]); 3] = [
     ("in-48000-checked", "in-48000", &[Path::Udp, Path::Ethernet]),
 ];
 
-/// The name of a further limit for Peregrine's calls over raw Ethernet: Peregrine's calls over UDP.
+/// The name of an additional limit for Peregrine's calls over raw Ethernet: Peregrine's calls over UDP.
 const OWN_UDP: &str = "own-udp";
 
 /// The combinations of placement and waiting.
@@ -361,8 +361,8 @@ pub(crate) fn penalties(
     Ok(rows)
 }
 
-/// Measures async null calls of Peregrine over TCP and UDP, `in_flight` at a time from one thread. Compares them with
-/// the same number of calls by tarpc, if this program was built with its peers.
+/// Measures async null calls of Peregrine over TCP and UDP, `in_flight` at a time from one thread. Compares
+/// them with the same number of calls by tarpc, if this program was built with its peers.
 pub(crate) fn concurrent(
     selection: &Selection,
     case: &'static str,

@@ -1,5 +1,5 @@
-//! Measures null calls by other systems across a network, between two separate processes. Two of them are also
-//! measured on one machine.
+//! Measures null calls by other systems across a network, between two separate processes. Two of them are
+//! also measured on one machine.
 //!
 //! | peer | what it is |
 //! |---|---|
@@ -378,7 +378,8 @@ impl Pair {
         Ok(Self { peer, server, client, orders, output })
     }
 
-    /// Makes `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call in nanoseconds.
+    /// Makes `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call in
+    /// nanoseconds.
     pub(crate) fn calls(&mut self, warm: u32, calls: u32) -> io::Result<f64> {
         writeln!(self.orders, "{warm} {calls}")?;
         Ok(number(&mut self.output)? as f64 / f64::from(calls))

@@ -3,8 +3,8 @@
 //!
 //! The *network penalty* is half of the round trip of the same packets, with both sides polling all the time.
 //! The packet sizes are those of the paper, and include everything after the Ethernet header. The packets are
-//! sent over UDP. Over the veth pair, they are also sent as raw Ethernet frames, as in the paper. The
-//! smallest packet of the paper is smaller than our smallest frame.
+//! sent over UDP. Over the veth pair, they are also sent as raw Ethernet frames, as in the paper. The paper's
+//! smallest packet is smaller than our smallest frame, so it is sent over UDP only.
 
 use super::raw::LINK_PAYLOAD;
 use super::wire::{HEADER, IP_UDP, Packets};
@@ -50,13 +50,14 @@ const fn full(case: &'static str, count: usize) -> Penalty {
 }
 
 impl Penalty {
-    /// Returns the packets of each direction.
+    /// Returns the packets of each direction over UDP.
     pub(crate) const fn packets(self) -> Packets {
         let segment = self.bytes - IP_UDP;
         Packets { bytes: segment * self.count, segment }
     }
 
-    /// Returns the same packets as raw Ethernet frames, or `None` if our frames cannot be so small.
+    /// Returns the packets of each direction for raw Ethernet frames, or `None` if our frames cannot be so
+    /// small.
     pub(crate) fn frames(self) -> Option<Packets> {
         let segment = self.bytes - LINK_PAYLOAD;
         (segment >= HEADER).then_some(Packets { bytes: segment * self.count, segment })

@@ -177,7 +177,8 @@ where
     })
 }
 
-/// Returns the program that uses rkyv. Its buffer must be aligned, so the buffer has a separate type.
+/// Returns the program that encodes or decodes a value with rkyv. The type of its buffer differs from that of
+/// other encodings, because rkyv needs an aligned buffer.
 fn with_rkyv<T>(encodes: bool, value: T) -> Repeated
 where
     T: rkyv::Archive + 'static,
@@ -277,8 +278,8 @@ fn numbers(pointer: PointerReader<'_>) -> capnp::Result<Vec<i32>> {
     })
 }
 
-/// Returns the program that uses Cap'n Proto. Encoding builds a message in reused memory, and writes the
-/// message to the buffer.
+/// Returns the program that encodes or decodes a value with Cap'n Proto. Encoding builds a message in reused
+/// memory, and writes the message to the buffer.
 fn with_capnp<T: 'static>(
     encodes: bool,
     value: T,

@@ -4,7 +4,7 @@ use super::shipped::Row;
 use super::study::Study;
 use super::user::Data;
 
-/// A measured value, and the largest acceptable one.
+/// A measured value, and the largest acceptable value.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark {
     pub(crate) what: String,
@@ -18,8 +18,8 @@ impl Mark {
     }
 }
 
-/// The largest acceptable ratio of two times in each direction: the time of values in the native
-/// representation, and the time of a copy of the same number of bytes.
+/// The largest acceptable ratio for each type: the time to encode or decode a native value, divided by the
+/// time to copy as many bytes.
 const OVER_COPY: [(Data, f64); 2] = [(Data::Array, 1.10), (Data::Structure, 1.50)];
 /// The largest acceptable ratio of the time of interpreted calls to that of compiled calls.
 const OVER_COMPILED: [(Data, f64); 2] = [(Data::Array, 1.25), (Data::Structure, 2.00)];

@@ -12,9 +12,9 @@ use super::user::{Data, TEXT};
 pub(crate) struct Prediction {
     /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
-    /// The variant of the model. In each loop, and outside of loops, moving items overlaps with everything
-    /// else except blocks. It also overlaps with the call of the stub. Of the two times that overlap, the
-    /// longer one counts.
+    /// The variant of the model. Moving items overlaps with everything else except blocks, and with the call
+    /// of the stub. Of two overlapping times, the longer one counts: once in each loop, and once outside of
+    /// loops.
     pub(crate) overlap: f64,
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn predict(cost: &Cost, measured: &Measured) -> Prediction {
     }
 }
 
-/// Returns three times in nanoseconds: that of moving items, that of everything else that overlaps with
-/// moving, and that of blocks and loops, which overlap with nothing. A pass through a loop takes the longer
-/// of the first two times of its body, plus the third.
+/// Returns three times in nanoseconds. The first is the time of moving items. The second is the time of
+/// everything that overlaps with moving items. The third is the time of blocks and loops, which overlap with
+/// nothing. A pass through a loop takes the longer of the first two times of its body, plus the third.
 fn overlapped(cost: &Cost, parameters: &Parameters<'_>) -> [f64; 3] {
     let mut sums = [0.0; 3];
     for (symbol, count) in cost.symbols() {

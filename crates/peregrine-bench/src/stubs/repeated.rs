@@ -36,7 +36,7 @@ impl Repeated {
         Self { run: Box::new(run), last_ns: None }
     }
 
-    /// Creates an operation that calls a stub with separate values and a separate, full message of type
+    /// Creates an operation that calls a stub. The operation owns the values, and a complete message of type
     /// `data`.
     pub(crate) fn of(stub: Stub, data: Data) -> Self {
         let mut user = User::full();
@@ -46,7 +46,7 @@ impl Repeated {
         Self::calling(user, packet, stub)
     }
 
-    /// Creates an operation that calls a function like a stub, with values of another type.
+    /// Creates an operation that calls a function in the same way as a stub, but with values of the type `V`.
     pub(crate) fn calling<V: 'static>(
         mut values: V,
         mut packet: Room,
@@ -65,11 +65,10 @@ impl Repeated {
     /// Measures the operation for about the time `slice`.
     ///
     /// The processor's frequency varies, and sometimes another program uses the same core (perhaps its other
-    /// hardware thread, or another virtual machine). So the time `slice` is divided into pieces. The
-    /// [pace](Pace) contains the time of one multiplication in a chain. The pace is measured before and after
-    /// each piece, and the time of the piece is divided by the time of one multiplication. The sample is the
-    /// median of these quotients over the undisturbed pieces, multiplied by the usual time of one
-    /// multiplication.
+    /// hardware thread, or another virtual machine). So the time `slice` is divided into pieces, and the
+    /// [pace](Pace) of the processor is measured before and after each piece. The pace contains the time of
+    /// one multiplication. The time of a piece is divided by this time. The sample is the median of these
+    /// quotients over the undisturbed pieces, multiplied by the usual time of one multiplication.
     pub(crate) fn measure(&mut self, slice: Duration) -> Result<Sample, Failure> {
         let last_ns = match self.last_ns {
             Some(ns) => ns,
@@ -184,7 +183,7 @@ pub(crate) fn stub(design: Design, data: Data, marshals: bool) -> Stub {
 mod tests {
     use super::*;
 
-    /// Returns the message of a type. Simple code writes this message.
+    /// Returns the message that a stub must write for a type. Simple code constructs this message.
     fn expected(data: Data) -> Vec<u8> {
         let user = User::full();
         let words = |words: &[i32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();

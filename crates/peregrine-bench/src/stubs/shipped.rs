@@ -1,8 +1,8 @@
 //! Measures the costs of Peregrine's own stubs for the three types of the study, and compares them with
 //! copies of the same number of bytes.
 //!
-//! * `value`: `Value::encode` and `Value::decode` of the type, as an argument by value. The arrays of the
-//!   type have fixed lengths.
+//! * `value`: `Value::encode` and `Value::decode` of the type, as for an argument that is passed by value.
+//!   The arrays of the type have fixed lengths.
 //! * `stub`: a generated stub. The client's stub is measured until the message is complete in its frame (the
 //!   memory of the call). The server's stub is measured from the complete message to the procedure and back.
 //!   This includes a copy of the arguments, as on a path.
@@ -341,7 +341,8 @@ impl Server {
     }
 }
 
-/// Calls within this process by both clients of the same server, with the same values in the same memory.
+/// The compiled and the interpreted client of one server in this process. Both send the same values from the
+/// same memory.
 pub(crate) struct Calling {
     compiled: ThreeClient,
     interpreted: GenericClient,
@@ -358,7 +359,7 @@ pub(crate) struct Calling {
 /// The state that both clients' programs share.
 pub(crate) type Shared = Rc<RefCell<Calling>>;
 
-/// Returns the plain values that both clients send.
+/// Returns plain values as a slice, or `None` if `values` are not plain.
 fn plain<T: Plain>(values: &Dynamic) -> Option<&[T]> {
     match values {
         Dynamic::Plain(bytes) => plain_slice(bytes).ok(),

@@ -14,7 +14,7 @@ use crate::statistics::{median, quartiles};
 use crate::subject::Failure;
 use crate::{Progress, Selection};
 
-/// The result of a stub of one design for one type and direction.
+/// The result of one design's stub, for one type and one direction.
 #[derive(Clone, Debug)]
 pub(crate) struct Cell {
     pub(crate) design: Design,
@@ -47,7 +47,7 @@ pub(crate) struct Ours {
     pub(crate) more: f64,
 }
 
-/// The result of an effect.
+/// The two times that show an effect.
 #[derive(Clone, Debug)]
 pub(crate) struct Difference {
     pub(crate) effect: Effect,

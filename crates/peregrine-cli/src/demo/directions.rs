@@ -25,25 +25,26 @@ pub(crate) trait Directions {
     fn null(&self) -> peregrine::Result<()>;
     /// Adds two values.
     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
-    /// Returns the distance of a point from the origin. The parameter is a structure, in.
+    /// Returns the distance of a point from the origin. The parameter is an `in` structure.
     fn distance(&self, point: &Point) -> peregrine::Result<f64>;
-    /// Returns a text in upper case. The parameter is a text, in.
+    /// Returns a text in upper case. The parameter is an `in` text.
     fn shout(&self, text: &str) -> peregrine::Result<String>;
-    /// Returns the sum of the values. The parameter is a slice, in.
+    /// Returns the sum of the values. The parameter is an `in` slice.
     fn sum(&self, values: &[u64]) -> peregrine::Result<u64>;
-    /// Returns the exclusive or of all bytes. The parameter is a slice that is not copied, in.
+    /// Returns the exclusive or of all bytes. The parameter is a `lent` slice: `in`, but not copied for the
+    /// procedure.
     fn parity(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8>;
-    /// Fills the buffer with squares. The parameter is a buffer of the caller, out.
+    /// Fills the buffer with squares. The parameter is an `out` buffer.
     fn squares(&self, into: Out<'_, u64>) -> peregrine::Result<()>;
-    /// Increments a value. The parameter is a value, in and out.
+    /// Increments a value. The parameter is an in-out value.
     fn next(&self, value: &mut u64) -> peregrine::Result<()>;
-    /// Sorts the values. The parameter is a slice, in and out.
+    /// Sorts the values. The parameter is an in-out slice.
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
     /// Returns the process ID of the server.
     fn process(&self) -> peregrine::Result<u32>;
-    /// Ignores its parameter, which is a slice, in.
+    /// Ignores its parameter, which is an `in` slice.
     fn take(&self, bytes: &[u8]) -> peregrine::Result<()>;
-    /// Ignores its parameter, which is a slice, in and out.
+    /// Ignores its parameter, which is an in-out slice.
     fn exchange(&self, bytes: &mut [u8]) -> peregrine::Result<()>;
 }
 

@@ -1,9 +1,9 @@
 //! Measures the limit of the machine: the shortest round trip between two processes.
 //!
-//! This is the smallest program that moves the same data as a call, in the same way as a call. One process
-//! writes the payload to shared memory and swaps a word. The other process detects the new word, reads the
-//! payload, and replies in the same way. Each process writes one cache line. Either both processes poll
-//! memory (*lines*), or both sleep on a futex (*futex*: four system calls per round trip).
+//! The limit is the smallest program that moves the same data as a call, in the same way as a call. One
+//! process writes the payload to shared memory and swaps a word. The other process detects the new word,
+//! reads the payload, and replies in the same way. Each process writes one cache line. Either both processes
+//! poll memory (*lines*), or both sleep on a futex (*futex*: four system calls per round trip).
 
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU32;
@@ -130,7 +130,8 @@ pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
     }
 }
 
-/// Returns the offset of a payload of `bytes` bytes. `line` is the offset of the word with which it is sent.
+/// Returns the offset of a payload of `bytes` bytes. `line` is the offset of the word that announces the
+/// payload.
 const fn place(line: usize, bytes: usize) -> usize {
     match line {
         _ if bytes <= LINE_ROOM => line + 4,

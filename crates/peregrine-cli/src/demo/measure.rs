@@ -1,5 +1,5 @@
-//! Measures round trips of calls and of the ping-pong in `limit.rs`, which is the limit of the machine. A
-//! round of one is followed by a round of the other.
+//! Measures round trips of calls and of the ping-pong in `limit.rs`, which is the limit of the machine.
+//! Rounds of calls and rounds of the ping-pong alternate.
 
 use std::time::{Duration, Instant};
 
@@ -234,7 +234,7 @@ fn pin_process(process: u32, cpu: u32) -> Result<(), Failure> {
         let task = task.or_fail("cannot list the threads of the child")?;
         let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(thread) = thread.and_then(Pid::from_raw) {
-            // The setting can fail, because the thread may have ended meanwhile.
+            // This call fails if the thread has ended meanwhile.
             let _ = sched_setaffinity(Some(thread), &cpus);
         }
     }

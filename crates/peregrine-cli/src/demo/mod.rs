@@ -48,7 +48,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     std::fs::create_dir(&root).or_fail("cannot create a directory")?;
     let (source, name) = source(demo, &root)?;
     let scratch = FileServer::start(home, &root, "demo", true)?;
-    // If the user names a file, a second server exports its directory read-only.
+    // If the user names a file, a second server exports the directory of the file read-only.
     let other = match source.parent() {
         Some(parent) if demo.file.is_some() => {
             Some(FileServer::start(home, parent, "demo-source", false)?)

@@ -44,7 +44,7 @@ fn release() -> Finding {
 }
 
 fn futex_sets() -> Finding {
-    // The kernel refuses an empty set. If the kernel has the system call, the error is other than ENOSYS.
+    // The kernel refuses an empty list of futexes. If it has this system call, the error is not ENOSYS.
     let flags = futex::WaitvFlags::empty();
     let result = futex::waitv(&[], flags, None, futex::ClockId::Monotonic);
     let has = result != Err(Errno::NOSYS);

@@ -106,7 +106,8 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     shown
 }
 
-/// Shows intervals until the last one, until the user quits, or until a signal arrives. Returns their number.
+/// Shows intervals until the last one, until the user quits, or until a signal arrives. Returns the number of
+/// intervals.
 fn show(
     stat: &args::Stat,
     format: Format,

@@ -64,7 +64,7 @@ impl Screen {
         if let Some(before) = &screen.saved.before {
             let mut own = before.clone();
             own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // These keys are disabled, because a process that a key stops or kills could not restore the
+            // These keys are disabled. Otherwise they could stop or kill the process before it restores the
             // terminal.
             for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
                 own.special_codes[key] = DISABLED;

@@ -83,7 +83,7 @@ pub(crate) fn placed(text: &str, differs: &[(String, String)]) -> String {
 }
 
 /// Replaces a word by another. A number in a table column has at least two spaces before it and other columns
-/// after it. There, the end of the new number is aligned with the end of the old one.
+/// after it. In such a column, the end of the new number is aligned with the end of the old one.
 fn exchanged(text: &str, from: &str, to: &str) -> String {
     let (mut whole, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(from) {
@@ -134,8 +134,8 @@ fn timeless(line: &str) -> String {
             [..unit.find(|c: char| !c.is_ascii_alphabetic() && c != '/').unwrap_or(unit.len())];
         let is_word = !whole.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
         let is_rate = unit == "GB/s" || after.starts_with(" per s)");
-        // A number of bindings is replaced, too. For a moment, the server may still count those of a client
-        // that has ended.
+        // A number of bindings is replaced, too, because the server may briefly count the bindings of a
+        // client that has ended.
         let is_bindings = whole.trim_end().trim_end_matches(':').ends_with("bindings");
         rest = after;
         if is_word && TIMES.contains(&unit) {

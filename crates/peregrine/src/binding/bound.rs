@@ -22,7 +22,7 @@ pub(crate) struct Bound {
     pub(crate) interface: InterfaceRef,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
-    /// The calls that share batches. Made when the first of them begins.
+    /// The lane of the calls that share batches. Made when the first of these calls begins.
     lane: OnceLock<Arc<Lane>>,
     /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
     flags: AtomicU32,

@@ -282,8 +282,8 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
 }
 
 /// Returns the attempts to reach the targets by these paths, in the order of `connects`. If a path has no
-/// attempt, stores the reason in `explanation`. `no_more` says where hosts and ports were searched for. It is
-/// the reason for a path that needs a host and a port.
+/// attempt, stores the reason in `explanation`. For a path that needs a host and a port, the reason is
+/// `no_more`: it says where hosts and ports were searched for.
 fn attempts<'a>(
     connects: &[&'static dyn Connect],
     address: &Address,

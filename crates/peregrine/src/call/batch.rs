@@ -1,8 +1,8 @@
 //! Batches: many small calls in one message, and many small results in another.
 //!
-//! A batch is itself a call: of the procedure [`BATCH`], which every export has, with a buffer of records as its
-//! argument and a buffer of records as its result. So every path carries batches, and nothing about paths knows of
-//! them. The calls of one client binding that share batches form a *lane*, which has a random token.
+//! A batch is itself a call: of the procedure [`BATCH`], which every export has. The argument of this call is
+//! a buffer of records, and so is its result. So every path carries batches without knowing of them. The
+//! calls of one client binding that share batches form a *lane*, which has a random token.
 //!
 //! The argument is a header of 32 bytes and then records, each at a multiple of 16 bytes. Numbers are
 //! little-endian.
@@ -21,14 +21,14 @@
 //! | 20 | 4 | the size in bytes of the head and the copied blocks |
 //! | 24 | 4 | the size of the message in bytes |
 //! | 28 | 4 | the time in microseconds that the caller still waits, or 0 for no limit |
-//! | 32 | | the message, as of a call of its own |
+//! | 32 | | the message, like that of a separate call |
 //!
 //! | at | bytes | header of the result |
 //! |---|---|---|
 //! | 0 | 4 | flags: 1 if the procedures of the server are async |
-//! | 4 | 4 | how many calls of the lane have no result yet |
-//! | 8 | 4 | the procedure that took longest, if the server has measured it |
-//! | 12 | 4 | the time in microseconds that it took, or 0 if the server has not measured it |
+//! | 4 | 4 | how many calls of the lane have no result yet, plus 1 if results were not sent yet |
+//! | 8 | 4 | the procedure that took longest, if the server has measured its calls |
+//! | 12 | 4 | how long that procedure took in microseconds, or 0 if nothing was measured |
 //! | 16 | 16 | zero |
 //!
 //! | at | bytes | record of the result |
@@ -39,11 +39,12 @@
 //! | 16 | 4 | the size of the head in bytes |
 //! | 20 | 4 | the size of the result in bytes |
 //! | 24 | 8 | zero |
-//! | 32 | | the result, as of a call of its own |
+//! | 32 | | the result, like that of a separate call |
 //!
-//! A server answers a batch at once with the results that it has. While calls of the lane have no result, it keeps
-//! one batch of the lane unanswered (it *holds* the batch), and answers it when there is a result. So the client
-//! sends an empty batch to be held if its last batch was answered and it still waits for results.
+//! A server answers a batch at once with the results that it has. If it has none while calls of the lane are
+//! pending, it *holds* the batch: it answers the batch when there is a result. A server holds at most one
+//! batch of a lane. If all batches were answered and results are missing, the client sends an empty
+//! batch for the server to hold.
 
 mod counts;
 mod lanes;
@@ -55,8 +56,8 @@ pub(crate) use lanes::serve_batch;
 
 use crate::value::{align_up, bytes_of};
 
-/// The number of the procedure that runs a batch, and that every export answers itself. The two higher numbers belong to
-/// the ping and, over datagrams, to the description of an export.
+/// The number of the procedure that runs a batch. Every export has this procedure. The two higher numbers
+/// belong to the ping and, over datagrams, to the description of an export.
 pub(crate) const BATCH: u32 = u32::MAX - 2;
 
 /// The size in bytes of the header of a batch, and of a record.
@@ -65,7 +66,7 @@ pub(crate) const HEADER_BYTES: usize = 32;
 /// The token of a lane.
 pub(crate) type Token = [u8; 16];
 
-/// What a record of an argument asks for.
+/// The kind of a record in the argument of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum RecordKind {
@@ -74,7 +75,7 @@ pub(crate) enum RecordKind {
     Cancel = 2,
 }
 
-/// The header of a record of an argument.
+/// The header of a record in the argument of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CallRecord {
     pub(crate) number: u64,
@@ -87,7 +88,7 @@ pub(crate) struct CallRecord {
     pub(crate) left: Option<Duration>,
 }
 
-/// The header of a record of a result.
+/// The header of a record in the result of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResultRecord {
     pub(crate) number: u64,
@@ -97,13 +98,13 @@ pub(crate) struct ResultRecord {
     pub(crate) total: u32,
 }
 
-/// The header of a result.
+/// The header of the result of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResultHeader {
     pub(crate) is_async: bool,
-    /// The number of calls of the lane that have no result yet.
+    /// The number of calls of the lane that have no result yet, plus 1 if results were not sent yet.
     pub(crate) pending: u32,
-    /// A procedure, and how long it took in microseconds.
+    /// The procedure that took longest, and its time in microseconds. `None` if nothing was measured.
     pub(crate) slowest: Option<(u32, u32)>,
 }
 
@@ -129,8 +130,8 @@ impl CallRecord {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let Self { number, kind, procedure, head, copied, total, left } = self;
         let left = left.map_or(0, |left| {
-            // A limit that does not fit is not sent. The client keeps it itself.
-            u32::try_from(left.as_micros()).unwrap_or(0).max(1)
+            // A limit that does not fit 32 bits is not sent. The client enforces such a limit itself.
+            u32::try_from(left.as_micros()).map_or(0, |left| left.max(1))
         });
         let (low, high) = (number as u32, (number >> 32) as u32);
         bytes([low, high, kind as u32, procedure, head, copied, total, left])
@@ -178,7 +179,7 @@ impl ResultHeader {
     }
 }
 
-/// Returns the offset of the record after one at `at` whose message has `total` bytes.
+/// Returns the offset of the next record, after a record at `at` whose message has `total` bytes.
 pub(crate) const fn after(at: usize, total: usize) -> usize {
     align_up(at.saturating_add(HEADER_BYTES).saturating_add(total))
 }
@@ -199,6 +200,10 @@ mod tests {
             total: 7,
             left,
         };
+        let left_of =
+            |left| CallRecord::at(&CallRecord { left, ..call }.to_bytes(), 0).unwrap().left;
+        assert_eq!(left_of(Some(Duration::ZERO)), Some(Duration::from_micros(1)));
+        assert_eq!(left_of(Some(Duration::from_secs(7200))), None);
         let mut batch = vec![9; 16];
         batch.extend_from_slice(&call.to_bytes());
         assert_eq!(CallRecord::at(&batch, 16), Some(call));

@@ -87,18 +87,19 @@ impl CallerInfo {
     pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
-/// The source of the calls that a thread runs. Each call has a number that only the source can interpret.
+/// The source of the calls that a thread runs, such as a session or a connection. Each call has a number that
+/// only the source can interpret.
 pub(crate) trait Calls: Send + Sync {
     /// Returns whether the call is known to be abandoned: the caller has cancelled the call, or the caller no
     /// longer exists.
     fn is_given_up(&self, call: u64) -> bool;
 
     /// Takes over the running call, whose reply any thread may send later. From now on the source calls
-    /// [`Cancels::cancel`] when the caller gives up the call or does not exist any more. Returns `None` if the
-    /// source cannot defer replies: the thread that runs the call must then wait for its end.
+    /// [`Cancels::cancel`] when the caller gives up the call or does not exist any more. Returns `None` if
+    /// the source cannot defer replies: the thread that runs the call must then wait for its end.
     ///
-    /// The thread that runs the call calls this, at most once, and then returns
-    /// [`Answer::Deferred`](super::Answer::Deferred).
+    /// Only the thread that runs the call uses this function, and only once. If the call was taken over, the
+    /// thread then returns [`Answer::Deferred`](super::Answer::Deferred).
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let _ = (call, cancels);
         None
@@ -397,8 +398,9 @@ impl Nested {
     }
 }
 
-/// Runs `serve`, and has this thread wait for the end of each async procedure that it serves. A server that
-/// changes the results of another server calls this: the reply to a deferred call does not pass through it.
+/// Runs `serve`, and makes this thread wait for the end of each async procedure that `serve` runs. This is
+/// for a server that changes the results of another server: the reply to a deferred call would not pass
+/// through the changing server.
 pub fn undeferred<T>(serve: impl FnOnce() -> T) -> T {
     struct Undeferred(Arc<dyn Calls>);
     impl Calls for Undeferred {
@@ -454,8 +456,8 @@ pub(crate) fn set_due(due: Option<Instant>) -> Option<Instant> {
     DUE.replace(due)
 }
 
-/// The state of a thread that runs a call, as [`caller`] and nested calls see it. A deferred procedure keeps it, and
-/// sets it on the thread that polls the procedure.
+/// The state of a thread that runs a call, as [`caller`] and nested calls see it. A deferred procedure keeps
+/// this state. A thread that polls the procedure sets the state for the time of the poll.
 pub(super) struct Conditions {
     inside: u32,
     caller: Option<Arc<CallerInfo>>,
@@ -511,20 +513,21 @@ pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
     CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
 }
 
-/// The calls of a batch, which this thread runs one after the other within the call that carries the batch. When this
-/// value is dropped, that call is current again.
+/// The calls of a batch, which this thread runs one after the other within the call that carries the batch.
+/// When this value is dropped, the carrying call is current again.
 pub(super) struct InBatch {
     calls: Option<Arc<dyn Calls>>,
     call: u64,
     due: Option<Instant>,
-    /// Whether the calls have a source of their own, and `calls` is the one before.
+    /// Whether the calls have a source of their own. If so, `calls` is the source that the thread had before.
     has_source: bool,
     /// When the batch arrived.
     arrived: Instant,
 }
 
 impl InBatch {
-    /// Begins to run calls. `calls` is their source, or `None` if they are cancelled with the batch.
+    /// Begins to run the calls of a batch. `calls` is their source, or `None` if they are cancelled only
+    /// together with the batch.
     pub(super) fn enter(calls: Option<Arc<dyn Calls>>) -> Self {
         let has_source = calls.is_some();
         let calls = if has_source { CALLS.replace(calls) } else { None };
@@ -532,8 +535,8 @@ impl InBatch {
         Self { calls, has_source, call, due, arrived }
     }
 
-    /// Begins the next call. `left` is how long its caller waited when the batch arrived, if there is a limit.
-    /// Returns false if this time has passed.
+    /// Begins the next call. `left` is the time that the call's caller had left when the batch arrived.
+    /// `None` without a limit. Returns false if this time has passed.
     pub(super) fn begin(&self, call: u64, left: Option<Duration>) -> bool {
         if self.has_source {
             CALL.set(call);
@@ -554,7 +557,7 @@ impl Drop for InBatch {
     }
 }
 
-/// The state of a thread before a procedure was polled on it. Dropping it restores this state.
+/// The state that a thread had before it began to poll a procedure. Dropping this value restores the state.
 pub(super) struct Entered(Conditions);
 
 impl Drop for Entered {

@@ -29,10 +29,10 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// While this value exists, the thread that made the value counts as waiting. Each path to another process
-/// holds such a value while a procedure waits for a call that the procedure makes. For each such value, the
-/// servers of this process may run one nested call more than their limit allows. A call that comes back to
-/// this process thus finds a thread.
+/// Counts the thread that made this guard as waiting, until the guard is dropped. Each path to another
+/// process holds a guard while a procedure waits for a nested call. For each guard, the servers of this
+/// process may run one nested call more than their limit allows. So a nested call that comes back to this
+/// process finds a thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 

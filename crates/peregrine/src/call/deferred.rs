@@ -1,10 +1,11 @@
 //! Deferred calls: calls of an async server, whose replies any thread sends later.
 //!
-//! The thread that receives such a call copies the message ([`OwnedCall`]), makes the future of the procedure,
-//! and polls it once. If the procedure ends at once, the thread sends the reply as for any other call. Otherwise
-//! it asks the source of the call to defer the reply ([`Calls::defer`](super::caller::Calls::defer)), and serves
-//! the next call. The [`Task`](task::Task) of the call keeps the future. When the future is woken, an
-//! [`Executor`] polls it, and in the end the task passes the reply to the source.
+//! The thread that receives such a call copies the message ([`OwnedCall`]), makes the future of the
+//! procedure, and polls it once. If the procedure ends at once, the thread sends the reply as for any other
+//! call. Otherwise it asks the source of the call to defer the reply
+//! ([`Calls::defer`](super::caller::Calls::defer)), and serves the next call. The [`Task`](task::Task) of the
+//! call keeps the future. When the future is woken, an [`Executor`] polls it, and in the end the task passes
+//! the reply to the source.
 
 mod attached;
 mod executor;
@@ -34,8 +35,8 @@ pub(crate) trait Owed: Send {
 
 /// A deferred call, as its source sees it.
 pub(crate) trait Cancels: Send + Sync {
-    /// Drops the procedure, because the caller has given up the call or does not exist any more. The task then
-    /// answers with a refusal. Must not be called while a lock is held that [`Owed::answer`] takes.
+    /// Drops the procedure, because the caller has given up the call or does not exist any more. The task
+    /// then answers with a refusal. The thread that calls this must hold no lock that [`Owed::answer`] takes.
     fn cancel(self: Arc<Self>);
 
     /// Drops the procedure as [`cancel`](Self::cancel) does, because the server stops.

@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(due(), None);
         let error = Extensions::of(None, Some(Instant::now())).err().expect("no time is left");
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
-        // This deadline is far in the future.
+        // A deadline that is far in the future does not overflow the clock.
         entered(&one(DEADLINE, 8, &[0xff; 8])).unwrap();
         assert!(left().is_none_or(|left| left > 1_000_000 * LONG));
     }

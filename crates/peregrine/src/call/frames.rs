@@ -67,28 +67,28 @@ pub struct Frames {
 struct FrameStates {
     pool: FramePool,
     look_every: Duration,
-    /// What the pending calls of the frames wake. Made when a frame has its first pending call.
+    /// The bells of the frames. The bell of a frame is made for the first pending call of the frame.
     bells: Growing<Bell>,
     /// The number of pending calls.
     pending: AtomicU32,
-    /// What checks for released frames while futures wait.
+    /// The timer that makes waiting futures check for released frames.
     look: Arc<future::Look>,
 }
 
 /// Returns how many frames a session has: `count`, or fewer if messages are large.
 ///
 /// The number is the same on every path, so that a binding may have the same number of calls in flight
-/// whichever path it takes. It is the number of frames that fit a shared-memory region of the local path.
-/// Frames of the local path take the most address space (`path/local/region.rs`). Memory that is never
-/// touched costs nothing.
+/// whichever path it takes. The limit is the number of frames that fit a shared-memory region of the local
+/// path: its frames take the most address space (`path/local/region.rs`). Memory that is never touched costs
+/// nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     /// The largest number of bytes of a region that are not in frames: one page before the frames, and at
     /// most one after them.
     const PAGES: usize = 2 * 4096;
     /// The size in bytes of the header before each of a frame's two messages.
     const HEADER: usize = 32;
-    /// The number of bytes by which the space of a message is larger than the message, because the message
-    /// may begin at any slot of the space.
+    /// The number of bytes that the space of a message has in addition to the message. The message may begin
+    /// at any slot of its space.
     const ROTATION: usize = 2 << 20;
     /// The size in bytes of the words at the end of a frame, with their padding.
     const WORDS: usize = 3 * 128;
@@ -278,7 +278,8 @@ impl Frames {
 
 /// Returns what a caller that runs on this thread does if no frame is free.
 fn allowed(on_exhausted: OnExhausted) -> OnExhausted {
-    // The holders of the other frames may be waiting for the procedure that makes this call.
+    // A procedure that makes a call must not wait for a frame: the holders of all frames may be waiting for
+    // the procedure.
     if super::inside().is_some() { OnExhausted::More } else { on_exhausted }
 }
 
@@ -493,7 +494,7 @@ mod tests {
         assert_eq!(frames.states.pool.waiting(), 0);
         thread::scope(|scope| {
             let hasty = scope.spawn(|| frames.wait_for(MOMENT).is_none());
-            // On a slow machine this caller may already have given up.
+            // On a slow machine the hasty caller may already have given up.
             until(|| frames.states.pool.waiting() == 1 || hasty.is_finished());
             let patient = scope.spawn(|| frames.wait().is_some());
             assert!(hasty.join().unwrap());

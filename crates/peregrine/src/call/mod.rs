@@ -183,15 +183,16 @@ pub trait CallPath: Send + Sync {
     /// If the call was not sent. The stub then proceeds as after [`transport`](Self::transport).
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError>;
 
-    /// Takes the result of a pending call, if there is one. Does not wait. Fills the out blocks if the answer is
-    /// [`Answer::Ok`]. After a result, the call is no longer pending.
+    /// Takes the result of a pending call, if there is one. Does not wait. Fills the out blocks if the answer
+    /// is [`Answer::Ok`]. After a result, the call is no longer pending.
     ///
     /// The caller passes a call with the same frame and the same out blocks as to [`begin`](Self::begin). The
     /// other parts of the call may be empty.
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>>;
 
-    /// Makes the [bell](Frames::bell) of a frame ring, once, when [`poll`](Self::poll) may find something or
-    /// has something to do, and at `deadline`. The caller sets the bell before, and polls once more after.
+    /// Makes the [bell](Frames::bell) of a frame ring once: when [`poll`](Self::poll) may find a result or
+    /// has work to do, and otherwise at `deadline`. The caller sets the bell before this call, and polls once
+    /// more after it.
     fn arm(&self, frame: u32, deadline: Option<Instant>);
 
     /// Gives up a pending call: its caller does not wait any more. Tells the server that the call is
@@ -199,8 +200,8 @@ pub trait CallPath: Send + Sync {
     /// stub then proceeds as after [`transport`](Self::transport).
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError;
 
-    /// Returns whether a frame is ready for [`begin`](Self::begin). If not, [`prepare`](Self::prepare) must run
-    /// first.
+    /// Returns whether a frame is ready for [`begin`](Self::begin). If not, [`prepare`](Self::prepare) must
+    /// run first.
     fn is_prepared(&self, frame: u32) -> bool;
 
     /// Prepares a frame for its first pending call. May wait until `deadline`.
@@ -209,7 +210,8 @@ pub trait CallPath: Send + Sync {
     /// If the server does not answer, or refuses. No call was made.
     fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError>;
 
-    /// Returns the size in bytes of the largest message that both sides allow. It may be smaller than the real limit.
+    /// Returns the size in bytes of the largest message that both sides allow. The returned size may be
+    /// smaller than the real limit.
     fn message_bytes(&self) -> usize;
 
     /// Returns how callers of this path wait.
@@ -266,7 +268,6 @@ impl Call<'_, '_, '_> {
         for block in self.lent {
             at = put_block(self.head, at, block, most)?;
         }
-        // Empty blocks at the end leave no padding.
         Some(Layout { head, copied, total: at.max(copied) })
     }
 
@@ -378,7 +379,8 @@ impl Call<'_, '_, '_> {
     }
 }
 
-/// Fills out blocks (copy F) from a whole reply in `space`, in which each block has the space for its capacity.
+/// Fills out blocks (copy F) from a whole reply in `space`, in which each block has the space for its
+/// capacity.
 ///
 /// # Errors
 /// As for [`Call::take_blocks`].
@@ -533,8 +535,8 @@ mod tests {
         });
     }
 
-    /// Converted blocks are the same whether they are put at once or in parts, even if a part begins in
-    /// the middle of a number or of a value.
+    /// Converted blocks are the same whether they are put at once or in parts. A part may begin in the middle
+    /// of a number or of a value.
     #[test]
     fn converted_blocks_put_in_parts_equal_those_put_at_once() {
         let words: Vec<u32> = (0..777).map(|n| n * 0x0001_0101).collect();

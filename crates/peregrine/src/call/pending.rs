@@ -1,12 +1,12 @@
 //! Pending calls: calls that were begun, and for which no thread waits.
 //!
-//! A path begins such a call ([`CallPath::begin`]), and looks for its reply each time that it is asked
-//! ([`CallPath::poll`]). Between two looks, the frame of the call has a [`Bell`]. [`CallPath::arm`] makes sure
+//! A path begins such a call ([`CallPath::begin`]). Each time that the path is asked ([`CallPath::poll`]), it
+//! looks for the reply. Between two looks, the frame of the call has a [`Bell`]. [`CallPath::arm`] makes sure
 //! that the bell rings when there is something to look for. So the caller can be a future, which is polled
 //! again when the bell rings.
 //!
-//! The order of a call is: `begin`, then any number of `poll` and `arm`, and then either a result of `poll` or
-//! [`CallPath::give_up`].
+//! The order of a call is: `begin`, then any number of `poll` and `arm`, and then either a result of `poll`
+//! or [`CallPath::give_up`].
 //!
 //! [`CallPath::begin`]: super::CallPath::begin
 //! [`CallPath::poll`]: super::CallPath::poll
@@ -34,12 +34,12 @@ pub enum Begun {
     Pending,
 }
 
-/// What is woken when a frame's call may have a reply.
+/// Wakes the future of a frame's pending call when the call may have a reply.
 #[derive(Default)]
 pub struct Bell(Mutex<Option<Waker>>);
 
 impl Bell {
-    /// Sets what the next ring wakes.
+    /// Sets the waker that the next ring wakes.
     pub fn set(&self, waker: &Waker) {
         // A waker is foreign code, so it is cloned and dropped while the lock is not held.
         let is_known = self.0.lock().as_ref().is_some_and(|known| known.will_wake(waker));
@@ -49,7 +49,7 @@ impl Bell {
         }
     }
 
-    /// Wakes what was set last, once.
+    /// Wakes the waker that was set last, and forgets it.
     pub fn ring(&self) {
         // The waker runs foreign code, so it is woken after the lock is released.
         let waker = self.0.lock().take();
@@ -58,7 +58,7 @@ impl Bell {
         }
     }
 
-    /// Forgets what was set.
+    /// Forgets the waker.
     pub fn clear(&self) {
         let waker = self.0.lock().take();
         drop(waker);

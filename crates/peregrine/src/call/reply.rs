@@ -210,7 +210,7 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Writes the first bytes of the reply from where the head has collected them. The reply is then
+    /// Writes the first bytes of the reply, which the head has collected, to the space. The reply is then
     /// complete.
     #[inline]
     pub(super) fn flush(&self) {
@@ -296,8 +296,8 @@ mod tests {
     #[test]
     fn head_is_written_after_the_blocks_if_it_fits_there() {
         assert_eq!(put_after_a_block(512, 64).unwrap(), (448, 64));
-        // The last block ends shortly before the end of the space, at its end, or so close to it that
-        // the aligned offset of the head would be outside.
+        // The last block leaves too little space for the head, no space, or so little that the aligned offset
+        // of the head would be outside.
         for (bytes, left) in [(512, 63), (512, 0), (500, 0)] {
             let refusal = put_after_a_block(bytes, left).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::TooLarge, Executed::Maybe));

@@ -157,15 +157,16 @@ impl<'a> Request<'a> {
         RawRequest { head, copied: core::mem::take(&mut self.blocks), lent }
     }
 
-    /// Copies everything that has not been taken yet to `memory`: the head, then the copied blocks, then the lent
-    /// blocks, each part at a multiple of 16. Returns the offsets at which the three parts end.
+    /// Copies everything that has not been taken yet to `memory`: the head, then the copied blocks, then the
+    /// lent blocks, each part at a multiple of 16. Returns the offsets at which the three parts end.
     ///
     /// # Errors
     /// Fails if there is no memory, or the message does not arrive completely.
     pub(super) fn copy_to(&mut self, memory: &mut EStack) -> Result<[usize; 3], Refusal> {
         let RawRequest { head, copied, lent } = self.raw();
         let head_end = head.len();
-        // Also without blocks, the part has its alignment: an empty slice of large values needs it.
+        // The part of the copied blocks is aligned even if it is empty: an empty slice of large values needs
+        // this.
         let copied_at = align_up(head_end);
         let copied_end = copied_at + copied.len();
         let lent_at = align_up(copied_end);
@@ -182,9 +183,9 @@ impl<'a> Request<'a> {
         Ok([head_end, lent_at, end])
     }
 
-    /// Takes the number of values that fit the buffer of an out parameter of at most `max_len` values. Returns
-    /// an empty vector with this capacity, and the number of bytes that the caller has offered. `room` is the
-    /// number of bytes that are left for blocks.
+    /// Takes the number of values that fit the buffer of an out parameter of at most `max_len` values.
+    /// Returns an empty vector with this capacity, and the number of bytes that the caller has offered.
+    /// `room` is the number of bytes that are left for blocks.
     ///
     /// # Errors
     /// Fails if the buffer does not fit the reply, or if there is no memory.
@@ -202,7 +203,8 @@ impl<'a> Request<'a> {
         Ok((values, bytes))
     }
 
-    /// Takes an in-out slice of at most `max_len` values. `room` is the number of bytes that are left for blocks.
+    /// Takes an in-out slice of at most `max_len` values. `room` is the number of bytes that are left for
+    /// blocks.
     ///
     /// # Errors
     /// Fails if there are more values, one is invalid, or the values do not fit the reply.

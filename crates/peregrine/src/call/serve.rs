@@ -231,8 +231,8 @@ pub(crate) fn write_later(answered: &Answered, reply: Space<'_>, blocks: &mut Ve
     finish(&reply)
 }
 
-/// Writes the result of a deferred call to `reply`, without the unfilled parts of blocks. Returns the outcome,
-/// and the number of bytes of the reply. `reply` has at least [`Answered::packed_bytes`] bytes.
+/// Writes the result of a deferred call to `reply`, without the unfilled parts of blocks. Returns the
+/// outcome, and the number of bytes of the reply. `reply` has at least [`Answered::packed_bytes`] bytes.
 pub(crate) fn pack_later(answered: &Answered, reply: Space<'_>) -> (Ran, usize) {
     let mut reply = Reply::new(reply, None);
     if let Err(refusal) = answered.write_packed(&mut reply) {

@@ -1,5 +1,5 @@
-//! Tests of whole calls: the server reads what the client writes, and the client what the server writes. Also
-//! tests messages with inconsistent parts, the identity of callers, and waits.
+//! Tests of whole calls: the server reads what the client writes, and the client reads what the server
+//! writes. Also tests messages with inconsistent parts, the identity of callers, and waits.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
@@ -587,7 +587,7 @@ fn each_process_has_its_own_number_in_a_chain() {
     let own = chain::own_link();
     assert_eq!(own[2..], [std::process::id(), 0]);
     assert_eq!(own, chain::own_link());
-    // Each word is half of a random number.
+    // Each word is half of a random number, so it is not zero.
     assert!(own[0] != 0 && own[1] != 0, "{own:?}");
     chain::leave();
     chain::with_links(9, |links, last| assert_eq!((links, last), (&[[0, 0, 9, 0]][..], own)));

@@ -32,8 +32,8 @@ pub(crate) enum ThreadKind {
 /// The counters of one thread.
 pub(crate) struct Counting {
     page: Arc<Page>,
-    /// The number of the thread's row in the shared pages. Only this thread writes to the row, except to the
-    /// row [`SHARED`].
+    /// The number of the thread's row in the shared pages. Only this thread writes to the row, unless it is
+    /// the row [`SHARED`].
     thread: usize,
     kind: ThreadKind,
     /// A bit for each group of bindings for which the row has counts.
@@ -108,9 +108,9 @@ impl Counting {
         Some(sys::boot_ns())
     }
 
-    /// Notes that the thread runs a call. `binding` is the row of the call's binding plus one, or 0 if the
-    /// call has ended. At the beginning of most calls, the thread writes no other counter. The cache line of
-    /// this word is the same for all bindings, so this cache line is always in the cache.
+    /// Notes which call the thread runs, in the word [`thread::RUNS`]. `binding` is the row of the call's
+    /// binding plus one, or 0 if the call has ended. At the beginning of most calls, the thread writes no
+    /// other counter. The word is the same for all bindings, so its cache line stays in the cache.
     #[inline]
     fn runs(&mut self, tally: &Tally, binding: u64) {
         if self.thread == SHARED {
@@ -157,8 +157,8 @@ impl Counting {
         }
     }
 
-    /// Counts the reply to a deferred call, which took `took` nanoseconds. Notes no beginning: the thread that began
-    /// the call has noted its end when it deferred the call.
+    /// Counts the reply to a deferred call, which took `took` nanoseconds. Notes no beginning: the thread
+    /// that began the call has noted its end when it deferred the call.
     pub(crate) fn end_deferred(
         &mut self,
         tally: &Tally,
@@ -179,7 +179,8 @@ impl Counting {
         self.timed(tally, took);
     }
 
-    /// Counts calls that ended in a batch. Notes no beginning: the thread that ran the batch has noted its own.
+    /// Counts calls that ended in a batch. Notes no beginning: the thread that ran the batch has noted its
+    /// own.
     pub(crate) fn end_batched(&mut self, tally: &Tally, batched: &Batched) {
         let Batched { ended, failed, refused, bytes_in, bytes_out, times } = batched;
         self.show(tally);
@@ -195,8 +196,8 @@ impl Counting {
         times.iter().for_each(|(ns, calls)| self.add_time(tally, *ns, *calls));
     }
 
-    /// Notes that this thread runs a call no longer, and that it does not count the call: the reply is counted
-    /// later, or the call carried a batch.
+    /// Notes that this thread runs a call no longer, and that it does not count the call: the reply is
+    /// counted later, or the call carried a batch.
     #[cold]
     pub(crate) fn leave(&mut self, tally: &Tally) {
         self.runs(tally, 0);
@@ -249,7 +250,7 @@ impl Counting {
         self.add(&buckets[bucket_of(ns)], calls.into());
     }
 
-    /// Requests that the next call is timed. Its time counts for this call only.
+    /// Requests that the next call is timed. The time of that call counts for that call only.
     fn time_next(&mut self) {
         (self.skip, self.weight) = (0, 1);
     }

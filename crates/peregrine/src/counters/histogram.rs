@@ -4,8 +4,8 @@
 /// The position of a time's highest bit, and this number of bits after the highest bit, select the time's
 /// bucket.
 const FINE: u32 = 3;
-/// Times of up to this number of bits, in nanoseconds, have separate buckets: 36 bits are 68 seconds. Longer
-/// times are in the last bucket.
+/// All times of more than this number of bits, in nanoseconds, are in the last bucket. 36 bits are 68
+/// seconds.
 const BITS: u32 = 36;
 /// The number of buckets.
 pub(super) const BUCKETS: usize = ((BITS - FINE + 1) << FINE) as usize;

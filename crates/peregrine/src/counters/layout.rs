@@ -58,9 +58,9 @@ pub(super) mod header {
     pub(crate) const PROCESS: usize = 3;
     /// The time at which the server began, in nanoseconds since the machine was started.
     pub(crate) const SINCE: usize = 4;
-    /// The number of the first row of sessions that was never used.
+    /// The number of the first session row that was never used.
     pub(crate) const SESSIONS: usize = 5;
-    /// The number of the first row of bindings that was never used.
+    /// The number of the first binding row that was never used.
     pub(crate) const BINDINGS: usize = 6;
     /// Odd while the counts of an ended binding are added to its export.
     pub(crate) const SETTLED: usize = 7;
@@ -86,7 +86,7 @@ pub(super) mod thread {
     pub(crate) const BINDINGS: usize = 1;
     /// A bit for each export for which the row has a histogram.
     pub(crate) const EXPORTS: usize = 2;
-    /// The number of waits for a call that ended while the thread polled.
+    /// The number of waits that ended while the thread still polled, because a call arrived.
     pub(crate) const SPUN: usize = 3;
     /// The number of times that the thread slept while it waited for a call.
     pub(crate) const SLEPT: usize = 4;
@@ -96,8 +96,8 @@ pub(super) mod thread {
     pub(crate) const AGAIN: usize = 6;
     /// The number of calls that were refused because their binding does not exist.
     pub(crate) const STRANGE: usize = 7;
-    /// The lower half is the row of the binding whose call the thread runs, plus one, or 0. The upper half
-    /// changes with each change of the lower half.
+    /// The lower half says which call the thread runs: the row of the call's binding plus one, or 0 for none.
+    /// The upper half changes with each change of the lower half.
     pub(crate) const RUNS: usize = 8;
 }
 

@@ -327,7 +327,8 @@ impl SessionCounters {
         Self { page: Arc::clone(page), row: taken, number, ended: AtomicBool::new(false) }
     }
 
-    /// Returns the session's number for the rows of its bindings, or zero if the session has no row.
+    /// Returns the number by which the rows of bindings refer to this session, or zero if the session has no
+    /// row.
     pub(crate) const fn number(&self) -> u64 {
         if self.row.is_some() { self.number } else { 0 }
     }

@@ -310,7 +310,8 @@ fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
         fence(Ordering::Acquire);
         let after = words[thread::RUNS].load(Ordering::Relaxed);
         tried += 1;
-        // If the word changed, the call may have been counted just now. The call must not be counted twice.
+        // If the word changed, a call of the binding may have ended between the loads. It could then count
+        // twice: as ended, and as in flight. So the thread's counts are read again.
         if before == after || !(is_it(before) || is_it(after)) || tried == TRIES {
             counts[lane::RUNS] = counts[lane::RUNS].wrapping_add(is_it(before).into());
             return counts;

@@ -121,7 +121,7 @@ pub struct BindingStat {
     pub number: u32,
     /// When the binding began, in nanoseconds since the server's machine was started.
     pub began_ns: u64,
-    /// The [number](SessionStat::number) of its session, or 0 if the session is not shown.
+    /// The [number](SessionStat::number) of the binding's session, or 0 if the session is not shown.
     pub session: u64,
     /// The name of the export to which the client is bound.
     pub export: String,

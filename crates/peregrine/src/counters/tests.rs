@@ -199,8 +199,8 @@ fn readers_never_see_half_of_a_row() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while Instant::now() < until {
-                // User and group are equal, so that the test notices a row that was half written when it was
-                // read.
+                // Every session that is written has equal user and group numbers. A reader that sees
+                // different numbers has read a row that was half written.
                 for number in [1, u32::MAX] {
                     let visitor = Visitor { user: number, group: number, ..visitor(None) };
                     drop(SessionCounters::new(&page, &visitor));

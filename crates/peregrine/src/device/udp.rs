@@ -152,8 +152,8 @@ impl Udp {
         sent.map(|_| ())
     }
 
-    /// Sends datagrams as a batch. If the kernel refuses the batch, sends them one by one. `if_full` says what to
-    /// do if the send buffer is full.
+    /// Sends datagrams as a batch. If the kernel refuses the batch, sends them one by one. `if_full` says
+    /// what to do if the send buffer is full.
     ///
     /// # Errors
     /// As for [`send`](Self::send). No datagram was sent.
@@ -323,9 +323,8 @@ fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15
 }
 
-/// Returns whether an error means that the kernel or a network device refuses GSO. `EIO` means that the
-/// device computes no checksums, `EINVAL` that the kernel has no GSO, and `EMSGSIZE` that the datagrams would
-/// be fragmented.
+/// Returns whether an error means that the kernel or a network device refuses GSO. `EIO`: the device computes
+/// no checksums. `EINVAL`: the kernel has no GSO. `EMSGSIZE`: the datagrams would be fragmented.
 pub(super) fn is_gso_refused(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
@@ -344,7 +343,7 @@ pub(super) fn send_singly(
             left = true;
             Ok(())
         }
-        // The caller of this function may assume that an error means that no datagram was sent.
+        // If this function returns an error, its caller assumes that no datagram was sent.
         Err(error) if !left => Err(error),
         Err(_) => Ok(()),
     })

@@ -6,9 +6,9 @@
 //! archive    tcp:disk@192.0.2.9:7000  udp:disk@192.0.2.9:7001
 //! ```
 //!
-//! Each line contains a name and one or more addresses. Each address contains a machine. The export at this
-//! address may have another name than the line. If several lines have the same name, their addresses are
-//! combined. Several files are searched, but only the first file that contains the name is used:
+//! Each line contains a name and one or more addresses. Each address contains a machine. An address may have
+//! another name than its line. If several lines have the same name, their addresses are combined. Several
+//! files are searched, but only the first file that contains the name is used:
 //!
 //! | file | when |
 //! |---|---|

@@ -62,9 +62,9 @@ impl Leftover {
     /// ```
     ///
     /// # Errors
-    /// Fails if a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]). Also fails if a
-    /// process without the lock listens at the socket ([`io::ErrorKind::AddrInUse`]), or if this process must
-    /// not remove the files.
+    /// Fails if a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]), or a process without
+    /// the lock listens at the socket ([`io::ErrorKind::AddrInUse`]). Also fails if this process has no
+    /// permission to remove the files.
     pub fn remove(&self) -> io::Result<Vec<PathBuf>> {
         let [socket, aside, lock_path] = paths(&self.directory, &self.name);
         let lock = take(&lock_path)?;
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(names, [("dead", 3), ("old", 1)]);
         for one in &found {
             assert_eq!(one.remove().unwrap(), one.files());
-            // The second call finds only the lock file that the call itself has created. It removes this
-            // file, too.
+            // This second removal finds only the lock file that it has created itself. It removes this file,
+            // too.
             assert_eq!(one.remove().unwrap().len(), 1);
         }
         assert!(leftovers_in(dir.path()).is_empty());

@@ -212,7 +212,8 @@ fn open_one_to_others(
     };
     let about = fs::metadata(dir).map_err(failed)?;
     let mode = about.mode() & 0o7777;
-    // If the directory is already open to its group or to others, this mode was chosen on purpose.
+    // If the directory is already open to its group or to others, its mode was chosen on purpose, and is
+    // kept.
     if mode & OTHERS != 0 {
         return Ok(());
     }
@@ -368,15 +369,15 @@ fn is_alive(dir: &Path, name: &str) -> Option<bool> {
 
 /// Returns whether no process holds the lock of a name. If the lock file does not exist, the lock is free.
 fn lock_is_free(path: &Path) -> io::Result<bool> {
-    // The path may lead to something else, such as a pipe or a link. It would not be a lock, and must not
-    // block this thread.
+    // Another file may be at this path, such as a pipe or a symbolic link. Opening it must not follow the
+    // link, and must not block.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let lock = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         lock => lock?,
     };
-    // This lock is shared, and held only for a moment. So if two processes list names at the same time,
-    // neither takes the other one for a server.
+    // A shared lock is taken, for a moment only. Two processes that list names at the same time can both take
+    // it. With an exclusive lock, one of them would take the other one for a server.
     match flock(&lock, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         free => Ok(free.map(|()| true)?),
@@ -399,8 +400,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
 
-        // These are the files that a killed server leaves: the socket, a socket that was not renamed, and a
-        // lock file with a free lock.
+        // After this, the directory has the files that a killed server leaves: the socket, a socket that was
+        // not renamed, and a lock file with a free lock.
         fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         fs::rename(dir.path().join("kept"), &path).unwrap();
@@ -426,7 +427,7 @@ mod tests {
         for name in ["private", "public"] {
             assert_eq!(mode(&run.join(format!(".{name}.lock"))), 0o600);
         }
-        // If a directory contains other files, it stays closed.
+        // A directory that also contains files of other programs stays closed.
         let home = dir.path().join("home");
         fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
         fs::write(home.join("diary"), "private").unwrap();
@@ -436,7 +437,7 @@ mod tests {
         assert!(error.to_string().contains("not Peregrine's"), "{error}");
         assert_eq!(mode(&home), 0o700);
         assert!(!home.join("public").exists() && !home.join(".public.lock").exists());
-        // If a directory is open to its group, its mode stays.
+        // A directory that is already open to its group keeps its mode.
         fs::set_permissions(&home, fs::Permissions::from_mode(0o750)).unwrap();
         let _public = publish_in(&home, "public", Audience::Public).unwrap();
         assert_eq!(mode(&home), 0o750);
@@ -452,7 +453,7 @@ mod tests {
         assert_eq!((mode(&app), mode(&run)), (0o700, 0o700));
         let _public = publish_in(&run, "public", Audience::Public).unwrap();
         assert_eq!((mode(&app), mode(&run)), (0o711, 0o755));
-        // If a directory contains other files, it stays closed, and the export fails.
+        // A directory that also contains files of other programs stays closed, and the export fails.
         let (home, run) = (dir.path().join("home"), dir.path().join("home/run"));
         let _private = publish_in(&run, "private", Audience::Private).unwrap();
         fs::write(home.join("diary"), "private").unwrap();

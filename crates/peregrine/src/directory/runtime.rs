@@ -71,8 +71,8 @@ fn is_safe(dir: &Path) -> bool {
     dir.symlink_metadata().is_ok() && fault_of(dir).is_none()
 }
 
-/// Returns why a directory is not safe that any user could have created. Returns `None` if the directory is
-/// safe, or does not exist.
+/// Returns why a directory is not safe, or `None` if it is safe or does not exist. Any user could have
+/// created this directory.
 fn fault_of(dir: &Path) -> Option<String> {
     let about = dir.symlink_metadata().ok()?;
     let (user, mode) = (about.uid(), about.mode() & 0o7777);

@@ -136,9 +136,9 @@ impl Input<'_> {
     }
 }
 
-/// Reads a packet: the bytes of the input unchanged, or with valid checksums. Reading does no harm, and
-/// writing what was read yields the same bytes. The same holds for a message about binding in the packet.
-/// Both sides then handle this message.
+/// Reads the input as a packet, either unchanged or with corrected checksums. Reading must not panic, and
+/// writing what was read must yield the same bytes. A message about binding in the packet is written and read
+/// again, and then passed to both sides of a binding.
 pub fn packets(bytes: &[u8]) {
     let Some((how, packet)) = bytes.split_first() else { return };
     let mut packet = packet.to_vec();
@@ -344,8 +344,8 @@ impl Record {
             Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
-                // The record is kept, as if the handle had been bound again. In this target the secret of the
-                // handle is always the same.
+                // A server would give the place of the record away. Here the record is kept, as if the handle
+                // had been bound again at once with the same secret.
             }
         }
     }
@@ -478,8 +478,8 @@ pub fn client_end(bytes: &[u8]) {
                 if header.sequence != sequence {
                     continue;
                 }
-                // A packet that the client drops, perhaps because it contradicts an earlier one, proves
-                // nothing.
+                // A packet that the client drops, perhaps because it contradicts an earlier one, does not
+                // prove that the server has the whole call.
                 let heard = !matches!(handled, Handled::Dropped(_));
                 let all = header.kind == PacketKind::HaveCall && header.flags.has(Flags::ALL);
                 open.taken |= heard && (header.kind == PacketKind::Result || all);

@@ -17,9 +17,8 @@ const STEPS_MAX: usize = 1 << 20;
 const UNFIT: &str = "the default is not a value of its type";
 
 impl Described {
-    /// Returns the default of a field, or of a parameter that is one value. This is the declared default. An
-    /// option without a declared default has the option without a value as its default. Returns `None` if
-    /// there is no default.
+    /// Returns the declared default of a field, or of a parameter that is one value. If an option has no
+    /// declared default, its default is the option without a value. Returns `None` if there is no default.
     pub(crate) fn default_of<'a>(
         &self,
         ty: &DescribedType,

@@ -443,8 +443,8 @@ impl DescribedType {
         })
     }
 
-    /// Returns the number of the named type that this type is. If this type is an array, returns the number
-    /// of its elements' named type.
+    /// Returns the number of the named type, if this type is a named type. If this type is an array, returns
+    /// the number of the named type of its elements.
     pub(super) fn plain_part(&self) -> Option<usize> {
         match self {
             Self::Array(one, _) => one.plain_part(),

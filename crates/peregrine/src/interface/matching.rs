@@ -53,8 +53,8 @@ impl<'a> Index<'a> {
         Self { names, earlier }
     }
 
-    /// Returns the index of the part that corresponds to `part`. `part` belongs to the other interface. If
-    /// one part has the name now, and another part had the same name earlier, the first one is returned.
+    /// Returns the index of the part that corresponds to `part`. `part` belongs to the other interface. The
+    /// part that has the name now is preferred to a part that had the name earlier.
     pub(crate) fn find<P: Part>(&self, part: &P) -> Option<usize> {
         let (name, was) = part.names();
         let known = |name: &str| self.names.get(name).copied();
@@ -67,8 +67,8 @@ impl<'a> Index<'a> {
 /// Returns the steps of a walk through two lists of fields or parameters.
 ///
 /// # Errors
-/// Fails if the order of the parts differs between the two sides. The error contains the index on each side
-/// of a part that is not in order.
+/// Fails if the order of the parts differs between the two sides. The error has two indices of a part that is
+/// not in order: its index in `ours`, and its index in `theirs`.
 pub(crate) fn steps<P: Part>(ours: &[P], theirs: &[P]) -> Result<Vec<Step>, (usize, usize)> {
     let index = Index::new(theirs);
     let mut steps = Vec::with_capacity(ours.len().max(theirs.len()));

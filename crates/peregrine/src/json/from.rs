@@ -49,9 +49,9 @@ impl Described {
         value.map_err(|unfit| unfit.of(&parameter.name))
     }
 
-    /// Returns the default of a parameter for which the caller gives no argument. This is the declared
-    /// default. An option without a declared default has the option without a value as its default. Returns
-    /// `None` if the parameter has no default.
+    /// Returns the default of a parameter for which the caller gives no argument: the declared default, or
+    /// the empty option if the parameter is an option without a declared default. Returns `None` if the
+    /// parameter has no default.
     pub fn default_argument(&self, parameter: &DescribedParameter) -> Option<Dynamic> {
         let bytes = self.parameter_default(parameter)?;
         match parameter.shape {

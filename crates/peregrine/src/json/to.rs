@@ -179,7 +179,7 @@ impl<'a> To<'a> {
             Dynamic::List(values) => {
                 values.iter().map(|value| self.value(one, value, depth)).collect()
             }
-            // These values take no bytes. If there are many of them, only their number is written.
+            // For more than 64 values without bytes, only their number is written.
             Dynamic::Units(count) if *count > 64 => json!({ "count": count }),
             Dynamic::Units(count) => {
                 (0..*count).map(|_| self.value(one, &Dynamic::Unit, depth)).collect()

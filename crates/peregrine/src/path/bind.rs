@@ -59,8 +59,8 @@ pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
 pub(crate) enum Inquiry {
     /// The server has already sent the description.
     Answer(Description),
-    /// The client must call `procedure` over `path`, and the result is the description. The number belongs to
-    /// no procedure of the export: the server half of the path itself must answer the call. Only the datagram
+    /// The client must call `procedure` over `path`, and the result is the description. No procedure of the
+    /// export has this number: the server half of the path itself must answer the call. Only the datagram
     /// paths return this variant.
     Call { path: BoundPath, procedure: u32 },
 }

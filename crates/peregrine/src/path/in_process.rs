@@ -38,7 +38,7 @@ pub(crate) struct InProcess {
     source: Arc<Source>,
 }
 
-/// The source of these calls, with a slot for each frame.
+/// Keeps the deferred calls of an in-process path: one slot for each frame.
 struct Source {
     frames: Arc<Frames>,
     slots: Growing<Slot>,
@@ -148,7 +148,7 @@ impl InProcess {
             if left.is_zero() {
                 return None;
             }
-            // Without a deadline, the wait is repeated.
+            // Without a deadline, the caller waits again after an hour.
             let limit = left.min(Duration::from_secs(3600));
             deferred = slot.answered.wait_timeout(deferred, limit).0;
         }
@@ -248,7 +248,7 @@ impl CallPath for InProcess {
 }
 
 impl Source {
-    /// Begins a call of a frame. Returns its number.
+    /// Begins a call of a frame. Returns the number of the call.
     fn begin(&self, index: u32) -> u64 {
         let mut deferred = self.slots[index as usize].deferred.lock();
         let count = (deferred.call as u32).wrapping_add(1);
@@ -283,7 +283,7 @@ impl Owed for OwedReply {
         let Self { source, call } = *self;
         let Some(slot) = source.slot(call) else { return };
         let mut deferred = slot.deferred.lock();
-        // The frame may have another call already: its caller has given up this one.
+        // If the caller has given up this call, the frame may already have another call.
         if deferred.call != call || deferred.given_up {
             return;
         }

@@ -232,9 +232,10 @@ impl Server {
     }
 
     /// Sets how many procedures may run at the same time. The default is [`limits::WORKERS_MAX`]. The limit
-    /// applies to calls from this machine and to calls over networks separately. Over networks, the same
-    /// number of further threads, but at least 16 and at most 64, may wait for calls. On this machine, a user
-    /// that is neither root nor the server's own user gets at most three quarters of the threads.
+    /// applies to calls from this machine and to calls over networks separately. Over networks, further
+    /// threads may wait for calls: as many as may run procedures, but at least 16 and at most 64. On this
+    /// machine, a user that is neither root nor the server's own user gets at most three quarters of the
+    /// threads.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads.running_max = most.max(1);
         self

@@ -53,7 +53,8 @@ impl BindingRow {
         }
     }
 
-    /// Adds a holder. The binding is revoked when the last holder [releases](Self::release) the binding.
+    /// Adds a holder: one more handle through which a client makes calls of this binding. The binding is
+    /// revoked when the last holder [releases](Self::release) it.
     pub(crate) fn hold(&self) {
         self.holders.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! [`Deferrals`]: the deferred calls of a server, on all paths: their number, its bound, and their counts.
 //!
 //! The number of deferred calls is bounded, and the number of bytes of their messages. One client may use at
-//! most a quarter of what is left, so a few hostile clients leave something for others. A client is a process of
-//! this machine, or a host. A client without deferred calls may have one whose message is larger.
+//! most a quarter of what is left, so a few hostile clients leave something for others. A client is a
+//! process of this machine, or a host. A client without deferred calls may have one whose message is larger.
 
 use core::net::IpAddr;
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ enum Client {
     Station([u8; 6]),
 }
 
-/// A deferred call, as it is counted.
+/// A deferred call that is counted. The call is pending until this value is dropped.
 pub(crate) struct Deferral {
     deferrals: Arc<Deferrals>,
     client: Client,
@@ -113,8 +113,8 @@ impl Deferrals {
         self.pending.lock().all.calls
     }
 
-    /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of bytes
-    /// of its message.
+    /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of
+    /// bytes of its message.
     pub(crate) fn begin(self: &Arc<Self>, row: Arc<BindingRow>, bytes: usize) -> Option<Deferral> {
         let client = Client::of(&row.caller);
         if !self.pending.lock().add(client, bytes) {

@@ -63,8 +63,8 @@ impl Serving {
         Self { counting, caller: None, extended: false }
     }
 
-    /// Begins a call of a binding. `calls` returns the source of the call. The source identifies its calls by
-    /// number.
+    /// Begins a call of the binding `row`. `calls` returns the source of the call, which can say whether its
+    /// caller has given it up. `calls` is called only if the last call of this thread had another caller.
     ///
     /// # Errors
     /// If the binding was revoked, the message is too large, the deadline has passed, or the caller has given
@@ -163,7 +163,7 @@ impl Guard<'_> {
         ran
     }
 
-    /// Ends the call on this thread, because its reply is sent later. The reply is counted then.
+    /// Ends the call on this thread, because its reply is sent later. The reply is counted when it is sent.
     #[cold]
     pub(crate) fn defer(mut self) {
         self.counted = true;

@@ -1,10 +1,10 @@
-//! The runtime of the async client stubs: the same steps as in [`compiled`](super::compiled), but nothing waits
-//! in the calling thread.
+//! The runtime of the async client stubs: the same steps as in [`compiled`](super::compiled), but nothing
+//! waits in the calling thread.
 //!
 //! A stub takes a frame ([`AsyncCall::frame`]), writes the arguments to it and begins the call
-//! ([`AsyncFrame::begin`]), and awaits the result ([`AsyncFrame::ended`]). The arguments are copied or sent when
-//! the call begins. A future that is dropped while its call is pending gives up the call: the server is told, and
-//! the frame is captured until the server has released it.
+//! ([`AsyncFrame::begin`]), and awaits the result ([`AsyncFrame::ended`]). The arguments are copied or sent
+//! when the call begins. A future that is dropped while its call is pending gives up the call: the server is
+//! told, and the frame is captured until the server has released it.
 
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -27,11 +27,11 @@ use crate::value::{
     Block, Native, OutBlock, Representation, Space, Swapped, Window, Writer, bytes_of_blocks,
 };
 
-/// The number of looks between two readings of the clock.
+/// How often a future looks for its result between two readings of the clock.
 const LOOKS: u32 = 32;
 
-/// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a thread of its
-/// own, which ends afterwards.
+/// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a new
+/// thread, which ends afterwards.
 ///
 /// # Errors
 /// As [`Binding::bind`].
@@ -80,7 +80,7 @@ pub struct AsyncFrame<'a> {
 #[derive(Debug)]
 enum Place<'a> {
     Frame(FrameGuard<'a>),
-    /// The call is carried by batches, as other calls of the binding are.
+    /// The lane sends the call in a batch.
     Lane(&'a Lane, Company),
     /// The frame was given back or captured.
     Gone,
@@ -136,8 +136,8 @@ impl<'b> AsyncCall<'b> {
     /// Takes a frame for the call, or lets it share a batch.
     ///
     /// # Errors
-    /// If this process was forked after the bind, the server lacks the procedure, no frame becomes free in time,
-    /// or the server does not prepare the frame.
+    /// If this process was forked after the bind, the server lacks the procedure, no frame becomes free in
+    /// time, or the server does not prepare the frame.
     pub async fn frame(&self) -> Result<AsyncFrame<'_>, CallError> {
         if self.bound.mark.wiped() {
             return Err(forked());
@@ -159,14 +159,15 @@ impl<'b> AsyncCall<'b> {
         Ok(frame)
     }
 
-    /// Returns the lane whose batches the call may share. A call that a procedure makes shares none: it carries the
-    /// chain of its callers.
+    /// Returns the lane whose batches the call may share. A nested call shares no batch: it carries a chain,
+    /// and a record of a batch has no space for a chain.
     fn lane(&self, bound: &Bound, procedure: u32) -> Option<(&Lane, Company)> {
         let shares = !self.alone
             && core::ptr::eq(bound, &raw const *self.bound)
             && self.is_native()
             && inside().is_none()
-            // A call that shares its batch with no other call is faster alone.
+            // If no other call is pending, the batch would carry this call only. Then a separate message is
+            // faster.
             && bound.frames.pending() > 0;
         let lane = if shares { self.bound.lane() } else { return None };
         Some((lane, lane.takes(procedure)?))
@@ -189,7 +190,7 @@ impl<'b> AsyncCall<'b> {
     #[cold]
     pub async fn again(&mut self, error: CallError) -> Result<(), CallError> {
         if core::mem::take(self.shares.get_mut()) {
-            // The call does not fit a batch, or the server has no batches.
+            // The call does not fit a batch, its procedure is slow, or the server has no batches.
             self.alone = true;
             return Ok(());
         }
@@ -202,7 +203,7 @@ impl<'b> AsyncCall<'b> {
             };
             return Err(failed(self.binding, self.procedure, error));
         }
-        // Most errors need no thread.
+        // After most errors the call is not repeated, and no thread is needed.
         if !self.binding.home.repeats(&self.bound, self.procedure, &error) {
             return Err(failed(self.binding, self.procedure, error));
         }
@@ -214,7 +215,7 @@ impl<'b> AsyncCall<'b> {
         let again = move || home.again_for(&gone, procedure, error, deadline);
         let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
         self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
-        // Later calls find the new state on the fast path.
+        // `now` stores the new state, so that later calls find it on the fast path.
         let _ = self.binding.now();
         if self.is_native() == was_native {
             return Ok(());
@@ -250,8 +251,8 @@ async fn take(bound: &Bound, deadline: Option<Instant>) -> Result<FrameGuard<'_>
 }
 
 impl<'a> AsyncFrame<'a> {
-    /// Returns the arguments, which are written one by one, in the native representation. They are written to the
-    /// frame, or to `scratch` if the call shares a batch.
+    /// Returns the arguments, which are written one by one, in the native representation. They are written to
+    /// the frame, or to `scratch` if the call shares a batch.
     pub fn arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Native>
     where
         'a: 'm,
@@ -531,7 +532,8 @@ fn spin<T>(
     if wait != Wait::Spin && Instant::now() >= until {
         return Looked::Sleep;
     }
-    // If this is the only pending call, the future looks as a thread would. Otherwise the futures look in turn.
+    // If this is the only pending call, its future looks many times, as a thread would. Otherwise the futures
+    // look in turn.
     for _ in 0..if only() { LOOKS } else { 0 } {
         core::hint::spin_loop();
         if let Some(found) = look() {

@@ -1,13 +1,17 @@
 //! [`Lane`]: the small calls of a binding that share batches (`call/batch.rs` has the format).
 //!
-//! A call appends its record to a queue, and is *queued*. When a batch can be sent, the oldest records are sent in
-//! it, and their calls are *sent*. Each batch returns results of calls of any batch. While calls are sent, at least
-//! one batch is outstanding: if the last one returned without all results, an empty one is sent, which the server
-//! holds until there is a result.
+//! A call appends its record to a queue, and is *queued*. When a batch can be sent, the oldest records are
+//! sent in it, and their calls are *sent*. The reply to a batch may have results of calls from any batch.
+//! While sent calls have no result, at least one batch is outstanding. If no other batch is outstanding, the
+//! client sends an empty batch, which the server holds until there is a result.
 //!
-//! One of the futures that wait, the *looker*, looks for results for all of them, for as long as the binding's
-//! [`Wait`](crate::Wait) says. Then it arms the bells of the outstanding batches, and sleeps as the others do. A bell
-//! wakes the lane itself, which takes the results and wakes the futures that have one.
+//! One of the waiting futures, the *looker*, looks for the results of all calls, for as long as the binding's
+//! [`Wait`](crate::Wait) says. Then the looker arms the bells of the outstanding batches, and sleeps as the
+//! other futures do. A bell wakes the lane itself. The lane takes the results, and wakes the futures of the
+//! calls that have one.
+//!
+//! Nothing polls a future that its owner has set aside. So while futures sleep and rely on a looker, a timer
+//! checks that the looker looks. If it does not, the lane arms the bells itself.
 
 mod state;
 
@@ -32,22 +36,31 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Block, Native, Out, Window, Writer, align_up};
 
-/// The largest number of bytes of a call's message, and of its out buffers, for a call that shares a batch. Copying
-/// a larger message once more costs more than a message of its own.
+/// A call shares a batch only if its message has at most this number of bytes. Its out buffers together may
+/// also have at most this number of bytes. For a larger message, one more copy costs more than a separate
+/// message.
 const RECORD_BYTES: usize = 2048;
-/// The largest number of bytes of records in a batch. The server begins with one batch while the client writes the
-/// next one.
+/// The largest number of bytes of records in a batch. With this limit, the server can begin with one batch
+/// while the client writes the next one.
 const BATCH_BYTES: usize = 16 << 10;
-/// The largest number of batches that are outstanding. While one is held, another can be sent.
+/// The largest number of outstanding batches: while the server holds one, the client can send another.
 const OUTSTANDING_MAX: usize = 2;
-/// A procedure that takes longer than this at the server makes the calls after it in its batch wait too long.
+/// A procedure that takes longer than this at the server is slow: it delays the calls after it in its batch
+/// too much.
 const SLOW_US: u32 = 100;
-/// After a slow call, this number of calls of the procedure are made alone before another one is measured.
+/// The number of calls of a slow procedure that are made alone, before a call of the procedure is measured
+/// again.
 const ALONE: u32 = 1000;
-/// How long other calls wait for the result of a call that is measured. Then its procedure counts as slow.
+/// The longest time that other calls wait for the result of a measured call. After this time, the procedure
+/// of the measured call counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
-/// How soon to try again if no frame is free.
+/// The time after which the lane tries again to send a batch that it could not send.
 const RETRY: Duration = Duration::from_millis(1);
+/// How often a looker is checked while other futures rely on it.
+const CHECK_LOOKER: Duration = Duration::from_millis(1);
+/// The numbers of the lane's own timers: to try again, and to check the looker. Calls have smaller numbers.
+const RETRY_TIMER: u32 = u32::MAX;
+const LOOKER_TIMER: u32 = u32::MAX - 1;
 
 /// The calls of a binding that share batches.
 pub(crate) struct Lane {
@@ -55,9 +68,10 @@ pub(crate) struct Lane {
     this: Weak<Self>,
     token: Token,
     state: Mutex<State>,
-    /// Set by a ring while another thread used the state. That thread then continues in its place.
+    /// Set when a bell rings. If another thread uses the state at that time, that thread handles the ring
+    /// when it releases the state.
     rung: AtomicBool,
-    /// The number of bytes of records that fit a batch, and the number of bytes that its result may have.
+    /// The largest size in bytes of the records of a batch, and of the result of a batch.
     room: [usize; 2],
 }
 
@@ -66,7 +80,7 @@ impl Lane {
     pub(crate) fn new(bound: &Arc<Bound>) -> Arc<Self> {
         let token = sys::random().unwrap_or_default();
         let message = bound.path.message_bytes();
-        // Without random bytes, two clients could have the same token.
+        // Without random bytes, two clients could have the same token, so this client then sends no batches.
         let unsupported = bound.path.kind() == PathKind::InProcess
             || token == Token::default()
             || message < limits::MESSAGE_BYTES_MIN;
@@ -83,7 +97,7 @@ impl Lane {
         })
     }
 
-    /// Runs `with` with the state, and then wakes what it has woken.
+    /// Runs `with` on the state, releases the state, and then wakes the futures that `with` added to `woken`.
     fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -91,7 +105,8 @@ impl Lane {
         done
     }
 
-    /// Releases the state, and wakes what was woken. Handles the rings that came meanwhile.
+    /// Releases the state, and wakes the futures in `woken`. Handles the rings that came while the state was
+    /// in use.
     fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
         loop {
             let mut woken = core::mem::take(&mut state.woken);
@@ -104,8 +119,8 @@ impl Lane {
             {
                 state.woken = woken;
             }
-            // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets the
-            // flag, and then tries to take the state. So at least one of the two handles the ring.
+            // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings
+            // sets the flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
                 return;
             }
@@ -116,7 +131,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether calls of a procedure may share a batch now.
+    /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
+    /// be made alone.
     pub(super) fn takes(&self, procedure: u32) -> Option<Company> {
         let mut state = self.state.lock();
         if state.unsupported || state.slots.len() - state.free.len() >= limits::LANE_CALLS_MAX {
@@ -141,8 +157,8 @@ impl Lane {
         }
     }
 
-    /// Queues a call. `head` is the head of its message, and `outs` is the size of its out buffers. Returns `None` if
-    /// the call must be made alone.
+    /// Queues a call. `head` is the head of its message, and `outs` is the size of its out buffers. Returns
+    /// `None` if the call must be made alone.
     pub(super) fn begin(
         &self,
         bound: &Bound,
@@ -187,16 +203,18 @@ impl Lane {
         })
     }
 
-    /// Sends what is queued, takes the results that have arrived, and returns the result of a call if there is one.
+    /// Takes the results that have arrived, and sends the queued calls. Then returns the result of the call
+    /// of `ticket`, if it has arrived.
     pub(super) fn look(&self, bound: &Bound, ticket: Ticket) -> Option<Ended> {
         self.with(bound, |lane, state| {
+            state.looked = true;
             lane.turn(bound, state);
             lane.take(state, ticket)
         })
     }
 
-    /// Returns the result of a call if there is one, and what its future does otherwise. `waker` is woken when there
-    /// is something to do.
+    /// Returns the result of a call. If there is none, returns what the future of the call does next. `waker`
+    /// is woken when this future has something to do.
     pub(super) fn wait(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Result<Ended, Role> {
         self.with(bound, |lane, state| {
             if let Some(ended) = lane.take(state, ticket) {
@@ -204,11 +222,14 @@ impl Lane {
             }
             let role = state.role(ticket.index);
             state.sleep(ticket.index, waker);
+            if role == Role::Sleeps && !state.armed && !state.is_checked {
+                state.is_checked = lane.timer(LOOKER_TIMER, CHECK_LOOKER);
+            }
             Err(role)
         })
     }
 
-    /// Makes the looker sleep: the bells of the outstanding batches wake the lane from now on.
+    /// Makes the looker sleep. From now on, the bells of the outstanding batches wake the lane.
     pub(super) fn sleep(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Option<Ended> {
         self.with(bound, |lane, state| {
             if state.looker == Some(ticket.index) {
@@ -222,7 +243,7 @@ impl Lane {
         })
     }
 
-    /// Wakes the future of a call at its deadline.
+    /// Sets a timer that wakes the future of a call at `deadline`.
     pub(super) fn time(&self, ticket: Ticket, deadline: Instant) {
         let mut state = self.state.lock();
         let slot = &mut state.slots[ticket.index as usize];
@@ -237,7 +258,8 @@ impl Lane {
         }
     }
 
-    /// Gives up a call. Returns whether it may have been executed. Calls that have ended are forgotten.
+    /// Gives up a call. Returns whether the call may have been executed. The result of a call that has ended
+    /// is dropped.
     pub(super) fn give_up(&self, bound: &Bound, ticket: Ticket) -> Executed {
         self.with(bound, |lane, state| {
             let slot = &mut state.slots[ticket.index as usize];
@@ -280,7 +302,7 @@ impl Lane {
         })
     }
 
-    // With the state.
+    // The functions below need the locked state.
 
     /// Takes the result of a call.
     fn take(&self, state: &mut State, ticket: Ticket) -> Option<Ended> {
@@ -328,7 +350,8 @@ impl Lane {
             return;
         }
         if state.outstanding.is_empty() {
-            // No frame is free, or the server cannot hold a batch.
+            // No batch is outstanding, so no bell can ring: no frame is free, or the server cannot hold a
+            // batch.
             return self.retry();
         }
         let Some(lane) = self.this.upgrade() else { return };
@@ -339,7 +362,7 @@ impl Lane {
         }
     }
 
-    /// Takes the results that have arrived, and sends what is queued.
+    /// Takes the results that have arrived, and sends the queued calls.
     fn turn(&self, bound: &Bound, state: &mut State) {
         self.receive(bound, state);
         if !state.known {
@@ -367,14 +390,14 @@ impl Lane {
                 state.measuring = Some((procedure, Instant::now()));
             }
         }
-        // Something must be outstanding while results are to come.
+        // The server can return missing results only while a batch is outstanding.
         if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
             let chunk = state.chunk();
             let _ = self.send(bound, state, chunk);
         }
     }
 
-    /// Returns whether to wait for the result of a call that is measured.
+    /// Returns whether the queued calls must wait for the result of a measured call.
     fn is_measuring(&self, state: &mut State) -> bool {
         let Some((procedure, since)) = state.measuring else { return false };
         if since.elapsed() < MEASURED_WITHIN {
@@ -414,7 +437,7 @@ impl Lane {
         }
     }
 
-    /// Sends a batch. Returns the chunk if no frame is free.
+    /// Sends `chunk` as a batch. Returns `chunk` if no frame is free and prepared.
     fn send(&self, bound: &Bound, state: &mut State, mut chunk: Chunk) -> Result<(), Chunk> {
         let is_released = |frame| bound.path.is_released(frame);
         let taken = if state.preparing {
@@ -449,7 +472,8 @@ impl Lane {
         };
         let filled = out.filled();
         let alone = chunk.calls.is_empty() && state.outstanding.is_empty();
-        // The server may answer an earlier batch before it knows the calls of this one.
+        // The server may answer an earlier batch before it knows the calls of this one. So its answer to the
+        // earlier batch does not show that the server has lost a call.
         state.outstanding.iter_mut().for_each(|batch| batch.alone = false);
         for index in &chunk.calls {
             let slot = &mut state.slots[*index as usize];
@@ -533,14 +557,15 @@ impl Lane {
                     state.fail_queued(Some(&error));
                 }
                 if batch.calls.is_empty() && !lacks {
-                    // The results of earlier calls can no longer arrive.
+                    // An empty batch is sent only for the results of earlier calls. These results can no
+                    // longer arrive.
                     state.fail_all(&error.copy().may_have_executed());
                 }
             }
         }
     }
 
-    /// Prepares a frame on a thread of its own.
+    /// Prepares a frame on a new thread.
     fn prepare(&self, state: &mut State, frame: FrameGuard<'_>) {
         let index = frame.keep();
         state.preparing = true;
@@ -566,13 +591,32 @@ impl Lane {
         }
     }
 
-    /// Tries again soon, because no frame is free.
+    /// Makes the lane try again after [`RETRY`].
     fn retry(&self) {
-        if let Some(lane) = self.this.upgrade() {
-            let rings: Arc<dyn Rings> = lane;
-            let soon = Some(Instant::now() + RETRY);
-            let _ = Bells::of_process().watch(&rings, u32::MAX, soon, false);
+        self.timer(RETRY_TIMER, RETRY);
+    }
+
+    /// Sets one of the lane's timers. Returns false if there is no thread for it.
+    fn timer(&self, timer: u32, after: Duration) -> bool {
+        let Some(lane) = self.this.upgrade() else { return false };
+        let rings: Arc<dyn Rings> = lane;
+        Bells::of_process().watch(&rings, timer, Some(Instant::now() + after), false).is_ok()
+    }
+
+    /// Arms the bells if no looker has looked since the last check.
+    fn check_looker(&self, bound: &Bound, state: &mut State) {
+        state.is_checked = false;
+        if state.armed || state.pending == 0 {
+            return;
         }
+        if core::mem::take(&mut state.looked) {
+            state.is_checked = self.timer(LOOKER_TIMER, CHECK_LOOKER);
+            return;
+        }
+        // The next future that is polled looks.
+        state.looker = None;
+        state.armed = true;
+        self.on_ring(bound, state);
     }
 }
 
@@ -586,7 +630,8 @@ fn batch_call<'a, 'f, 'o>(
     Call { procedure: BATCH, frame, head, ins, lent: &[], outs, limit: Limit::None }
 }
 
-/// Writes the message of a call at the offset `at` of a chunk, which has the memory.
+/// Writes the message of a call to the records of a chunk, at the offset `at`. `records` already has the
+/// space.
 fn write(records: &mut [u8], at: usize, head: Window<'_>, ins: &[Block<'_>], lent: &[Block<'_>]) {
     let mut copy = |at: usize, from: Window<'_>| {
         let end = at + from.len();
@@ -617,11 +662,19 @@ impl Rings for Lane {
         None
     }
     fn examine(&self, _: u32) {}
-    /// Wakes the future of a call at its deadline, or sends what is queued if no frame was free before.
+    /// Wakes the future of the call `call` at its deadline. `u32::MAX` is the timer of `retry`: the lane
+    /// tries again to send.
     fn ring(&self, call: u32) {
         let Some(lane) = self.this.upgrade() else { return };
-        if call == u32::MAX {
-            return lane.wake();
+        match call {
+            RETRY_TIMER => return lane.wake(),
+            LOOKER_TIMER => {
+                if let Some(bound) = lane.bound.upgrade() {
+                    lane.with(&bound, |lane, state| lane.check_looker(&bound, state));
+                }
+                return;
+            }
+            _ => {}
         }
         let waker = lane.state.lock().slots.get_mut(call as usize).and_then(|slot| {
             slot.timed = false;

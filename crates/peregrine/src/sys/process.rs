@@ -18,8 +18,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Opens the process `pid`. The process must be alive, or its parent must not have waited for its end
-    /// yet.
+    /// Opens the process `pid`. The process must be alive, or must have ended without its parent having
+    /// waited for it.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or(io::ErrorKind::InvalidInput)?;

@@ -147,7 +147,7 @@ impl Seqpacket {
     /// Shuts the socket down and discards its messages. Returns whether no message with descriptors is left
     /// in the queue.
     fn is_drained(&self) -> bool {
-        /// The limit on the messages that are discarded. The send buffer of a peer cannot hold so many.
+        /// The limit on the messages that are discarded. The send buffer of a peer holds fewer messages.
         const MESSAGES: usize = 4096;
         let _ = shutdown(self, Shutdown::Both);
         for _ in 0..MESSAGES {
@@ -309,7 +309,8 @@ impl Drop for Seqpacket {
     fn drop(&mut self) {
         let harmless = *self.refuses.get_mut()
             || self.owner != std::process::id()
-            // A listening socket may have whole sessions in its queue.
+            // The queue of a listening socket has no messages, but whole sessions whose queues may contain
+            // descriptors.
             || (!sockopt::socket_acceptconn(&*self).unwrap_or(true) && self.is_drained());
         // SAFETY: the value is dropped here, and nothing uses the field afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };

@@ -142,7 +142,7 @@ mod tests {
     impl Arrives for RecordingArrives {
         fn wait(&self, bytes: usize) -> Option<usize> {
             let mut asked = self.0.lock().unwrap();
-            // If a reader waits for the same bytes again, it would never end. So the test stops it here.
+            // A reader that waits for the same bytes again would never end, so such a wait fails.
             if asked.last().is_some_and(|last| bytes <= *last) {
                 return None;
             }

@@ -19,8 +19,8 @@ use crate::sys;
 
 /// Where a private copy is needed, this number of bytes is copied through the stack at a time.
 const CHUNK_BYTES: usize = 4096;
-/// The smallest size in bytes of a block whose early copied bytes are not copied again. If a smaller block
-/// needs no conversion, the C library copies it as a whole.
+/// The smallest size in bytes of a block of which only the rest is copied when the result is complete. A
+/// smaller block that needs no conversion is copied as a whole, even if some bytes were copied early.
 const MUCH_BYTES: usize = 4096;
 /// The largest number of bytes that one system call writes to a file, or reads from a file into a space.
 const FILE_BYTES: usize = 256 << 10;
@@ -375,8 +375,8 @@ pub struct OutBlock<'a> {
     early: usize,
 }
 
-// SAFETY: a block has exclusive access to its memory and to its vector, like the `Out` or the slice from which it
-// was made. Their elements are plain, so they may move to another thread.
+// SAFETY: a block has exclusive access to its memory and to its vector, like the `Out` or the slice from
+// which it was made. Their elements are plain, so they may move to another thread.
 unsafe impl Send for OutBlock<'_> {}
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! `Departing` is a space of a message. The receiver of the message may read it while it is still being
-//! written.
+//! `Departing` is the memory of a message that is being written. The receiver may read the message before it
+//! is complete.
 //!
 //! `Departing` is the counterpart of `Arriving`: each piece that is written is announced to the receiver.
 
@@ -83,7 +83,8 @@ impl<'a> Departing<'a> {
         }
     }
 
-    /// Withdraws all announcements, because bytes that were written before are overwritten.
+    /// Withdraws all announcements of the message, because announced bytes are overwritten. The receiver may
+    /// already have read the old bytes.
     #[inline]
     pub fn changed(&self) {
         if let Some(departs) = self.departs {

@@ -111,8 +111,8 @@ impl<'a> Head<'a> {
         if bytes > self.end - self.at { Err(Overflow::Full) } else { Ok(()) }
     }
 
-    /// Appends one plain value at its natural alignment, if the value fits and lies within the first bytes.
-    /// Returns whether it was appended.
+    /// Appends one plain value at its natural alignment, if it fits and ends within the first 32 bytes.
+    /// Returns whether the value was appended.
     #[inline(always)]
     pub(super) fn append_first<T: Plain, R: Representation>(&mut self, value: &T) -> bool {
         let at = self.start + self.len().next_multiple_of(align_of::<T>());
@@ -292,7 +292,8 @@ impl Head<'_> {
 mod tests {
     use super::*;
 
-    /// The bytes are the same, whether or not they cross the end of the first bytes.
+    /// A head that is collected first has the same bytes as one that is written in place, also across the end
+    /// of the first 32 bytes.
     #[test]
     fn collected_bytes_equal_those_written_in_place() {
         let bytes: Vec<u8> = (1..=40).collect();
@@ -331,7 +332,8 @@ mod tests {
         assert!(head.write_plain_at(36, &1u64).is_none());
         assert!(head.copy_to(39, Window::from(&[1u8; 2][..])).is_none());
         assert!(head.zero_at(20, 21).is_none());
-        // The first bytes are written word by word, but not beyond the end of a shorter space.
+        // This space has 30 bytes. The collected bytes are written word by word, but nothing may be written
+        // beyond the space.
         let mut memory = [0xaa; 40];
         let mut head = Head::new(Space::of_mut(&mut memory).part(0, 30).unwrap());
         head.write_at(0, &[1; 29]).unwrap();

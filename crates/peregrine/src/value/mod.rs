@@ -75,7 +75,8 @@ pub trait Value: Sized {
     /// Whether the type is [`Plain`]. If so, slices of it are blocks, which are copied without encoding.
     const PLAIN: bool = false;
 
-    /// The length in bytes of a value at the start of a head, if all values have the same length.
+    /// The number of bytes that every value of the type takes at the start of a head. `None` if values differ
+    /// in length.
     const FIXED_BYTES: Option<usize> = None;
 
     /// How slices of the type are converted to the other byte order. `None` if they are the same in both byte
@@ -108,7 +109,7 @@ pub trait Value: Sized {
         for _ in 0..count {
             let before = head.remaining();
             values.push(Self::decode(head)?);
-            // A peer could claim any number of values that have no bytes, such as `Box<()>`.
+            // Values without bytes, such as `Box<()>`, are counted: a peer could claim any number of them.
             if head.remaining() == before {
                 head.empty()?;
             }

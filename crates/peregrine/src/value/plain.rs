@@ -60,7 +60,7 @@ pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> OutBlock<'_> {
     OutBlock::over::<T>(space_of(values))
 }
 
-/// Returns aligned memory as bytes. The memory is used as an E-stack, the stack on which a procedure runs.
+/// Returns aligned memory as bytes. It is used as an E-stack, the private memory for the arguments of a call.
 #[inline]
 pub(crate) fn bytes_of_blocks(blocks: &mut [u128]) -> &mut [u8] {
     let bytes = size_of_val(blocks);

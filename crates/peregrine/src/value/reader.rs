@@ -60,7 +60,7 @@ pub struct Reader<'a, R: Representation = Native> {
     head: Window<'a>,
     at: usize,
     depth: u32,
-    /// The number of bytes of stack that the values which are being taken need, at all levels of nesting.
+    /// The number of bytes of stack for the values that are being taken, summed over all levels of nesting.
     nested: usize,
     /// The number of elements without bytes that were taken, in all sequences of the head together.
     empty: usize,

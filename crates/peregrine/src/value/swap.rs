@@ -1,7 +1,7 @@
 //! `Swap` and `Block` convert plain data to the other byte order while the data is copied.
 //!
-//! The conversion is part of the copy. If the processor can do this, bytes are reordered in registers between
-//! load and store (`sys/copy.rs`). Otherwise, and if values must be checked, the bytes are fetched into a
+//! The conversion is part of the copy. Some processors can reorder the bytes in registers, between load and
+//! store (`sys/copy.rs`). On other processors, or if values must be checked, the bytes are fetched into a
 //! private buffer that stays in the first-level cache. They are converted there, and then written from there.
 
 use core::marker::PhantomData;
@@ -47,8 +47,8 @@ impl Swap {
         (self.all)(&mut bytes[done..]);
     }
 
-    /// Returns the shuffles. They convert 16 bytes at a time in a register. Returns `None` if there are too
-    /// few bytes to make shuffles worthwhile.
+    /// Returns the shuffles that convert units in registers. Returns `None` if the processor cannot shuffle
+    /// these units, or if there are too few bytes to make shuffles worthwhile.
     fn shuffles(&self, bytes: usize) -> Option<Shuffles> {
         const WORTH: usize = 512;
         if bytes < WORTH { None } else { Shuffles::of(self.unit, self.all) }

@@ -1,6 +1,6 @@
 //! Changes of an interface after which calls still work in at least one direction: from a new client to an
 //! old server, or from an old client to a new server. In each module, `old` is the interface before the
-//! change, and `new` is the interface after it. They are two *ages* of the same interface.
+//! change, and `new` is the interface after it. Each of the two is an *age* of the interface.
 
 use std::sync::Arc;
 

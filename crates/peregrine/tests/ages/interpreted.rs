@@ -12,7 +12,7 @@ use serde_json::Value;
 /// is the number of elements that the client's buffer can hold.
 pub(crate) type Call = (&'static str, &'static str);
 
-/// Returns an outcome as text. The text of a failed call does not contain the address.
+/// Returns an outcome as text. The text of a failed call does not contain the server's address.
 pub(crate) fn told<T: Debug>(outcome: Result<T, CallError>) -> String {
     match outcome {
         Ok(value) => format!("{value:?}"),
@@ -24,7 +24,8 @@ pub(crate) fn told_error(error: &CallError) -> String {
     format!("{:?}, executed {:?}: {}", error.kind(), error.executed(), error.detail())
 }
 
-/// Returns JSON with sorted names. So the text does not depend on the features of `serde_json`.
+/// Returns a JSON text in which the names of each object are sorted. The order of `serde_json` itself depends
+/// on its features.
 fn sorted(json: &Value) -> String {
     match json {
         Value::Object(all) => {

@@ -1,7 +1,7 @@
 //! Tests every change in the table of docs/EVOLUTION.md. After each change of an interface, a new client
 //! calls an old server, and an old client calls a new server. The tests do this on every path, in both byte
-//! orders, with compiled and with interpreted stubs. The outcome may depend on the change and on which side
-//! is new, but not on the path, the byte order or the kind of stubs.
+//! orders, with compiled and with interpreted stubs. The outcome may depend on the change, and on whether the
+//! client or the server is new. It must not depend on the path, the byte order or the kind of stubs.
 //!
 //! `PEREGRINE_WRITE=1 cargo test -p peregrine --all-features --test ages` writes the table to the document.
 #![cfg(feature = "json")]

@@ -28,7 +28,7 @@ fn scribble(region: &Region, noise: &mut Noise, about: u32) {
         1 => region.reply(astack),
         2 => region.taken(astack),
         8 => noise.one_of(&region.progress(astack)),
-        // The header, and the first values of the message.
+        // An offset in the header, or in the first values of the message.
         3 | 4 => region.call(astack) + 4 + 4 * noise.below(24) as usize,
         5 => region.reply(astack) + 4 + 4 * noise.below(24) as usize,
         6 => 4 * noise.below(1024) as usize,
@@ -37,7 +37,7 @@ fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     let now = region.word(place).load(Ordering::Relaxed);
     let value = match noise.below(4) {
         0 => noise.one_of(&KINDS),
-        // The value that posts the next message.
+        // The word by which an honest peer posts the next message.
         1 => now.wrapping_add(8) & !7 | 1,
         2 => noise.word(about),
         _ => noise.word(now),

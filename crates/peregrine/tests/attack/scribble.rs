@@ -9,12 +9,13 @@ use super::wire::Region;
 
 /// The number of A-stacks (frames of single calls) that a session keeps active by default.
 const USED: u64 = 8;
-/// The number of A-stacks of the region that computes offsets. The offsets do not depend on this number.
+/// The number of A-stacks of a region that is only used to compute offsets. The offsets do not depend on this
+/// number.
 const COUNT: u32 = 64;
 
 /// Writes to the words by which a client and its servers post calls and replies, until the time `until`.
 /// These words are in the client's regions (the shared memory of its sessions). Returns the number of writes.
-/// The client must use messages of 1 MiB.
+/// The offsets of these words are right only if the client's A-stacks have messages of 1 MiB.
 pub(crate) fn scribble(pid: u32, seed: u64, until: Instant) -> u64 {
     let memory = File::options().write(true).open(format!("/proc/{pid}/mem")).expect("its memory");
     // This region is used only to compute offsets.

@@ -26,8 +26,8 @@ pub(crate) enum What {
 }
 
 /// Sends slow messages in `count` sessions until the time `until`, one at a time in each session. Returns two
-/// numbers. The first counts the messages that the server answered before they were complete. The second
-/// counts those of these answers that did not ask the client to post the call again.
+/// numbers. The first is how many messages the server answered before they were complete. The second is how
+/// many of these answers did not ask the client to post the call again.
 pub(crate) fn trickle(directory: &Path, count: usize, what: What, until: Instant) -> [u64; 2] {
     let session = |_| Session::new(directory, "vault", 1).expect("a session");
     let mut sessions: Vec<_> = (0..count).map(session).map(|one| (one, 0, 0)).collect();

@@ -28,8 +28,8 @@ pub(crate) fn is_answered(line: &Line, limit: Duration) -> bool {
     line.answer_within(limit).is_some()
 }
 
-/// Waits until a thread of the server sleeps on the call word of an A-stack (the word that posts a call).
-/// Returns false if no thread does so within [`LIMIT`].
+/// Waits until the call word of an A-stack (the word that posts a call) says that a thread of the server
+/// sleeps on the word. Returns false if the word does not say so within [`LIMIT`].
 pub(crate) fn falls_asleep(session: &Session, astack: u32) -> bool {
     let word = session.region.word(session.region.call(astack));
     super::eventually(LIMIT, || word.load(Ordering::Acquire) == 2)
@@ -44,7 +44,7 @@ pub(crate) fn requeue(session: &Session, astack: u32) -> usize {
 }
 
 /// Rings for 64 A-stacks: for each, sends the message that asks the server to look for a call. Returns how
-/// many rings the socket accepted. If the socket is full, the server still finds a ring at each read.
+/// many rings the socket accepted. A full socket does not matter: the server then already has unread rings.
 pub(crate) fn ring_all(session: &Session) -> u64 {
     let rings = (0..64).map(|astack| super::wire::request(super::wire::RING, astack));
     rings.map(|ring| u64::from(session.line.send(&ring).is_ok())).sum()

@@ -211,8 +211,8 @@ fn bind_twice(stage: Stage<'_>) {
 /// Returns the number of bindings that the export reports.
 fn reported_bindings(stage: Stage<'_>) -> u32 {
     let (description, _) = stage.line().ask(&describe());
-    // After the number of bindings, a description has the number of endpoints, which is 0, and an 8-byte
-    // number that identifies the server's machine and network namespace.
+    // After the number of bindings, a description has the number of endpoints, which is 0. An 8-byte number
+    // follows, which identifies the server's machine and network namespace.
     assert_eq!(word(&description, description.len() - 12), 0);
     word(&description, description.len() - 16)
 }
@@ -268,7 +268,8 @@ fn others(stage: Stage<'_>) {
     // The client ends its own binding twice.
     session.line.send(&request(UNBIND, mine)).expect("space for a request");
     session.line.send(&request(UNBIND, mine)).expect("space for a request");
-    // A message over the socket may arrive later than a call through shared memory.
+    // The server may see a call in shared memory before it reads the unbind requests from the socket. So the
+    // call is repeated.
     let gone = super::eventually(LIMIT, || session.ping(0, LIMIT) == Some(2));
     assert!(gone, "a call without a binding is not executed");
     session.binding = mine.wrapping_add(1 << 16);

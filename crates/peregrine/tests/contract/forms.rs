@@ -76,8 +76,8 @@ impl<O> Yielding<O> {
         self.begun.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Runs a procedure. Of five procedures, two yield to the executor before they do anything, one waits for
-    /// another thread, one yields when it has its result, and one ends at its first poll.
+    /// Runs a procedure. Of each five procedures, two begin by yielding to the executor, and one begins by
+    /// waiting for another thread. One yields when it has its result. One ends at its first poll.
     pub(super) async fn run<T>(&self, procedure: impl FnOnce(&O) -> T) -> T {
         let number = self.begin() % 5;
         match number {
@@ -93,7 +93,7 @@ impl<O> Yielding<O> {
     }
 }
 
-/// Runs each procedure on a thread of its own.
+/// Runs each procedure on a separate thread.
 pub(crate) struct ThreadEach;
 
 impl Executor for ThreadEach {
@@ -104,7 +104,7 @@ impl Executor for ThreadEach {
 
 /// Defines an interface, a client of either form, and an async object that uses the blocking object.
 ///
-/// `$procedure!(self METHOD ARGUMENTS...)` must be the body of a procedure of the async object.
+/// `$procedure!(self METHOD ARGUMENTS...)` must expand to the body of the async object's procedure `METHOD`.
 macro_rules! interface_in_both_forms {
     (
         client: $client:ident = $blocking_client:ident | $async_client:ident,

@@ -1,5 +1,5 @@
-//! The cases of async clients: many calls on one thread, calls that other threads poll, and calls whose futures
-//! are dropped.
+//! The cases of async clients: many calls on one thread, calls that other threads poll, and calls whose
+//! futures are dropped.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::support::until;
 
 /// The number of kinds of calls that [`one_of_many`] makes.
 const KINDS: u32 = 12;
-/// How many of these kinds have the same results across bridges.
+/// The first kinds of calls of [`one_of_many`] have the same results through a bridge (a generic server that
+/// forwards calls). This is the number of these kinds.
 const BRIDGED_KINDS: u32 = 6;
 
 /// Makes 200 calls at the same time on one thread.
@@ -26,13 +27,14 @@ pub(super) fn many_futures(make: Make<'_>) {
     join_all((0..200).map(|number| one_of_many(client.clone(), number, KINDS)));
 }
 
-/// Does what [`many_futures`] does, but without calls whose errors a bridge relays as its own.
+/// Does what [`many_futures`] does, but makes only calls that have the same results through a bridge.
 pub(super) fn many_bridged_futures(make: Make<'_>) {
     let client = make(Object::default()).to_async();
     join_all((0..200).map(|number| one_of_many(client.clone(), number, BRIDGED_KINDS)));
 }
 
-/// Makes a call of one of `kinds` kinds, and checks its result. Calls with different numbers differ in all values.
+/// Makes a call of one of `kinds` kinds, and checks its result. Calls with different numbers differ in all
+/// their values.
 async fn one_of_many(client: ContractAsyncClient, number: u32, kinds: u32) {
     match number % kinds {
         0 => {
@@ -110,7 +112,7 @@ async fn one_of_many(client: ContractAsyncClient, number: u32, kinds: u32) {
     }
 }
 
-/// Polls calls once on this thread, and then to their ends on other threads.
+/// Polls each call once on this thread. Then other threads poll the calls until they end.
 pub(super) fn futures_of_other_threads(make: Make<'_>) {
     let client = make(Object::default()).to_async();
     let one = |number| Box::pin(one_of_many(client.clone(), number, KINDS));
@@ -124,8 +126,8 @@ pub(super) fn futures_of_other_threads(make: Make<'_>) {
     });
 }
 
-/// Makes calls at the same time whose procedures run until their calls are cancelled. A call may also end before
-/// its procedure begins.
+/// Makes many calls at the same time. Each procedure runs until its call is cancelled, and each call must end
+/// at its deadline. A call may also end before its procedure begins.
 pub(super) fn deadlines_of_many_futures(make: Make<'_>) {
     let client = make(Object::default());
     let awaited = client.to_async();
@@ -144,13 +146,13 @@ pub(super) fn deadlines_of_many_futures(make: Make<'_>) {
     }
 }
 
-/// Drops the futures of calls whose procedures run. The procedures must learn this.
+/// Drops the futures of calls whose procedures run. Each procedure must learn that its call is cancelled.
 pub(super) fn dropped_future_cancels_its_call(make: Make<'_>) {
     let object = Object::default();
     let entered = Arc::clone(&object.entered);
     let client = make(object);
     let awaited = client.to_async();
-    // There are more rounds than A-stacks. So the A-stack of a dropped call is used again.
+    // There are more rounds than A-stacks, so later rounds use the A-stacks of dropped calls.
     for round in 1..=10 {
         let mut value = 5;
         {

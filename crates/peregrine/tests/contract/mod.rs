@@ -3,7 +3,7 @@
 //! For each path, a test calls [`suite`] with a function. This function makes a client of a server over that
 //! path. Each case runs with blocking and async clients, and with blocking and async servers.
 
-// Each test program uses only some of these items.
+// Each test program uses only some items of this module.
 #![allow(dead_code)]
 
 mod forms;
@@ -20,16 +20,16 @@ pub(crate) use object::*;
 
 use crate::support::futures::join_all;
 
-/// Makes a client of this form, which calls the server over the path under test.
+/// Makes a client of the given form, which calls the given server over the path under test.
 pub(crate) type Connect<'a> = &'a dyn Fn(AnyServer, Form) -> Client;
 
 /// Makes a client of an object over the path under test, in the forms under test.
 type Make<'a> = &'a dyn Fn(Object) -> Client;
 
-/// A name, and the checks.
+/// The name of a case, and the function that runs its checks.
 type Case = (&'static str, fn(Make<'_>));
 
-/// Lists the functions of these names as cases.
+/// Makes a list of cases from the names of their functions.
 macro_rules! cases {
     ($($case:path),* $(,)?) => { &[$((stringify!($case), $case)),*] };
 }
@@ -62,7 +62,7 @@ const FUTURES: &[Case] = cases![
 /// The cases whose procedures call their own process.
 const NESTED: &[Case] = cases![callers_and_nesting];
 
-/// The cases that also hold across any number of bridges.
+/// The cases that also hold for calls through any number of bridges (generic servers that forward calls).
 const BRIDGED: &[Case] = cases![
     values,
     buffers_in,
@@ -74,17 +74,18 @@ const BRIDGED: &[Case] = cases![
     many_threads,
 ];
 
-/// The cases of async clients that also hold across any number of bridges.
+/// The cases of async clients that also hold for calls through any number of bridges.
 const BRIDGED_FUTURES: &[Case] = cases![many::many_bridged_futures];
 
-/// A case that does not hold over some path in some forms, and the reason.
+/// A case that does not hold for some paths and forms, and the reason.
 struct Exception {
     case: &'static str,
     applies: fn(over: &str, Forms) -> bool,
     reason: &'static str,
 }
 
-/// Returns whether a call occupies the thread that polls it until its procedure ends.
+/// Returns whether a procedure runs on the thread that polls its call. Such a thread polls no other call
+/// until the procedure ends.
 fn waits_in_place(over: &str, forms: Forms) -> bool {
     let waits = forms.server == Form::Blocking || over.contains("swapped");
     over.starts_with("in process") && forms.client == Form::Async && waits
@@ -125,8 +126,8 @@ pub(crate) fn suite_of_one_call(over: &str, connect: Connect<'_>) {
     run(over, connect, &[CASES], FUTURES);
 }
 
-/// Runs the checks that also hold across any number of bridges. A bridge is a generic server that forwards
-/// its calls to another server. A bridge reports a failed call as its own error.
+/// Runs the checks that also hold for calls through any number of bridges. A bridge is a generic server that
+/// forwards its calls to another server. If a forwarded call fails, the bridge reports an error of its own.
 pub(crate) fn suite_of_a_bridge(over: &str, connect: Connect<'_>) {
     run(over, connect, &[BRIDGED], BRIDGED_FUTURES);
 }
@@ -235,7 +236,7 @@ fn buffers_in(make: Make<'_>) {
         let counted = client.count_bytes(Lent::from(&first[..]), Lent::from(&second[..]));
         assert_eq!(counted.unwrap(), (bytes + 16 * points) as u64);
     }
-    // With these lengths, blocks are aligned only by padding. Some of the blocks are empty.
+    // The lengths are chosen so that some blocks need padding before them, and some blocks are empty.
     for (text, words, lent, people, last) in [
         ("text", 3, 5, 2, 1),
         ("", 0, 0, 0, 0),
@@ -468,10 +469,12 @@ fn callers_and_nesting(make: Make<'_>) {
     let middle = make(Object { peer: Some(inner.clone()), ..Object::default() });
     let outer = make(Object { peer: Some(middle), ..Object::default() });
     assert_eq!(outer.through("falcon").unwrap(), "<<falcon>>");
-    // The last procedure knows all processes before it, and its limit is the limit of the first call.
+    // The innermost procedure knows all processes through which its call came. Its time limit is that of the
+    // first call.
     let (left, chain) = outer.innermost().unwrap();
     assert!(left.is_none());
-    // Within a process, all calls are calls of one process. Datagrams do not say which process calls first.
+    // The chain has one link if all calls stay in one process, and otherwise one for each of the three calls.
+    // Over datagrams the server does not learn the first caller's process ID, so `chain[0]` may be 0.
     let links = if outer.binding().path() == PathKind::InProcess { 1 } else { 3 };
     let own = std::process::id();
     assert_eq!(chain.len(), links, "{chain:?}");
@@ -482,7 +485,7 @@ fn callers_and_nesting(make: Make<'_>) {
     let most = LONG.as_millis() as u64;
     assert!(left.is_some_and(|left| left > most / 2 && left <= most), "{left:?}");
     assert_eq!(refused(outer.with_timeout(Duration::ZERO).innermost()), Kind::TimedOut);
-    // The same code runs on an object and on a client.
+    // The object and its client implement the same trait, so the same code can call both.
     let both: [&dyn Contract; 2] = [&Object::default(), &inner];
     assert!(both.iter().all(|one| one.shout("a").unwrap() == "A"));
 }

@@ -87,7 +87,7 @@ impl From<CallError> for Fault {
     }
 }
 
-/// The body of an async procedure. Some procedures make calls or wait, and the async procedures await this.
+/// The body of an async procedure. A procedure that makes nested calls or waits has its own async function.
 macro_rules! procedure {
     ($self:ident through $text:ident) => {
         through(&$self.object, $text).await
@@ -115,8 +115,8 @@ interface_in_both_forms! {
     #[interface(name = "contract", version = 3)]
     pub(crate) trait Contract {
         fn nothing(&self) -> peregrine::Result<()>;
-        /// Returns the number of calls that have run. Only some procedures count their calls. The number shows
-        /// whether a refused call was executed.
+        /// Returns the number of calls that have run. Only some procedures count their calls. The number
+        /// shows whether a refused call was executed.
         fn ran(&self) -> peregrine::Result<u32>;
         fn numbers(&self, a: u8, b: i64, c: u128, d: f32) -> peregrine::Result<(u8, i64, u128, f32)>;
         fn letters(&self, yes: bool, letter: char) -> peregrine::Result<(bool, char)>;
@@ -197,17 +197,18 @@ interface_in_both_forms! {
 
         /// Returns the number of the caller's process, or `None` if the procedure runs without a caller.
         fn who(&self) -> peregrine::Result<Option<u32>>;
-        /// Calls [`Object::peer`], if there is one. Returns the text with a pair of angle brackets for each peer.
+        /// Makes a nested call of `through` to [`Object::peer`], if there is one. Returns the text with a
+        /// pair of angle brackets for each peer.
         fn through(&self, text: &str) -> peregrine::Result<String>;
         /// Returns how many milliseconds the call has left, if it has a limit, and whether it is cancelled.
         fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
         /// Runs until its call is cancelled, and for 60 ms more, so that its caller has stopped waiting.
         fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
 
-        /// Returns a list of so many links.
+        /// Returns a list in which `links` nodes have a next node.
         fn lengthen(&self, links: u32) -> peregrine::Result<Chain>;
-        /// Makes nested calls as `through` does. Returns what the last procedure knows of its caller: how many
-        /// milliseconds the call has left, and the processes through which it came.
+        /// Makes nested calls as `through` does. Returns what the innermost procedure knows of its caller:
+        /// how many milliseconds the call has left, and the processes through which the call came.
         fn innermost(&self) -> peregrine::Result<(Option<u64>, Vec<u32>)>;
         /// Returns when `callers` calls are inside this procedure.
         fn meet(&self, callers: u32) -> peregrine::Result<()>;
@@ -518,7 +519,8 @@ async fn innermost(object: &Object) -> peregrine::Result<(Option<u64>, Vec<u32>)
     }
 }
 
-/// Does what [`Object::meet`] does, but other procedures of the executor's threads run meanwhile.
+/// Does what [`Object::meet`] does, but yields while it waits, so that the executor's thread can run other
+/// procedures.
 async fn meet(object: &Object, callers: u32) -> peregrine::Result<()> {
     object.entered.fetch_add(1, Ordering::SeqCst);
     let until = Instant::now() + LONG;
@@ -530,8 +532,8 @@ async fn meet(object: &Object, callers: u32) -> peregrine::Result<()> {
     Ok(())
 }
 
-/// Outlives its call in one of two ways. Every other procedure blocks its thread, as a blocking procedure
-/// does. The rest wait, and are dropped when their calls are cancelled.
+/// Outlives its call in one of two ways. Half of the calls wait for a future that never ends, and are dropped
+/// when they are cancelled. The other half block their threads, as a blocking procedure does.
 async fn outlive(yielding: &Yielding<Object>, into: &mut u32) -> peregrine::Result<u32> {
     struct Counts<'a>(&'a AtomicU32);
     impl Drop for Counts<'_> {

@@ -56,7 +56,8 @@ impl Pressure for Store {
 
 /// Makes calls from ten threads at once, with the largest messages that the interface allows. An async client
 /// also makes the calls as ten futures on one thread. On every path, all calls must succeed, and each call
-/// must run once. `connect` makes a client of this form, which calls the server over the path under test.
+/// must run once. `connect` makes a client of the given form, which calls the given server over the path
+/// under test.
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(
     connect: &dyn Fn(AnyServer, Form) -> Client,
 ) {

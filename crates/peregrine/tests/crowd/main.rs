@@ -184,18 +184,18 @@ fn mix_while_servers_are_killed_over_raw_ethernet() {
     });
 }
 
-/// Each of many threads waits for an A-stack once, and one thread is woken for each free A-stack. If all
-/// threads were woken for each free A-stack, or if they sent a message again and again while the server has
-/// no memory for this message, each thread would sleep thousands of times.
+/// Each of many threads waits for an A-stack once. Each A-stack that becomes free wakes one thread. Each
+/// thread would sleep thousands of times in two cases: if every free A-stack woke all threads, or if the
+/// threads sent the same message again and again while the server has no memory for it.
 #[test]
 fn ten_thousand_callers_sleep_a_few_times_each() {
     const CALLERS: usize = 10_000;
     const SLEEPS_EACH: u64 = 500;
     let _alone = alone();
     on_every_path(|_, address| {
-        // With 256 A-stacks, the socket of the local path may hold one unread ring (a message that wakes the
-        // server) for each A-stack. Over UDP and raw Ethernet, hundreds of threads bind their sockets at
-        // once.
+        // 256 A-stacks put two other parts under load. The socket of the local path may hold 256 unread rings
+        // (messages that wake the server). Over UDP and raw Ethernet, hundreds of threads bind their sockets
+        // at once.
         let most = BindOptions::default().astacks(256);
         for options in [BindOptions::default(), most] {
             let work = WorkClient::bind_with(address, &options).expect("a binding");

@@ -218,7 +218,8 @@ fn call(
     }
 }
 
-/// Checks that no A-stack was lost: as many calls as there are A-stacks run at the same time.
+/// Checks that no A-stack was lost: makes one call for each A-stack at the same time, and each call must
+/// succeed.
 pub(crate) fn all_are_free(shape: &Shape, works: &[WorkClient; 2], processes: &[u32]) {
     let count = shape.astacks as usize;
     let watch = Arc::new(Watch::new(count));

@@ -20,7 +20,7 @@ use crate::watch::Watch;
 const BINDING: Duration = Duration::from_secs(2);
 /// The longest time from the start of a server until a call returns.
 const RECOVERY: Duration = Duration::from_secs(20);
-/// The smallest number of servers that are killed in each shape.
+/// The smallest number of servers that are killed while the mix runs in one shape (`Shape`).
 const KILLS_MIN: u32 = 4;
 
 /// What all callers share.
@@ -38,8 +38,8 @@ struct Storm {
     outcomes: Mutex<Vec<Outcomes>>,
 }
 
-/// Runs each shape while servers are killed and restarted. `serve` starts a server, always at the same
-/// address. The server records in `directory` which calls run.
+/// Runs the mix in each shape (`Shape`) while servers are killed and restarted. `serve` starts a server,
+/// always at the same address. The server records in `directory` which calls run.
 pub(crate) fn mix_while_servers_are_killed(
     directory: &Path,
     path: PathKind,
@@ -112,7 +112,8 @@ fn run(
         look(&server);
     }
     callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
-    // The kill also ends procedures that still run for calls that were given up.
+    // Procedures of calls that were given up may still run. The kill ends them, so that the record of calls
+    // does not change during the check.
     server.kill();
     let [returned, not_executed, maybe] =
         Outcomes::check(&storm.outcomes.lock().expect("no panic"), directory);

@@ -1,4 +1,4 @@
-//! Futures of calls that are dropped before their end: nothing is lost, and nothing is left.
+//! Tests futures that are dropped before their calls end. No frame is lost, and no procedure remains.
 #![cfg(feature = "async")]
 
 mod polls;
@@ -27,11 +27,12 @@ trait Forms {
     fn in_out(&self, values: &mut [u32], name: &mut String) -> peregrine::Result<()>;
     fn mixed(&self, words: &mut [String], bytes: &[u8]) -> peregrine::Result<u64>;
     fn buffers(&self, from: Lent<'_, u8>, into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// Returns when this procedure has been called `count` times more.
+    /// Returns when the server has received `count` calls of this procedure in total.
     fn meet(&self, count: u32) -> peregrine::Result<()>;
-    /// Returns after the latch was opened. A call with a large `ballast` shares no batch with other calls.
+    /// Returns after the test has opened the latch. A call with a large `ballast` shares no batch with other
+    /// calls.
     fn wait(&self, latch: u32, ballast: &[u8]) -> peregrine::Result<()>;
-    /// Calls itself `depth` times through the client of the test.
+    /// Makes nested calls of itself, `depth` deep, through the client of the test.
     fn nest(&self, depth: u32) -> peregrine::Result<u32>;
 }
 
@@ -55,7 +56,7 @@ struct State {
     wakers: Vec<std::task::Waker>,
 }
 
-/// A procedure that runs.
+/// A running procedure, which [`Seen::running`] counts until this value is dropped.
 struct Runs<'a>(&'a Seen);
 
 impl<'a> Runs<'a> {
@@ -81,7 +82,7 @@ impl Seen {
         wakers.into_iter().for_each(std::task::Waker::wake);
     }
 
-    /// Waits on this thread.
+    /// Blocks this thread until `ends` returns true.
     fn block(&self, ends: impl Fn(&State) -> bool) {
         let state = self.state.lock().unwrap();
         let waited = self.changed.wait_timeout_while(state, LONG, |state| !ends(state)).unwrap();
@@ -225,7 +226,7 @@ fn name() -> String {
 /// The number of frames of each binding.
 const FRAMES: u32 = 2;
 
-/// An argument of [`Forms::wait`].
+/// A ballast for [`Forms::wait`] that keeps the call out of batches.
 const ALONE: &[u8] = &[0; 4000];
 
 impl Pair {
@@ -264,8 +265,8 @@ impl Pair {
         BindOptions::default().astacks(frames).on_exhausted(OnExhausted::Wait)
     }
 
-    /// Runs a test as [`each`](Self::each) does. Over the local path it runs once more while another call is pending:
-    /// the calls of the test then share batches.
+    /// Runs a test as [`each`](Self::each) does. Over the local path, the test then runs once more while
+    /// another call is pending, so that the test's calls share batches.
     fn each_in_company(test: impl Fn(&mut Self, bool)) {
         Self::each(|pair, is_async| {
             test(pair, is_async);
@@ -305,13 +306,14 @@ impl Pair {
         until(&what, || self.seen.running() == count);
     }
 
-    /// Checks that as many calls as the binding has frames run at the same time, and that no procedure of an
-    /// earlier call is left.
+    /// Checks that no procedure of an earlier call still runs, and that no frame was lost: all [`FRAMES`]
+    /// frames can carry calls at the same time.
     fn check(&self) {
         self.runs(0);
         let met = self.seen.state.lock().unwrap().met + FRAMES;
         let client = self.client.with_timeout(LONG);
-        // A blocking server within the process runs procedures on the threads of their callers.
+        // Each call needs a separate thread, because a blocking server within the process runs the procedure
+        // on the caller's thread.
         thread::scope(|scope| {
             for _ in 0..FRAMES {
                 scope.spawn(|| block_on(client.meet(met)).expect("a frame was lost"));
@@ -320,7 +322,8 @@ impl Pair {
     }
 }
 
-/// Makes a call many times, and drops it after 0, 1, 2, ... polls until it completes.
+/// Makes the same call again and again. Drops the first future without a poll, the next after 1 poll, then
+/// after 2, and so on, until a call completes.
 macro_rules! drop_after_each_poll {
     ($pair:expr, $rounds:expr, $make:expr) => {{
         let mut dropped = 0;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// Notes wake-ups, and wakes a thread.
+/// The target of a waker. It notes that it was woken, and unparks the thread that polls.
 pub(crate) struct Woken {
     thread: Thread,
     is_woken: AtomicBool,
@@ -33,7 +33,7 @@ impl Woken {
         self.is_woken.store(false, Ordering::SeqCst);
     }
 
-    /// Waits for a wake-up. A future that is never woken is a lost wake-up.
+    /// Waits until the future was woken. Panics after 20 seconds, because the wake-up was then lost.
     pub(crate) fn wait(&self) {
         let begun = Instant::now();
         while !self.is_woken.swap(false, Ordering::SeqCst) {
@@ -49,7 +49,8 @@ pub(crate) enum Polled<T> {
     Dropped,
 }
 
-/// Polls a future at most `polls` times, each time after it was woken, and drops it.
+/// Polls a future at most `polls` times, and then drops it. Before each poll but the first, waits until the
+/// future was woken.
 pub(crate) fn polled<T>(polls: u32, future: impl Future<Output = T>) -> Polled<T> {
     let woken = Woken::new();
     let waker = Waker::from(Arc::clone(&woken));
@@ -80,7 +81,7 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Yields to the executor some times.
+/// Yields to the executor `times` times.
 pub(crate) async fn yielded(times: u32) {
     for _ in 0..times {
         let mut first = true;

@@ -1,4 +1,5 @@
-//! Servers that end while calls are deferred.
+//! Tests what becomes of waiting async procedures when the server ends, the export is withdrawn, or the
+//! binding is dropped.
 
 use futures_util::future::join_all;
 use peregrine::{Executed, Kind};
@@ -7,8 +8,8 @@ use super::*;
 
 const CALLS: u32 = 8;
 
-/// Makes calls of `wait` as futures and from threads, runs `then` while the procedures run, and returns the results
-/// of the calls.
+/// Makes calls of `wait` as futures and from threads, and runs `then` while the procedures run. Returns the
+/// results of the calls.
 fn waiting(
     pair: &mut Pair,
     latch: u32,

@@ -1,4 +1,4 @@
-//! Futures that wait for a frame, and are dropped.
+//! Tests futures that wait for a frame. Some of them are dropped while they wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
@@ -16,7 +16,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Begins a call of `wait`, and polls it until it sleeps.
+    /// Begins a call of `wait`. Polls it until it is pending and was not woken again.
     pub(crate) fn new(client: &FormsAsyncClient, latch: u32, ballast: &'static [u8]) -> Self {
         let client = client.clone();
         let call = async move { client.wait(latch, ballast).await }.boxed();
@@ -34,7 +34,7 @@ impl Pending {
         poll_once(self.call.as_mut(), &waker).map(Result::unwrap).is_ready()
     }
 
-    /// Polls the call if it was woken. It must not have ended.
+    /// Polls the call if it was woken. Panics if the call has ended.
     fn poll_if_woken(&mut self) {
         if self.woken.is_woken() {
             assert!(!self.poll(), "the call has ended");
@@ -54,7 +54,7 @@ fn runs(pair: &Pair, calls: &mut [Pending], count: u32) {
     });
 }
 
-/// Returns a pair whose calls over the local path leave their frames to a blocking server.
+/// Returns a pair over the local path with `frames` frames, whose callers do not spin.
 fn local(is_async: bool, frames: u32) -> Pair {
     Pair::new("local", is_async, &Pair::options(frames).wait(Wait::Block))
 }
@@ -68,7 +68,7 @@ fn each_waiting_future_gets_a_frame_that_the_server_releases_silently() {
     let mut dropped = [1, 2].map(|latch| Pending::new(client, latch, ALONE));
     runs(&pair, &mut dropped, 2);
     drop(dropped);
-    // Both frames belong to the server now.
+    // The dropped calls' procedures still run, so the server keeps both frames.
     let mut waiting = [3, 4].map(|latch| Pending::new(client, latch, ALONE));
     let mut begins = |latch| {
         until("a waiting future gets a frame", || {
@@ -78,7 +78,7 @@ fn each_waiting_future_gets_a_frame_that_the_server_releases_silently() {
     };
     seen.open(1);
     begins(3);
-    // The first future has a frame, and keeps it.
+    // Call 3 keeps its frame, so call 4 needs the frame of call 2.
     seen.open(2);
     begins(4);
     seen.open(3);
@@ -91,7 +91,7 @@ fn each_waiting_future_gets_a_frame_that_the_server_releases_silently() {
 fn futures_that_are_dropped_in_the_queue_keep_no_frame() {
     Pair::each(|pair, is_async| {
         if !is_async && pair.running.is_none() {
-            // The procedures of such a pair block the thread of the test.
+            // A blocking procedure within the process would block the thread of the test.
             return;
         }
         let (client, seen) = (&pair.client, &pair.seen);
@@ -101,7 +101,7 @@ fn futures_that_are_dropped_in_the_queue_keep_no_frame() {
             let mut held: Vec<_> = (0..FRAMES).map(|_| new(latch)).collect();
             runs(pair, &mut held, FRAMES);
             let mut queue: Vec<_> = (0..6).map(|_| Some(new(latch + 1))).collect();
-            // Some are dropped while they wait, and some after they were woken.
+            // Some futures are dropped while they wait, and some after they were woken.
             let dropped = [round % 6, (round / 2) % 6, (round / 3) % 6];
             queue[dropped[0] as usize] = None;
             seen.open(latch);

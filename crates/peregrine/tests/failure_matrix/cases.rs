@@ -569,8 +569,8 @@ pub(crate) static CASES: [Case; 26] = [
             let cell = Cell::of(client.echo(1));
             let cell = did_not_run(world, "echo ran", cell);
             match world.way {
-                // The text depends on whether the server's thread has served a call of this binding before. Over
-                // TCP, the client may know of the revocation.
+                // The text depends on whether the server's thread has served a call of this binding before.
+                // Over TCP, the client may know of the revocation.
                 Way::Local => cell.one_of(["`subject` was withdrawn", "no such binding"]),
                 Way::Tcp => cell.one_of([
                     "`subject` was withdrawn",

@@ -171,7 +171,8 @@ fn counters() -> (sys::Memory, OwnedFd) {
         (20_480, "export"),
         (36_864, "session"),
         (1_085_440 + 64 * 128, "binding"),
-        // The lane (the counts of one thread for one binding) of the second thread, for the binding above.
+        // The lane (the counts of one thread for one binding) of the second thread, for the binding in row
+        // 64.
         (2_134_016 + (8_192 + 64) * 64, "lane"),
     ] {
         let vector = bytes(&format!("counters {name}"), 0);

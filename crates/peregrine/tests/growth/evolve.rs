@@ -205,8 +205,9 @@ impl Age {
         let number = chance.below(self.whole.types.len());
         let is_error =
             self.whole.procedures.iter().any(|one| one.error == DescribedType::Named(number));
-        // The list does not yet contain the procedure that is being made, so this search misses its error
-        // type. Errors are enums with fields, so no such enum is returned.
+        // `is_error` misses the error type of the procedure that is being made, because the list does not
+        // contain that procedure yet. Error types are enums with fields, so this function returns no enum
+        // with fields.
         let is_struct = matches!(
             self.whole.types[number].body,
             DescribedBody::Struct(_)

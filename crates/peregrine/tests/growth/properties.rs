@@ -1,5 +1,5 @@
-//! Tests clients and servers of random ages (versions) of an interface. The values of parts that both sides
-//! know arrive, and after a forbidden change the client is refused.
+//! Tests clients and servers of random ages (versions) of an interface. If both sides have a part, its value
+//! arrives unchanged or converted. After a forbidden change, the client is refused.
 
 use std::sync::{Arc, Mutex};
 
@@ -299,8 +299,8 @@ fn cases(usual: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(120))]
 
-    /// The values of parts that both sides know arrive, and other parts get their defaults, for
-    /// clients and servers of any two ages.
+    /// A client and a server of any two ages call each other. If both sides have a part, its value arrives.
+    /// If only the receiver has a part, it gets its default.
     #[test]
     fn values_are_converted_between_all_ages(seed: u64) {
         let mut chance = Chance(seed);

@@ -57,7 +57,7 @@ fn start(server: Server, at: &str) -> Running {
 pub(crate) trait Room {
     fn null(&self) -> peregrine::Result<()>;
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
-    /// Returns when as many callers are inside this procedure as the barrier waits for.
+    /// Returns when enough callers are inside this procedure. The object's barrier says how many.
     fn meet(&self) -> peregrine::Result<()>;
     /// Returns when the door is open.
     fn stay(&self) -> peregrine::Result<()>;
@@ -326,7 +326,7 @@ pub(crate) fn large_messages_arrive_intact_in_both_directions(by: Carrier) {
         assert_eq!(out.filled(), bytes);
         assert!(back[..bytes] == sent[..bytes]);
     }
-    // Several threads make calls over one binding at the same time, in both directions.
+    // Several threads send and receive large messages over one binding at the same time.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             let (client, sent) = (&client, &sent);
@@ -434,7 +434,8 @@ pub(crate) fn calls_cut_short_by_drain_may_have_executed(by: Carrier) {
         let runs = scope.spawn(|| room.stay());
         door.await_entered(1);
         assert!(!running.drain(Duration::from_millis(50)));
-        // Datagrams have no connection that the server could close. So the result may still reach the caller.
+        // Over TCP, the server has closed the connection. So the call fails although its procedure still
+        // waits. Datagrams have no connection. So the door opens, and the result may still reach the caller.
         door.set(by.is_datagrams());
         let outcome = runs.join().unwrap();
         door.set(true);
@@ -600,7 +601,7 @@ pub(crate) fn unknown_export_and_stopped_server_are_reported(by: Carrier) {
     running.stop();
     let start = Instant::now();
     let error = room.null().unwrap_err();
-    // Over TCP, the client knows the reason if the last message of the server has arrived.
+    // Over TCP, the error is `Withdrawn` if the last message of the server has arrived.
     let withdrawn = !by.is_datagrams() && error.kind() == Kind::Withdrawn;
     assert!(withdrawn || error.kind() == Kind::ServerGone, "{error}");
     assert!(by.is_datagrams() || error.executed() == Executed::No, "{error}");

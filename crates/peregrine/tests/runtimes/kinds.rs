@@ -11,7 +11,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use peregrine::Executor;
 use tokio::sync::oneshot;
 
-/// A runtime, or none, and the thread that drives it.
+/// How a test runs its futures: on a runtime, or without one ([`Bare`]).
 pub(crate) trait Runtime: Clone + Send + Sync + 'static {
     /// Starts the runtime. It is shut down when the [`Driver`] is dropped.
     fn start() -> (Self, Driver);
@@ -121,7 +121,7 @@ impl<const MANY: bool> Runtime for Tokio<MANY> {
         };
         let runtime = builder.worker_threads(2).enable_time().build().expect("a runtime");
         let handle = runtime.handle().clone();
-        // The thread of a runtime with one thread must drive it.
+        // A runtime with one thread runs its tasks only while that thread drives it.
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = thread::spawn(move || {
             let _ = runtime.block_on(stopped);
@@ -152,7 +152,7 @@ fn end(stop: oneshot::Sender<()>, thread: JoinHandle<()>) {
 #[derive(Clone)]
 pub(crate) struct Smol(Weak<SmolTasks<'static>>);
 
-/// A program makes such an adapter for any executor.
+/// A program can implement this trait for any other executor in the same way.
 impl Executor for Smol {
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
         if let Some(tasks) = self.0.upgrade() {

@@ -25,7 +25,7 @@ trait Work {
     fn after(&self, ms: u32, value: u64) -> peregrine::Result<u64>;
     /// Returns the sum of `values`, which tasks of the runtime compute.
     fn sum(&self, values: &[u64]) -> peregrine::Result<u64>;
-    /// Returns after `count` calls of this procedure run at the same time.
+    /// Returns once `count` calls of this procedure run at the same time.
     fn meet(&self, count: u32) -> peregrine::Result<u32>;
     /// Never returns.
     fn never(&self) -> peregrine::Result<()>;
@@ -228,7 +228,7 @@ fn calls_that_lose_a_race_are_given_up() {
         Pair::<R>::each(&in_flight(4), |pair| {
             let Pair { client, runtime, .. } = &pair;
             runtime.block_on(async {
-                // The frames of the dropped calls are free again for the next ones.
+                // Later rounds use the frames of the dropped calls again.
                 for round in 0..20 {
                     let value = tokio::select! {
                         value = client.after(1, round) => value.unwrap(),
@@ -291,7 +291,7 @@ fn calls_fail_when_the_runtime_of_the_server_is_shut_down() {
                     assert_eq!((kind, executed), (Kind::Withdrawn, Executed::Maybe));
                 }
             });
-            // Later calls fail in the same way, and do not wait.
+            // Later calls fail without waiting. The client must report that they may have been executed.
             for _ in 0..2 * CALLS {
                 assert_eq!(outcome(blocking.never()).1, Executed::Maybe);
                 assert_eq!(outcome(runtime.block_on(client.never())).1, Executed::Maybe);
@@ -320,7 +320,7 @@ fn procedures_are_dropped_when_the_runtime_of_the_client_is_shut_down() {
             pair.is_present(CALLS);
             drop((pair.driver.take(), tasks));
             pair.is_present(0);
-            // The frames are free again.
+            // The frames of the dropped calls are free again.
             let blocking = WorkClient::from(pair.client.clone());
             for value in 0..2 * u64::from(CALLS) {
                 assert_eq!(blocking.after(0, value).unwrap(), value);

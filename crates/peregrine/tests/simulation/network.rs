@@ -96,7 +96,7 @@ pub(crate) struct Link {
 pub(crate) enum NotSent {
     /// The packet was not sent, and counts as lost on the way.
     Lost,
-    /// The packet is larger than this number of bytes, the largest that can be sent.
+    /// The packet is too large. The largest packet that can be sent has this number of bytes.
     TooLarge(usize),
     /// The machine no longer has the address of the socket.
     Moved,

@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use crate::network::{Address, host_of, machine_of};
 use crate::random::Random;
 
-/// In an [`Address`], the lowest bit of the number that selects one of the machine's addresses.
+/// The bit of an [`Address`] at which the number of the machine's address begins.
 const HOME_AT: u32 = 8;
-/// In an [`Address`], the lowest bit of the port.
+/// The bit of an [`Address`] at which the port begins.
 const PORT_AT: u32 = 16;
 
 /// The flow of a client's socket: how its packets leave, and how packets reach it.
 #[derive(Clone, Copy, Debug)]
 struct Flow {
-    /// Which of the machine's addresses the socket has.
+    /// The number of the machine's address that the socket uses.
     home: u32,
     state: State,
 }
@@ -42,7 +42,7 @@ pub(crate) enum Departure {
 
 #[derive(Debug)]
 pub(crate) struct Paths {
-    /// Which of its addresses each machine currently has.
+    /// For each machine, the number of its current address.
     homes: Vec<u32>,
     /// The flows, by machine and socket.
     flows: BTreeMap<(Address, u32), Flow>,

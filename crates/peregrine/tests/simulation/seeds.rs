@@ -228,8 +228,8 @@ fn storm(world: &mut World, random: &mut Random, clients: u32, servers: usize) {
     }
 }
 
-/// Cuts off a client, so that its results are lost. The client is cut off for so long that the server gives
-/// its place to another client.
+/// Cuts off a client, so that its results are lost. The client is cut off for so long that the server evicts
+/// the client's record for another client.
 fn siege(world: &mut World, random: &mut Random, clients: u32) {
     let at = random.below(100 * MILLISECOND);
     let until = at + random.range(61 * SECOND..150 * SECOND);

@@ -82,7 +82,7 @@ pub(crate) enum Request {
 pub(crate) struct Server {
     pub(crate) incarnation: u64,
     options: ServerOptions,
-    /// The number of the server's table of records.
+    /// A number that identifies the server's table of records in grants and refusals.
     number: u64,
     table: Table,
     cookies: Cookies,
@@ -374,8 +374,8 @@ impl Server {
         }
     }
 
-    /// Checks that what the driver keeps at a place agrees with the phase of the place's server end. A
-    /// difference would leak memory.
+    /// Checks that the driver keeps exactly the data that the server end at this place needs now. Data that
+    /// it kept for longer would be a leak.
     fn check(&self, place: u32, oracle: &mut Oracle) {
         let record = &self.records[place as usize];
         let phase = record.server_end.phase();

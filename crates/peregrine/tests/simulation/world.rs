@@ -48,9 +48,9 @@ pub(crate) enum Change {
     /// Sets two flags: whether all packets to the server are lost, and whether all packets to the client are
     /// lost.
     Cut(bool, bool),
-    /// From now on, larger packets than this number of bytes are lost, in both directions.
+    /// From now on, packets of more than this number of bytes are lost, in both directions.
     Mtu(usize),
-    /// From now on, sending larger packets than this number of bytes fails, on both sides.
+    /// From now on, sending packets of more than this number of bytes fails, on both sides.
     Narrow(usize),
     /// Sets two flags: whether sending fails at the clients, and whether it fails at the server.
     NoRoute(bool, bool),

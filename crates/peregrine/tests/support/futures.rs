@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Wakes a thread, and notes for which future.
+/// Wakes the thread of a future, and notes in a flag that this future was woken.
 struct Wakes {
     thread: Thread,
     woken: AtomicBool,
@@ -43,8 +43,8 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Runs futures to their ends, all on this thread. Each future has its own waker, and is polled only after
-/// it was woken. Returns their results in the same order.
+/// Runs futures to their ends, all on this thread. Each future has its own waker, and is polled only after it
+/// was woken. Returns the results in the order of `futures`.
 pub(crate) fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     struct Joined<F, T> {
         future: Pin<Box<F>>,
@@ -83,7 +83,7 @@ pub(crate) fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output =
     }
 }
 
-/// Polls a future once, without waking anything later. Returns whether the future has ended.
+/// Polls a future once, with a waker that does nothing. Returns the result if the future has ended.
 pub(crate) fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),

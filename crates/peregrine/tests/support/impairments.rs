@@ -48,8 +48,7 @@ const CHECKED: u8 = 4;
 const HEADER_BYTES: usize = 64;
 
 impl<W: Ord + Copy> InFlight<W> {
-    /// Makes a set of packets in flight that is empty. `before` is the number of bytes before a packet's
-    /// header.
+    /// Makes an empty set of packets in flight. `before` is the number of bytes before a packet's header.
     pub(crate) const fn new(impairments: Impairments, seed: u64, before: usize) -> Self {
         let later = BinaryHeap::new();
         Self { impairments, random: seed | 1, later, numbered: 0, first: None, before }

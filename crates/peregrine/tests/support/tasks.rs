@@ -1,4 +1,5 @@
-//! Runs futures on one thread. A future is polled only after it was woken, so a test that loses a wake-up fails.
+//! Runs futures on one thread. A future is polled only after it was woken. So a lost wake-up makes a test
+//! fail.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -88,7 +89,7 @@ impl<'a, T> Tasks<'a, T> {
         }
     }
 
-    /// Polls the futures until all that are left sleep.
+    /// Polls the futures until each of them has completed or sleeps.
     pub(crate) fn run_until_asleep(&mut self) {
         let mut quiet_since = Instant::now();
         self.run_until("all futures sleep", |tasks| {

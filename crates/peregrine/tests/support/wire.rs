@@ -253,9 +253,9 @@ impl Session {
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
 
-    /// Posts a call whose message is still being written, and announces that its first `there` bytes are
-    /// written. `head` is the head of the message. The header announces `copied` bytes before the lent
-    /// blocks, and `total` bytes for the whole message.
+    /// Posts a call whose message is still being written. Announces that the first `there` bytes of the
+    /// message are written. `head` is the head of the message. The header announces `copied` bytes before the
+    /// lent blocks, and `total` bytes for the whole message.
     pub(crate) fn post_arriving(
         &mut self,
         astack: u32,

@@ -7,8 +7,8 @@ use crate::sys;
 
 /// A client, as a server counts its calls.
 pub(crate) trait Account: Send + Sync {
-    /// Counts one more deferred call, whose message has `bytes` bytes. Returns false if the client has too many
-    /// deferred calls.
+    /// Counts one more deferred call, whose message has `bytes` bytes. Returns false if the client has too
+    /// many deferred calls.
     fn defer(&self, bytes: usize) -> bool;
 
     /// Counts one deferred call less.

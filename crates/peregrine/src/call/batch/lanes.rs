@@ -1,7 +1,7 @@
 //! Lanes at a server: the calls that arrived in batches, and have no result yet.
 //!
-//! A lane exists while it has such calls. While it exists, it holds a batch, or the client is about to send one. The
-//! source of the held batch tells the lane when the client has gone.
+//! A lane exists while it has such calls. During this time it holds a batch, or its client is about to send
+//! one. If the client goes, the held batch is cancelled like any deferred call, and the lane ends.
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
 use crate::value::{Space, Window, bytes_of_blocks};
 
-/// The server measures each call of a batch with at most this number of calls.
+/// If a batch has at most this number of records, the server measures the time of each of its calls.
 const MEASURED_MAX: usize = 16;
 
 /// The lanes of this process that have calls without a result.
@@ -46,7 +46,7 @@ struct Lane {
     state: Mutex<State>,
 }
 
-/// A lane while a thread runs a batch of it: it stays known meanwhile.
+/// A lane of which a thread runs a batch. While this value exists, the lane is not forgotten.
 struct InUse(Arc<Lane>);
 
 impl Drop for InUse {
@@ -62,7 +62,7 @@ struct State {
     pending: HashMap<u64, Arc<dyn Cancels>>,
     /// The deferred calls that were cancelled.
     cancelled: HashSet<u64>,
-    /// The number of bytes that the result of a call may have.
+    /// The largest size in bytes of the result of a call.
     room: usize,
     /// The records of results that were not sent yet.
     ready: Vec<u8>,
@@ -78,7 +78,7 @@ struct State {
 /// A batch that is answered when there is a result.
 struct Held {
     owed: Box<dyn Owed>,
-    /// The number of bytes that its result may have.
+    /// The largest size in bytes of the batch's result.
     room: usize,
 }
 
@@ -128,7 +128,7 @@ impl Lanes {
         LANES.own()
     }
 
-    /// Returns the lane with a token, which is made if there is none.
+    /// Returns the lane with a token. Makes the lane if it does not exist.
     fn lane(&self, token: Token) -> InUse {
         let users = || AtomicUsize::new(0);
         let new = || Arc::new(Lane { token, users: users(), state: Mutex::default() });
@@ -138,7 +138,7 @@ impl Lanes {
         InUse(lane)
     }
 
-    /// Forgets a lane that has no calls.
+    /// Forgets a lane, if it has no calls and no thread runs a batch of it.
     fn forget(&self, lane: &Arc<Lane>) {
         let mut lanes = self.lanes.lock();
         let is_idle = |known: &Arc<Lane>| {
@@ -152,11 +152,12 @@ impl Lanes {
     }
 }
 
-/// Runs a batch, which has arrived as a call of the procedure [`BATCH`](super::BATCH). `serve` serves its calls.
+/// Runs a batch, which has arrived as a call of the procedure [`BATCH`](super::BATCH). `serve` serves its
+/// calls.
 ///
 /// # Errors
-/// Fails if the batch is malformed. A record that is malformed ends the batch: its calls before this record have
-/// run, and the client takes the calls without results for lost.
+/// Fails if the batch is malformed. The calls before a malformed record have run, but none of their results
+/// is sent.
 pub(crate) fn serve_batch(
     serve: &dyn Serve,
     request: &mut Request<'_>,
@@ -192,7 +193,7 @@ pub(crate) fn serve_batch(
             }
         }
     };
-    // A record that is malformed ends the batch, but the calls before it have run.
+    // The calls before the malformed record have run, so this refusal says that calls may have been executed.
     let text = || Refusal::bad_result("a record of the batch is malformed".into());
     let (header, results) = sent.ok_or_else(text)?;
     let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
@@ -222,7 +223,7 @@ struct Batch {
     results: Vec<u8>,
     /// The offsets of the blocks of one result.
     blocks: Vec<u32>,
-    /// The number of bytes that the result of a call may have.
+    /// The largest size in bytes of the result of a call.
     room: usize,
     slowest: Option<(u32, u32)>,
     /// The calls that have ended.
@@ -248,7 +249,8 @@ impl Batch {
         }
     }
 
-    /// Runs the records one after the other. `source` may defer their calls. Returns false if a record is malformed.
+    /// Runs the records one after the other. `source` may defer their calls. Returns false if a record is
+    /// malformed.
     fn run(
         &mut self,
         serve: &dyn Serve,
@@ -324,7 +326,7 @@ impl Batch {
     }
 }
 
-/// Returns how many records a batch has. Stops counting at a number that makes no difference.
+/// Returns the number of records in a batch, but at most [`MEASURED_MAX`] + 1.
 fn count(records: &[u8]) -> usize {
     let (mut at, mut count) = (HEADER_BYTES, 0);
     while count <= MEASURED_MAX
@@ -338,11 +340,12 @@ fn count(records: &[u8]) -> usize {
 
 /// Calls `with` with private memory of `room` bytes.
 fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
-    // A procedure may call another server within the process, which runs a batch on this thread.
+    // The memory is taken out of `SCRATCH`, because a procedure may call a server in this process. That
+    // server may run a batch on this thread.
     let mut memory = SCRATCH.with_borrow_mut(core::mem::take);
     let blocks = room.div_ceil(16);
     if memory.len() < blocks {
-        // Memory that was never touched has no pages, so a fresh vector is cheaper than a longer one.
+        // A new vector is cheaper than a longer one: it copies nothing, and untouched memory has no pages.
         memory = vec![0; blocks];
     }
     let done = with(Space::of_mut(&mut bytes_of_blocks(&mut memory)[..room]));
@@ -350,7 +353,7 @@ fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
     done
 }
 
-/// Runs one call of a batch. The answer is [`Answer::Deferred`] if its result comes later.
+/// Runs one call of a batch. The answer is [`Answer::Deferred`] if the result of the call comes later.
 fn run_one(
     serve: &dyn Serve,
     record: &CallRecord,
@@ -375,8 +378,8 @@ fn run_one(
     finish(&reply)
 }
 
-/// Appends the record of a result. `blocks` are the offsets of its blocks. Only their filled parts are copied: the rest
-/// of the memory may have bytes of another client's results.
+/// Appends the record of a result. `blocks` are the offsets of the result's blocks. Only the filled parts of
+/// the blocks are copied: the other memory may have bytes of another client's results.
 fn append(results: &mut Vec<u8>, number: u64, ran: &Ran, space: Window<'_>, blocks: &[u32]) {
     let Ran { answer, head_at, head_bytes, .. } = *ran;
     let blocks = if answer == Answer::Ok { blocks } else { &[] };
@@ -400,12 +403,12 @@ fn append(results: &mut Vec<u8>, number: u64, ran: &Ran, space: Window<'_>, bloc
 }
 
 impl State {
-    /// Returns how many calls have a result that was not sent, or none.
+    /// Returns the number of calls without a result, plus 1 if there are results that were not sent.
     fn left(&self) -> u32 {
         self.pending.len() as u32 + u32::from(!self.ready.is_empty())
     }
 
-    /// Takes results that fit the result of a batch with `room` bytes. At least one fits.
+    /// Takes records that fit the result of a batch with `room` bytes. At least one record fits.
     fn take_ready(&mut self, room: usize) -> Vec<u8> {
         let room = room - HEADER_BYTES;
         if self.ready.len() <= room {
@@ -434,8 +437,9 @@ impl Held {
 }
 
 impl InUse {
-    /// Runs a batch. Returns the header of its result and the records, or the inner `None` if a record is malformed.
-    /// Returns the outer `None` if the batch is held. `room` is the number of bytes that the result may have.
+    /// Runs a batch, and returns the header and the records of its result. Returns the outer `None` if the
+    /// batch is held, and the inner `None` if a record is malformed. The result may have at most `room`
+    /// bytes.
     fn serve(
         &self,
         serve: &dyn Serve,
@@ -529,8 +533,9 @@ impl Lane {
         count_all(account.as_deref(), &ended);
     }
 
-    /// Notes whether the lane waits for a batch of its client. If none comes for a while, the client has gone: nothing
-    /// else would tell a lane that holds no batch.
+    /// Says whether the lane now waits for a batch of its client. If no batch comes within
+    /// [`limits::LANE_TIME`], the lane ends. Without a held batch, the lane does not learn otherwise that its
+    /// client has gone.
     fn expect_batch(self: &Arc<Self>, expects: bool) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         if expects {

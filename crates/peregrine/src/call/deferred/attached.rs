@@ -1,8 +1,9 @@
-//! [`Attached`]: the executor of an async server, and the deferred calls that it does not know.
+//! [`Attached`]: the executor of an async server, and the deferred calls that the executor does not know.
 //!
-//! A procedure is passed to the executor when it is woken for the first time. If the executor ended before, nothing
-//! might ever wake the procedure, and its caller would wait forever. So each server has one more future at its
-//! executor, the [`Sentinel`]. When the executor drops the sentinel, the calls that it does not know fail.
+//! A procedure is passed to the executor when the procedure is woken for the first time. If the executor ends
+//! before, nothing might ever wake the procedure, and its caller would wait forever. So each server also
+//! passes the [`Sentinel`], one more future, to its executor. When the executor drops the sentinel, the calls
+//! that it does not know fail.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -19,7 +20,7 @@ use crate::sync::Mutex;
 pub struct ServerExecutor(pub(super) Arc<Attached<Linux>>);
 
 impl ServerExecutor {
-    /// Returns a handle of an executor.
+    /// Wraps an executor.
     pub fn new(executor: impl Executor) -> Self {
         Self(Arc::new(Attached::new(Box::new(executor))))
     }
@@ -41,14 +42,15 @@ pub(super) struct Attached<M: Machine> {
 struct Unknown<M: Machine>(Mutex<State<M>>);
 
 struct State<M: Machine> {
-    /// The tasks by their addresses. A reference keeps the address from being used again.
+    /// The tasks by their addresses. A weak reference keeps the memory of a task, so no other task gets the
+    /// address.
     tasks: HashMap<usize, Weak<Task<M>>>,
     life: Life,
-    /// What polls the sentinel.
+    /// The waker of the sentinel.
     waker: Option<Waker>,
 }
 
-/// The life of the sentinel, in this order.
+/// The phases of the sentinel's life, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     /// No call was deferred.
@@ -76,7 +78,8 @@ impl<M: Machine> Attached<M> {
 
     /// Passes a future to the executor.
     pub(super) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        // An executor that panics has dropped the future, which is all that the caller of this must know.
+        // An executor that panics has dropped the future. The drop already fails the calls, so the panic is
+        // discarded.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.executor.spawn(future))) {
             core::mem::forget(panic);
         }
@@ -111,14 +114,15 @@ impl<M: Machine> Drop for Attached<M> {
         state.life = Life::Ended;
         let waker = state.waker.take();
         drop(state);
-        // The executor then drops the sentinel.
+        // This makes the executor poll the sentinel, which then ends.
         if let Some(waker) = waker {
             waker.wake();
         }
     }
 }
 
-/// A future that ends when the server is dropped. If the executor drops it before, calls fail.
+/// A future that ends when the server is dropped. If the executor drops the sentinel earlier, the calls that
+/// the executor does not know fail.
 struct Sentinel<M: Machine>(Arc<Unknown<M>>);
 
 impl<M: Machine> Future for Sentinel<M> {

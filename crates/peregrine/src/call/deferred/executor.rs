@@ -1,4 +1,4 @@
-//! [`Executor`]: what polls the procedures of async servers; and the built-in one.
+//! [`Executor`]: what polls the procedures of async servers, and the built-in executor.
 
 use core::pin::Pin;
 use std::collections::VecDeque;
@@ -11,11 +11,11 @@ use crate::sys::{self, PerProcess};
 
 /// Something that runs futures, such as an async runtime.
 ///
-/// An async server polls a procedure for the first time on the thread that received the call. If the procedure
-/// does not end at once, its further polls are run by the executor of the server. The built-in executor has a
-/// few threads, and suits procedures that wait for other calls, channels and locks. A procedure that uses the
-/// timers or sockets of a runtime needs an executor of this runtime: with the feature `tokio`, a
-/// `tokio::runtime::Handle` is one.
+/// An async server polls a procedure for the first time on the thread that received the call. If the
+/// procedure does not end at once, its further polls are run by the executor of the server. The built-in
+/// executor has a few threads, and suits procedures that wait for other calls, channels and locks. A
+/// procedure that uses the timers or sockets of a runtime needs an executor of this runtime: with the feature
+/// `tokio`, a `tokio::runtime::Handle` is one.
 ///
 /// ```
 /// # use peregrine::Executor;
@@ -43,8 +43,9 @@ pub trait Executor: Send + Sync + 'static {
     /// Runs a future to its end.
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>);
 
-    /// Calls `poll`, which polls a procedure for the first time, on this thread. An executor whose futures need
-    /// its context enters it around the call.
+    /// Calls `poll`, which polls a procedure for the first time, on this thread. If the futures of an
+    /// executor need a context, the executor enters the context before it calls `poll`, and leaves the
+    /// context afterwards.
     fn enter(&self, poll: &mut dyn FnMut()) {
         poll();
     }
@@ -86,8 +87,8 @@ impl Threads {
         if state.threads < sys::online_cpus().max(2) && self.start() {
             state.threads += 1;
         }
-        // No thread can be started, so this one does the work until the queue is empty. A task that is woken
-        // meanwhile, for example by its own poll, is added to the queue.
+        // No thread can be started, so the calling thread does the work until the queue is empty. A task that
+        // is woken meanwhile, for example by its own poll, is added to the queue.
         let is_stuck = state.threads == 0;
         if is_stuck {
             state.threads = 1;

@@ -1,9 +1,9 @@
-//! Tests of [`Task`] under a model checker, which runs every interleaving of a few threads. `Model` is the `Machine`
-//! of these tests.
+//! Tests of [`Task`] under a model checker, which runs every interleaving of a few threads. `Model` is the
+//! `Machine` of these tests.
 //!
-//! A procedure waits for an event. One thread polls it for the first time, one makes the event happen, one polls it when
-//! it was woken, and others cancel the call or shut the executor down. In the end, exactly one reply was sent, and
-//! the procedure was dropped before.
+//! A procedure waits for an event. One thread polls the procedure for the first time, and one polls it after
+//! it was woken. One makes the event happen, and others cancel the call or shut the executor down. In the
+//! end, exactly one reply was sent, and the procedure was dropped before the reply.
 
 use core::ops::DerefMut;
 use core::pin::Pin;
@@ -74,7 +74,7 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Polls what was woken until [`end`](Self::end). A lost wake-up is a deadlock.
+    /// Polls the woken tasks and futures, until [`end`](Self::end) is called. A lost wake-up is a deadlock.
     fn work(&self) {
         let mut state = self.state.lock().unwrap();
         loop {
@@ -159,7 +159,7 @@ impl Wake for Spawned {
 /// What the test sees of a call.
 #[derive(Default)]
 struct Seen {
-    /// Whether the event has happened, and what it wakes.
+    /// Whether the event has happened, and the waker that it wakes.
     event: Mutex<(bool, Option<Waker>)>,
     dropped: AtomicU32,
     replies: AtomicU32,
@@ -255,7 +255,7 @@ impl Call {
         thread::spawn(move || run(&seen, task))
     }
 
-    /// Checks that the call has one reply. Returns whether it is the result.
+    /// Checks that the call has exactly one reply. Returns whether this reply is the result.
     fn ended(&self) -> bool {
         assert_eq!((self.seen.replies(), self.seen.dropped.load(Ordering::Relaxed)), (1, 1));
         self.seen.is_ok.load(Ordering::Relaxed)

@@ -103,7 +103,8 @@ impl Answered {
         bytes_of(values).to_vec()
     }
 
-    /// Returns the block of an in-out slice, and its size. It is empty if the values are not plain.
+    /// Returns the block of an in-out slice, and the size of the block. The block is empty if the values are
+    /// not plain.
     pub fn in_out<T: Value>(values: &[T]) -> (Vec<u8>, usize) {
         let bytes = T::as_block(values).unwrap_or(&[]);
         (bytes.to_vec(), bytes.len())
@@ -129,8 +130,9 @@ impl Answered {
         }
     }
 
-    /// Returns this result, or a refusal if the result does not fit a reply of `room` bytes. In this reply,
-    /// blocks are as large as the caller has offered, so that it does not matter how the result is sent.
+    /// Returns this result, or a refusal if the result does not fit a reply of `room` bytes. Blocks count
+    /// with the sizes that the caller has offered, so that the outcome does not depend on how the result is
+    /// sent.
     pub(crate) fn within(self, room: usize) -> Self {
         let fits = |encoded: &Encoded| encoded.reply_bytes(offered) <= align_up(room);
         match &self.0 {
@@ -178,8 +180,9 @@ impl Answered {
 }
 
 impl Encoded {
-    /// Returns the number of bytes of a reply whose blocks have the sizes that `size` returns. As in [`Reply`],
-    /// the head is between the table and the first block if it fits there, and otherwise after the blocks.
+    /// Returns the number of bytes of a reply whose blocks have the sizes that `size` returns. As in
+    /// [`Reply`], the head is between the table and the first block if it fits there, and otherwise after the
+    /// blocks.
     fn reply_bytes(&self, size: fn(&OutBytes) -> usize) -> usize {
         let (table, first) = (4 * self.blocks.len(), blocks_at(self.blocks.len()));
         let end = self.blocks.iter().fold(first, |at, block| align_up(at + size(block)));

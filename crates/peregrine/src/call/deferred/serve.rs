@@ -15,8 +15,8 @@ use crate::sync::{Condvar, Mutex};
 /// How often a thread that waits for a procedure checks whether the caller has given up the call.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
 
-/// Serves a call of an async server: makes the procedure with `make`, and polls it. If it does not end at once,
-/// the call is deferred.
+/// Serves a call of an async server: makes the procedure with `make`, and polls it. If the procedure does not
+/// end at once, the call is deferred.
 ///
 /// # Errors
 /// Fails if the message does not arrive completely, the call was refused, or the result does not fit.

@@ -1,7 +1,8 @@
 //! [`Task`]: the procedure of a deferred call, from its first poll to its reply.
 //!
-//! All transitions of a task are made under its lock, and what follows from a transition is done after the lock is
-//! released. The [`Machine`] has the lock, so that a model checker can run the same code (`model.rs`).
+//! All transitions of a task are made under its lock, and what follows from a transition is done after the
+//! lock is released. [`Machine`] selects the type of the lock, so that a model checker can run the same code
+//! (`model.rs`).
 
 use core::fmt;
 use core::ops::DerefMut;
@@ -56,8 +57,8 @@ impl Lock<Linux> for Mutex<State<Linux>> {
     }
 }
 
-/// A procedure that has been polled at least once, and has not ended. After its end, wakers may keep the task for any
-/// time, so it holds nothing then.
+/// A procedure that has been polled at least once. Wakers may keep the task long after the end of its
+/// procedure, so the task holds nothing then.
 pub(super) struct Task<M: Machine = Linux>(M::Lock);
 
 /// The state of a task.
@@ -212,13 +213,13 @@ impl<M: Machine> Task<M> {
         };
         let mut ended = state.end();
         drop(state);
-        // The executor sees the end by itself, because it polls this task now.
+        // The executor needs no wake-up: it polls this task now, and sees the end.
         drop(ended.remote.take());
         discard(procedure);
         self.answer(ended, answered);
     }
 
-    /// Has the procedure polled soon. Its phase is `Scheduled`.
+    /// Makes the executor poll the procedure soon. The phase of the task is `Scheduled`.
     fn schedule(self: &Arc<Self>) {
         let mut state = self.0.lock();
         // The call may have been cancelled meanwhile.
@@ -232,8 +233,8 @@ impl<M: Machine> Task<M> {
             drop(state);
             return remote.wake();
         }
-        // From now on, wake-ups go to the waker with which the executor polls. Until its first poll, there is
-        // nothing to wake.
+        // From now on, wake-ups go to the waker with which the executor polls. Until the executor's first
+        // poll, there is nothing to wake.
         state.remote = Some(Waker::noop().clone());
         drop(state);
         executor.leave(self);
@@ -271,7 +272,7 @@ impl<M: Machine> Task<M> {
         if let Some(owed) = owed {
             owed.answer(answered);
         }
-        // The executor then drops its part of the task.
+        // This makes the executor poll its future for the task, which then ends.
         if let Some(remote) = remote {
             remote.wake();
         }
@@ -279,7 +280,7 @@ impl<M: Machine> Task<M> {
 }
 
 impl<M: Machine> State<M> {
-    /// Takes the procedure, which the calling thread then polls, unless the phase is another one than `phase`.
+    /// Takes the procedure for a poll by the calling thread. Returns `None` if the phase is not `phase`.
     fn begin_poll(&mut self, phase: Phase) -> Option<(Procedure, Circumstances<M>)> {
         if self.phase != phase {
             return None;
@@ -394,8 +395,8 @@ impl<M: Machine> Drop for Rest<M> {
         let Self(task) = self;
         let remote = task.0.lock().remote.take();
         drop(remote);
-        // If the executor drops this before its end, for example because it shuts down, the procedure can never
-        // end.
+        // If the executor drops this future before the procedure has ended, for example because the executor
+        // shuts down, the procedure can never end.
         task.cancel_because(Cancelled::ExecutorEnded);
     }
 }

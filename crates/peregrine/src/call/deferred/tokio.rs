@@ -8,9 +8,9 @@ use super::Executor;
 
 /// Procedures run on the runtime of the handle, so they may use its timers, sockets and tasks.
 ///
-/// Procedures are polled for the first time on the thread that received the call, in the context of the runtime.
-/// If the runtime is shut down, the procedures that have not ended are dropped, and their calls fail. They may
-/// have executed.
+/// Procedures are polled for the first time on the thread that received the call, in the context of the
+/// runtime. If the runtime is shut down, the procedures that have not ended are dropped, and their calls
+/// fail. These calls may have executed.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Frames for futures and for batches: taken without blocking a thread.
 //!
-//! A future that waits has a place in the queue of the frames, and is woken when a frame is offered to it. No event
-//! announces that the server has released a captured frame. So while futures wait, a timer wakes the first of them from
-//! time to time ([`Look`]), and this future asks the path. If it does not ask, because its owner does not poll it, the
-//! next future asks after the next interval.
+//! A future that waits has a place in the queue of the frames, and is woken when a frame is offered to it. No
+//! event announces that the server has released a captured frame. So while futures wait, a timer wakes the
+//! first of them from time to time ([`Look`]), and this future asks the path. If the owner of the future does
+//! not poll it, the next future asks after the next interval.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::task::{Poll, Waker};
@@ -15,9 +15,10 @@ use crate::call::OnExhausted;
 use crate::call::pending::{Bell, Bells, Rings};
 
 impl Frames {
-    /// Takes a frame for a future, as [`take`](Self::take) does for a thread, but does not wait: if no frame is
-    /// free, `waker` is woken when the future may try again, or at `deadline`. `wait` is the wait of the future,
-    /// which begins as `None`. The future must call [`leave`](Self::leave) when it does not wait any more.
+    /// Takes a frame for a future, as [`take`](Self::take) does for a thread, but does not wait: if no frame
+    /// is free, `waker` is woken when the future may try again, or at `deadline`. `wait` is the wait of the
+    /// future, which begins as `None`. The future must call [`leave`](Self::leave) when it does not wait any
+    /// more.
     pub(crate) fn poll_take<'a>(
         &'a self,
         wait: &mut Option<FutureWait>,
@@ -47,7 +48,7 @@ impl Frames {
                 let is_timed = deadline
                     .is_none_or(|at| bell.get_or_insert_with(Arc::default).ring_at(at, waker));
                 if !looks || !is_timed {
-                    // No thread wakes the future in time, so it polls.
+                    // No thread will wake the future in time, so the future is polled again at once.
                     waker.wake_by_ref();
                 }
                 *wait = Some(FutureWait { ticket, bell });
@@ -77,7 +78,8 @@ impl Frames {
         FrameGuard { frames: self, index }
     }
 
-    /// Returns the bell of a frame, which rings when there is something to look for its pending call.
+    /// Returns the bell of a frame. The bell rings when the frame's pending call may have a reply, or has
+    /// work to do.
     pub(crate) fn bell(&self, index: u32) -> &Bell {
         &self.states.bells[index as usize]
     }
@@ -87,7 +89,7 @@ impl Frames {
         self.states.pending.load(Ordering::Relaxed)
     }
 
-    /// Counts one more pending call, or one less.
+    /// Counts one more pending call if `begins` is true, and otherwise one less.
     pub(crate) fn count_pending(&self, begins: bool) {
         if begins {
             self.states.pending.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +100,8 @@ impl Frames {
 }
 
 impl FrameStates {
-    /// Has a waiting future check for released frames after a while. Returns false if there is no thread for that.
+    /// Sets the timer after which a waiting future checks for released frames. Returns false if no thread can
+    /// be started.
     fn look_later(self: &Arc<Self>) -> bool {
         if self.look.is_due.swap(true, Ordering::AcqRel) {
             return true;
@@ -130,7 +133,7 @@ impl Rings for Look {
     fn ring(&self, _: u32) {
         self.is_due.store(false, Ordering::Release);
         let Some(states) = self.states.get().and_then(Weak::upgrade) else { return };
-        // A future that joins the queue from now on sets the timer.
+        // If no other future waits, the next future that joins the queue sets the timer.
         if states.pool.wake_future(states.look_every) {
             states.look_later();
         }
@@ -145,19 +148,19 @@ pub(crate) struct FutureWait {
     bell: Option<Arc<DeadlineBell>>,
 }
 
-/// What wakes a future that waits for a frame at its deadline.
+/// Wakes a future at its deadline, while the future waits for a frame.
 #[derive(Debug, Default)]
 struct DeadlineBell(Bell);
 
 impl DeadlineBell {
-    /// Wakes `waker` at a time. Returns false if there is no thread for that.
+    /// Wakes `waker` at the time `at`. Returns false if no thread can be started.
     fn ring_at(self: &Arc<Self>, at: Instant, waker: &Waker) -> bool {
         self.0.set(waker);
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         Bells::of_process().watch(&rings, 0, Some(at), false).is_ok()
     }
 
-    /// Wakes nothing any more.
+    /// Removes the waker and the timer.
     fn silence(self: &Arc<Self>) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         Bells::of_process().forget(&rings, 0);

@@ -1,10 +1,10 @@
 //! [`Bells`]: the thread of a process that sleeps for pending calls.
 //!
-//! A thread that waits for a reply in shared memory sleeps on one word. Nothing sleeps for a pending call, so
-//! this thread sleeps on the words of all of them at once (`futex_waitv`), and until the earliest time at
-//! which one of them has something to do. The thread starts when the first call is watched, and ends when it
-//! has had nothing to watch for a while. If more calls are watched than one thread can sleep on, further
-//! threads start: about one for each 100 words.
+//! A thread that waits for a reply in shared memory sleeps on one word. No thread waits for a single pending
+//! call. Instead, one thread sleeps on the words of all pending calls at once (`futex_waitv`), and at most
+//! until one of these calls has something to do. This thread starts when the first call is watched, and ends
+//! when it has had nothing to watch for a while. If more calls are watched than one thread can sleep on,
+//! further threads start: about one for each 100 words.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -28,10 +28,10 @@ const EXAMINE_AFTER_MAX: Duration = Duration::from_millis(128);
 /// How often a thread reads all words if the kernel cannot sleep on several of them.
 const READ_EVERY: Duration = Duration::from_millis(1);
 
-/// Something with pending calls, which have numbers.
+/// An object that has pending calls. Each of its calls has a number.
 pub(crate) trait Rings: Send + Sync {
-    /// Returns the word of a call, and the value that the word has while there is nothing to look for. `None`
-    /// if the call has no word.
+    /// Returns the word of a call, and the value that the word has until there is something to look for.
+    /// `None` if the call has no word.
     fn word(&self, call: u32) -> Option<(&AtomicU32, u32)>;
 
     /// Examines a call that has been pending for a while. Must not wait.
@@ -72,7 +72,7 @@ impl Entry {
     }
 }
 
-/// One of the threads.
+/// One of the threads that sleep for pending calls.
 #[derive(Default)]
 struct Watcher {
     /// The next thread. Set when the first one watches as many calls as it can.
@@ -104,9 +104,9 @@ impl Bells {
         BELLS.own()
     }
 
-    /// Watches a call: when its word changes, or at `deadline`, its bell rings, and it is no longer watched.
-    /// Until then it is examined from time to time if `examines` is true. A call that is watched already is
-    /// watched anew. Any number of calls without a word may be watched for their deadlines.
+    /// Watches a call until its word changes, or until `deadline`. Then the bell of the call rings. Before,
+    /// the call is examined from time to time if `examines` is true. If the call is watched already, the new
+    /// values replace the old ones. Any number of calls without a word may be watched for their deadlines.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -180,7 +180,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Rings and examines until there has been nothing to watch for a while.
+    /// Rings bells and examines calls until there has been nothing to watch for a while.
     fn run(&self) {
         let mut idle_since = Instant::now();
         let (mut due, mut watched) = (Vec::new(), Vec::new());
@@ -260,7 +260,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// Calls with a word each. A bell that rings, or an examination, is sent to the test.
+    /// Calls that have one word each. Rings and examinations are sent to the test.
     struct Calls {
         words: Vec<AtomicU32>,
         rings: Mutex<Sender<u32>>,

@@ -1,4 +1,4 @@
-//! [`unblock`]: runs work that may wait on a thread of its own, and completes a future with the result.
+//! [`unblock`]: runs blocking work on a new thread, and completes a future with the result.
 
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
@@ -33,7 +33,7 @@ impl<T> Drop for Ends<T> {
 /// Runs `work` on a new thread, and waits for its result without blocking the calling thread. If the returned
 /// future is dropped, the work continues and its result is dropped.
 ///
-/// Binding uses this: it happens once for each binding, and never for each call.
+/// This is for rare work: binding, and the preparation of a frame for its first pending call.
 ///
 /// # Errors
 /// If no thread can be started, or the work panics.

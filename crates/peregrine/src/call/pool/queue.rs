@@ -1,12 +1,12 @@
 //! `Queue`: the callers that wait for a call frame, in order of arrival, and the lock that protects the
 //! callers.
 //!
-//! A caller is a thread or a future. Each gets a ticket when it begins to wait, and a frame goes to the caller
-//! with the lowest ticket. A frame for a thread is given: the thread wakes, and has it. A frame for a future is
-//! *offered*: the future is woken, and has the frame when it is polled. The program may not poll the future for
-//! a long time, for example because it waits for another future first. So if other callers wait, an offer is
-//! withdrawn after a while, and the next caller gets the frame. The future keeps its ticket, and is first again
-//! when it is polled.
+//! A caller is a thread or a future. Each gets a ticket when it begins to wait, and a frame goes to the
+//! caller with the lowest ticket. A frame for a thread is given: the thread wakes, and has it. A frame for a
+//! future is *offered*: the future is woken, and has the frame when it is polled. The program may not poll
+//! the future for a long time, for example because it waits for another future first. So if other callers
+//! wait, an offer is withdrawn after a while, and the next caller gets the frame. The future keeps its
+//! ticket, and is first again when it is polled.
 //!
 //! **No function here takes a function as an argument.** The lock does not leave this file, so no code of a
 //! path, such as `is_released`, can run while a thread holds the lock. A path's `is_released` may receive
@@ -39,8 +39,8 @@ pub(in crate::call) struct State<M: Machine> {
     base: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
-    /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one. The
-    /// waker is `None` if the future was woken, and was not polled since.
+    /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one.
+    /// The waker is `None` if the future was woken, and was not polled since.
     futures: VecDeque<(u64, Option<Waker>)>,
     /// The frames that are offered to futures, in the order of the offers.
     offers: VecDeque<Offer>,
@@ -279,8 +279,8 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
-    /// Withdraws one offer that is older than `interval`, and hands the frame to the caller that waits longest.
-    /// Returns `None` if there is no such offer, or no caller waits.
+    /// Withdraws one offer that is older than `interval`, and hands the frame to the caller that waits
+    /// longest. Returns `None` if there is no such offer, or no caller waits.
     pub(super) fn withdraw(&self, slots: &Slots<M>, interval: Duration) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
         let since = state.offers.front().filter(|_| state.is_awaited())?.since;
@@ -297,9 +297,9 @@ impl<M: Machine> Queue<M> {
         self.0.lock().activate(slots, TAKEN)
     }
 
-    /// Takes the frame that is offered to a future, a free one or a new one. Otherwise makes the future wait:
-    /// `waker` is woken when a frame is offered to it. `ticket` is the ticket of a future that has waited before.
-    /// Returns the ticket of the wait.
+    /// Takes the frame that is offered to a future, a free one or a new one. Otherwise makes the future
+    /// wait: `waker` is woken when a frame is offered to it. `ticket` is the ticket of a future that has
+    /// waited before. Returns the ticket of the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,
@@ -339,8 +339,8 @@ impl<M: Machine> Queue<M> {
         Err(ticket)
     }
 
-    /// Takes the waker of the future that waits longest and was not woken since it was polled. Returns whether
-    /// there are others.
+    /// Takes the waker of the future that waits longest and was not woken since it was polled. Returns
+    /// whether there are others.
     pub(super) fn next_future(&self) -> (Wakeups<M>, bool) {
         let mut state = self.0.lock();
         let mut wakers = state.futures.iter_mut().filter(|(_, waker)| waker.is_some());
@@ -349,8 +349,8 @@ impl<M: Machine> Queue<M> {
         (Wakeups([None, None], next), others)
     }
 
-    /// Removes a future that gives up. A frame that is offered to it goes to the next caller. Returns the frame if
-    /// no caller waits.
+    /// Removes a future that gives up. A frame that is offered to it goes to the next caller. Returns the
+    /// frame if no caller waits.
     pub(super) fn leave_future(&self, slots: &Slots<M>, ticket: u64) -> Option<u32> {
         let mut state = self.0.lock();
         let at = state.find_offer(ticket);

@@ -479,7 +479,8 @@ fn take<I: FrameSource>(
     let (sender, bytes, put) = loop {
         let Some(frame) = inbox.peek() else {
             if strange > 0 {
-                // Otherwise the kernel would report the skipped frames to each thread that sleeps.
+                // Ends the series of peeks. Otherwise the kernel would report the skipped frames to each
+                // thread that sleeps.
                 inbox.rest();
             }
             return None;

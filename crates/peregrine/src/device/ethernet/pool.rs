@@ -29,8 +29,9 @@ pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
 /// that it always leaves free. With 14 bytes, the packet after the 18 bytes of headers begins at a multiple
 /// of 16.
 const HEADROOM: u32 = 14;
-/// The number of frames that are never promised to a socket, if the driver receives all frames of the queue
-/// into this memory. Otherwise, unread frames in full rings could stop the traffic of other programs.
+/// If the driver receives all frames of the queue into this memory, this number of frames is never promised
+/// to sockets. If all frames were promised, unread frames in full rings could stop the traffic of other
+/// programs.
 const OF_OTHERS: u32 = 512;
 /// A socket gives frames back to the kernel in batches of this size.
 const BATCH: usize = 8;
@@ -160,7 +161,7 @@ impl FrameBuffers {
     /// frame.
     #[inline]
     pub(super) fn vacant(&self, number: u32) -> Option<(u64, Space<'_>)> {
-        // SYNC: frame-sent.
+        // SYNC: frame-sent, stored in `reap`.
         if self.in_flight[number as usize].load(Ordering::Acquire) {
             return None;
         }

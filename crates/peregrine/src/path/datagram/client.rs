@@ -4,8 +4,8 @@
 //! The calling thread sends, waits and receives on the socket of its frame. So the kernel wakes the right
 //! thread (Firefly's direct wake-up). The number of such sockets is limited. Further frames share one socket.
 //! Between calls, the keeper, the background thread of the process, acknowledges results. The keeper also
-//! asks whether the server has released cancelled calls (see [`association`]). For pending calls, which have a
-//! future instead of a thread, see [`pending`].
+//! asks whether the server has released cancelled calls (see [`association`]). For pending calls, which have
+//! a future instead of a thread, see [`pending`].
 
 pub(super) mod activity;
 pub(super) mod association;
@@ -194,8 +194,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         self.handle_of(frame, &granted)
     }
 
-    /// Returns the handle that a frame uses of those that it was granted, the terms of the handle, and the round
-    /// trip in nanoseconds.
+    /// Chooses one of the granted handles for a frame. Returns this handle, its terms, and the round trip in
+    /// nanoseconds.
     fn handle_of(
         &self,
         frame: u32,
@@ -434,7 +434,7 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
     }
 
     fn is_prepared(&self, frame: u32) -> bool {
-        // If the association is lost, the call fails at once.
+        // If the association is lost, the call fails at once, so it needs no preparation.
         self.activities[frame as usize].get().is_some()
             || self.association.is_lost()
             || self.known_activity(frame).is_some()

@@ -114,7 +114,7 @@ impl HandleProvider for HandleSource {
 
 /// The associations of this process. The newest association is the last in the list. A binding may search for
 /// an association by several routes. So one entry of the registry contains all associations. Bindings to all
-/// servers need this entry, so no thread holds its lock while it binds.
+/// servers need this entry. So no thread holds the lock of the entry during a bind.
 static ASSOCIATIONS: Registry<(), Maintained> = Registry::new(Rank::Associations);
 
 /// Runs `with` on the list of the associations that are in use.
@@ -283,7 +283,7 @@ fn bind_until(limit: Duration, deadline: Option<Instant>) -> Instant {
     deadline.map_or(until, |deadline| deadline.min(until))
 }
 
-/// How packets reach a place.
+/// How packets reach a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Udp,
@@ -293,9 +293,9 @@ enum Over {
     },
 }
 
-/// Returns three values for the first server that answers at these addresses: the server's UDP address, the
-/// route to the server over the link, and the link port of that route. A link port is the state that all
-/// sockets at one interface share. `asked` is true if the user's address names raw Ethernet explicitly.
+/// Finds the first server that answers at these addresses. Returns the server's UDP address, the route to the
+/// server over the link, and the link port of that route. A link port is the state that all sockets at one
+/// interface share. `asked` is true if the user's address names raw Ethernet explicitly.
 fn link_to(
     addresses: &[SocketAddr],
     asked: bool,
@@ -324,8 +324,8 @@ fn link_to(
 }
 
 /// Binds over the link to the first server that answers at these addresses. If the server does not answer at
-/// its location on the link, the server may be gone, and another server may have started at another location.
-/// So the client asks for the location again from time to time.
+/// its location on the link, the server may be gone. Another server may then have started at another
+/// location. So the client asks for the location again from time to time.
 fn attach_over_link(
     addresses: &[SocketAddr],
     asked: bool,
@@ -373,8 +373,8 @@ fn bind_request(
 }
 
 /// Binds to a name at a place. The client first requests the size of the largest message that it prefers. If
-/// the server refuses this size as too large, the client requests a smaller size: the size that every server
-/// grants, or more if the client needs more.
+/// the server refuses this size as too large, the client requests the size that every server grants, or more
+/// if the client needs more.
 fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);

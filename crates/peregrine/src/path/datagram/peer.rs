@@ -92,7 +92,7 @@ impl YieldPolicy {
     }
 }
 
-/// Returns the number of datagrams that one sender may have in a receive buffer of `buffer` bytes, if each
+/// Returns the number of datagrams that one sender may have in a receive buffer of `buffer` bytes. Each
 /// datagram contains `piece` bytes of a message. The kernel also counts the header of each datagram, and
 /// about 770 bytes of its own data. Half of the buffer is left for other senders.
 pub(super) fn credits(buffer: usize, piece: u32) -> u16 {

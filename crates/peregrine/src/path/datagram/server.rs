@@ -122,7 +122,7 @@ pub(crate) struct ServerSocket {
     /// A random number that identifies this socket's table of places.
     number: u64,
     /// A random number that identifies this run of the server. Earlier and later servers at this address have
-    /// others.
+    /// other numbers.
     incarnation: u64,
     /// The size of the receive buffer in bytes.
     buffer: usize,
@@ -136,7 +136,7 @@ pub(crate) struct ServerSocket {
     postponed: FairQueue<Work>,
     /// Replies to deferred calls that wait for memory for their results.
     replies: FairQueue<PostponedReply>,
-    /// For threads that complete deferred calls.
+    /// Spare states for threads that complete deferred calls.
     reply_states: FreeList<ReplyState>,
     /// The time at which the server last searched for silent clients.
     swept: AtomicU64,
@@ -150,7 +150,7 @@ pub(crate) struct ServerSocket {
     unverified: UnverifiedHosts,
     /// Whether the keeper, the background thread of the process, checks the clients of running procedures.
     is_checking: AtomicBool,
-    /// The keeper's watch for these checks.
+    /// The watch through which the keeper checks the clients of running procedures.
     watch: OnceLock<Watch>,
     page: Arc<Page>,
     flows: Flows,
@@ -363,7 +363,7 @@ impl ServerSocket {
             let into = [Space::of_mut(receiver.input.memory())];
             match self.socket.receive(&into, Some(&mut receiver.from), until) {
                 Ok(Some(arrival)) => receiver.rest = Some((arrival, 0)),
-                // Such an error concerns only one datagram. So the thread continues to receive.
+                // An error concerns only one datagram. So the thread continues to receive.
                 Ok(None) | Err(_) => return ReceiveOutcome::Nothing,
             }
         }

@@ -1,9 +1,9 @@
 //! The client's half of a local call: the client writes the call, posts it, waits for the reply, and reads
 //! the reply.
 //!
-//! [`LocalPath::transport`] makes a call. If client and server run on two processors, `transport` leaves a
-//! call with a large message, or with an expected large reply, to the `large` module. That module posts a
-//! call again if the server asks for that.
+//! [`LocalPath::transport`] makes a call. If client and server run on two processors, `transport` leaves
+//! calls with large messages or large expected replies to the `large` module. That module posts a call again
+//! if the server asks for that.
 
 mod large;
 mod pending;
@@ -45,8 +45,8 @@ pub(crate) struct LocalPath {
 const SMALL_BYTES: usize = SLOT_BYTES;
 
 impl CallPath for LocalPath {
-    /// Makes a call. If the server runs on another processor, passes a call with a large message, or with an
-    /// expected large reply, to the `large` module before the call is posted.
+    /// Makes a call. If the server runs on another processor, leaves the call to the `large` module in two
+    /// cases: the message is large, or the reply is expected to be large.
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();
@@ -168,8 +168,8 @@ impl LocalPath {
         CallError::too_large(call.layout().total, self.own_bytes, Some(server))
     }
 
-    /// Writes the head and the header of a call, and posts the call. The caller has written the rest of the
-    /// message before, except the end of a large message, which may follow later. Returns the value of the
+    /// Writes the head and the header of a call, and posts the call. The caller of this function has already
+    /// written the rest of the message, or writes the end of a large message later. Returns the value of the
     /// call word.
     #[inline(always)]
     fn post(
@@ -194,8 +194,8 @@ impl LocalPath {
         astack.sequence.store(sequence, Ordering::Relaxed);
         let id = posted(sequence);
         let call_word = memory.word(astack.call_at);
-        // The first bytes of the message, the header and the word share a cache line. They are written
-        // together. The layout was checked against the size of the region, so no write can fail.
+        // The first bytes of the message, the header and the word share a cache line, so they are written
+        // together. No write can fail, because the layout was checked against the size of the region.
         call.head.flush();
         let _ = memory.space().write_plain(astack.call_at + 4, &header.words());
         stamp(Moment::Ready);
@@ -277,8 +277,8 @@ fn unknown_answer() -> CallError {
     CallError::bad_result("unknown kind of answer")
 }
 
-/// Writes the extensions of a call after its message. A call has extensions if a procedure makes it, or if it
-/// has a limit. Returns the size of the extensions in bytes.
+/// Writes the extensions of a call after its message. A call has extensions if a procedure makes the call, or
+/// if the call has a deadline. Returns the size of the extensions in bytes.
 #[cold]
 fn extend(
     call: &Call<'_, '_, '_>,
@@ -314,9 +314,8 @@ impl Waiter for ReplyWait<'_> {
     }
 
     /// Ends the session if a stray write has destroyed the call or its reply. If the server has not taken the
-    /// call, this function rings: it sends a message on the session's socket. The server's thread may be
-    /// running another procedure, or the first ring may be lost. If the server has taken the call, this
-    /// function does not ring.
+    /// call, rings again: sends a message on the session's socket. The assigned thread may be running another
+    /// procedure, or the first ring may have been lost.
     fn on_long_wait(&self) {
         self.region.check_words(self.index, self.id);
         if !self.region.was_taken(self.index, self.id) {

@@ -162,8 +162,8 @@ impl ClientRegion {
             Look::Dead => true,
             Look::Nothing(_) => {
                 let last = posted(astack.sequence.load(Ordering::Relaxed));
-                // The client has taken the reply. The frame was given up because the reply was invalid, or
-                // reported that the call may have executed.
+                // If the client has taken the reply, the server no longer uses the A-stack. The frame was
+                // given up because the reply was invalid, or reported that the call may have executed.
                 if astack.last_reply.load(Ordering::Relaxed) == last {
                     return true;
                 }
@@ -191,7 +191,8 @@ impl ClientRegion {
         self.session.failure(self.was_taken(index, id))
     }
 
-    /// Returns whether call `id` was given up, and the server has not released its A-stack as far as is known.
+    /// Returns whether call `id` was given up and, as far as the client knows, the server has not released
+    /// the call's A-stack.
     pub(super) fn is_given_up(&self, index: u32, id: u32) -> bool {
         self.given_up_word(index).load(Ordering::Relaxed) == id
     }
@@ -220,8 +221,9 @@ impl ClientRegion {
         self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == id
     }
 
-    /// Returns the word that names the last call that was given up. The accesses to this word need no memory
-    /// order, because the server may see a new value late.
+    /// Returns the word that names the last call that was given up. The accesses to this word are relaxed,
+    /// because it hands over no other memory. If the server sees a new value late, it only notices the
+    /// cancellation late.
     fn given_up_word(&self, index: u32) -> &AtomicU32 {
         self.memory.word(self.layout.given_up_word(index))
     }

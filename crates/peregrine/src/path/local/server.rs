@@ -68,8 +68,8 @@ impl Executor {
 
 impl ServerRegion {
     /// Serves call `id`: takes the call, runs its procedure, and posts the reply. Returns the processor on
-    /// which the caller last ran. Returns `None` if the reply is deferred: the caller of this function must then
-    /// [detach](Self::detach) the A-stack.
+    /// which the caller last ran. Returns `None` if the reply is deferred: the caller of this function must
+    /// then [detach](Self::detach) the A-stack.
     ///
     /// # Panics
     /// If the procedure panics. No reply is posted then.
@@ -113,7 +113,7 @@ impl ServerRegion {
             bytes: header.total,
             extensions,
             waited: || self.waited(astack, id),
-            // Only a call with a limit can be given up, and a call with a limit has extensions.
+            // A blocking caller gives up only a call with a deadline. Such a call has extensions.
             is_given_up: || !extensions.is_empty() && self.was_given_up(index, id),
         };
         let mut guard = match serving.begin(row, call, || Arc::clone(self) as Arc<dyn Calls>) {
@@ -225,9 +225,9 @@ impl ServerRegion {
         self.post_refusal(astack, astack.last_call.load(Ordering::Relaxed), refusal);
     }
 
-    /// Refuses the call that is posted on a queued A-stack, and unassigns the A-stack, so that the client
-    /// rings (sends a message) for the next call there. Returns false if the client posts new calls faster
-    /// than this function refuses them. The A-stack then stays queued, and a worker must serve its call.
+    /// Refuses the call that is posted on a queued A-stack, and unassigns the A-stack. The client rings
+    /// (sends a message) for its next call there. Returns false if the client posts new calls faster than
+    /// this function refuses them. The A-stack then stays queued, and a worker must serve its call.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
         /// The largest number of calls that are refused in a row.
         const ATTEMPTS: u32 = 64;

@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
     end: ClientEnd,
-    /// For each frame, the number of further tidying rounds during which the frame keeps the memory that a
+    /// For each frame: after this number of further tidying rounds, the frame releases the memory that a
     /// large message has used.
     large: Box<[AtomicU32]>,
     /// The received bytes. The thread that holds this lock is the leader.
@@ -74,7 +74,8 @@ pub(crate) struct Connection {
     output: SendLock,
     /// The messages of pending calls that are not sent completely.
     outbox: Outbox,
-    /// Who needs a thread that receives, and whether the keeper does: see `turns.rs`.
+    /// The number of threads and calls that need a receiving thread, and whether the keeper watches for
+    /// bytes: see `turns.rs`.
     turns: AtomicU32,
     /// When the keeper examines the connection.
     ticks: Ticks,
@@ -494,8 +495,8 @@ impl Connection {
     }
 
     /// Receives the header of the next message, of which no byte has arrived yet. Also receives the bytes
-    /// after the header. They go into the frame `own`, because they may be the reply to this thread's call. If
-    /// the thread waits for none, the bytes are kept as bytes that were received ahead.
+    /// after the header. They go into the frame `own`, because they may be the reply to this thread's call.
+    /// If `own` is `None`, these bytes are kept as bytes that were received ahead.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let Some(own) = own else {

@@ -143,7 +143,8 @@ impl Drop for Permit<'_> {
 
 impl AcceptedConnection {
     /// Creates the server's end of a connection. `host` is the client's host, or a group of hosts that count
-    /// as one host. `intake` bounds the memory of calls, and `replies` that of replies that wait to be sent.
+    /// as one host. `intake` bounds the memory of calls. `replies` bounds the memory of replies that wait to
+    /// be sent.
     ///
     /// # Errors
     /// If the socket's options cannot be set.

@@ -19,8 +19,8 @@ pub(crate) enum PieceArrival {
 /// The record of which positions of a message have arrived.
 ///
 /// The positions that arrived after the first missing one are in a [`PositionSet`], which the owner passes to
-/// each function. At any one time, a side of the exchange either sends or receives a message. So each side
-/// needs only one set, and its record stays small. A message of one packet needs no assembly.
+/// each function. The assembly does not contain the set, because a side of the exchange needs only one. At
+/// any time a side either sends or receives a message. A message of one packet needs no assembly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
     fragments: Fragments,
@@ -67,7 +67,7 @@ impl Assembly {
         self.end > self.next
     }
 
-    /// Returns whether the last position of the message has arrived. It is the end of the blast.
+    /// Returns whether the last position of the message has arrived.
     #[inline]
     pub(crate) const fn has_last(&self) -> bool {
         self.end == self.fragments.count()

@@ -37,8 +37,8 @@ const TEXT_BYTES_MAX: usize = BODY_BYTES - 6;
 /// The length of a time slot, in nanoseconds. A cookie is valid in its own slot and in the next one.
 const SLOT: u64 = 60 * SECOND;
 const TRIES_MAX: u8 = 10;
-/// After each of these numbers of unanswered `HELLO` packets, the client also sends one `HELLO` in the
-/// previous version of the protocol.
+/// The numbers of the `HELLO` packets after which the client also sends one `HELLO` in the previous version
+/// of the protocol.
 const VERSION_ASKED: [u8; 2] = [3, 6];
 const WAIT_FIRST: u64 = 100 * MILLISECOND;
 const WAIT_MAX: u64 = SECOND;
@@ -109,8 +109,8 @@ pub(crate) struct Grant {
     /// The number of the table that granted the handles. It was drawn at random when the socket of the table
     /// was opened. A server has one table for each of its sockets.
     pub(crate) table: u64,
-    /// A random number of this run of the server. A later server at the same address has another number, and
-    /// knows none of these handles.
+    /// A random number that identifies this run of the server. A later server at the same address has another
+    /// number, and knows none of the handles in this grant.
     pub(crate) incarnation: u64,
     /// The digest of the interface of the export.
     pub(crate) digest: Digest,
@@ -554,7 +554,8 @@ impl BindExchange {
         self.wait = (self.wait * 2).min(WAIT_MAX);
         message.emit(self.nonce, self.serial, self.echo, out);
         if self.state == State::Hello && VERSION_ASKED.contains(&self.tries) {
-            // Servers of older releases do not answer packets of other versions.
+            // Servers of older releases do not answer packets of other versions. So the client now asks in
+            // the previous version, too.
             (self.asks_version, self.due) = (true, now);
         }
         Some(())
@@ -595,8 +596,8 @@ impl BindExchange {
                 self.due = now;
                 State::Bind(cookie)
             }
-            // The client ignores a cookie that it already has. A late duplicate of the first answer contains
-            // this cookie.
+            // The client ignores a cookie that it already has. Such a cookie is a late duplicate of the first
+            // answer, or answers a retransmitted `HELLO`.
             (BindMessage::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)
@@ -615,7 +616,7 @@ impl BindExchange {
     }
 
     /// Returns the round trip of the packet that was answered. If the round trip is longer than the wait for
-    /// an answer, the client sends each packet more than once, and the first answer belongs to the first
+    /// an answer, the client sends each packet more than once. Then the first answer belongs to the first
     /// packet. The echo in the answer identifies that packet. So, unlike TCP, the client can measure the
     /// round trip of retransmitted packets.
     fn measure(&self, now: Moment, echo: u16) -> u64 {

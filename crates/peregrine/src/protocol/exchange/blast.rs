@@ -15,8 +15,8 @@ const ASK_AFTER: u32 = 16;
 /// The smallest number of positions between two requests for a report, if the positions are paced. The number
 /// is small, because after each report the sender may send about this number of positions in one burst.
 const ASK_AFTER_PACED: u32 = 4;
-/// The time after which a paced sender requests a report, if it sends more than [`ASK_AFTER_PACED`] positions
-/// within this time.
+/// A paced sender requests a report at least once in this time, in nanoseconds. If it sends fewer than
+/// [`ASK_AFTER_PACED`] positions in this time, it requests reports less often.
 const ASK_TIME: u64 = MILLISECOND / 5;
 /// A paced sender sends at once all positions that are due within this time. The burst is small, like the
 /// bursts of TCP (two packets for each acknowledgement). With larger bursts, the losses of a sender would be
@@ -50,14 +50,14 @@ impl ReceptionReport<'_> {
         self.bitmap.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
     }
 
-    /// Returns the end of the positions that have arrived according to the report: one more than the last of
-    /// them.
+    /// Returns one more than the last position that has arrived according to the report.
     fn end(&self) -> u32 {
         let last = self.bitmap.iter().rposition(|byte| *byte != 0);
         last.map_or(self.next, |at| self.next + 8 * at as u32 + 8 - self.bitmap[at].leading_zeros())
     }
 
-    /// Returns the end of the positions about which the report says whether they have arrived.
+    /// Returns the end of the range that the report covers. For each position below this end, the report says
+    /// whether the position has arrived.
     fn covered_end(&self) -> u32 {
         let full = self.bitmap.len() == BITMAP_BYTES_MAX;
         if full { self.next.saturating_add(8 * BITMAP_BYTES_MAX as u32) } else { u32::MAX }
@@ -96,18 +96,21 @@ pub(crate) enum ReportEffect {
 
 /// The current round of retransmission. The rounds show which retransmitted positions are lost again.
 ///
-/// All missing positions below [`Blast::declared`] either were retransmitted, or wait for retransmission.
-/// When the first of them is retransmitted, a round begins. The round consists of all positions that are
-/// below `declared` at that time. Once the last packet of the round has arrived, the positions of the round
-/// that have not arrived are lost again. Positions that are declared lost during the round form the next
-/// round. A round also ends as soon as all of its positions have arrived. The reason: serials wrap around, so
-/// the last serial of a round can be compared only for a limited time.
+/// All missing positions below [`Blast::declared`] either were retransmitted, or wait for retransmission. A
+/// round begins when the first of these positions is retransmitted. The round consists of all positions that
+/// are below `declared` at that time. Once the last packet of the round has arrived, the positions of the
+/// round that have not arrived are lost again. Positions that are declared lost during the round form the
+/// next round.
+///
+/// A round also ends as soon as all of its positions have arrived. The reason: serials wrap around, so the
+/// last serial of a round can be compared only for a limited time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,
-    /// Some positions below this one still wait for retransmission.
+    /// The round ends at this position. Some positions of the round still wait for retransmission.
     Open(u32),
-    /// All positions below this one were retransmitted. The last of them had this serial or an earlier one.
+    /// The round ends at this position. All of its missing positions were retransmitted, in packets up to the
+    /// one with this serial.
     Sent(u32, u16),
 }
 
@@ -134,15 +137,15 @@ pub(crate) struct Blast {
     again: Round,
     /// Positions below this one were sent before the last reduction of the window.
     recovery: u32,
-    /// The number of reductions of the flow's window when this handle last read that number.
+    /// The value of [`Flow::reductions`] when this handle last read it.
     reductions: u16,
     /// The number of positions sent since the last request for a report, or since the last report.
     unasked: u16,
     /// The serial of the position that was sent last.
     newest: u16,
-    /// The serial of the position for whose answer the time is measured.
+    /// The serial of the packet whose round trip is measured.
     timed: u16,
-    /// The time at which the position `timed` was sent. Zero if no time is measured.
+    /// The time at which the packet with the serial `timed` was sent. Zero if no round trip is measured.
     timed_at: Moment,
     /// The pacing clock. It holds the time at which the last position was due.
     paced: Moment,

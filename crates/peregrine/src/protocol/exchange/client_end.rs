@@ -135,8 +135,8 @@ pub(crate) struct ClientEnd {
     interval: u64,
     /// Nanoseconds until the next probe, if the server answers that the procedure runs.
     calm: u64,
-    /// The serial and the send time of the packet for whose answer the time is measured. `None` once the
-    /// server has received this packet or a later one.
+    /// The serial and the send time of the packet whose round trip is measured. `None` once the server has
+    /// received this packet or a later one.
     timed: Option<(u16, Moment)>,
     /// The serial of the last control packet. `None` once the server has received this packet or a later one.
     asked: Option<u16>,
@@ -276,9 +276,8 @@ impl ClientEnd {
     }
 
     /// Measures the time until the answer to a packet, unless this is already measured for an earlier packet.
-    /// A later packet must not replace an earlier one. If the round trip is longer than the estimate, the
-    /// client sends several packets in each round trip. With replacement it would then never measure an
-    /// answer.
+    /// If the round trip is longer than the estimate, the client sends several packets in each round trip. If
+    /// each packet replaced the earlier one, the client would then never measure an answer.
     #[inline]
     fn time_answer(&mut self, serial: u16, now: Moment) {
         self.timed.get_or_insert((serial, now));
@@ -444,7 +443,7 @@ impl ClientEnd {
             return Handled::Dropped(DropReason::Late);
         }
         self.note_heard(now, header);
-        // Zero credits would mean that the call waits for memory, but nothing of the call was sent yet.
+        // At least one credit: zero would mean that the call waits for memory, but nothing of it was sent.
         self.credits = header.credits.max(1);
         let fragments = Fragments::new(self.shape.total, self.piece);
         self.state = State::Sending { blast: Blast::new(fragments), held: false };
@@ -464,7 +463,7 @@ impl ClientEnd {
             return self.finish_with_result(header.shape, 0..header.shape.total);
         }
         if header.piece != self.piece {
-            // The server cut the result before it received the request for smaller pieces.
+            // The server sent this piece before it received the request for smaller pieces.
             return Handled::Dropped(DropReason::Late);
         }
         let (mut assembly, mut timer) = match self.state {

@@ -23,20 +23,20 @@ pub(crate) const WINDOW_MAX: u32 = 16_384;
 const BETA: f64 = 0.7;
 /// The constant `C` of CUBIC: the speed of the window's growth, in positions per second cubed.
 const C: f64 = 0.4;
-/// The growth in positions per round trip that makes a window with this `BETA` as aggressive as the window of
-/// Reno. RFC 9438 raises the growth to 1 once the window has the size that it had at the last loss. Linux
-/// does not raise it, and Linux connections share links with this flow.
+/// The growth in positions per round trip that makes a window with this [`BETA`] as aggressive as the window
+/// of Reno. RFC 9438 raises the growth to 1 once the window has the size that it had at the last loss. This
+/// flow does not, because Linux does not, and Linux connections share links with this flow.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// Slow start ends when a round trip is longer than the previous one by an eighth of it. This is the lower
-/// bound of that increase.
+/// The lower bound, in nanoseconds, of the increase of the round trip that ends slow start. Within the
+/// bounds, this increase is an eighth of the previous round trip.
 const LONGER_MIN: u64 = 4 * MILLISECOND;
-/// The upper bound of the increase that ends slow start.
+/// The upper bound, in nanoseconds, of the increase of the round trip that ends slow start.
 const LONGER_MAX: u64 = 16 * MILLISECOND;
 /// The number of round trips in which the window grows at a quarter of its usual pace before slow start ends.
 /// The growth does not stop at once, because one longer round trip may have been chance.
 const CAUTIOUS_ROUNDS: u8 = 5;
-/// The length of an idle period, if this is longer than two round trips. Otherwise an idle period lasts two
-/// round trips. For each idle period in which the window is not used, it is halved.
+/// An idle period lasts this long, or two round trips if these are longer. For each idle period in which the
+/// window is not used, the window is halved.
 const IDLE: u64 = 200 * MILLISECOND;
 /// If the round trip is shorter than this time, positions are not paced, because timers are too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
@@ -52,12 +52,13 @@ const LATE_PART: u64 = 16;
 const LATE_MIN: u64 = MILLISECOND;
 /// The upper bound of the delay that a sender makes good at once.
 const LATE_MAX: u64 = 5 * MILLISECOND;
-/// Once losses have shown the capacity of the path, a message begins with the handle's share divided by this
-/// number of positions. So the message does not immediately fill a queue that other senders use.
+/// After slow start, the first burst of a message is the handle's share of the window divided by this number,
+/// but at most [`WINDOW_FIRST`] positions. So the burst does not fill a queue that other senders use. During
+/// slow start, the first burst is [`WINDOW_FIRST`] positions.
 const FIRST_PART: u32 = 4;
-/// The length of a span of time. The flow keeps the shortest round trip of the current span and the shortest
-/// round trip of the previous span, and uses the shorter of the two. So it notices after two spans if the
-/// path has become longer.
+/// The length of a span of time. The flow keeps the shortest round trip of the current span, and that of the
+/// previous span. It uses the shorter of the two. So the flow notices after two spans if the path has become
+/// longer.
 const SPAN_TIME: u64 = 2 * SECOND;
 /// The length of a span as a number of round trips. The longer of this length and [`SPAN_TIME`] applies.
 const SPAN_ROUND_TRIPS: u64 = 8;
@@ -123,8 +124,8 @@ pub(crate) struct Flow {
     active: u16,
     /// The number of remaining rounds of cautious growth.
     cautious: u8,
-    /// The length of a round trip in nanoseconds. If a round trip is shorter than this, cautious growth ends
-    /// and slow start continues.
+    /// The round trip, in nanoseconds, at which cautious growth began. If a later round trip is shorter,
+    /// cautious growth ends, and slow start continues at its usual pace.
     usual: u64,
 }
 
@@ -268,7 +269,7 @@ impl Flow {
         if self.smoothed < PACED_MIN || share <= UNPACED {
             return Pace { interval: 0, late, first };
         }
-        // The sender sends faster than answers arrive, so that the window limits it, and not the pace.
+        // The pace is higher than the rate of answers, so that the window limits the sender instead.
         let quarters = if growing { 8 } else { 5 };
         Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }
@@ -301,7 +302,7 @@ impl Flow {
     }
 
     /// Grows the window in congestion avoidance. The growth is slow near the window at which the last loss
-    /// occurred, and faster far from it.
+    /// occurred, and faster far from that window.
     fn grow(&mut self, now: Moment, more: f64) {
         let epoch = match self.epoch {
             Some(epoch) => epoch,

@@ -320,7 +320,7 @@ impl Header {
         }
         let mut zeroed = *bytes;
         // The check is cleared by writing a whole 64-bit word, because the checksum reads this word next. If
-        // only half of the word were written, the processor could not forward it from its store buffer.
+        // only half of the word were written, the processor could not forward the word from its store buffer.
         zeroed[..8].copy_from_slice(&u64::from(word(bytes, 0)).to_le_bytes());
         if checksum(&zeroed) != word(bytes, 4) {
             return Err(HeaderError::Check);

@@ -22,8 +22,8 @@
 //! * The *client* has all timers. It sends probes, the server reports what has arrived, and the client sends
 //!   exactly the missing pieces. Without faults nothing is retransmitted, however long procedures take.
 //! * A server that does not know a handle reports how many results it has discarded at the handle's place in
-//!   its table. Only if that number has not changed since the handle was granted is it certain that the call
-//!   was *not executed*. This needs no clock.
+//!   its table. The call was certainly *not executed* only if that number has not changed since the handle
+//!   was granted. This check needs no clock.
 //! * If no packet of the client arrives during a long procedure, the server asks whether the client still
 //!   waits. The driver (the code that calls the state machines) decides when the server checks this. If no
 //!   answer arrives, the call is cancelled.

@@ -100,7 +100,7 @@ enum State {
     Idle,
     Assembling {
         assembly: Assembly,
-        /// Whether a report has shown missing positions. If so, a report must show when they have arrived.
+        /// Whether a report has shown missing positions. If so, another report follows when they arrive.
         reported: bool,
     },
     /// A call of several packets has begun, but there is no memory for the call, so nothing of it is kept.
@@ -123,8 +123,8 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence after which the server asks a client that answered the last question before the server sent
-/// another one. So the client of a long procedure answers only one question a second.
+/// The silence after which the server asks a client that answers each question before the next one. So the
+/// client of a long procedure answers only one question a second.
 const QUIET_MAX: u64 = SECOND;
 /// The time between unanswered questions. The server counts these questions instead of measuring the silence.
 /// So a server that was halted can first read the packets that arrived meanwhile, and then decide.
@@ -346,7 +346,7 @@ impl ServerEnd {
         self.adopt_call(now, header);
         let range = fragments.range(header.fragment);
         if fragments.count() == 1 {
-            // The record's previous call is incomplete, so `handle` has not executed this call.
+            // `handle` did not execute this call, because the record's previous call was incomplete.
             self.state = State::Executing;
             return Effect { release, action: Action::Execute(range) };
         }
@@ -765,8 +765,8 @@ impl ServerEnd {
     /// Revokes the handle. Packets with this handle have no effect afterwards.
     ///
     /// Raises the generation of the place if the client may still wait for the result of an executed call. In
-    /// the other states no such result is lost. An executed call leads to them only if its client has the
-    /// result, has cancelled the call, or has sent a goodbye.
+    /// the other states no such result is lost. After an executed call, the record gets into these states
+    /// only if the client has the result, has cancelled the call, or has sent a goodbye.
     pub(crate) fn forget(&mut self) {
         debug_assert!(self.phase() != RecordPhase::Running);
         let forgets = match self.state {

@@ -36,7 +36,7 @@ const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
 /// One call in flight. The frame of the call has the same index as its slot.
 #[repr(align(128))]
 pub(crate) struct CallSlot {
-    /// One of the states above.
+    /// One of the states from [`IDLE`] to [`ARMED`].
     pub(crate) state: AtomicU32,
     /// The number of the call. The low bits are the index of the slot. The other bits count how often the
     /// slot was used.
@@ -75,7 +75,7 @@ impl CallSlot {
         self.state.store(IDLE, Ordering::Release);
     }
 
-    /// Returns whether the reply to the call of this number has not arrived yet.
+    /// Returns whether the slot waits for the reply to the call that has this number.
     #[inline]
     fn awaits(&self, number: u32) -> bool {
         let state = self.state.load(Ordering::Acquire);
@@ -496,8 +496,8 @@ impl ClientEnd {
     /// Returns the slots of callers that must be woken because the connection has ended.
     pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter().filter(|slot| {
-            // SYNC: end. `end` has stored `ended` before this. A caller first sets `ASLEEP`, and then loads
-            // `ended`. So either the caller sees the end, or this thread sees `ASLEEP`.
+            // SYNC: end. This thread runs after `end` has stored `ended`. A caller first sets `ASLEEP`, and
+            // then loads `ended`. So either the caller sees the end, or this thread sees `ASLEEP`.
             fence(Ordering::SeqCst);
             slot.moves(ASLEEP, WAITING)
         })

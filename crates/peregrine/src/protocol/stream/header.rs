@@ -39,11 +39,12 @@ kinds! {
     Abandon = 5,
     /// The server grants a binding.
     Bound = 65,
-    /// The server refuses the request that has this number, or the whole connection if the number is 0.
+    /// The server refuses the request that has the number in the header. If that number is 0, the server
+    /// refuses the whole connection.
     Refused = 66,
     /// The server describes an export.
     Description = 67,
-    /// The server reports that the export of this binding was withdrawn.
+    /// The server reports that the export of the binding in the header was withdrawn.
     Revoked = 68,
     /// The server reports that calls without a reply were not executed, and that it will execute no more
     /// calls.

@@ -129,9 +129,9 @@ pub(crate) struct Calls {
 struct Call {
     number: u32,
     binding: u32,
-    /// The number of bytes of the body of its message.
+    /// The number of bytes in the body of the call's message.
     bytes: u32,
-    /// Whether a thread runs its procedure.
+    /// Whether a thread runs the procedure of the call.
     runs: bool,
     cancelled: bool,
 }

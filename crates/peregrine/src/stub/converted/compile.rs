@@ -238,7 +238,8 @@ impl<'a> Compiler<'a> {
                     self.bodies();
                     let size = |bytes| u32::try_from(bytes).unwrap_or(u32::MAX);
                     let (our_bytes, their_bytes) = (size(our_bytes), size(their_bytes));
-                    // An enum may be equal in one direction only.
+                    // The steps of both directions are compared separately, because an enum may be equal in
+                    // one direction only.
                     let ways = match ours.direction {
                         Direction::In | Direction::Lent => &[call][..],
                         Direction::Out => &[reply],
@@ -343,7 +344,8 @@ impl<'a> Compiler<'a> {
             (T::Array(a, count), T::Array(b, _)) => {
                 let one = part(self, a, b);
                 match (self.program.op(one), u32::try_from(*count)) {
-                    // The steps of the named type are not compiled yet.
+                    // The steps of the named type are not compiled yet, so they cannot be combined with the
+                    // array.
                     _ if matches!(**a, T::Named(_)) => Op::Array(one, *count),
                     (Op::Nothing, _) => Op::Nothing,
                     (Op::Numbers { bytes, count: 1 }, Ok(count)) => Op::Numbers { bytes, count },

@@ -383,9 +383,8 @@ impl Program {
         }
     }
 
-    /// Reads one value of the sender and discards it. The receiver has no place for this value. So `op` is
-    /// the step that was compiled for the pair of the value's type with itself. This step serves only to find
-    /// where the value ends.
+    /// Reads one value of the sender and discards it, because the receiver has no place for it. `op` is the
+    /// step that converts the type of the value to itself. The step serves only to find where the value ends.
     pub(super) fn skip<A: Representation>(
         &self,
         mut op: OpId,

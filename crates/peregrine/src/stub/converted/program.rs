@@ -13,7 +13,7 @@ pub(super) enum Part {
     /// The receiver has no such part: the next value of the sender is dropped.
     Skip(OpId),
     /// The sender has no such part: the receiver gets the default with this number. The [`OpId`] is the step
-    /// that was compiled for the pair of the default's type with itself.
+    /// that converts the default's type to itself.
     Fill(u32, OpId),
 }
 
@@ -108,7 +108,7 @@ pub(super) enum Move {
     /// A value of the sender that an op converts.
     Convert { at: u32, bytes: u32, op: OpId },
     /// The default with this number, for a part that the sender does not have. The [`OpId`] is the step that
-    /// was compiled for the pair of the default's type with itself.
+    /// converts the default's type to itself.
     Fill(u32, OpId),
 }
 

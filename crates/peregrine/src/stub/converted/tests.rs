@@ -378,8 +378,8 @@ fn unknown_variants_become_the_one_for_them() {
         "A#0\nA#0 = enum other U {} A {}",
         &[(&sent, &[n(4, 0)]), (&[n(4, 0)], &[n(4, 1)])],
     );
-    // A variant that the sender does not know either keeps its name, if the receiver has a field for the
-    // name.
+    // The sender may itself not know the variant that it sends. The variant keeps its name, if the receiver
+    // has a field for the name.
     let known = "A#0\nA#0 = enum A {} other U {0: text}";
     let far = [&[n(4, 1)], &text("Far")[..]].concat();
     let farther = [&[n(4, 2)], &text("Far")[..]].concat();
@@ -540,7 +540,8 @@ fn nested(depth: usize, open: &[Number], end: &[Number], close: &[Number]) -> Ve
     [open.repeat(depth), end.to_vec(), close.repeat(depth)].concat()
 }
 
-/// A thread of a program may have a small stack, and a program may be built without optimization.
+/// Values that nest deeply must not overflow a small stack, even in a program that is built without
+/// optimization.
 #[test]
 fn other_values_nest_up_to_a_limit() {
     let most = limits::INTERPRETED_DEPTH_MAX as usize - 2;

@@ -15,7 +15,7 @@ const SPARE_MAX: usize = 2 * OUTSTANDING_MAX;
 pub(super) struct State {
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<u32>,
-    /// The records that were not sent yet. Each chunk fits a batch, and has space for its header.
+    /// The records that were not sent yet. Each chunk fits a batch, and has space for the batch's header.
     pub(super) queue: VecDeque<Chunk>,
     /// The number of chunks that were removed from the front of the queue.
     pub(super) gone: u64,
@@ -25,12 +25,17 @@ pub(super) struct State {
     /// The number of calls without a result, whether they were sent or not.
     pub(super) pending: usize,
     pub(super) looker: Option<u32>,
-    /// Calls whose futures sleep, one of which may become the looker.
+    /// The calls whose futures sleep. One of these futures may become the looker.
     pub(super) sleepers: VecDeque<u32>,
+    /// Whether the looker has looked since the last check.
+    pub(super) looked: bool,
+    /// Whether a timer is set that checks the looker.
+    pub(super) is_checked: bool,
     /// Whether the bells of the outstanding batches are armed.
     pub(super) armed: bool,
     pub(super) is_async: bool,
-    /// Whether the server has answered a batch. Before, nothing is known of it: the first batch is empty.
+    /// Whether the server has answered a batch. Before, the client does not know whether the server has
+    /// batches, so it sends an empty one first.
     pub(super) known: bool,
     /// Whether the server has no batches.
     pub(super) unsupported: bool,
@@ -39,22 +44,22 @@ pub(super) struct State {
     pub(super) speeds: HashMap<u32, Speed>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
-    /// How many calls had no result at the server when it sent the last result.
+    /// The number of calls that had no result at the server when the server answered the last batch.
     pub(super) last_pending: Option<u32>,
-    /// What is woken when the state is released.
+    /// The wakers to wake when the state is released.
     pub(super) woken: Vec<Waker>,
-    /// Memory for results of batches that is not used now.
+    /// Unused memory for the results of batches.
     pub(super) spare: Vec<Vec<u8>>,
-    /// The same for records, with space for the header of a batch.
+    /// Unused memory for the records of batches. Each vector has the space for the header of a batch.
     spare_records: Vec<Vec<u8>>,
-    /// The same for the calls of chunks.
+    /// Unused memory for the calls of batches.
     spare_calls: Vec<Vec<u32>>,
 }
 
 #[derive(Default)]
 pub(super) struct Chunk {
     pub(super) records: Vec<u8>,
-    /// The calls whose records these are.
+    /// The calls that have a record in `records`.
     pub(super) calls: Vec<u32>,
     /// The procedure of the only call, if the call is measured.
     pub(super) measured: Option<u32>,
@@ -65,21 +70,22 @@ pub(super) struct Batch {
     pub(super) frame: u32,
     pub(super) results: Vec<u8>,
     pub(super) calls: Vec<u32>,
-    /// Whether the batch was sent to be held, while no other batch was outstanding.
+    /// Whether the batch is empty, and no other batch has been outstanding since it was sent.
     pub(super) alone: bool,
 }
 
 /// What is known of the time that a procedure takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speed {
-    /// A call is measured since this time. Calls after it wait for its result for a while.
+    /// The procedure has been measured since this time. Its later calls wait for the measured call, for a
+    /// limited time.
     Measured(Instant),
     Fast,
-    /// The number of calls that are still made alone.
+    /// The procedure is slow. The number says how many of its next calls are made alone.
     Slow(u32),
 }
 
-/// A call.
+/// A call of the lane, or free space for one.
 #[derive(Default)]
 pub(super) struct Slot {
     /// Distinguishes the calls that use the slot one after another.
@@ -97,13 +103,13 @@ pub(super) struct Slot {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// The record lies at the offset `at` of a chunk.
+    /// The record lies at the offset `at` of the chunk with the number `chunk`.
     Queued {
         chunk: u64,
         at: usize,
     },
     Sent,
-    /// Sent, and given up by its caller.
+    /// The call was sent, and then its caller gave it up.
     Abandoned,
     Done(ResultRecord),
     Failed(Failure),
@@ -121,7 +127,7 @@ pub(in crate::stub) enum Failure {
 /// The result of a call: how it ended, and its bytes.
 pub(in crate::stub) type Ended = Result<(ResultRecord, ResultBytes), Failure>;
 
-/// The number of bytes of a result that needs no memory of its own.
+/// The largest size in bytes of a result that is stored without memory from the heap.
 const INLINE_BYTES: usize = 96;
 
 /// The bytes of a result.
@@ -132,7 +138,8 @@ pub(in crate::stub) enum ResultBytes {
 }
 
 impl ResultBytes {
-    /// Takes the bytes of a result. The memory of a small one stays where it is, for the next result.
+    /// Takes the bytes of a result. A small result is copied, so that the next result can use the memory of
+    /// `result`.
     pub(super) fn take(result: &mut Vec<u8>) -> Self {
         if result.len() > INLINE_BYTES {
             return Self::Heap(core::mem::take(result));
@@ -150,25 +157,25 @@ impl ResultBytes {
     }
 }
 
-/// With which other calls a call shares its batch.
+/// Whether a call shares its batch with other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stub) enum Company {
-    /// With any calls.
+    /// The call shares its batch with any other calls.
     Shared,
-    /// With none: the server measures how long its procedure takes.
+    /// The call has a batch for itself: the server measures how long the procedure of the call takes.
     Measured,
 }
 
 /// What a future does while its call has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stub) enum Role {
-    /// Looks for results, for all calls.
+    /// The future looks for the results of all calls.
     Looks,
-    /// Sleeps until its waker is woken.
+    /// The future sleeps until its waker is woken.
     Sleeps,
 }
 
-/// A call of a lane.
+/// Identifies a call of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stub) struct Ticket {
     pub(super) index: u32,
@@ -187,6 +194,8 @@ impl State {
             pending: 0,
             looker: None,
             sleepers: VecDeque::new(),
+            looked: false,
+            is_checked: false,
             armed: false,
             is_async: false,
             known: false,
@@ -225,7 +234,8 @@ impl State {
         }
     }
 
-    /// Appends a record with space for its message. A chunk has at most `room` bytes. Returns the number of its chunk, and its offset there.
+    /// Appends a record and the space for its message to the queue. A chunk gets at most `room` bytes.
+    /// Returns the number of the record's chunk, and the offset of the record in the chunk.
     pub(super) fn append(
         &mut self,
         room: usize,
@@ -255,7 +265,7 @@ impl State {
         }
     }
 
-    /// Returns what the future of a call does.
+    /// Returns what the future of a call does next. If there is no looker, this future becomes the looker.
     pub(super) fn role(&mut self, index: u32) -> Role {
         match self.looker {
             Some(looker) if looker != index => Role::Sleeps,
@@ -278,7 +288,7 @@ impl State {
         }
     }
 
-    /// Makes another call's future the looker, if that of `index` was it.
+    /// If the future of the call `index` is the looker, makes the future of another call the looker.
     pub(super) fn hand_over(&mut self, index: u32) {
         if self.looker != Some(index) {
             return;
@@ -332,7 +342,7 @@ impl State {
         }
     }
 
-    /// Notes how long a procedure takes. Makes its queued calls alone if it is slow.
+    /// Stores how long a procedure takes. If the procedure is slow, its queued calls are made alone.
     pub(super) fn set_speed(&mut self, procedure: u32, speed: Speed) {
         if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
             self.measuring = None;
@@ -351,9 +361,7 @@ impl State {
         }
     }
 
-    /// Fails all calls that were not sent.
-    ///
-    /// Without an error, they are made alone.
+    /// Fails all calls that were not sent. If `error` is `None`, these calls are then made alone.
     pub(super) fn fail_queued(&mut self, error: Option<&CallError>) {
         let queue = core::mem::take(&mut self.queue);
         self.gone += queue.len() as u64;

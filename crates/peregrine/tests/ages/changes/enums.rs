@@ -215,8 +215,8 @@ pub(crate) mod errors {
         }
     }
 
-    /// Returns the error of a failed call. Every other outcome, also an error of the procedure, becomes a
-    /// text.
+    /// Returns `Err` if the call failed. Every other outcome, including an error that the procedure returned,
+    /// becomes a text.
     fn of_old(outcome: std::result::Result<u32, old::Trouble>) -> Result<String> {
         match outcome {
             Err(old::Trouble::Call(error)) => Err(error),

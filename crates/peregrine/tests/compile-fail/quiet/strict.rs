@@ -6,7 +6,7 @@
 #![deny(missing_debug_implementations, unused_results, let_underscore_drop)]
 #![allow(non_camel_case_types)]
 
-/// The generated code uses the names of these items for other items, and must refer to the right ones.
+/// The generated code must not mistake these items for the standard items or its own items of the same names.
 pub mod names {
     /// A module with the name of the crate `core`.
     pub mod core {}
@@ -18,7 +18,7 @@ pub mod names {
     pub struct T {
         /// A field with a name that the generated code also uses.
         pub bytes: u8,
-        /// Another such field.
+        /// Another field with a name that the generated code also uses.
         pub head: Flag,
     }
     /// A type and a type parameter with names of the prelude.
@@ -41,7 +41,7 @@ pub mod names {
     /// A function with the name of a variant of the prelude.
     #[allow(non_snake_case)]
     pub fn Ok() {}
-    /// Another such function.
+    /// Another function with the name of a variant of the prelude.
     #[allow(non_snake_case)]
     pub fn Err() {}
     /// A type with a name of the prelude.

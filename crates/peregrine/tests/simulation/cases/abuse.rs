@@ -67,7 +67,8 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     world.run_until(10 * SECOND);
     world.start(2, &[vec![Plan { result: 10, ..NULL }]]);
     world.run_until(50 * SECOND);
-    // Both records belong to clients that may still ask for their results, so the new client gets no place.
+    // Both records belong to clients that may still ask for their results. So the server evicts neither of
+    // them for the new client.
     assert_eq!(world.oracle.calls[2].began, None);
     world.run_until(100 * SECOND);
     assert_eq!(ending(&world, 2), Some(Ending::Ok));

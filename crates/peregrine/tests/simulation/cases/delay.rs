@@ -155,8 +155,8 @@ fn case_20_activities_do_not_interfere() {
     assert!(world.oracle.all_ok());
 }
 
-/// With both delays, answers take longer than the client waits before it binds again. With 800 ms, they take
-/// nearly as long as a server waits for the answer of a silent client.
+/// A round trip takes 0.5 or 1.6 seconds. Both are longer than a client waits for an answer before it binds
+/// again. The second is almost as long as a server waits for the answer of a silent client.
 #[test]
 fn long_round_trip_causes_no_retransmission_and_no_failure() {
     for delay in [250, 800] {

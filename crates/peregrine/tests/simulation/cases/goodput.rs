@@ -79,8 +79,8 @@ fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f
     received_bytes
 }
 
-/// A result occupies the link for a third of a second. The client with one thread uses no link time during
-/// the round trip between two calls, but this costs it little of its share.
+/// A result occupies the link for a third of a second. Between two calls, the client with one thread receives
+/// nothing for a round trip (20 or 40 ms). This reduces its share of the link only a little.
 #[test]
 fn eight_handles_of_one_peer_share_the_rate_of_one() {
     for (mbit, rtt) in [(20, 40), (100, 20)] {
@@ -96,9 +96,9 @@ fn eight_handles_of_one_peer_share_the_rate_of_one() {
     }
 }
 
-/// A receiver with 1,024 credits accepts 1,024 positions in 10 ms. So with a round trip of 300 ms, a sender
-/// may have 30 times as many positions in flight as with a round trip of 1 ms. If the sender still assumed
-/// the short round trip, it would use only a third of the link.
+/// A receiver with 1,024 credits accepts 1,024 positions (fragments) in 10 ms. So with a round trip of 300
+/// ms, a sender may have 30 times as many positions in flight as with a round trip of 1 ms. If the sender
+/// still assumed the short round trip, it would use only a third of the link.
 #[test]
 fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;

@@ -120,7 +120,7 @@ fn case_26_result_beyond_the_clients_limit_fails_the_call() {
     finish(&mut world);
     let failed = Ending::Failed(Executed::Maybe, FailureReason::Protocol);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(failed), 1));
-    // The server is notified, and releases the call.
+    // The client notifies the server, which releases the failed call. So the next call succeeds.
     assert_eq!(ending(&world, 1), Some(Ending::Ok));
     assert_eq!(world.server().map(crate::server::Server::kept), Some(0));
 }

@@ -19,9 +19,9 @@
 //!   random losses.
 //! * 35: withdrawing an export forgets its handles, see 13 and 56.
 //! * 36: no clock is compared with the clock of another incarnation (run) of the server, see 34.
-//! * 40: a clone of a client that uses an old call number never gets an old result. If the number and the
-//!   shape (message sizes) equal those of the original client's call, the server cannot distinguish the two
-//!   calls. The driver detects a fork of the client's process.
+//! * 40: a clone of a client never gets an old result for an old call number. If the number and the shape
+//!   (message sizes) equal those of the original client's call, the server cannot distinguish the two calls.
+//!   The driver detects a fork of the client's process.
 //! * 43: a forked child binds like any other process, see 39.
 
 mod abuse;
@@ -123,7 +123,8 @@ fn short_call_is_two_packets_and_nothing_is_retransmitted() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
     assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Result)), (100, 100));
-    // The other five packets are two exchanges of two packets each to bind, and the last acknowledgement.
+    // Besides the calls and results, there are five packets: four to bind, in two exchanges, and the last
+    // acknowledgement.
     assert_eq!((world.oracle.packets, world.oracle.resent), (205, 0));
 }
 

@@ -243,7 +243,7 @@ impl Client {
                 self.answered(sent.caller as u32, context);
             }
         } else if sent.given_up {
-            // Only now can the cancellation follow, and the frame be used again.
+            // The cancellation must follow the whole message. Before that, the frame must not be used again.
             connection.end.cancel(sent.caller as u32);
             if connection.end.slot(sent.caller as u32).moves(DONE, IDLE) {
                 caller.state = CallerState::Nothing;
@@ -252,7 +252,7 @@ impl Client {
         self.send_cancels(context);
     }
 
-    /// Removes the first message of the queue, because it will not be sent, or not to its end.
+    /// Removes the first message of the queue, which will not be sent completely.
     fn not_sent(&mut self, executed: Executed, why: StreamFailure, context: &mut Context<'_>) {
         let Some(connection) = &mut self.connection else { return };
         let Some(unsent) = connection.queue.pop_front() else { return };

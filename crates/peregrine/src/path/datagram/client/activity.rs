@@ -107,7 +107,7 @@ pub(crate) struct Activity {
     pub(super) send_failure: Option<SendFailure>,
     /// The size in bytes of the largest message pieces that reach the server, as far as is known.
     pub(super) piece_max: u32,
-    /// The pending call. `None` if the activity has never had one.
+    /// The pending call. `None` if the activity has never had a pending call.
     pub(super) pending: Option<Box<PendingCall>>,
 }
 
@@ -322,7 +322,7 @@ impl ResultPlacement<'_> {
         if self.staged {
             scratch.resize(BYTES_MAX, 0);
             if !socket.has_gro() {
-                // Without GRO, the kernel delivers each packet alone.
+                // If this fails, the kernel delivers each packet alone.
                 let _ = socket.enable_gro();
             }
         }
@@ -409,7 +409,8 @@ impl ResultPlacement<'_> {
         if let (Some(to), Some(from)) = (to, place.part(from, payload)) {
             to.copy_from(from.window());
         }
-        // From here on, further packets are received elsewhere, so that they do not overwrite this piece.
+        // From here on, further packets are received into other memory, so that they do not overwrite this
+        // piece.
         self.staged = true;
         true
     }

@@ -66,9 +66,9 @@ pub(crate) struct Association {
     flow: Arc<PeerFlow>,
     call_sockets: Growing<OnceLock<CallSocket>>,
     captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
-    /// For each frame: how many milliseconds its holders have waited for answers to bind requests since a
-    /// packet last arrived over the frame's socket. Only the holder of a frame changes the entry of that
-    /// frame.
+    /// For each frame: for how many milliseconds its holders have waited for answers to bind requests. The
+    /// count restarts at 0 when a packet arrives over the frame's socket. Only the holder of a frame changes
+    /// the entry of that frame.
     silences: Growing<AtomicU32>,
     /// The number of frames that have a socket that is not shared.
     sockets: AtomicU32,
@@ -85,12 +85,12 @@ pub(crate) struct Association {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum LostReason {
-    /// The server does not answer over these sockets.
+    /// The server does not answer over the sockets of the association.
     Silent = 1,
-    /// This machine has lost the address of these sockets.
+    /// This machine has lost the address of the association's sockets.
     AddressLost = 2,
-    /// Another server answers over these sockets. The server was restarted, or a load balancer now chooses
-    /// another server.
+    /// Another server answers over the association's sockets. The server was restarted, or a load balancer
+    /// now chooses another server.
     AnotherServer = 3,
 }
 
@@ -481,8 +481,8 @@ impl Association {
         // The caller holds the frame, so no other thread changes this entry meanwhile.
         let captured = self.captured[frame as usize].lock().clone();
         let Some(CapturedCall { association, activity }) = captured else { return true };
-        // If the association was dropped, no thread asks its server any more. So the frame counts as
-        // released.
+        // If the association was dropped, no thread receives from its sockets any more. So no packet of the
+        // cancelled call can be written into the frame, and the frame is free.
         let is_released = match association.upgrade() {
             None => true,
             Some(association) => {
@@ -507,8 +507,8 @@ impl Association {
         let now = moment();
         let mut due = false;
         for activity in all {
-            // This activity has a call in progress, so no packets are due now. Packets may become due after
-            // the call.
+            // If another thread holds the lock, a call is in progress, and no packets are due now. Packets
+            // may become due after the call.
             let Some(mut activity) = activity.try_lock() else {
                 due = true;
                 continue;

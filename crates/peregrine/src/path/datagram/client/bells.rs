@@ -11,7 +11,7 @@ use std::time::Instant;
 use crate::call::Frames;
 use crate::call::pending::{Bells, Rings};
 
-/// Added to the number of a frame, for a ring that no later timer of the frame replaces.
+/// This bit in the number of a frame marks a ring that no later timer of the frame replaces.
 const SOON: u32 = 1 << 31;
 
 /// The bells of the frames of an association, and their timers.
@@ -36,11 +36,11 @@ impl FrameBells {
         Bells::of_process().watch(&self.rings(), frame, at, false)
     }
 
-    /// Rings the bells of frames from another thread, as soon as possible. The caller may hold locks.
+    /// Has the timer thread ring the bells of these frames as soon as possible. The caller may hold locks.
     #[cold]
     pub(super) fn ring_soon(self: &Arc<Self>, frames: impl IntoIterator<Item = u32>) {
         for frame in frames {
-            // The future has set a timer before it sleeps, so the thread runs, and this cannot fail.
+            // Each future has set a timer before it sleeps. So the timer thread runs, and this cannot fail.
             let _ = self.ring_at(frame | SOON, Some(Instant::now()));
         }
     }

@@ -1,5 +1,5 @@
-//! The steps of a call on an activity: begin, send, receive, and end. A thread that makes a call waits between
-//! the steps. A pending call returns to its caller instead (see [`pending`](super::pending)).
+//! The steps of a call on an activity: begin, send, receive, and end. A thread that makes a call waits
+//! between the steps. A pending call returns to its caller instead (see [`pending`](super::pending)).
 
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -62,9 +62,9 @@ impl<R: HandleProvider> DatagramPath<R> {
         Ok(())
     }
 
-    /// Returns whether the packets of the result are received into other memory first, because there may be
-    /// several. That memory is large enough for a whole GRO batch, several packets that the kernel delivers
-    /// together.
+    /// Returns whether the packets of the result are first received into memory outside of the frame, because
+    /// there may be several packets. This memory is large enough for a whole GRO batch, that is, several
+    /// packets that the kernel delivers together.
     #[inline]
     pub(super) fn stages(activity: &Activity, call: &Call<'_, '_, '_>) -> bool {
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();

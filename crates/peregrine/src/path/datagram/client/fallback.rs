@@ -97,7 +97,8 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> LinkedPath<R, F> {
         }
     }
 
-    /// Returns the path over UDP if the pending call of a frame began there. Otherwise it began over the link.
+    /// Returns the path over UDP if the pending call of a frame began there. Returns `None` if the call began
+    /// over the link.
     fn udp_of(&self, frame: u32) -> Option<&DatagramPath<R>> {
         let over_udp = self.over_udp[frame as usize].load(Ordering::Relaxed);
         self.udp.get().map(|udp| &**udp).filter(|_| over_udp)
@@ -130,8 +131,8 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
         let frame = call.frame.index();
         let is_silent = self.silent.load(Ordering::Relaxed) > 0;
-        // The frame was prepared for one of the paths. If calls have changed to the other path since then, this
-        // call does not change: preparing the frame there would have to wait.
+        // The call begins on the path for which the frame was prepared, even if other calls have changed to
+        // the other path since then. To prepare the frame for the other path, this thread would have to wait.
         let udp = self
             .udp
             .get()

@@ -359,7 +359,7 @@ impl Conversation {
         }
     }
 
-    /// Returns the time until the exchange has something to do if no packet arrives.
+    /// Returns how long the exchange can wait for a packet before it must act.
     fn left(&self) -> Duration {
         let left = self.until.saturating_duration_since(Instant::now());
         let due = self.binding.next_timer().map(|due| Duration::from_nanos(due.since(moment())));
@@ -397,7 +397,7 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Begins to request handles. The socket leads to `to`.
+    /// Begins to request handles over `socket`. The request ends at the time `until`.
     pub(super) fn new(
         socket: &Socket,
         request: BindRequest,
@@ -414,13 +414,13 @@ impl Asking {
         Handle { place: 0, secret: self.nonce }
     }
 
-    /// Returns the time until the request has something to do if no packet arrives.
+    /// Returns how long the request can wait for a packet before it must act.
     pub(super) fn left(&self) -> Duration {
         self.conversation.left()
     }
 
-    /// Sends what is due, and receives by `receive` what has arrived. `receive` does not wait. Returns what the
-    /// server has granted, or why it has granted nothing. Returns `None` if the answer is still to come.
+    /// Sends what is due, and handles the packets that `receive` returns. `receive` does not wait. Returns
+    /// what the server has granted, or why it has granted nothing. Returns `None` before the answer arrives.
     pub(super) fn poll(
         &mut self,
         socket: &Socket,

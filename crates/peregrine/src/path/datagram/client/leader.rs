@@ -151,8 +151,8 @@ impl<T> Leadership<T> {
         (0..self.words.len() as u32).filter(|index| self.wake(*index)).collect()
     }
 
-    /// Wakes a thread, or marks the future as woken if `futures` is true. Does nothing if neither waits, or
-    /// if it was already woken.
+    /// Wakes the thread at `index`. If a future sleeps there instead, marks the future as woken, provided
+    /// that `futures` is true. Does nothing if neither waits, or if the word is already `WOKEN`.
     fn try_wake(&self, index: u32, futures: bool) -> Woken {
         let word = &self.words[index as usize];
         loop {
@@ -456,7 +456,7 @@ mod tests {
         leadership.sleep(0);
         assert_eq!(stands_by(), 1, "there is no leader");
         assert!(leadership.wake(0) && !leadership.wake(0));
-        // A leader leaves while no future sleeps.
+        // No future sleeps when this leader leaves. So the substitute is not made to stand by again.
         drop(leadership.try_lead());
         assert_eq!(stands_by(), 1);
         let leader = leadership.try_lead();
@@ -490,7 +490,7 @@ mod tests {
         assert!(leadership.wake(0), "the future still sleeps");
     }
 
-    /// The substitute of the test below: another thread, which leads when it was made to stand by and there are
+    /// A substitute that is another thread. This thread leads when it was made to stand by and there are
     /// numbers to give.
     #[derive(Default)]
     struct Armed(AtomicBool);
@@ -501,8 +501,9 @@ mod tests {
         }
     }
 
-    /// As the test above, but some of the callers are futures. A future looks as the leader once, and then sleeps
-    /// until its bell rings.
+    /// As in `followers_never_wait_without_a_leader`, callers wait for numbers that only the leader can give
+    /// to them. Here some callers are futures. A future looks as the leader once, and then sleeps until its
+    /// bell rings.
     #[test]
     fn futures_never_sleep_while_numbers_are_there() {
         const THREADS: usize = 2;

@@ -2,34 +2,34 @@
 //! for such a call while its future sleeps.
 //!
 //! A pending call goes through the same [steps](super::exchange) as the call of a thread. Nothing here waits:
-//! not for packets, not for space in a send buffer, and not for a new handle. The whole message is copied into
-//! the frame before it is sent. The client may have to retransmit parts of the message when the memory of the
-//! caller is gone.
+//! not for packets, not for space in a send buffer, and not for a new handle. The whole message is copied
+//! into the frame before it is sent. Without the copy, the client could not retransmit parts of the message
+//! after the caller's memory is gone.
 //!
 //! # How a future is woken
 //!
-//! Before a future sleeps, it arms its call. From then on its bell must ring when packets have arrived for its
-//! activity, when a timer of its call expires, and at its deadline.
+//! Before a future sleeps, it arms its call. From then on its bell must ring when packets have arrived for
+//! its activity, when a timer of its call expires, and at its deadline.
 //!
-//! 1. *Timers.* Arming sets the timer of the bell to the first of these times. A later look that changes the
-//!    timers of the call may set it to an earlier time. When the timer rings, the future is polled, handles
-//!    what is due, and arms its call again.
+//! 1. *Timers.* Arming sets the timer of the bell to the first time at which the call must act. If a later
+//!    look changes the timers of the call, it may set the timer of the bell to an earlier time. When the
+//!    timer rings, the future is polled, handles what is due, and arms its call again.
 //! 2. *A socket that no other frame uses.* Only the holder of the frame receives from such a socket. Arming
-//!    makes the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings the
-//!    bell, and receives nothing. Packets that arrived before are reported as well.
-//! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)), and then
-//!    looks under the lock of the activity for what was received before. A thread that receives a packet first
-//!    notes it in the activity, under the same lock, and then looks at the word. So the future sees the packet,
-//!    or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
-//! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A future
-//!    that begins to sleep while no thread leads arms the socket. So does a leader that leaves futures, and no
-//!    follower (`SYNC: datagram-future`). When packets arrive, the keeper leads for a short time, and leaves as
-//!    any leader does. If another thread leads at that time, the keeper does nothing: that thread arms the
-//!    socket when it leaves.
+//!    makes the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings
+//!    the bell, and receives nothing. Packets that arrived before are reported as well.
+//! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)). Then it
+//!    looks, under the lock of the activity, for what was received before. A thread that receives a packet
+//!    first notes it in the activity, under the same lock, and then looks at the word. So the future sees the
+//!    packet, or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
+//! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A
+//!    future that begins to sleep while no thread leads arms the socket. So does a leader that leaves
+//!    futures, and no follower (`SYNC: datagram-future`). When packets arrive, the keeper leads for a short
+//!    time, and leaves as any leader does. If another thread leads at that time, the keeper does nothing:
+//!    that thread arms the socket when it leaves.
 //! 5. *Each ring is followed by a poll.* A ring takes the waker that was set last. A late ring of an earlier
 //!    sleep only causes one more poll, after which the future arms its call again.
-//! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds none of these locks. A leader
-//!    that must keep its locks has the timer thread ring the bell ([`bells`](super::bells)).
+//! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds no lock. A leader that must
+//!    keep its locks has the timer thread ring the bell ([`bells`](super::bells)).
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -53,11 +53,12 @@ use crate::sync::Mutex;
 use crate::sys::IfFull;
 use crate::value::Window;
 
-/// The largest number of times that one poll receives. If more packets have arrived, other futures of the same
-/// thread run first.
+/// The largest number of times that one poll receives. If more packets have arrived, other futures of the
+/// same thread run first.
 const ROUNDS_MAX: u32 = 16;
 
-/// A call whose future was dropped says something about the server only if it was pending for this long.
+/// A call whose future was dropped may be a sign of a silent server. The call counts as such a sign only if
+/// it was pending for at least this many nanoseconds, or if its deadline has passed.
 const SILENT_AFTER: u64 = 200 * MILLISECOND;
 
 /// The state of a pending call.
@@ -67,7 +68,7 @@ pub(super) struct PendingCall {
     extensions: Option<Extensions>,
     shape: Shape,
     began: Moment,
-    /// Whether packets are received into other memory first.
+    /// Whether packets are first received into memory outside of the frame.
     staged: bool,
     /// Whether the call was begun again with a new handle. This happens at most once.
     again: bool,
@@ -168,7 +169,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         ended
     }
 
-    /// Makes sure that the bell of a frame rings when its pending call has something to do. See above.
+    /// Makes sure that the bell of a frame rings when its pending call has something to do. The
+    /// [module](self) explains how.
     pub(super) fn arm_pending(&self, index: u32, deadline: Option<Instant>) {
         if self.try_arm(index, deadline).is_err() {
             // The future is polled at once, and tries again.
@@ -263,7 +265,7 @@ impl<R: HandleProvider> DatagramPath<R> {
             if let Some(pending) = &mut activity.pending {
                 pending.rings_at = Some(due);
             }
-            // The thread that rings runs already, so this cannot fail.
+            // The call was armed before, so the timer thread already runs, and this cannot fail.
             let _ = self.association.bells.ring_at(activity.index, Some(due));
         }
     }
@@ -338,8 +340,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         }
     }
 
-    /// Sends what is to be sent, and receives what has arrived if `receives` is given. Returns how the call
-    /// ended, if it has ended.
+    /// Sends the packets that are due, and receives what has arrived if `receives` is given. Returns how the
+    /// call ended, if it has ended.
     fn run(
         &self,
         call: &Call<'_, '_, '_>,

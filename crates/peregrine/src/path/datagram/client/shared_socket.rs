@@ -2,14 +2,14 @@
 //!
 //! Each thread sends its own packets, and has its own timers. A thread that waits releases the lock of its
 //! activity, which is the state of its calls. The leader finds the activity of each datagram by the handle in
-//! the datagram. The leader puts results in their places, and wakes the threads of these activities.
+//! the datagram. The leader puts the payload in its place, and wakes the thread of the activity.
 //!
 //! There is no deadlock. A thread that holds the lock of its activity can block only in sending. Only the
 //! leader also waits for the locks of other activities.
 //!
-//! For pending calls, futures sleep instead of threads. If packets arrive for the activity of a future, its
-//! bell must be rung. While threads wait, their leader also receives for the futures. Otherwise the keeper,
-//! the background thread of the process, leads each time that packets have arrived.
+//! For pending calls, futures sleep instead of threads. If packets arrive for the activity of a future, the
+//! bell of the future must be rung. While threads wait, their leader also receives for the futures. Otherwise
+//! the keeper, the background thread of the process, leads each time that packets have arrived.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -93,7 +93,7 @@ impl SharedSocket {
     /// these bells.
     pub(super) fn new(to: &Route, frames: u32, bells: &Arc<FrameBells>) -> io::Result<Self> {
         let socket = WatchedSocket::new(connected(to, SocketUse::Shared)?);
-        // Without GRO, the kernel delivers each packet alone.
+        // If this fails, the kernel delivers each packet alone.
         let _ = socket.enable_gro();
         let input = vec![0; BYTES_MAX].into_boxed_slice();
         let leadership = Leadership::new(frames, input, Arc::clone(socket.watches()) as _);
@@ -134,7 +134,7 @@ impl SharedSocket {
     /// Registers the activity of a handle.
     pub(super) fn add(&self, handle: Handle, activity: &Arc<Mutex<Activity>>) {
         let mut activities = self.activities.lock();
-        // This also removes the activities of dropped bindings.
+        // The activities of dropped bindings are removed first.
         activities.retain(|_, activity| activity.strong_count() > 0);
         activities.insert(handle, Arc::downgrade(activity));
     }
@@ -217,8 +217,8 @@ impl SharedSocket {
         }
     }
 
-    /// Receives once, and delivers the datagrams to the activities of all callers. `receive` receives them into
-    /// the given memory.
+    /// Receives once, and delivers the datagrams to the activities of all callers. `receive` receives them
+    /// into the given memory.
     #[inline]
     fn receive_for_all(
         &self,
@@ -251,8 +251,8 @@ impl SharedSocket {
 
     // Pending calls.
 
-    /// Looks for packets for this activity, which has a pending call. If there is no leader, receives once for
-    /// all callers. Does not wait for packets, nor for another leader.
+    /// Looks for packets for this activity, which has a pending call. If there is no leader, receives once
+    /// for all callers. Does not wait for packets, nor for another leader.
     pub(super) fn look(
         &self,
         association: &Association,
@@ -271,8 +271,8 @@ impl SharedSocket {
         })
     }
 
-    /// Registers the future of a frame, which is about to sleep. The bell of the frame rings once when a packet
-    /// has arrived for the activity. If packets have arrived before, the future must look for them.
+    /// Registers the future of a frame, which is about to sleep. The bell of the frame rings once when a
+    /// packet has arrived for the activity. If packets have arrived before, the future must look for them.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket. The future is not registered.
@@ -282,7 +282,8 @@ impl SharedSocket {
         frame: u32,
     ) -> io::Result<()> {
         self.socket.watch(|| {
-            // The association owns this socket, and this socket owns the function.
+            // The association owns this socket, and this socket owns the function. So the function has only
+            // weak references.
             let (shared, association) = (Arc::downgrade(self), Arc::downgrade(association));
             Arc::new(move || {
                 if let (Some(shared), Some(association)) = (shared.upgrade(), association.upgrade())
@@ -381,7 +382,7 @@ impl SharedSocket {
             }
             let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
             let Some(activity) = activity else { continue };
-            // This thread is the leader, and only the leader locks two activities.
+            // Only the leader locks two activities, and this thread is the leader. So there is no deadlock.
             let mut activity = activity.lock_same_rank();
             if !take(&mut activity) {
                 continue;
@@ -453,8 +454,8 @@ impl SharedSocket {
         granted
     }
 
-    /// Keeps an answer to a bind request, if that request is in progress. Returns the frame whose future waits
-    /// for the answer, if a future waits.
+    /// Keeps an answer to a bind request, if that request is in progress. Returns the frame whose future
+    /// waits for the answer, if a future waits.
     #[cold]
     fn keep_answer(&self, key: Handle, answer: Option<Space<'_>>) -> Option<u32> {
         let (mut asked, answer) = (self.asked.lock(), answer?);
@@ -466,7 +467,7 @@ impl SharedSocket {
     }
 
     /// Waits for an answer, for at most `due`. The thread polls at growing intervals, because hundreds of
-    /// threads may bind at the same time, and each poll receives the answers for all of them.
+    /// threads may bind at the same time. Each poll receives the answers for all of them.
     fn answered(&self, association: &Association, key: Handle, due: Duration) -> Option<Box<[u8]>> {
         const POLL_FIRST: Duration = Duration::from_micros(500);
         const POLL_MAX: Duration = Duration::from_millis(16);

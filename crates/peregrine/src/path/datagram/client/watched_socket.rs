@@ -5,8 +5,8 @@
 //! never watched, and costs no system call for it. The keeper reports the socket once, and then waits until
 //! the socket is [armed](Watches::arm) again. So packets for threads wake the keeper at most once.
 //!
-//! A packet that has arrived before the socket is armed is reported at once, because the kernel reports the
-//! state of a socket, and not a change of the state.
+//! A packet that has arrived before the socket is armed is reported at once. The reason: the kernel reports
+//! the state of a socket, and not a change of the state.
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
@@ -26,7 +26,7 @@ pub(super) type WhenReady = Arc<dyn Fn() + Send + Sync>;
 
 /// A socket, and the keeper's watches of it.
 pub(super) struct WatchedSocket {
-    // Dropped first. So the keeper stops watching before the socket is closed.
+    // This field is dropped first. So the keeper stops watching before the socket is closed.
     watches: Arc<Watches>,
     socket: Arc<Socket>,
 }
@@ -55,10 +55,10 @@ impl WatchedSocket {
         &self.watches
     }
 
-    /// Makes the keeper watch the socket. The keeper calls `when_ready` once each time that the socket was armed,
-    /// when a packet has arrived or an error is pending. If packets have arrived before and were not received,
-    /// the keeper does this at once. Only the first call of this function for a socket uses `when_ready`, and
-    /// arms the socket.
+    /// Makes the keeper watch the socket. Each time that the socket is armed, the keeper calls `when_ready`
+    /// once, when a packet arrives or an error is pending. If unreceived packets are already there, the
+    /// keeper calls it at once. Only the first call of this function for a socket uses `when_ready`, and arms
+    /// the socket.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket.
@@ -96,8 +96,8 @@ impl Watches {
     pub(super) fn arm(&self) {
         for (watch, descriptor) in &*self.0.lock() {
             // SYNC: datagram-armed. If the keeper has cleared the flag, this thread arms the descriptor.
-            // Otherwise the keeper has not begun to handle its last report. When it handles that report, it
-            // sees everything that this thread did before.
+            // Otherwise the keeper has not begun to handle the last report of the kernel. When the keeper
+            // handles that report, it sees everything that this thread did before.
             fence(Ordering::SeqCst);
             if !descriptor.armed.swap(true, Ordering::SeqCst) {
                 watch.rearm();

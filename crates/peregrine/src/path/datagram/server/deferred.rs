@@ -63,7 +63,8 @@ pub(super) struct PostponedReply {
 }
 
 impl Records {
-    /// Defers the call that a thread runs. `call` is its number at this source.
+    /// Defers a running call. The upper half of `call` is the place of the caller's record, and the lower
+    /// half is the sequence number of the call. Returns `None` if the call cannot be deferred.
     pub(super) fn defer_call(&self, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let (place, sequence) = ((call >> 32) as u32, call as u32);
         let service = self.service.upgrade()?;
@@ -71,7 +72,8 @@ impl Records {
         let row = Arc::clone(inner.row.as_ref()?);
         let (group, bytes) = (inner.group, row.message_bytes);
         let deferral = self.deferrals.begin(row, inner.server_end.running_bytes() as usize)?;
-        // If the call is cancelled already, it was counted as captured. But no thread runs it any more.
+        // If the call is cancelled already, it was counted as captured. From now on no thread runs it, so it
+        // must not count as captured any more.
         service.ends(&mut inner);
         let is_given_up = inner.server_end.is_cancelled();
         let is_stopped = self.stopped.load(Ordering::SeqCst);
@@ -94,7 +96,7 @@ impl Owed for OwedReply {
     }
 
     fn answer(self: Box<Self>, answered: Answered) {
-        // Without the socket, no client waits.
+        // If the socket was dropped, no client waits for the reply.
         let Some(service) = self.service.upgrade() else { return };
         service.with_reply_state(|state| service.reply_or_postpone(state, *self, answered));
     }
@@ -114,8 +116,8 @@ impl ServerSocket {
         self.records.deferrals.pending() > 0
     }
 
-    /// Leaves a call whose reply is owed by another thread. That thread may have sent the reply already. So
-    /// the record may belong to the client's next call.
+    /// Leaves a call whose reply is owed by another thread. That thread may have sent the reply already, and
+    /// the record may belong to the client's next call. So this function does not use the record.
     #[cold]
     pub(super) fn leave_deferred(
         &self,
@@ -137,7 +139,7 @@ impl ServerSocket {
     /// refusal is lost, the caller notices later that the server is gone.
     pub(crate) fn stop_deferred(&self) {
         // SYNC: datagram-stop. `defer_call` reads this flag while it holds the lock of the record. So either
-        // it sees the flag, or this function finds its call.
+        // `defer_call` sees the flag, or this function finds the deferred call.
         self.records.stopped.store(true, Ordering::SeqCst);
         for record in self.records.all() {
             let mut inner = record.0.lock();
@@ -153,7 +155,7 @@ impl ServerSocket {
         }
     }
 
-    /// Calls `with` with the state for a thread that does not receive.
+    /// Runs `with` on a spare [`ReplyState`], for a thread that does not receive.
     fn with_reply_state(&self, with: impl FnOnce(&mut ReplyState)) {
         let mut state = self.reply_states.take().unwrap_or_else(ReplyState::new);
         with(&mut state);
@@ -173,7 +175,8 @@ impl ServerSocket {
             record.0.lock().waits = WaitingFor::ResultRoom;
         }
         self.replies.push(group, PostponedReply { owed, answered, charged });
-        // Clients may have acknowledged results before the queue contained this reply.
+        // Clients may have acknowledged results before the queue contained this reply. So the queue is
+        // examined now.
         self.send_postponed(state);
     }
 
@@ -221,7 +224,8 @@ impl ServerSocket {
         let built = self.build(state, bytes, answered);
         let Some(record) = self.record(place) else { return };
         let mut inner = record.0.lock();
-        // The call is dropped when the lock is not held: it may have the last reference to the procedure.
+        // `_call` may have the last reference to the procedure. So `_call` is dropped only after the lock is
+        // released.
         let Some(_call) = inner.take_deferred(sequence) else { return };
         inner.waits = WaitingFor::Nothing;
         let (answer, total) = match built {

@@ -14,8 +14,9 @@
 //!   so, the deputy becomes the head.
 //! * If procedures take long, or make calls themselves, there is no head. Two to eight threads sleep in the
 //!   kernel. While some of them run procedures, the others receive. If the only thread that still receives
-//!   gets a call, this thread first lets a further thread receive. A thread that stops polling also does this
-//!   if fewer than two threads receive. Further threads are on standby, and end if they are not needed.
+//!   gets a call, this thread first lets a further thread receive. A thread that stops polling also lets a
+//!   further thread receive, if fewer than two threads receive. Further threads are on standby, and end if
+//!   they are not needed.
 //! * If a client cancels a call whose procedure runs, another thread replaces the thread that runs it.
 //! * If the largest allowed number of threads runs procedures, one more thread receives. This thread answers
 //!   packets that need no procedure, and queues calls.
@@ -45,8 +46,8 @@ pub(super) const THREAD: &str = "peregrine-receive";
 const PAUSE: Duration = Duration::from_millis(2);
 /// The time between two checks in which the deputy looks at the head.
 const WATCH: Duration = Duration::from_millis(2);
-/// The longest time between two such checks. The deputy waits for this time if nothing has happened for a
-/// while.
+/// The longest time between two checks in which the deputy looks at the head. The deputy waits for this time
+/// if nothing has happened for a while.
 const WATCH_MAX: Duration = Duration::from_millis(8);
 /// After this many successive checks without an event, the deputy stops checking.
 const WATCHES: u32 = 100;
@@ -58,8 +59,8 @@ const SLOW: u64 = 20_000;
 /// A procedure that makes calls counts in the average with at least this many nanoseconds. Its nested calls
 /// may come back to this server, and then need another thread.
 const NESTED: u64 = 64 * SLOW;
-/// If another client's call was already waiting when the previous call of the thread ended, the next
-/// procedure counts in the average with at least this many nanoseconds.
+/// Another client's call may already be waiting when a call of the thread ends. Then the next procedure
+/// counts in the average with at least this many nanoseconds.
 const CROWDED: u64 = 16 * SLOW;
 /// A call counts as already waiting if it begins less than this many nanoseconds after the end of the
 /// previous call of its thread.
@@ -660,8 +661,9 @@ impl<P: PacketService> Receivers<P> {
     /// running procedures.
     fn may_add(&self, state: &State<P::Work>) -> bool {
         let may_run = self.admission.bound(true);
-        // While outer calls wait for nested calls, nested calls may exceed the configured bound. So `may_run`
-        // changes often, and may be less than the number of running procedures.
+        // Each thread of this process that waits inside a procedure raises `may_run` by one, for a nested
+        // call. When the thread stops waiting, `may_run` falls, although the nested call may still run. So
+        // `may_run` may be less than the number of running procedures.
         state.threads as usize <= may_run.max(self.admission.running())
     }
 
@@ -711,7 +713,7 @@ impl<P: PacketService> Receivers<P> {
             }
             if self.head.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
                 // No thread receives. When the last receiving thread began its call, this thread did not yet
-                // count as a thread on standby. So it was not woken.
+                // count as a thread on standby. So that thread did not wake this one.
                 break (true, false);
             }
             deputy |= !retired && !self.deputy.swap(true, Ordering::SeqCst);

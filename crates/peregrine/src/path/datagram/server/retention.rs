@@ -41,8 +41,8 @@ pub(super) struct MemoryBudget {
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
-    /// For each group: a counter of the intervals in which the group made no progress, while one of its
-    /// clients waited for memory because the group had used its share.
+    /// For each group: a counter of the intervals in which the group made no progress. An interval counts
+    /// only if a client of the group then waited for memory because the group had used its share.
     stalls: Box<[StallCounter]>,
     /// A counter of the intervals in which no group made progress, while a client waited for memory because
     /// all memory was used.
@@ -115,7 +115,8 @@ impl MemoryBudget {
         self.waited_for(group, bytes).note_waiting(now);
     }
 
-    /// Returns whether there has been no progress for too long, while clients waited for `bytes` bytes.
+    /// Returns whether a client that waits for `bytes` bytes must not wait any longer, because there has been
+    /// no progress for too long.
     pub(super) fn is_stalled(&self, group: u16, bytes: usize) -> bool {
         self.waited_for(group, bytes).is_stalled()
     }
@@ -273,8 +274,8 @@ impl RetainedResults {
         self.held.note_waiting(group, 0, now);
     }
 
-    /// Returns whether calls have waited for this memory for too long, because clients do not acknowledge
-    /// their results.
+    /// Returns whether calls have waited for too long for memory for their results, because clients do not
+    /// acknowledge earlier results.
     pub(super) fn is_stalled(&self, group: u16) -> bool {
         self.held.is_stalled(group, 0)
     }
@@ -329,7 +330,7 @@ impl RetainedResults {
         let boxed = spare.small.take().or_else(|| self.small.take());
         let mut boxed = boxed.unwrap_or_else(|| Box::new([0; BOX_BYTES]));
         let result = frame.reply(total as usize).window();
-        // Source and destination have the same length.
+        // Source and destination have the same length, so the copy cannot fail.
         let _ = result.read(0, &mut boxed[HEADER_BYTES..all]);
         self.recycle(spare, frame);
         RetainedResult::Small(boxed, total)

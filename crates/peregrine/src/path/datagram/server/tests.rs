@@ -153,7 +153,8 @@ fn binding_to_an_export_that_is_withdrawn_meanwhile_is_refused() {
     assert!(row.unwrap().is_revoked(), "no call by the handle may run");
 }
 
-/// During a call, the call itself has a reference to the row of its binding.
+/// During a call, the call itself has a reference to the row of its binding. This reference must not keep the
+/// binding alive.
 #[test]
 fn binding_ends_with_its_last_handle_also_during_a_call() {
     let bindings = Arc::<AtomicU32>::default();

@@ -318,8 +318,8 @@ impl ServerSocket {
         self.postponed.any()
     }
 
-    /// Removes and returns a call that must not wait for memory for its result any more. There is memory now,
-    /// the wait has stalled, the server stops, or the call was cancelled.
+    /// Removes and returns a call that must not wait any more for memory for its result. The reason is one of
+    /// four: there is memory now, the wait has stalled, the server stops, or the call was cancelled.
     #[cold]
     pub(crate) fn postponed(&self) -> Option<Work> {
         let may = |group, work: &Work| {

@@ -4,8 +4,8 @@
 use crate::call::blocks_at;
 use crate::value::{Space, align_up};
 
-/// Returns the offset in `space` at which the filled part of the last block of a result ends, or 0 if the
-/// result has no blocks. The head of the result may end later. `blocks` contains the offset in `space` at
+/// Returns the offset in `space` at which the filled part of the last block of a result ends. Returns 0 if
+/// the result has no blocks. The head of the result may end later. `blocks` contains the offset in `space` at
 /// which each block begins, as [`execute_in_place`](crate::call::execute_in_place) stores it.
 pub(crate) fn written_end(space: Space<'_>, blocks: &[u32]) -> usize {
     blocks.last().map_or(0, |last| {

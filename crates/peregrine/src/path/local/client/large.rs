@@ -46,8 +46,8 @@ impl LocalPath {
     }
 
     /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
-    /// writes the rest of a message whose beginning is in place. This is the general form of
-    /// [`transport`](super::CallPath::transport), which posts a call only when the message is complete.
+    /// writes the rest of a message whose beginning is in place. [`transport`](super::CallPath::transport)
+    /// needs no writer, because it posts a call only when the message is complete.
     fn exchange(
         &self,
         call: &mut Call<'_, '_, '_>,
@@ -98,7 +98,7 @@ impl LocalPath {
         let mut head_at = header.head_at;
         if offset != 0 {
             region.confirm_progress(call);
-            // An offset outside of the reply is still outside of the reply after this addition.
+            // The addition saturates. So an offset outside of the reply stays outside of the reply.
             head_at = head_at.saturating_add(offset as u32);
         }
         let mut bytes = header.head_at as usize + header.head_bytes as usize;
@@ -159,8 +159,8 @@ impl ClientRegion {
         flags.with_reply_slot(self.astacks[index as usize].next_reply.get())
     }
 
-    /// Discards what the client read of a reply before the reply was posted, if the server has changed these
-    /// bytes since.
+    /// If the server has changed bytes of the reply after it had announced them, discards what the client
+    /// read of the reply early.
     #[cold]
     fn confirm_progress(&self, call: &mut Call<'_, '_, '_>) {
         let [_, progress] = self.progress_words(call.frame.index());

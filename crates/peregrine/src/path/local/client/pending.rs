@@ -1,5 +1,5 @@
-//! Pending calls: the reply word of such a call is looked at when its future is polled. While no future looks, the
-//! [bells](crate::call::pending::Bells) of the process sleep on the word.
+//! Pending calls: calls for which no thread waits. The future of such a call looks at the reply word when it
+//! is polled. Between polls, the [bells](crate::call::pending::Bells) of the process sleep on the word.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -17,8 +17,9 @@ use crate::path::local::region::header::CallFlags;
 use crate::path::local::region::word::{self, Look, SLEEP, posted};
 
 impl LocalPath {
-    /// Writes and posts a call. The whole message is copied before the call is posted: if the server read a large
-    /// message while the client writes it, the server would have to wait for a future that is not polled.
+    /// Writes and posts a call. The whole message is copied before the call is posted: if the server read a
+    /// large message while the client writes it, the server would have to wait for a future that is not
+    /// polled.
     pub(super) fn begin_pending(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
         let index = call.frame.index();
         let region = &*self.region;
@@ -60,8 +61,8 @@ impl LocalPath {
             Look::Nothing(value) if region.session.is_alive() && is_idle(value, last) => {
                 return None;
             }
-            // The session has ended, or the word has a value that neither side writes. A reply that was posted
-            // just before the end of the session is valid.
+            // The session has ended, or the word has a value that neither side writes. A reply that was
+            // posted just before the end of the session is valid.
             _ => match word::look(region.memory.word(astack.reply_at), last) {
                 Look::Posted(reply) => reply,
                 _ => return Some(Err(region.no_reply(index, id, WaitEnd::Dead))),
@@ -86,8 +87,9 @@ impl LocalPath {
                 if is_idle(value, last) && word::mark_asleep(reply_word, value) => {}
             _ => return bell(),
         }
-        // SYNC: rouse. A thread that ends the session sets a flag, then changes the word. This thread has changed
-        // the word, and now reads the flag.
+        // SYNC: rouse. A thread that ends the session sets a flag, then changes the word. This thread has
+        // changed the word, and now reads the flag. At least one of the two threads sees what the other
+        // thread wrote.
         fence(Ordering::SeqCst);
         let rings: Arc<dyn Rings> = Arc::clone(&self.region) as _;
         if !region.session.is_alive()
@@ -113,8 +115,9 @@ impl LocalPath {
     }
 }
 
-/// Rings again for a call that was given up, because the message to the server was lost: the socket is full if many
-/// calls are given up at once. Ends when the server has the message or has answered the call, or the session ends.
+/// Rings again for a call that was given up, because the first ring was lost. The socket may be full if many
+/// calls are given up at once. The repetition ends when the server has received a ring or has answered the
+/// call, or when the session ends.
 struct RingAgain {
     region: Weak<ClientRegion>,
     /// The value of the call word.
@@ -137,7 +140,8 @@ impl RingAgain {
         self.after.store((2 * after).min(Self::AFTER_MAX), Ordering::Relaxed);
         let at = Instant::now() + Duration::from_millis(after.into());
         let rings: Arc<dyn Rings> = self;
-        // If no thread can be started, the server learns of this from the next ring or from the end of the session.
+        // If no thread can be started, the next ring or the end of the session shows the server that the call
+        // was given up.
         let _ = Bells::of_process().watch(&rings, index, Some(at), false);
     }
 }
@@ -161,8 +165,8 @@ impl Rings for RingAgain {
     }
 }
 
-/// Returns whether a reply word has a value that it may have before the reply is posted. `last` is the value of the
-/// reply that was taken last.
+/// Returns whether the value of a reply word means that no new reply was posted. `last` is the value of the
+/// word for the reply that was taken last.
 const fn is_idle(value: u32, last: u32) -> bool {
     value == last || value == SLEEP || value == word::AWAY
 }
@@ -176,12 +180,14 @@ impl Rings for ClientRegion {
     fn examine(&self, call: u32) {
         let Some(astack) = self.astacks.get(call as usize) else { return };
         let id = posted(astack.sequence.load(Ordering::Relaxed));
-        // The future of the call does not hold still meanwhile: it may take the reply, and begin the next call.
+        // Meanwhile another thread may poll the future, take the reply, and begin the next call in the same
+        // frame.
         let is_over = || {
             astack.last_reply.load(Ordering::Relaxed) == id
                 || posted(astack.sequence.load(Ordering::Relaxed)) != id
         };
-        // SYNC: astack-call. A client that posts the next call has changed the sequence number before.
+        // SYNC: astack-call. A client changes the sequence number before it posts the next call. So if this
+        // load sees the next call, `is_over` sees the new sequence number.
         let call_word = self.memory.word(astack.call_at).load(Ordering::Acquire);
         let last = astack.last_reply.load(Ordering::Relaxed);
         let is_answered =

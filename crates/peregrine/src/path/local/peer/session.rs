@@ -23,8 +23,8 @@ const CORRUPTED: u32 = 4;
 pub(crate) struct Session {
     pub(crate) socket: Seqpacket,
     pub(crate) process: Process,
-    /// One of the constants above. Only this state decides whether the session has ended. The words in the
-    /// region are hints.
+    /// One of the constants from [`ALIVE`] to [`CORRUPTED`]. Only this state decides whether the session has
+    /// ended. The words in the region are hints.
     state: AtomicU32,
     /// The numbers of bindings that have ended. The server has not been notified of these ends yet.
     unbound: Mutex<Vec<u32>>,

@@ -17,15 +17,16 @@ const LARGE_CHUNK: usize = 32 << 10;
 /// The size in bytes of the smallest block that is written in chunks of [`LARGE_CHUNK`] bytes.
 const LARGE_CHUNKS_FROM: usize = 128 << 10;
 
-/// Storing one cache line takes longer than this time if another, distant processor holds the line. It is
-/// then faster to write past the caches, without fetching the line. Between near processors a store takes a
-/// fifth of this time, and between distant ones more than twice as long.
+/// If another, distant processor holds a cache line, storing the line takes longer than this time. It is then
+/// faster to write past the caches, without fetching the line. Between near processors, a store takes a fifth
+/// of this time. Between distant processors, it takes more than twice this time.
 const SLOW_LINE: Duration = Duration::from_nanos(15);
 const LINE: usize = 64;
 /// The size in bytes of the smallest copy that is timed. For a shorter copy, reading the clock would take a
 /// large part of the time.
 const TIMED: usize = 4096;
-/// The largest number of messages that are written past the caches before the next trial.
+/// The largest number of messages that are written past the caches in a row. The first chunk of the next
+/// message is a trial: it is stored through the caches, and timed.
 const SPAN_MAX: u32 = 64;
 
 /// Remembers how the messages of one direction of an A-stack are best stored.

@@ -322,7 +322,8 @@ mod tests {
             });
         }
 
-        /// The keeper's mark reaches a waiter that is about to sleep, and removes no message.
+        /// The keeper's mark of the end reaches a waiter that is about to sleep. The mark overwrites no
+        /// posted message.
         #[test]
         fn waiter_notices_the_end_of_the_session_in_every_state() {
             check(|| {

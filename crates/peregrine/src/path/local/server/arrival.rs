@@ -7,10 +7,10 @@
 //! session during a penalty time. Only a few threads of a server may wait at the same time
 //! ([`StallPermits`]).
 //!
-//! If the budget is used up before the procedure begins, the server answers that the client must post the
-//! call again when the whole message is in place. If a procedure already reads a lent buffer, the read fails,
-//! so the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving
-//! only if the session has no penalty and a permit is left.
+//! If the budget is used up before the procedure begins, the server asks the client to post the call again
+//! later, when the whole message is in place. If a procedure already reads a lent buffer, the read fails, so
+//! the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving only
+//! if the session has no penalty and a permit is left.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -21,8 +21,8 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// The number of polls without a further byte after which the client's thread is probably not running. These
-/// polls take 50 to 100 us. The time of the first `POLLS` polls for a message is not measured.
+/// If this number of polls finds no further byte, the client's thread is probably not running. The polls take
+/// 50 to 100 us. For each message, the time of the first `POLLS` polls is not measured.
 const POLLS: u32 = 2000;
 /// The number of spin hints between two polls, while the waiting thread yields its processor.
 const POLLS_TIMED: u32 = 32;
@@ -41,9 +41,8 @@ fn budget(bytes: usize, lent: bool) -> u64 {
     stall.as_nanos() as u64 + moved
 }
 
-/// Permits for threads that wait longer than [`POLLS`] polls for a message, and for procedures that read a
-/// buffer which is still arriving. The number of permits is bounded, so that most threads of a server never
-/// wait.
+/// Permits for threads that wait longer than [`POLLS`] polls for a message, and for procedures that read an
+/// arriving buffer. The number of permits is bounded, so that most threads of a server never wait.
 #[derive(Debug)]
 pub(crate) struct StallPermits {
     taken: AtomicUsize,
@@ -108,8 +107,8 @@ pub(super) struct Arrival<'a> {
     /// Whether the session has ended.
     closed: &'a AtomicBool,
     total: usize,
-    /// The number of polls so far, up to [`POLLS`]. This field and the next are atomic, because several
-    /// threads of a procedure may read one lent buffer.
+    /// The number of polls so far, up to [`POLLS`]. The field is atomic, because several threads of a
+    /// procedure may read one lent buffer.
     polls: AtomicU32,
     /// The total measured time in nanoseconds that threads have waited for the message.
     waited_ns: AtomicU64,
@@ -202,8 +201,8 @@ impl<'a> Arrival<'a> {
                 break None;
             }
             if before + waited >= budget {
-                // The budget covers all waits together. If the client writes a byte now and then, each single
-                // wait is short.
+                // The budget limits the sum of all waits. If it limited each single wait, a client that
+                // writes a byte now and then would never use it up.
                 self.stalls.penalize(before + waited);
                 break None;
             }

@@ -1,14 +1,14 @@
 //! Deferred calls: calls of async procedures, whose replies any thread posts later.
 //!
-//! While a call is deferred, no worker polls its A-stack, and no thread changes its call word: a client takes a
-//! changed word without a reply for a stray write. The private word `deferral` of the A-stack shows who continues
-//! when the reply has been posted:
+//! While a call is deferred, no worker polls its A-stack, and no thread changes its call word. A client that
+//! finds a changed call word but no reply would assume a stray write. When the reply has been posted, the
+//! private word `deferral` of the A-stack shows which thread continues:
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|
 //! | `NONE` | `RUNNING` | worker | the procedure did not end at its first poll |
 //! | `RUNNING` | `DETACHED` | worker | the worker does not poll the A-stack any more |
-//! | `RUNNING` | `ANSWERED` | any thread | the reply was posted first: the worker continues to poll the A-stack |
+//! | `RUNNING` | `ANSWERED` | any thread | the reply was posted first: the worker keeps polling the A-stack |
 //! | `DETACHED` | `NONE` | any thread | the reply was posted: this thread makes the next call ring |
 //! | `ANSWERED` | `NONE` | worker | the worker has seen that the reply was posted |
 
@@ -49,7 +49,8 @@ struct OwedReply {
 }
 
 impl ServerRegion {
-    /// Defers the call that a worker runs. `call` is its number at this source.
+    /// Defers the call that a worker runs. The high 32 bits of `call` are the index of the A-stack, and the
+    /// low 32 bits are the value of the call word.
     pub(super) fn defer_call(
         self: Arc<Self>,
         call: u64,
@@ -57,8 +58,8 @@ impl ServerRegion {
     ) -> Option<Box<dyn Owed>> {
         let (index, id) = ((call >> 32) as u32, call as u32);
         let astack = self.astacks.get(index as usize)?;
-        // The client may have changed the header since the call began. Then the call is counted with another of
-        // the client's bindings.
+        // The client may have changed the header since the call began. In that case, the call is counted with
+        // another binding of the client.
         let header = self.header(astack);
         let row = self.bindings().get(header.binding)?;
         let bytes = (header.total as usize).min(self.layout.bytes);
@@ -75,8 +76,8 @@ impl ServerRegion {
         Some(self.pool.upgrade()?.deferrals.account(row))
     }
 
-    /// Notes that the worker has stopped polling an A-stack whose call is deferred. Returns false if the reply has
-    /// been posted already: then the A-stack needs a worker.
+    /// Notes that the worker has stopped polling an A-stack whose call is deferred. Returns false if the
+    /// reply has been posted already: then the A-stack needs a worker.
     pub(super) fn detach(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
         self.set_assignment(index, Assignment::Deferred);
@@ -92,7 +93,8 @@ impl ServerRegion {
             self.set_assignment(index, Assignment::Queued);
             return false;
         }
-        // The client may have given up the call, or gone, before it could be seen that the call is deferred.
+        // The client may have given up the call, or ended the session, while the call did not yet count as
+        // deferred. Then no other thread cancels the call.
         if self.is_closed() {
             self.cancel_deferred();
         }
@@ -115,7 +117,8 @@ impl ServerRegion {
     pub(super) fn cancel_deferred(&self) {
         let all = core::mem::take(&mut *self.deferred.lock());
         for call in all.into_values() {
-            // If the client has gone, no caller sees the reason.
+            // `stop` gives the reason that the server stops. If the client has gone, no caller sees this
+            // reason.
             call.cancels.stop();
         }
     }
@@ -150,7 +153,8 @@ impl Owed for OwedReply {
     }
 }
 
-/// Makes the next call on an A-stack ring, or finds a worker for it if the call was posted already.
+/// Releases an A-stack whose deferred call was answered: its next call rings. If the next call was posted
+/// already, queues the A-stack for a worker.
 fn release(astack: AstackRef) {
     let AstackRef { region, index } = &astack;
     if region.is_closed() {

@@ -199,10 +199,10 @@ impl<M: Machine> WorkerHandle<M> {
         self.changed.store(true);
     }
 
-    /// Takes an A-stack away from a worker that runs the call of another A-stack. Also takes away all other
-    /// A-stacks where a call is posted, because the barrier interrupts every processor. This is too expensive
-    /// for a single A-stack. Returns no A-stack if the worker runs no other call: the worker will then find
-    /// the posted call itself. Also returns no A-stack if the kernel provides no such barrier.
+    /// Takes an A-stack away from a worker that runs the call of another A-stack. Also takes away the
+    /// worker's other A-stacks where a call is posted. This spares further barriers, each of which interrupts
+    /// every processor. Returns no A-stack if the worker runs no other call: the worker will then find the
+    /// posted call itself. Also returns no A-stack if the kernel provides no such barrier.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
@@ -280,8 +280,8 @@ impl<M: Machine> WorkerHandle<M> {
         Some(astack)
     }
 
-    /// Removes an A-stack from the worker, and does not change its call word. The worker serves this A-stack, so no
-    /// other thread takes it away meanwhile.
+    /// Removes an A-stack from the worker, and does not change its call word. The worker serves this A-stack,
+    /// so no other thread takes it away meanwhile.
     pub(super) fn remove(&self, one: Assigned<M>) -> M::Astack {
         self.assigned.lock().retain(|astack| astack.key() != one.key);
         one.astack
@@ -297,7 +297,8 @@ impl<M: Machine> WorkerHandle<M> {
     /// Removes from the worker's list the A-stacks that other threads have taken away. Returns whether
     /// bindings that the worker remembers may have been removed.
     pub(super) fn apply_changes(&self, list: &mut Vec<Assigned<M>>) -> bool {
-        // SYNC: assigned. Before this load, the worker has noted that it serves no A-stack.
+        // SYNC: assigned, the other half is in `take_waiting`. Before this load, the worker has noted that it
+        // serves no A-stack. A thread whose change this load misses sees that note, or a later one.
         M::keep_order();
         if !self.changed.load() {
             return false;

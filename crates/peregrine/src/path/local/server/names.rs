@@ -38,10 +38,10 @@ impl NameSocket {
         Ok(socket)
     }
 
-    /// Removes the name from the directory and accepts no more clients. The caller has closed the export
-    /// before.
+    /// Removes the name from the directory and accepts no more clients. The caller has already closed the
+    /// export.
     pub(super) fn close(&self) {
-        /// A bound that is larger than the number of clients that can have connected before the name was
+        /// A bound on the number of refused clients. No more clients can have connected before the name was
         /// removed.
         const CONNECTED_MAX: usize = 1 << 16;
         self.published.withdraw();

@@ -1,11 +1,11 @@
 //! The pool: a bounded number of worker threads that serve A-stacks (call frames). A client rings (sends a
 //! message) when it has posted a call on an A-stack that no worker polls.
 //!
-//! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if fewer
-//! workers poll than A-stacks wait. A new worker starts only if, in addition, no worker sleeps. A worker
-//! without calls hands its A-stacks to another worker that still polls. So one thread serves several busy
-//! A-stacks, and the other processors remain free for the clients. As in LRPC, an A-stack gets an E-stack
-//! (private memory for arguments) only when it is called (lazy association).
+//! Each worker polls all A-stacks that are assigned to it. A ring wakes a sleeping worker only if the number
+//! of polling workers is smaller than the number of waiting A-stacks. A new worker starts only if, in
+//! addition, no worker sleeps. A worker without calls hands its A-stacks to another worker that still polls.
+//! So one thread serves several busy A-stacks, and the other processors remain free for the clients. As in
+//! LRPC, an A-stack gets an E-stack (private memory for arguments) only when it is called (lazy association).
 //!
 //! A client can make reads of its A-stacks slow. Therefore a worker reads the A-stacks of one user only
 //! ([`State::takes`]). If no other worker is available, any worker may take an A-stack ([`anywhere`]).
@@ -144,8 +144,7 @@ impl State {
 
     /// Returns how many more workers may serve a user. A user other than the server's own may have at most
     /// three quarters of all workers. In addition, the user may have replacements for its own captured
-    /// workers, but not for those of other users. If `nested` is true, the user may also have the workers
-    /// that are allowed for nested calls.
+    /// workers. If `nested` is true, the user may also have the workers that are allowed for nested calls.
     fn share_left(&self, user: User, nested: bool) -> usize {
         if user == User::Own {
             return usize::MAX;
@@ -163,7 +162,8 @@ impl State {
         left.min(self.share_left(user, false))
     }
 
-    /// Returns whether a worker that serves `user`, or that serves no user yet, may take a waiting A-stack.
+    /// Returns whether a worker that serves `user` may take a waiting A-stack. If `user` is `None`, the
+    /// worker serves no user yet.
     fn takes(&self, user: Option<User>, one: &QueuedAstack) -> bool {
         let fits = match user {
             Some(user) => user == one.user,
@@ -172,7 +172,8 @@ impl State {
         fits || one.anywhere
     }
 
-    /// Returns whether the queue has an A-stack that a worker which serves `user`, or no user yet, may take.
+    /// Returns whether the queue has an A-stack for a worker that serves `user`. If `user` is `None`, the
+    /// worker serves no user yet.
     fn has_for(&self, user: Option<User>) -> bool {
         self.queue.iter().any(|one| self.takes(user, one))
     }
@@ -204,7 +205,7 @@ impl WorkerPool {
     /// Makes a pool without workers.
     ///
     /// # Errors
-    /// If there is no memory for the words of the processors.
+    /// If there is no memory for the table of [`Processors`].
     pub(super) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
         let processors = directory::shared_words(PROCESSORS_BYTES)
             .or_else(|_| Memory::private(PROCESSORS_BYTES))?;
@@ -283,8 +284,8 @@ impl WorkerPool {
         }
     }
 
-    /// Handles a ring for an A-stack that is in the queue already. Checks whether the posted call is nested:
-    /// the A-stack may have been queued before this call was posted.
+    /// Handles a ring for an A-stack that is already in the queue. The posted call may be newer than the
+    /// queue entry. So this function checks again whether the call is nested.
     fn on_ring_again(self: &Arc<Self>, astack: &AstackRef) {
         let nested = self.timed(astack.user(), || is_nested(astack));
         self.find_captured();
@@ -341,8 +342,8 @@ impl WorkerPool {
             self.find_worker(&mut state, user);
             return;
         }
-        // A call that a worker can take at once need not wait, so it is not refused. Waiting calls of other
-        // users do not count.
+        // A call is refused if too many calls of its user wait already. Calls that workers can take at once
+        // do not count as waiting.
         let free =
             state.workers_for(user).filter(|one| !one.is_awake() || one.is_polling()).count();
         let at_once = free + state.room(user);
@@ -628,7 +629,7 @@ impl WorkerPool {
         if worker.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }
-        // After this call, no A-stack is given to this worker.
+        // After `leave`, no A-stack is assigned to this worker.
         state.leave(worker);
         false
     }
@@ -655,8 +656,8 @@ impl WorkerPool {
             .drain(drain, || self.state().workers.is_empty() && self.deferrals.pending() == 0)
     }
 
-    /// Causes each worker to forget the bindings that it remembers, after the call that it runs. The caller
-    /// has removed bindings before.
+    /// Causes each worker to forget the bindings that it has cached. A worker that runs a call forgets them
+    /// after this call. The caller of this function has already removed the ended bindings from their tables.
     pub(super) fn forget_rows(&self) {
         self.state().workers.iter().for_each(|one| one.handle.forget_bindings());
     }

@@ -61,7 +61,7 @@ impl Sessions {
     /// Makes the server half of the local path.
     ///
     /// # Errors
-    /// If there is no memory for the words of the processors.
+    /// If there is no memory for the table of processors.
     pub(crate) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
         let pool = WorkerPool::new(core)?;
         let waits = StallPermits::new(pool.threads_max());
@@ -206,7 +206,7 @@ impl Sessions {
         bound.collect()
     }
 
-    /// Returns an open session of the client process `peer` that one of `tokens` names.
+    /// Returns an open session of the client process `peer` that has one of the `tokens`.
     fn session_of(&self, tokens: &[Token], peer: &Credentials) -> Option<Arc<ServerSession>> {
         let table = self.table();
         let keys = tokens.iter().take(limits::TOKENS_MAX).filter_map(|t| table.tokens.get(t));
@@ -235,8 +235,8 @@ impl ServerPath for Sessions {
             let mut rows = region.bindings();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // The removed rows are dropped after the table is unlocked, because a row may be the last owner
-            // of its object.
+            // A removed row may be the last owner of an exported object. So the rows are dropped after the
+            // table is unlocked.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);
@@ -262,7 +262,8 @@ impl ServerPath for Sessions {
             session.end_counters();
             region.close();
             if !region.has_workers() {
-                // No thread but the one that owes the reply changes the words of an A-stack with a deferred call.
+                // For an A-stack with a deferred call, only the thread that owes the reply may change the
+                // words.
                 for index in (0..region.count()).filter(|index| !region.is_deferred(*index)) {
                     region.set_assignment(index, Assignment::Queued);
                     region.refuse(index, &Refusal::stopping());

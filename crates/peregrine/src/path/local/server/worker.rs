@@ -30,9 +30,9 @@ use crate::sys;
 /// cache line between processors, and one system call can sleep on all their words.
 pub(crate) const ASSIGNED_MAX: usize = 32;
 
-/// The number of consecutive waits on the caller's processor after which a worker moves to another processor
-/// for the first time. The worker moves and not the caller, because the caller's program decides where the
-/// caller runs.
+/// A worker first moves to another processor after this number of consecutive waits on the caller's
+/// processor. The worker moves and not the caller, because the caller's program decides where the caller
+/// runs.
 const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of any session: a region, and an index in the region.
@@ -185,8 +185,8 @@ impl Worker {
         self.handle.requeue_all()
     }
 
-    /// Removes an A-stack whose call is deferred from the worker. Returns the A-stack if the reply has been posted
-    /// already: the caller puts the A-stack into the queue.
+    /// Removes an A-stack whose call is deferred from the worker. Returns the A-stack if the reply has been
+    /// posted already: the caller puts the A-stack into the queue.
     pub(crate) fn detach(&mut self, at: usize) -> Option<AstackRef> {
         let astack = self.handle.remove(self.assigned.remove(at));
         let detached = astack.region.detach(astack.index);

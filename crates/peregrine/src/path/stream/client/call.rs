@@ -185,8 +185,8 @@ impl StreamPath {
         let Some(answer) = answer else {
             return Err(CallError::bad_result("unknown kind of answer"));
         };
-        // After this message, the frame may still hold bytes of an earlier message. The head must not include
-        // them.
+        // Beyond the end of this message, the frame may still hold bytes of an earlier message. The head must
+        // not include those bytes.
         if head_at.checked_add(head_bytes).is_none_or(|end| end > body) {
             return Err(CallError::bad_result("the head of the result lies outside the message"));
         }

@@ -1,13 +1,13 @@
 //! Messages of pending calls that are not sent completely.
 //!
-//! A pending call is begun by a thread that must not wait. If another thread is sending, or the socket accepts
-//! only a part of the message, the message is queued. It stays in the frame of its call. A thread that holds
-//! the lock for sending sends the queue: the next caller that sends, the thread that sends now, or the keeper
-//! when the socket has space again.
+//! A pending call is begun by a thread that must not wait. If another thread is sending, or the socket
+//! accepts only a part of the message, the message is queued. The message stays in the frame of its call. A
+//! thread that holds the lock for sending sends the queue: the next caller that sends, the thread that sends
+//! now, or the keeper when the socket has space again.
 //!
-//! SYNC: queue. A thread that queues a message sets the mark of the lock afterwards (`SendLock::request`). While
-//! the lock has the mark, and no thread holds it, the keeper watches for space, or a thread is about to take
-//! the lock.
+//! SYNC: queue. A thread that queues a message sets the mark of the lock afterwards (`SendLock::request`).
+//! While the lock has the mark, and no thread holds it, the keeper watches for space, or a thread is about to
+//! take the lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -86,17 +86,17 @@ pub(super) enum GivenUp {
 struct Queue {
     /// If a part of a message was sent, that message is the first.
     messages: VecDeque<Outgoing>,
-    /// The frame of the message that a thread is sending now, and whether its call was given up meanwhile. The
-    /// message is not in `messages`.
+    /// The frame of the message that a thread is sending now, and whether its call was given up meanwhile.
+    /// The message is not in `messages`.
     current: Option<(u32, bool)>,
-    /// The frames whose bells must ring.
+    /// The frames whose bells must ring, to wake the futures of their calls.
     rings: Vec<u32>,
 }
 
 /// The messages of a connection that are not sent completely.
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
-    /// The state of each frame's message. Changed under the lock.
+    /// The state of each frame's message. The state of a queued message changes only while `queue` is locked.
     states: Growing<AtomicU32>,
     /// Whether messages or cancellations wait for space in the socket.
     is_stuck: AtomicBool,
@@ -145,7 +145,8 @@ impl Outbox {
         self.queue.lock().messages.len()
     }
 
-    /// Queues a message of which nothing was sent, or the first part while nothing else is queued.
+    /// Queues a message of which nothing was sent. Also queues a message of which a part was sent, if no
+    /// other message is queued.
     fn push(&self, message: Outgoing) {
         let mut queue = self.queue.lock();
         self.state(message.frame).store(UNSENT, Ordering::SeqCst);
@@ -163,8 +164,8 @@ impl Outbox {
         Some(message)
     }
 
-    /// Puts back a message that was not sent completely. Returns false if the call was given up and nothing of
-    /// the message was sent: then the message is dropped.
+    /// Puts back a message that was not sent completely. Returns false if the call was given up and nothing
+    /// of the message was sent: then the message is dropped.
     fn put_back(&self, mut message: Outgoing) -> bool {
         let mut queue = self.queue.lock();
         message.given_up = queue.current.take().is_some_and(|(_, given_up)| given_up);
@@ -176,8 +177,8 @@ impl Outbox {
         true
     }
 
-    /// Notes that a message was sent completely. If its call was given up meanwhile, notes that a cancellation
-    /// must follow.
+    /// Notes that a message was sent completely. If its call was given up meanwhile, notes that a
+    /// cancellation must follow.
     fn complete(&self, frame: u32, end: &ClientEnd) {
         let mut queue = self.queue.lock();
         // The cancellation is noted while the frame is still held. Later, it could cancel another call in the
@@ -188,7 +189,7 @@ impl Outbox {
         self.forget(frame);
     }
 
-    /// Notes that a call is given up. Its slot was captured before.
+    /// Notes that a call is given up. The caller of this function has already captured the slot of the call.
     pub(super) fn give_up(&self, frame: u32) -> GivenUp {
         let mut queue = self.queue.lock();
         match self.state(frame).load(Ordering::SeqCst) {
@@ -289,7 +290,8 @@ impl Connection {
             match self.send_some(message, &mut sent) {
                 Ok(()) => {
                     drop(lock);
-                    // SYNC: cancels, as in `send`.
+                    // SYNC: cancels. This thread has released the lock, and now looks for cancellations, as
+                    // `send` does.
                     if self.end.has_cancels() {
                         self.send_cancels();
                     }
@@ -349,8 +351,8 @@ impl Connection {
         }
     }
 
-    /// Sends the messages of the queue, or drops them if the connection has ended. If another thread holds the
-    /// lock, that thread does it. Returns whether the keeper now watches for space in the socket.
+    /// Sends the messages of the queue, or drops them if the connection has ended. If another thread holds
+    /// the lock, that thread does it. Returns whether the keeper now watches for space in the socket.
     #[cold]
     pub(super) fn settle_queue(&self) -> bool {
         self.output.take_idle().is_some_and(|lock| self.work_off(lock))
@@ -366,13 +368,13 @@ impl Connection {
         }
     }
 
-    /// Sends what is queued, and releases the lock. Returns whether something is left, for which the keeper
-    /// now watches.
+    /// Sends what is queued, and releases the lock. Returns whether something is left. In that case, the
+    /// keeper now watches for space in the socket.
     #[cold]
     fn work_off(&self, lock: SendGuard<'_>) -> bool {
         let mut held = Some(lock);
         while let Some(lock) = held {
-            // While this thread sends, the keeper need not.
+            // While this thread sends, the keeper need not watch for space in the socket.
             self.outbox.is_stuck.store(false, Ordering::SeqCst);
             let is_stuck = self.send_queued();
             let more = if is_stuck {
@@ -388,7 +390,8 @@ impl Connection {
             if is_stuck {
                 return true;
             }
-            // SYNC: cancels, as in `send`.
+            // SYNC: cancels. This thread has released the lock, and now looks for cancellations, as `send`
+            // does.
             held = match more {
                 true => self.output.request(),
                 false if self.end.has_cancels() => self.output.take_idle(),
@@ -398,8 +401,8 @@ impl Connection {
         false
     }
 
-    /// Releases the lock for sending although something waits for space in the socket. From now on, the keeper
-    /// watches for space.
+    /// Releases the lock for sending although something waits for space in the socket. From now on, the
+    /// keeper watches for space.
     #[cold]
     fn leave_output(&self, lock: SendGuard<'_>) {
         self.outbox.is_stuck.store(true, Ordering::SeqCst);
@@ -414,7 +417,7 @@ impl Connection {
         const MESSAGES_MAX: usize = 64;
         for _ in 0..MESSAGES_MAX {
             // The connection may have ended after a part of a message. Nothing may follow that part, because
-            // the server would take it for the rest of the message.
+            // the server would read the following bytes as the rest of the message.
             if self.has_ended() {
                 self.outbox.purge();
                 return false;
@@ -461,16 +464,18 @@ impl Connection {
     /// Handles a message of the queue that was sent completely.
     fn is_sent(&self, frame: u32) {
         self.outbox.complete(frame, &self.end);
-        // SYNC: early reply. A server may answer a call before it has received all of it. This thread has noted
-        // that the message was sent, and now looks for the reply. The future has read the state of the reply,
-        // and then reads whether the message was sent.
+        // SYNC: early reply. A server may answer a call before it has received the whole message. This thread
+        // notes that the message was sent, and then looks for the reply. The future looks for the reply, and
+        // then reads whether the message was sent. If the future misses the note, this thread sees the reply,
+        // and rings the bell.
         full_fence();
         if self.slot(frame).is_done() {
             self.outbox.ring_later(frame);
         }
     }
 
-    /// Takes the lock for sending for a caller that may wait. First sends the messages that were queued before.
+    /// Takes the lock for sending for a caller that may wait. First sends the messages that were queued
+    /// before.
     ///
     /// # Errors
     /// If the deadline passes. Nothing of the caller's message was sent.
@@ -493,7 +498,7 @@ impl Connection {
     /// Sends the messages that are queued now. Waits while the socket is full, until the deadline. The caller
     /// holds the lock for sending.
     fn send_those_before(&self, deadline: Option<Instant>) -> Result<(), CallError> {
-        // While this thread waits for space in the socket, the keeper need not.
+        // While this thread waits for space in the socket, the keeper need not watch for space.
         self.outbox.is_stuck.store(false, Ordering::SeqCst);
         // When this thread releases the lock, it rings the bells, and sends what is left.
         self.output.leave_queued();

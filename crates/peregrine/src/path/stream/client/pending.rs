@@ -1,8 +1,9 @@
 //! Pending calls: calls that a future has begun, and for which no thread waits.
 //!
-//! A future looks for its reply when it is polled, and receives what has arrived if no other thread does. Before
-//! the future sleeps, it arms the bell of its frame. `turns.rs` says which thread then receives, and rings the
-//! bell. `outbox.rs` has the messages that the socket did not accept at once, and `ticks.rs` the deadlines.
+//! A future looks for its reply when it is polled, and receives what has arrived if no other thread does.
+//! Before the future sleeps, it arms the bell of its frame. `turns.rs` says which thread then receives, and
+//! rings the bell. `outbox.rs` has the messages that the socket did not accept at once, and `ticks.rs` the
+//! deadlines.
 
 use core::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -75,9 +76,10 @@ impl StreamPath {
         if !slot.is_done() && !has_ended {
             return None;
         }
-        // A server may answer a call before it has received all of it. The frame must not be used again before
-        // its message was sent.
-        // SYNC: early reply.
+        // A server may answer a call before it has received the whole message. The frame must not be used
+        // again before the message was sent.
+        // SYNC: early reply, the other half is in `Connection::is_sent`. This thread has looked for the
+        // reply, and now reads whether the message was sent.
         full_fence();
         if has_ended && connection.outbox.holds(frame) {
             connection.settle_queue();
@@ -104,7 +106,8 @@ impl StreamPath {
     pub(super) fn give_up_pending(&self, call: &mut Call<'_, '_, '_>) -> CallError {
         let (connection, frame) = (&*self.connection, call.frame.index());
         connection.disarm(frame);
-        // The slot is captured first. A thread that sends the message may find at once that it need not.
+        // The slot is captured first. After `give_up`, the sending thread may drop the message, and then it
+        // releases the captured slot.
         let awaits_reply = connection.slot(frame).capture();
         match connection.outbox.give_up(frame) {
             GivenUp::Never => {
@@ -134,8 +137,8 @@ impl Connection {
         }
     }
 
-    /// Makes the bell of a frame ring when the reply has arrived, when the connection has ended, and at the
-    /// deadline.
+    /// Arranges that the bell of a frame rings when the reply has arrived, when the connection has ended, and
+    /// at the deadline.
     pub(super) fn arm(&self, frame: u32, deadline: Option<Instant>) {
         let slot = self.slot(frame);
         if let Some(deadline) = deadline {
@@ -144,7 +147,8 @@ impl Connection {
         if slot.state.load(Ordering::Acquire) == ARMED {
             return;
         }
-        // The count is never too small. So a thread that takes the reply at once does not let it wrap around.
+        // The call is counted before its slot becomes `ARMED`. Otherwise a thread that takes the reply at
+        // once would decrement the count below 0.
         self.turns.add(SLEEPER);
         let sleeps = slot.moves(SENDING, ARMED);
         if sleeps {
@@ -153,7 +157,8 @@ impl Connection {
             self.turns.sub(SLEEPER);
         }
         // SYNC: end, as in `follow`. This thread has armed the bell, and now reads whether the connection has
-        // ended. The keeper reads that the connection has ended, and then rings all bells.
+        // ended. The keeper reads that the connection has ended, and then rings all bells. So at least one of
+        // the two rings this bell.
         full_fence();
         if !sleeps || self.has_ended() {
             if self.has_ended() {
@@ -218,7 +223,8 @@ impl Connection {
         let next = match self.fired(ends) {
             Fired::Received => Next::Sleep,
             Fired::LeftToLeader => {
-                // The leader may lead for long. Until then, the keeper watches for space.
+                // The leader renews the registration only when it gives up the lead. If bytes wait for space
+                // in the socket, the registration is needed now.
                 if self.outbox.is_stuck() {
                     self.renew_watch();
                 }
@@ -233,7 +239,8 @@ impl Connection {
     #[cold]
     fn ring_all(&self) -> Next {
         self.settle_queue();
-        // SYNC: end, in `arm`.
+        // SYNC: end, the other half is in `arm`. This thread has seen that the connection has ended, and now
+        // rings all bells.
         full_fence();
         for frame in 0..self.frames.active() {
             self.frames.bell(frame).ring();

@@ -1,8 +1,8 @@
 //! What the keeper does for a connection at certain times. At the deadlines of pending calls, it rings their
-//! bells. While calls are pending, it examines whether the server is still alive. It also releases memory that
-//! large messages have used.
+//! bells. While calls are pending, it examines whether the server is still alive. It also releases memory
+//! that large messages have used.
 //!
-//! All of this shares one timer. While calls are pending, the timer expires every 200 ms in any case, so a
+//! All of this shares one timer. While calls are pending, the timer expires every 200 ms in any case. So a
 //! deadline that is further away costs nothing when a call falls asleep.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -80,7 +80,8 @@ impl Connection {
     /// Makes the timer expire at the time `at`, unless it expires earlier.
     fn remind_by(&self, at: u64) {
         // SYNC: ticks. This thread has stored what there is to do, and now reads when the timer expires. The
-        // keeper stores that the timer does not expire, and then reads what there is to do.
+        // keeper stores that the timer does not expire, and then reads what there is to do. So either this
+        // thread sets the timer, or the keeper sees what there is to do.
         full_fence();
         if at < self.ticks.next.load(Ordering::SeqCst)
             && at < self.ticks.next.fetch_min(at, Ordering::SeqCst)
@@ -93,7 +94,7 @@ impl Connection {
     /// Does what is due. The keeper calls this function when the timer expires.
     pub(crate) fn tick(&self) {
         self.ticks.next.store(NEVER, Ordering::SeqCst);
-        // SYNC: ticks.
+        // SYNC: ticks, the other half is in `remind_by`.
         full_fence();
         if self.has_ended() {
             return;

@@ -1,9 +1,9 @@
 //! Which thread receives at a connection, and when the keeper does.
 //!
 //! The thread that holds the lock of the received bytes is the *leader*. A caller that waits for a reply
-//! becomes the leader, or is a *follower* while another thread leads. A pending call has no thread that waits.
-//! Such a call *sleeps* after its bell was armed. While calls sleep, some thread must receive their replies:
-//! the leader, a follower that is about to lead, or the keeper, for which epoll watches the socket.
+//! becomes the leader, or is a *follower* while another thread leads. A pending call has no thread that
+//! waits. Such a call *sleeps* after its bell was armed. While calls sleep, some thread must receive their
+//! replies: the leader, a follower that is about to lead, or the keeper, for which epoll watches the socket.
 //!
 //! One word holds all that must be known at once:
 //!
@@ -21,21 +21,22 @@
 //! 2. A thread that gives up the lead looks at the word afterwards. If the word is not 0, it hands over.
 //! 3. To hand over, a thread wakes one follower, if there is one. That follower leads, or looks at the word
 //!    when its own wait ends. Otherwise the thread leads for a moment. It takes the replies out of the bytes
-//!    that were received ahead, because epoll knows nothing of them. It sets `WATCHED`, clears `DUE`, gives up
-//!    the lead, and renews the registration with epoll.
-//! 4. The registration fires once. The keeper then clears `WATCHED` and sets `DUE`, and tries to lead. If there
-//!    is another leader, that leader sees `DUE` when it gives up the lead, and renews the registration.
+//!    that were received ahead, because epoll knows nothing of them. It sets `WATCHED`, clears `DUE`, gives
+//!    up the lead, and renews the registration with epoll.
+//! 4. The registration fires once. The keeper then clears `WATCHED` and sets `DUE`, and tries to lead. If
+//!    there is another leader, that leader sees `DUE` when it gives up the lead, and renews the registration.
 //!    Otherwise the keeper receives, and renews the registration itself.
 //!
-//! A program whose threads all wait for their calls never sets a bit of the word, except by followers.
+//! While a program has no pending calls, usually only the number of followers changes.
 //!
-//! SYNC: leader. Each of these threads writes the word, and then tries to take the lock: a follower (count), a
-//! call that falls asleep (count), the keeper (`DUE`). A leader releases the lock, and then reads the word. All
-//! have a sequentially consistent fence in between. So either the thread gets the lock, or a leader sees what
-//! it wrote. After each handing over, the thread that led reads the word once more, for the same reason.
+//! SYNC: leader. Each of these threads writes the word, and then tries to take the lock: a follower (count),
+//! a call that falls asleep (count), the keeper (`DUE`). A leader releases the lock, and then reads the word.
+//! All have a sequentially consistent fence in between. So either the thread gets the lock, or a leader sees
+//! what it wrote. After each handing over, the thread that led reads the word once more, for the same reason.
 //!
 //! SYNC: watch. A thread sets `WATCHED` before it renews the registration. If the keeper clears `WATCHED`
-//! between the two, the renewal registers less, but the keeper has set `DUE` or renews after that.
+//! between the two steps, the renewed registration does not wake the keeper when bytes arrive. But then the
+//! keeper has also set `DUE`, or it renews the registration afterwards.
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -76,7 +77,7 @@ pub(super) enum Fired {
 /// A connection, as far as taking turns at receiving is concerned.
 pub(super) trait Turns {
     type Word: Word;
-    /// The lead. Dropping it gives it up.
+    /// The right to receive. Dropping this value gives up the lead.
     type Lead<'a>
     where
         Self: 'a;
@@ -99,18 +100,19 @@ pub(super) trait Turns {
     /// Registers the socket with epoll again. The keeper is woken when bytes arrive only if `WATCHED` is set.
     fn renew(&self);
 
-    /// Looks for what depends on a leader. The calling thread must have given up the lead.
+    /// Hands over if calls or threads need another thread that receives. The calling thread must have given
+    /// up the lead.
     #[inline]
     fn pass_on(&self) {
-        // SYNC: leader.
+        // SYNC: leader. This thread has released the lock, and now reads the word.
         Self::fence();
         if self.word().load() != 0 {
             self.hand_over();
         }
     }
 
-    /// Makes sure that a thread receives, if there is anything for which none waits. The calling thread does
-    /// not lead.
+    /// Finds a receiver: wakes a follower if there is one. Otherwise lets the keeper watch the socket, if
+    /// calls sleep or replies are owed. The calling thread does not lead.
     #[cold]
     fn hand_over(&self) {
         let mut is_dry = false;
@@ -131,7 +133,7 @@ pub(super) trait Turns {
             if renews {
                 self.renew();
             }
-            // SYNC: leader. This thread has led, so it looks again.
+            // SYNC: leader. This thread has released the lock, so it reads the word again.
             Self::fence();
         }
     }
@@ -139,8 +141,8 @@ pub(super) trait Turns {
     /// Decides what epoll watches from now on, and returns whether the registration must be renewed. The
     /// calling thread leads. If there are followers, nothing changes: one of them leads next.
     ///
-    /// After a bell has rung, another call will probably sleep soon. Then the registration need not be renewed
-    /// once more.
+    /// `rang` says that a bell is about to ring. In that case, epoll watches even if no call sleeps now.
+    /// Another call will probably sleep soon, and the registration need not be renewed for it.
     fn plan(&self, rang: bool) -> bool {
         let mut renews = false;
         self.word().update(|word| {
@@ -159,7 +161,7 @@ pub(super) trait Turns {
 
     /// Makes sure that a thread receives the reply of a call that sleeps. The call was counted before.
     fn sleep(&self) {
-        // SYNC: leader.
+        // SYNC: leader. The word was changed before, and now this thread tries to take the lock.
         Self::fence();
         if let Some(lead) = self.try_lead() {
             drop(lead);
@@ -178,7 +180,7 @@ pub(super) trait Turns {
     /// reports the end of the connection.
     fn fired(&self, ends: bool) -> Fired {
         self.word().update(|word| Some(word & !WATCHED | DUE));
-        // SYNC: leader.
+        // SYNC: leader. The keeper has set `DUE`, and now tries to take the lock.
         Self::fence();
         let Some(mut lead) = self.try_lead() else {
             // The end is reported as long as the leader has not read all bytes, so the keeper pauses. It also

@@ -1,8 +1,8 @@
 //! The lock for sending on a connection. A thread can wait for the lock until a deadline.
 //!
-//! The lock also carries a mark: messages are queued. The thread that holds the lock, or takes it next, sends
-//! these messages. A lock with the mark is not [free](SendLock::try_take), so a thread that knows nothing of
-//! the queue cannot send a message between two parts of a queued one.
+//! The lock also carries a mark, which shows that messages are queued. The thread that holds the lock, or
+//! takes it next, sends these messages. A lock with the mark is not [free](SendLock::try_take). So a thread
+//! that knows nothing of the queue cannot send a message between two parts of a queued one.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -34,8 +34,8 @@ impl SendLock {
         taken.is_ok().then(|| SendGuard(self))
     }
 
-    /// Takes the lock of a connection that has no queue. Returns `None` if the lock did not become free by the
-    /// deadline.
+    /// Takes the lock of a connection that has no queue. Returns `None` if the lock did not become free by
+    /// the deadline.
     #[inline]
     pub(in crate::path::stream) fn take(&self, deadline: Option<Instant>) -> Option<SendGuard<'_>> {
         self.try_take().or_else(|| self.take_slowly(deadline).map(|(guard, _)| guard))
@@ -48,7 +48,8 @@ impl SendLock {
         &self,
         deadline: Option<Instant>,
     ) -> Option<(SendGuard<'_>, bool)> {
-        // After a thread has slept, it takes the lock as `WANTED`, because other threads may still sleep.
+        // A thread that has slept keeps `WANTED` set when it takes the lock, because other threads may still
+        // sleep.
         let mut slept = 0;
         loop {
             let seen = self.0.load(Ordering::Relaxed);
@@ -83,9 +84,9 @@ impl SendLock {
         None
     }
 
-    /// Marks that a message was queued. Returns the lock if this thread must send the queue. Otherwise another
-    /// thread sends it: the holder of the lock, the thread that has set the mark before, or the keeper, which
-    /// watches for space in the socket.
+    /// Marks that a message was queued. Returns the lock if this thread must send the queue. Otherwise
+    /// another thread sends it: the holder of the lock, the thread that has set the mark before, or the
+    /// keeper, which watches for space in the socket.
     #[cold]
     pub(in crate::path::stream) fn request(&self) -> Option<SendGuard<'_>> {
         // SYNC: queue. This thread has queued a message, and now sets the mark. A thread that takes the lock
@@ -108,8 +109,9 @@ impl SendLock {
     #[inline]
     fn give_back(&self, to: u32) -> bool {
         // SYNC: send lock, acquired in `try_take`, `take_slowly` and `take_idle`. The swap is sequentially
-        // consistent, so that it is ordered with cancellations. A thread notes a cancellation before it tries
-        // to take the lock.
+        // consistent because of cancellations. One thread notes a cancellation, and then tries to take the
+        // lock. This thread releases the lock, and its caller then looks for cancellations. So at least one
+        // of the two threads sends the cancellation.
         let seen = self.0.swap(to, Ordering::SeqCst);
         seen != TAKEN && self.is_wanted(seen)
     }

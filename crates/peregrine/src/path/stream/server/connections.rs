@@ -421,8 +421,8 @@ impl Watched for ServerConnection {
         Next::SleepAndTick(LOOK)
     }
 
-    /// Looks for three problems: a procedure that takes long, a connection without a binding whose time is
-    /// over, and a message that holds memory and arrives too slowly.
+    /// Looks for three problems: a procedure that takes long, a client that has not bound in time, and a
+    /// message that holds memory and arrives too slowly.
     fn tick(self: Arc<Self>) -> Next {
         if !self.incoming.has_bound() {
             let Some(left) = limits::UNBOUND_TIME.checked_sub(self.since.elapsed()) else {

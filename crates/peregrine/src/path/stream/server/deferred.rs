@@ -63,7 +63,7 @@ impl DeferredCalls {
         let is_it = table.calls.get(&number).is_some_and(|call| call.serial == serial);
         let call = if is_it { table.calls.remove(&number) } else { None };
         drop(table);
-        // Dropped here, because it may be the last owner of the procedure.
+        // The call may be the last owner of the procedure. So it is dropped after the lock is released.
         drop(call);
     }
 
@@ -120,8 +120,9 @@ pub(super) fn defer(
     let calls = incoming.calls();
     let (count, message) = (calls.len(), calls.message_of(number));
     drop(calls);
-    // No client has more calls in flight. The calls include those whose replies wait to be sent. So this also
-    // bounds the number of replies that wait because the client does not read them.
+    // A correct client has at most [`limits::ASTACKS_MAX`] calls in flight. Calls whose replies wait to be
+    // sent are among them. So this check also bounds the replies that wait because the client does not read
+    // them.
     if count > limits::ASTACKS_MAX as usize {
         return None;
     }
@@ -163,7 +164,8 @@ impl Owed for OwedReply {
             let text = "no memory for the result: results that clients do not read use all of it";
             incoming.message_of(&Refusal::lost(text).into(), number)
         });
-        // Without memory for a refusal, the client must not wait for a reply.
+        // Without memory even for a refusal, no reply can be sent. The connection ends, so that the client
+        // does not wait for the reply.
         let Some(message) = message else { return incoming.close() };
         match is_given_up {
             true => unanswered.deferral.count(answer, 0),
@@ -274,7 +276,7 @@ mod tests {
         let outs = if ran.answer == Answer::Ok { &*blocks } else { &[] };
         let gathered = Gathered::new(space, outs, ran.head_at as usize, ran.head_bytes as usize);
         let mut sending = Sending::new(&streams[0], NoStall);
-        // The socket may not be sent an empty message.
+        // A message must not be empty. So 16 bytes precede the result.
         sending.part(Window::from(&[0; 16][..])).unwrap();
         gathered.write(&mut sending).unwrap();
         sending.end().unwrap();

@@ -2,10 +2,10 @@
 //!
 //! The thread that ends a procedure belongs to an executor, and must not wait for a client that does not
 //! read. So it adds the reply to the queue of the connection, and sends the queue only as far as this is
-//! possible without waiting. If the socket is full, a thread of the server sends the rest, and waits like a
-//! thread that sends any other reply. The same limits therefore apply to a client that does not read, and at
-//! most one thread waits in this way for each connection. This needs neither another kind of thread nor a
-//! second watch of the socket.
+//! possible without waiting. If the socket is full, a thread of the server sends the rest. It waits for the
+//! client as it does with any other reply, so a client that does not read meets the same time limits. At most
+//! one thread waits in this way for each connection. No other kind of thread and no second watch of the
+//! socket is needed.
 //!
 //! A thread sends only while it has the lock for sending. If the thread gives up the lock within a message,
 //! the rest of the message is at the front of the queue. So a thread that takes the lock sends the queue
@@ -155,7 +155,7 @@ impl AcceptedConnection {
                 }
                 None => self.close(),
             }
-            // A thread that adds a reply from now on asks a thread again, if necessary.
+            // From now on, a thread that adds a reply asks a thread of the server again, if necessary.
             self.unsent.is_attended.store(false, Ordering::SeqCst);
             let is_done = self.unsent.is_empty() || self.closed.load(Ordering::Acquire);
             if is_done || self.unsent.is_attended.swap(true, Ordering::SeqCst) {
@@ -164,9 +164,10 @@ impl AcceptedConnection {
         }
     }
 
-    /// Sends the replies that wait, until none is left. Makes at most `sends` system calls. If it makes all of
-    /// them, or if the socket is full and `stall` does not wait, the rest of a reply stays at the front of the
-    /// queue, and the error is [`io::ErrorKind::WouldBlock`]. Any other error ends the connection.
+    /// Sends the replies that wait, until none is left. Makes at most `sends` system calls. Fails with
+    /// [`io::ErrorKind::WouldBlock`] if it has made all of them, or if the socket is full and `stall` does
+    /// not wait. The rest of a reply then stays at the front of the queue. Any other error ends the
+    /// connection.
     pub(super) fn send_queue(
         &self,
         _lock: &SendGuard<'_>,
@@ -182,7 +183,8 @@ impl AcceptedConnection {
                 }
                 Err(error) => {
                     // The connection ends before the lock is released. Otherwise another thread could send a
-                    // message after a part of this reply, and the client would take it for the rest.
+                    // message after a part of this reply. The client would read that message as the rest of
+                    // the reply.
                     self.close();
                     return Err(error);
                 }

@@ -155,13 +155,14 @@ fn paced_sender_sends_in_bounded_bursts() {
     }
     let pace = sent * 1_000_000_000 / now.since(NOW).max(1);
     assert!(pace < 700 * 20 * 3 / 2, "{pace} positions a second");
-    // A sender that polls late, by most of a round trip, makes up for a sixteenth of a round trip.
+    // A sender that polls 40 ms late sends at most one burst, and the positions of a sixteenth of a round
+    // trip.
     let late = sends(&mut way, now.after(40 * MILLISECOND));
     assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
 }
 
-/// A sender whose window is full asks for its share now and then. The sender sends nothing, so the window
-/// decays.
+/// A blocked sender only asks for its share of the window now and then. Asking does not count as use of the
+/// window, so the window decays.
 #[test]
 fn window_of_a_blocked_sender_decays() {
     let mut flow = Flow::new(Some(10 * MILLISECOND));

@@ -13,10 +13,14 @@ impl ClientEnd {
     /// that has this handle.
     ///
     /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only under three
-    /// conditions: the server has not reported that it has the whole call, the refusal comes from the table
-    /// that granted the handle, and the generation of the handle's place has not changed since the grant. The
-    /// generation counts the results that the server has discarded at this place. When the server forgets the
-    /// record of an executed call, it raises the generation, unless the client has the result or has
+    /// conditions:
+    ///
+    /// - The server has not reported that it has the whole call.
+    /// - The refusal comes from the table that granted the handle.
+    /// - The generation of the handle's place has not changed since the grant.
+    ///
+    /// The generation counts the results that the server has discarded at this place. When the server forgets
+    /// the record of an executed call, it raises the generation, unless the client has the result or has
     /// cancelled the call. If the server refused only because of the client's address, the refusal proves
     /// nothing.
     pub(super) fn handle_refusal(&mut self, header: &Header) -> Handled {
@@ -74,8 +78,8 @@ impl ClientEnd {
     /// Cancels the call. The call ends at once. The handle is captured: no other call can use it until the
     /// server has released the cancelled call.
     ///
-    /// The handle is also captured if only a probe was sent. Otherwise, of several calls with short time
-    /// limits, each would begin to probe anew, and no call would discover that the server is silent.
+    /// The handle is also captured if only a probe was sent. If it were free, each of several calls with
+    /// short time limits would begin to probe anew. Then no call would discover that the server is silent.
     pub(crate) fn cancel(&mut self, now: Moment) {
         if !self.is_in_progress() {
             return;

@@ -165,7 +165,7 @@ fn waiting_call_asks_until_it_may_be_sent() {
         assert_eq!(client_end.handle(now, &NoFlow, &wait, &[]), Handled::Nothing);
     }
     assert_eq!(sent(&mut client_end, now), []);
-    // The whole call is sent again, as at the first time.
+    // The whole call is sent again, in the same order as the first time.
     assert_eq!(client_end.handle(now, &NoFlow, &have, &[]), Handled::Nothing);
     let pieces = [1, 2, 0].map(|fragment| (PacketKind::Call, fragment, Flags::NONE));
     assert_eq!(sent(&mut client_end, now), pieces);
@@ -208,7 +208,7 @@ fn reports_of_earlier_pieces_count_after_a_late_permission_to_send() {
             assert_eq!(sent(&mut client_end, now), calls(&[5, 6]));
             continue;
         }
-        // Positions 5 and 6 have also arrived. Position 4 is late, or lost.
+        // Positions 0 to 3, 5 and 6 have arrived. Position 4 is late, or lost.
         let header = Header { shape: shape(6), ..have(4) };
         client_end.handle(now, &NoFlow, &header, &[0b110]);
         assert_eq!(sent(&mut client_end, now), calls(&[8, 9]));
@@ -509,7 +509,8 @@ fn cancelled_call_continues_its_questions() {
 #[test]
 fn servers_question_is_answered_with_the_state_of_the_call() {
     let ask = packet(PacketKind::Ask, FIRST);
-    // The server's question also shows that the whole call has arrived at the server.
+    // A server asks only about a call that runs. So the question shows that the whole call has arrived at the
+    // server, and the client only probes from now on.
     let (mut client_end, mut now) = (calling(3000), NOW);
     assert_eq!(client_end.handle(NOW, &NoFlow, &ask, &[]), Handled::Nothing);
     assert_eq!(sent(&mut client_end, NOW), [PROBE]);
@@ -666,7 +667,7 @@ fn pieces_that_never_arrive_are_reduced() {
         assert!(rounds < 20);
     }
     assert_eq!(client_end.piece, 512);
-    // The size of pieces is also reduced if no piece of a result arrives.
+    // If no piece of a result arrives, the client reduces the size of pieces.
     let (mut client_end, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
     client_end.handle(now, &NoFlow, &Header { flags, ..all(FIRST) }, &[]);

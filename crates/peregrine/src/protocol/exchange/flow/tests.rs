@@ -46,8 +46,8 @@ fn slow_start_doubles_the_window_each_round_trip_until_a_loss() {
     assert!(once < reduced + 10, "{reduced} became {once}");
 }
 
-/// After the loss, the window needs nine seconds to return to its former size of 1,000. That is the cube root
-/// of `300 / C`.
+/// After the loss, the window needs nine seconds, the cube root of `300 / C`, to return to its former size of
+/// 1,000.
 #[test]
 fn window_recovers_after_a_loss_and_stays_for_a_while() {
     let mut flow = grown(1000, 100 * MILLISECOND);
@@ -63,7 +63,7 @@ fn window_recovers_after_a_loss_and_stays_for_a_while() {
 }
 
 /// The second loss shows that another flow needs capacity. The window then returns to less than its size at
-/// the second loss, and stays there for a while, so that the other flow can grow.
+/// the second loss. It stays there for a while, so that the other flow can grow.
 #[test]
 fn flow_that_loses_below_its_former_window_leaves_room_for_others() {
     let mut flow = grown(1000, 100 * MILLISECOND);
@@ -99,7 +99,7 @@ fn window_halves_for_each_idle_time() {
         flow.share(at(times), u16::MAX, &mut 0);
         assert_eq!(flow.window(), left * WINDOW_FIRST, "after {times} idle periods");
     }
-    // The result does not depend on how often blocked handles ask for their share meanwhile.
+    // The decay does not depend on how often blocked handles ask for their share of the window.
     for step in [1, 10, 150, 300, 600] {
         let mut flow = grown(16 * WINDOW_FIRST, 10 * MILLISECOND);
         for once in 1..=600 / step {

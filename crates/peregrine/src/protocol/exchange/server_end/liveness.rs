@@ -6,9 +6,9 @@ use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd,
 /// probe 400 ms after each answer. So on a path with short round trips, the server never asks this client.
 const QUIET: u64 = 500 * MILLISECOND;
 /// The number of unanswered questions after which the server presumes a client dead. This happens 2.5 seconds
-/// after the client's last packet: [`QUIET_MAX`], and one [`ASK_EVERY`] for each question. If the server sent
-/// the first question after [`QUIET`], it waits longer after the last question, by the difference to
-/// [`QUIET_MAX`]. The reason: an answer may take two seconds.
+/// after the client's last packet: [`QUIET_MAX`], and one [`ASK_EVERY`] for each question. If the first
+/// question was sent after [`QUIET`], the wait after the last question is longer by the difference to
+/// [`QUIET_MAX`]. So the client then has two seconds for its first answer.
 const ASKS_MAX: u8 = 5;
 
 impl ServerEnd {

@@ -302,7 +302,7 @@ fn smaller_pieces_restart_a_call_and_larger_ones_are_late() {
         server_end.poll_send(NOW, &NoFlow, &mut out).map(|send| send.range),
         Some(488..1000)
     );
-    // A probe also makes the call begin again with smaller pieces.
+    // A probe with a smaller size of pieces makes the call begin again.
     let server_end = &mut self::server_end();
     then(server_end, call(FIRST, 3000, 1));
     let probe = Header { piece: PIECE_MIN, ..packet(PacketKind::Probe, FIRST) };
@@ -552,8 +552,8 @@ fn packet_sent_before_the_question_is_not_its_answer() {
     }
 }
 
-/// If the server was halted, it notices a long silence, although packets may have arrived that it has not
-/// read yet.
+/// A server that was halted sees a long silence, although packets of the client may have arrived that the
+/// server has not read yet. So it must not presume the client dead at once.
 #[test]
 fn halted_server_asks_before_it_takes_a_client_for_dead() {
     let (server_end, mut now) = (&mut server_end(), NOW);

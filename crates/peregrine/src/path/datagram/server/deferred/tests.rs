@@ -256,7 +256,7 @@ impl Dialogue {
         (header, bytes[HEADER_BYTES..length].to_vec())
     }
 
-    /// Checks that the next packet is a control packet of a kind, and that no other packet follows.
+    /// Checks that the next packet is a control packet of this kind, and that no other packet follows.
     #[track_caller]
     fn expect(&self, kind: PacketKind, flags: Flags) {
         let (header, _) = self.next();
@@ -433,7 +433,8 @@ fn goodbye_drops_the_procedure_and_forgets_the_record() {
     dialogue.expect_rest();
 }
 
-/// A call that is cancelled before it is deferred counts as captured, because a thread runs it.
+/// A call that is cancelled before it is deferred counts as captured, because a thread runs it. Once the call
+/// is deferred, it must not count any more.
 #[test]
 fn call_that_is_cancelled_in_its_first_poll_is_not_captured_any_more() {
     for (kind, phase) in
@@ -465,7 +466,8 @@ fn call_that_is_cancelled_in_its_first_poll_is_not_captured_any_more() {
 fn large_result_waits_for_memory_and_a_small_one_does_not() {
     let mut dialogue = Dialogue::new();
     let filled = dialogue.fill_results();
-    // The check for memory precedes the procedure, so a call that begins now would wait.
+    // The server checks for memory before it runs a procedure. So the call begins while there is memory, and
+    // the memory is used up only after that.
     dialogue.release_results(filled);
     dialogue.call(LARGE_RESULT);
     let filled = dialogue.fill_results();
@@ -494,7 +496,7 @@ fn large_result_waits_for_memory_and_a_small_one_does_not() {
     dialogue.expect_rest();
 }
 
-/// Receives a result that says that the procedure has begun, but that there is no result of it.
+/// Receives a reply that says that the call may have been executed, but has no result.
 #[track_caller]
 fn expect_error(dialogue: &Dialogue, kind: Kind) {
     let (header, payload) = dialogue.next();

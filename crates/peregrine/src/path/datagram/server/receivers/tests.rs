@@ -231,9 +231,9 @@ fn surplus_threads_end_after_long_procedures() {
     }
 }
 
-/// A thread that receives alone borrows memory for the next pieces. After procedures have become short again,
-/// there is a head, a thread that receives alone. But another thread may still sleep in the kernel, because
-/// earlier procedures took long.
+/// A thread that receives alone borrows memory for the next pieces. So a head must not count as alone while
+/// another thread still sleeps in the kernel, where that thread may receive the next piece. Such a thread
+/// remains from the time when procedures took long.
 #[test]
 fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
     for wait in [Wait::Block, Wait::Adaptive] {
@@ -287,7 +287,8 @@ fn queued_nested_call_runs_before_earlier_calls() {
         jobs.inside.store(1, Ordering::SeqCst);
         let (before, before_end) = jobs.gated(true);
         runs(2);
-        // So the next nested job may not run yet. It is queued after a job of another caller.
+        // The thread of `before` still counts as running, so the next nested job may not run yet. That job is
+        // queued after a job of another caller.
         let (outer, outer_end) = jobs.gated(false);
         queued(1);
         let (next, next_end) = jobs.gated(true);

@@ -348,9 +348,9 @@ impl WorkerPool {
     }
 }
 
-/// Checks at the end of each run that an A-stack is assigned to one worker, or is in the queue, or neither,
-/// and that its assignment word agrees. If an A-stack were assigned to two workers, both would take its
-/// calls, and another thread might take the A-stack away from the wrong worker.
+/// Checks the A-stacks at the end of each run. An A-stack must be assigned to one worker, or be in the queue,
+/// or neither, and its assignment word must agree. If an A-stack were assigned to two workers, both would
+/// take its calls, and another thread might take the A-stack away from the wrong worker.
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         if std::thread::panicking() {

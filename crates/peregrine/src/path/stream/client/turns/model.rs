@@ -1,5 +1,6 @@
-//! The turns at receiving under a model checker, which runs every interleaving of a few threads. One call falls
-//! asleep while other threads call, and while the keeper works. Its bell must ring.
+//! Runs the turns at receiving under a model checker, which tries every interleaving of a few threads. One
+//! call falls asleep while other threads call, and while the keeper works. The bell of the sleeping call must
+//! ring.
 
 use super::*;
 use loom::sync::atomic::{AtomicBool, AtomicU32, fence};
