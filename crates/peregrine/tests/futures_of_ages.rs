@@ -133,7 +133,9 @@ macro_rules! object {
     ($age:ident, $point:expr) => {
         impl ages::$age::ShopAsync for Object {
             async fn put(&self, item: &ages::$age::Item) -> peregrine::Result<ages::$age::Item> {
-                Ok(ages::$age::Item { price: item.price + 1, ..item.clone() })
+                let mut more = item.clone();
+                more.price += 1;
+                Ok(more)
             }
             async fn turn(
                 &self,

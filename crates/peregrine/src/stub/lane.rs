@@ -109,11 +109,12 @@ impl Lane {
     /// in use.
     fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
         loop {
-            let mut woken = core::mem::take(&mut state.woken);
+            let has_woken = !state.woken.is_empty();
+            let mut woken = if has_woken { core::mem::take(&mut state.woken) } else { Vec::new() };
             drop(state);
             woken.drain(..).for_each(Waker::wake);
             // The memory is used again.
-            if woken.capacity() > 0
+            if has_woken
                 && let Some(mut state) = self.state.try_lock()
                 && state.woken.capacity() == 0
             {

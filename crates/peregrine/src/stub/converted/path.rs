@@ -12,7 +12,6 @@ use crate::call::{
     Answer, Begun, Call, CallPath, FrameGuard, Frames, Limit, PathKind, Returned, Wait,
 };
 use crate::error::{CallError, Kind, Phase};
-use crate::growing::Growing;
 use crate::interface::Direction;
 use crate::stub::compiled::{does_not_fit, unreadable};
 use crate::stub::few::Few;
@@ -93,7 +92,7 @@ pub(crate) struct ConvertedPath {
     order: ByteOrder,
     program: Program,
     /// For each frame, the procedure of its pending call.
-    procedures: Growing<AtomicU32>,
+    procedures: Box<[AtomicU32]>,
 }
 
 /// The largest number of blocks of a call for which no memory is allocated.
@@ -115,7 +114,7 @@ impl ConvertedPath {
         program: Program,
     ) -> io::Result<(Self, Frames)> {
         let own = frames.with_own_memory()?;
-        let procedures = Growing::new(frames.layout().count, |_| AtomicU32::default());
+        let procedures = (0..frames.layout().count).map(|_| AtomicU32::default()).collect();
         let (path, frames) = (Arc::clone(path), Arc::clone(frames));
         let converted = Self { path, frames, order, program, procedures };
         Ok((converted, own))
