@@ -177,24 +177,30 @@ fn futures(peer: &mut Peer, wait: Waiting, in_flight: u32, calls: u32) -> Result
     let name = peer.export(wait, Size::Small);
     let options = BindOptions::default().wait(wait.wait());
     let client = SmallAsyncClient::from(SmallClient::bind_with(&name, &options)?);
-    let each = calls.div_ceil(in_flight).max(1);
-    let run = |each: u32| -> Result<Duration, Failure> {
-        let start = Instant::now();
-        if in_flight == 1 {
-            concurrent::block_on(repeat(&client, each))?;
-        } else {
-            concurrent::join((0..in_flight).map(|_| repeat(&client, each)).collect())?;
-        }
-        Ok(start.elapsed())
-    };
-    run(WARM_CALLS.div_ceil(in_flight))?;
+    repeat_together(&client, in_flight, WARM_CALLS)?;
     let before = peer.cpu_time()?;
-    let took = run(each)?;
+    let (calls, took) = repeat_together(&client, in_flight, calls)?;
     let ran = peer.cpu_time()?.saturating_sub(before);
     drop(client);
     quiet(&name)?;
-    let calls = each * in_flight;
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls)) })
+}
+
+/// Makes at least `calls` async null calls from one thread, `in_flight` at a time. Returns the number of
+/// calls, and their time.
+pub(crate) fn repeat_together(
+    client: &SmallAsyncClient,
+    in_flight: u32,
+    calls: u32,
+) -> peregrine::Result<(u32, Duration)> {
+    let each = calls.div_ceil(in_flight).max(1);
+    let start = Instant::now();
+    if in_flight == 1 {
+        concurrent::block_on(repeat(client, each))?;
+    } else {
+        concurrent::join((0..in_flight).map(|_| repeat(client, each)).collect())?;
+    }
+    Ok((each * in_flight, start.elapsed()))
 }
 
 /// Makes async null calls one after the other.

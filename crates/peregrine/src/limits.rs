@@ -59,7 +59,8 @@
 //! * [`REPLACED_MAX`] (64): no more threads are started to replace threads that run abandoned calls. Further
 //!   calls wait.
 //! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
-//!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection.
+//!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection. A
+//!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
 //! * [`STREAM_WINDOW`] (256 KiB): a sender whose receiver has not taken that much waits.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
@@ -224,11 +225,12 @@ pub const WORKERS_MAX: usize = 256;
 pub const READERS_MAX: usize = 64;
 
 /// The largest number of calls of async procedures that a server keeps without a thread. Each further call
-/// keeps its thread until its procedure ends.
+/// keeps its thread until its procedure ends. The calls of one process, or of one host, may be at most a
+/// quarter of the number that is left.
 pub const DEFERRED_MAX: usize = 1 << 17;
 
-/// The largest number of bytes in the messages of all calls of async procedures that a server keeps without a
-/// thread.
+/// The largest number of bytes in the messages of these calls. The calls of one process, or of one host, may
+/// have at most a quarter of the number that is left. The first call of each may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
 /// The number of bytes of a stream's items that the receiver has not taken, at which the sender waits. Each item

@@ -89,7 +89,7 @@ impl Bound {
             Some(Fit { numbers, conversion: Some(conversion) }) => {
                 let path: Arc<dyn CallPath> = path.into();
                 let which = (0..numbers.len() as u32).map(|one| conversion.converts(one)).collect();
-                let over = ConvertedPath::over(&path, &frames, order, on_exhausted, conversion);
+                let over = ConvertedPath::over(&path, &frames, order, conversion);
                 let (converted, own) = over.map_err(|error| {
                     let what = "cannot allocate memory for converted calls";
                     CallError::system(Phase::Bind, what, error)

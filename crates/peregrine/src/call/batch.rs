@@ -46,10 +46,12 @@
 //! batch of a lane. If all batches were answered and results are missing, the client sends an empty
 //! batch for the server to hold.
 
+mod counts;
 mod lanes;
 
 use core::time::Duration;
 
+pub(crate) use counts::{Account, Batched};
 pub(crate) use lanes::serve_batch;
 
 use crate::value::{align_up, bytes_of};

@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch::Account;
 use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
 
@@ -102,6 +103,11 @@ pub(crate) trait Calls: Send + Sync {
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let _ = (call, cancels);
         None
+    }
+
+    /// Calls `with` with the account of the client that made a call, if a server counts its calls.
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        let _ = (call, with);
     }
 }
 

@@ -284,6 +284,14 @@ impl CallPath for InProcess {
         late()
     }
 
+    fn is_prepared(&self, _frame: u32) -> bool {
+        true
+    }
+
+    fn prepare(&self, _frame: u32, _deadline: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+
     fn message_bytes(&self) -> usize {
         self.source.frames.layout().bytes
     }
@@ -296,8 +304,16 @@ impl CallPath for InProcess {
         PathKind::InProcess
     }
 
+    fn explain(&self) -> String {
+        String::new()
+    }
+
     fn is_alive(&self) -> bool {
         true
+    }
+
+    fn captures(&self, _frame: u32) -> bool {
+        false
     }
 
     fn is_released(&self, _frame: u32) -> bool {
@@ -350,6 +366,8 @@ impl Calls for Source {
 }
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
         self.source.answer(self.call, Late::Answered(answered));
     }

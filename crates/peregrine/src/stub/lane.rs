@@ -110,9 +110,17 @@ impl Lane {
     /// in use.
     fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
         loop {
-            let mut woken = core::mem::take(&mut state.woken);
+            let has_woken = !state.woken.is_empty();
+            let mut woken = if has_woken { core::mem::take(&mut state.woken) } else { Vec::new() };
             drop(state);
             woken.drain(..).for_each(Waker::wake);
+            // The memory is used again.
+            if has_woken
+                && let Some(mut state) = self.state.try_lock()
+                && state.woken.capacity() == 0
+            {
+                state.woken = woken;
+            }
             // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings
             // sets the flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
@@ -385,7 +393,8 @@ impl Lane {
         self.receive(bound, state);
         if !state.known {
             if !state.queue.is_empty() && state.outstanding.is_empty() {
-                let _ = self.send(bound, state, Chunk::empty());
+                let chunk = state.chunk();
+                let _ = self.send(bound, state, chunk);
             }
             return;
         }
@@ -409,7 +418,8 @@ impl Lane {
         }
         // The server can return missing results only while a batch is outstanding.
         if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
-            let _ = self.send(bound, state, Chunk::empty());
+            let chunk = state.chunk();
+            let _ = self.send(bound, state, chunk);
         }
     }
 
@@ -505,10 +515,7 @@ impl Lane {
                 state.sent += 1;
             }
         }
-        if state.spare_records.len() < OUTSTANDING_MAX {
-            chunk.records.truncate(HEADER_BYTES);
-            state.spare_records.push(core::mem::take(&mut chunk.records));
-        }
+        state.keep_records(core::mem::take(&mut chunk.records));
         let index = frame.index();
         let batch = Batch { frame: index, results, calls: chunk.calls, alone };
         match begun {
@@ -560,6 +567,7 @@ impl Lane {
                 let complete = state.take_results(&results[..filled]);
                 state.known = true;
                 state.spare.push(results);
+                state.keep_calls(core::mem::take(&mut batch.calls));
                 if !complete {
                     state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
                 }

@@ -190,6 +190,8 @@ impl Drop for Waits {
 struct OwedReply(Arc<Seen>);
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
         assert_eq!(self.0.dropped.load(Ordering::Relaxed), 1, "the procedure still exists");
         self.0.is_ok.store(answered.answer() == Answer::Ok, Ordering::Relaxed);

@@ -72,6 +72,8 @@ struct ThreadWait {
 }
 
 impl Owed for Arc<ThreadWait> {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
         *self.answered.lock() = Some(answered);
         self.ended.notify_one();

@@ -4,9 +4,12 @@ use core::task::Waker;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::{ALONE, SLOW_US};
+use super::{ALONE, OUTSTANDING_MAX, SLOW_US};
 use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
 use crate::error::CallError;
+
+/// The largest number of chunks whose memory is kept.
+const SPARE_MAX: usize = 2 * OUTSTANDING_MAX;
 
 /// The calls of a lane, the batches that have no result yet, and what is known of the server.
 pub(super) struct State {
@@ -50,7 +53,9 @@ pub(super) struct State {
     /// Unused memory for the results of batches.
     pub(super) spare: Vec<Vec<u8>>,
     /// Unused memory for the records of batches. Each vector has the space for the header of a batch.
-    pub(super) spare_records: Vec<Vec<u8>>,
+    spare_records: Vec<Vec<u8>>,
+    /// Unused memory for the calls of batches.
+    spare_calls: Vec<Vec<u32>>,
 }
 
 #[derive(Default)]
@@ -179,13 +184,6 @@ pub(in crate::stub) struct Ticket {
     pub(super) generation: u32,
 }
 
-impl Chunk {
-    /// Returns a chunk without records: only the space for the header of a batch.
-    pub(super) fn empty() -> Self {
-        Self { records: vec![0; HEADER_BYTES], calls: Vec::new(), measured: None }
-    }
-}
-
 impl State {
     pub(super) fn new(unsupported: bool) -> Self {
         Self {
@@ -212,6 +210,30 @@ impl State {
             woken: Vec::new(),
             spare: Vec::new(),
             spare_records: Vec::new(),
+            spare_calls: Vec::new(),
+        }
+    }
+
+    /// Returns a chunk without records: only the space for the header of a batch.
+    pub(super) fn chunk(&mut self) -> Chunk {
+        let records = self.spare_records.pop().unwrap_or_else(|| vec![0; HEADER_BYTES]);
+        let calls = self.spare_calls.pop().unwrap_or_default();
+        Chunk { records, calls, measured: None }
+    }
+
+    /// Keeps the memory of records that were sent, for another chunk.
+    pub(super) fn keep_records(&mut self, mut records: Vec<u8>) {
+        records.truncate(HEADER_BYTES);
+        if self.spare_records.len() < SPARE_MAX {
+            self.spare_records.push(records);
+        }
+    }
+
+    /// Keeps the memory of the calls of a batch, for another chunk.
+    pub(super) fn keep_calls(&mut self, mut calls: Vec<u32>) {
+        calls.clear();
+        if self.spare_calls.len() < SPARE_MAX {
+            self.spare_calls.push(calls);
         }
     }
 
@@ -227,8 +249,8 @@ impl State {
         let fits = |chunk: &Chunk| chunk.measured.is_none() && chunk.records.len() + bytes <= room;
         if company == Company::Measured || !self.queue.back().is_some_and(fits) {
             let measured = (company == Company::Measured).then_some(record.procedure);
-            let records = self.spare_records.pop().unwrap_or_else(|| vec![0; HEADER_BYTES]);
-            self.queue.push_back(Chunk { records, measured, ..Chunk::default() });
+            let chunk = self.chunk();
+            self.queue.push_back(Chunk { measured, ..chunk });
         }
         let number = self.gone + self.queue.len() as u64 - 1;
         let records = &mut self.queue.back_mut().expect("a chunk was pushed").records;
@@ -375,7 +397,8 @@ impl State {
         let Some(header) = ResultHeader::of(results) else { return false };
         self.is_async |= header.is_async;
         self.last_pending = Some(header.pending);
-        if let Some((procedure, took)) = header.slowest {
+        // An async server defers calls that take long, so all calls can share batches.
+        if let Some((procedure, took)) = header.slowest.filter(|_| !self.is_async) {
             let speed = if took > SLOW_US { Speed::Slow(ALONE) } else { Speed::Fast };
             self.set_speed(procedure, speed);
         }
