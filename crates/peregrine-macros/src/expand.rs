@@ -225,7 +225,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
 fn description(model: &Interface, client: &Ident) -> TokenStream {
     let Interface { name, version, docs, methods, .. } = model;
     let procedures = methods.iter().map(|method| {
-        let Method { ident, docs, idempotent, was, parameters, outcome, .. } = method;
+        let Method { ident, docs, idempotent, oneway, was, parameters, outcome, .. } = method;
         let name = ident.unraw().to_string();
         let parameters = parameters.iter().map(described_parameter);
         let at = outcome.span();
@@ -237,6 +237,7 @@ fn description(model: &Interface, client: &Ident) -> TokenStream {
                 name: #name,
                 docs: #docs,
                 idempotent: #idempotent,
+                oneway: #oneway,
                 was: &[#(#was),*],
                 parameters: &[#(#parameters),*],
                 result: &#result,
