@@ -7,6 +7,7 @@ use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit};
+use crate::oneway;
 
 /// Returns the async items of an interface. `client` is the blocking client, which has the description, and
 /// `server` is the blocking server.
@@ -89,8 +90,11 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
         "A client of [`{ident}`] whose calls are futures. It implements [`{interface}`] by calling a server. \
          It is cheap to clone, and any number of tasks can share one. A future that is dropped cancels its call."
     );
-    let methods =
-        (0u32..).zip(&model.methods).map(|(number, method)| client_method(number, method));
+    let has_oneway = oneway::has_oneway(model);
+    let methods = (0u32..)
+        .zip(&model.methods)
+        .map(|(number, method)| client_method(number, method, has_oneway));
+    let flush = oneway::flush(model, true);
     let error = quote!(::peregrine::__rt::CallError);
     let result = quote!(::core::result::Result<Self, #error>);
     quote! {
@@ -195,6 +199,8 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
             #visibility fn is_alive(&self) -> bool {
                 self.binding.is_alive()
             }
+
+            #flush
         }
 
         /// Returns an async client with the same binding.
@@ -218,7 +224,7 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-fn client_method(number: u32, method: &Method) -> TokenStream {
+fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
     let Method { ident, returns, outcome, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
@@ -227,9 +233,10 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     });
     let native = attempt(method, &quote!(arguments), &quote!(Native));
     let swapped = attempt(method, &quote!(swapped_arguments), &quote!(Swapped));
-    quote! {
-        async fn #ident(&self, #(#parameters),*) -> #returns {
-            let mut __call = ::peregrine::__rt::AsyncCall::new(&self.binding, #number);
+    // Makes the call over a binding, until it has a result or must not be repeated.
+    let make = |binding: &TokenStream| {
+        quote! {{
+            let mut __call = ::peregrine::__rt::AsyncCall::new(#binding, #number);
             loop {
                 let __made: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = async {
                     let mut __frame = __call.frame().await?;
@@ -241,15 +248,43 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
                 }
                 .await;
                 let __error = match __made {
-                    ::core::result::Result::Ok(__result) => return __result,
+                    ::core::result::Result::Ok(__result) => {
+                        break ::core::result::Result::Ok(__result);
+                    }
                     ::core::result::Result::Err(__error) => __error,
                 };
                 if let ::core::result::Result::Err(__error) = __call.again(__error).await {
-                    return <#outcome as ::peregrine::__rt::Outcome>::from_result(
-                        ::core::result::Result::Err(::core::convert::From::from(__error)),
-                    );
+                    break ::core::result::Result::Err(__error);
                 }
             }
+        }}
+    };
+    let code = if method.oneway {
+        let make = make(&quote!(__in_place.binding()));
+        let in_place = quote! {{
+            let __result: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = #make;
+            __in_place.ended::<#outcome>(#number, __result)
+        }};
+        oneway::body(number, method, true, &in_place)
+    } else {
+        let (before, binding) = oneway::before(has_oneway, true, number, outcome);
+        let make = make(&binding);
+        quote! {
+            #before
+            let __made: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = #make;
+            match __made {
+                ::core::result::Result::Ok(__result) => __result,
+                ::core::result::Result::Err(__error) => {
+                    <#outcome as ::peregrine::__rt::Outcome>::from_result(
+                        ::core::result::Result::Err(::core::convert::From::from(__error)),
+                    )
+                }
+            }
+        }
+    };
+    quote! {
+        async fn #ident(&self, #(#parameters),*) -> #returns {
+            #code
         }
     }
 }
@@ -368,6 +403,16 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
 
             fn is_async(&self) -> bool {
                 true
+            }
+
+            fn shared(
+                &self,
+            ) -> ::core::option::Option<::std::sync::Arc<dyn ::peregrine::__rt::Serve>> {
+                let shared = Self {
+                    object: ::std::sync::Arc::clone(&self.object),
+                    executor: self.executor.clone(),
+                };
+                ::core::option::Option::Some(::std::sync::Arc::new(shared))
             }
 
             fn serve(

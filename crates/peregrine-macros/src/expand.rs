@@ -9,6 +9,7 @@ use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
 use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
+use crate::oneway;
 use crate::parse::{self, Errors};
 use crate::types;
 
@@ -103,8 +104,11 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
         "A client of [`{ident}`], which implements the trait by calling a server. It is cheap to clone, \
          and any number of threads can share one."
     );
-    let methods =
-        (0u32..).zip(&model.methods).map(|(number, method)| client_method(number, method));
+    let has_oneway = oneway::has_oneway(model);
+    let methods = (0u32..)
+        .zip(&model.methods)
+        .map(|(number, method)| client_method(number, method, has_oneway));
+    let flush = oneway::flush(model, false);
     quote! {
         #[doc = #what]
         #[allow(dead_code)]
@@ -212,6 +216,8 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             #visibility fn is_alive(&self) -> bool {
                 self.binding.is_alive()
             }
+
+            #flush
         }
 
         #[allow(deprecated)]
@@ -373,7 +379,7 @@ impl Sent {
     }
 }
 
-fn client_method(number: u32, method: &Method) -> TokenStream {
+fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
     let Method { ident, returns, outcome, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
@@ -414,15 +420,25 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
             ::core::result::Result::Ok(__result)
         }
     };
-    quote! {
-        #[inline]
-        fn #ident(&self, #(#parameters),*) -> #returns {
-            let __target = ::peregrine::__rt::target(&self.binding);
+    let code = if method.oneway {
+        let in_place = quote!(__in_place.make::<#outcome>(#number, #body, #body));
+        oneway::body(number, method, false, &in_place)
+    } else {
+        let (before, binding) = oneway::before(has_oneway, false, number, outcome);
+        quote! {
+            #before
+            let __target = ::peregrine::__rt::target(#binding);
             if __target.is_native(#number) {
                 ::peregrine::__rt::call::<#outcome>(__target, #number, #body)
             } else {
-                ::peregrine::__rt::call_swapped::<#outcome>(&self.binding, #number, #body)
+                ::peregrine::__rt::call_swapped::<#outcome>(#binding, #number, #body)
             }
+        }
+    };
+    quote! {
+        #[inline]
+        fn #ident(&self, #(#parameters),*) -> #returns {
+            #code
         }
     }
 }

@@ -12,6 +12,7 @@ mod derive_value;
 mod expand;
 mod growth;
 mod list;
+mod oneway;
 mod parse;
 mod types;
 

@@ -223,8 +223,9 @@ pub mod __rt {
     };
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, Outcome, Scratch, Stub, Travels, TravelsAsBlock, assign, call,
-        call_swapped, target,
+        AsyncCall, CallTarget, InPlace, Ordered, Outcome, Queued, Scratch, Stub, Travels,
+        TravelsAsBlock, after_oneway, after_oneway_async, assign, call, call_oneway,
+        call_oneway_async, call_swapped, flush, flush_async, target,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

@@ -83,7 +83,7 @@ impl InProcess {
             group: rustix::process::getegid().as_raw(),
             from: None,
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let slots = Growing::new(frames.layout().count, |_| Slot::default());
         let source = Arc::new(Source { frames: Arc::clone(frames), slots });

@@ -280,7 +280,7 @@ mod tests {
             group: 0,
             from: None,
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         Arc::new(BindingRow::new(
             0,

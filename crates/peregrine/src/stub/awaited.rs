@@ -502,7 +502,7 @@ fn is_late(limit: Limit) -> bool {
 }
 
 /// The outcome of [`spin`].
-enum Looked<T> {
+pub(super) enum Looked<T> {
     Found(T),
     /// The future has woken itself: it looks again when the other futures of its task have run.
     Again,
@@ -511,7 +511,7 @@ enum Looked<T> {
 }
 
 /// Looks for a result for as long as `wait` says. `only` returns whether no other call is pending.
-fn spin<T>(
+pub(super) fn spin<T>(
     wait: Wait,
     looks_until: &mut Option<Instant>,
     waker: &Waker,

@@ -7,6 +7,7 @@ mod converted;
 mod few;
 mod interpreted;
 mod lane;
+mod oneway;
 
 pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind};
 pub use compiled::{
@@ -22,3 +23,8 @@ pub use interpreted::{
     Unfit,
 };
 pub(crate) use lane::Lane;
+pub(crate) use oneway::OneWay;
+pub use oneway::{
+    InPlace, Ordered, Queued, after_oneway, after_oneway_async, call_oneway, call_oneway_async,
+    flush, flush_async,
+};

@@ -11,7 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after};
+use super::{
+    CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after, oneway,
+};
 use crate::call::caller::{Calls, InBatch, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings};
@@ -149,6 +151,15 @@ pub(crate) fn serve_batch(
     if room < 2 * HEADER_BYTES || records.len() < HEADER_BYTES {
         return Err(malformed());
     }
+    if oneway::is_oneway(&records) {
+        let Some((header, results)) = oneway::serve(serve, &mut records, room, reply)? else {
+            return Ok(());
+        };
+        let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
+        put.map_err(|_| malformed())?;
+        reply.filled(0, filled)?;
+        return reply.ok(&(), |_| Ok(()));
+    }
     let (results, blocks, slowest) = (Vec::new(), Vec::new(), None);
     let mut batch = Batch { results, blocks, room: room - 2 * HEADER_BYTES, slowest };
     let sent = match serve.is_async() {
@@ -205,6 +216,7 @@ impl Batch {
             }
             match record.kind {
                 RecordKind::Skip => {}
+                RecordKind::OneWay => return false,
                 RecordKind::Cancel => {
                     if let Some(lane) = lane {
                         lane.cancel_one(record.number);
@@ -259,7 +271,7 @@ fn count(records: &[u8]) -> usize {
 }
 
 /// Calls `with` with private memory of `room` bytes.
-fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
+pub(super) fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
     // A procedure may call another server within the process, which runs a batch on this thread.
     let mut memory = SCRATCH.with_borrow_mut(core::mem::take);
     let blocks = room.div_ceil(16);
@@ -273,7 +285,7 @@ fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
 }
 
 /// Runs one call of a batch. The answer is [`Answer::Deferred`] if its result comes later.
-fn run_one(
+pub(super) fn run_one(
     serve: &dyn Serve,
     record: &CallRecord,
     message: &mut [u8],
@@ -299,7 +311,13 @@ fn run_one(
 
 /// Appends the record of a result. `blocks` are the offsets of its blocks. Only their filled parts are copied: the rest
 /// of the memory may have bytes of another client's results.
-fn append(results: &mut Vec<u8>, number: u64, ran: &Ran, space: Window<'_>, blocks: &[u32]) {
+pub(super) fn append(
+    results: &mut Vec<u8>,
+    number: u64,
+    ran: &Ran,
+    space: Window<'_>,
+    blocks: &[u32],
+) {
     let Ran { answer, head_at, head_bytes, .. } = *ran;
     let blocks = if answer == Answer::Ok { blocks } else { &[] };
     let filled = |index| {
@@ -349,7 +367,7 @@ impl State {
 impl Held {
     /// Answers the batch with the records `results`.
     fn answer(self, pending: u32, results: &[u8]) {
-        let header = ResultHeader { is_async: true, pending, slowest: None };
+        let header = ResultHeader { is_async: true, pending, ..ResultHeader::default() };
         let batch = [&header.to_bytes(), results].concat();
         self.owed.answer(Answered::ok(&(), vec![(batch, self.room)], |_| Ok(())));
     }
@@ -397,7 +415,8 @@ impl InUse {
         if let Some(held) = held {
             held.answer(0, &[]);
         }
-        let header = ResultHeader { is_async: true, pending, slowest: batch.slowest };
+        let slowest = batch.slowest;
+        let header = ResultHeader { is_async: true, pending, slowest, ..ResultHeader::default() };
         Some(complete.then_some((header, results)))
     }
 }

@@ -145,18 +145,18 @@ pub(crate) struct FutureWait {
 
 /// What wakes a future that waits for a frame at its deadline.
 #[derive(Debug, Default)]
-struct DeadlineBell(Bell);
+pub(crate) struct DeadlineBell(Bell);
 
 impl DeadlineBell {
     /// Wakes `waker` at a time. Returns false if there is no thread for that.
-    fn ring_at(self: &Arc<Self>, at: Instant, waker: &Waker) -> bool {
+    pub(crate) fn ring_at(self: &Arc<Self>, at: Instant, waker: &Waker) -> bool {
         self.0.set(waker);
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         Bells::of_process().watch(&rings, 0, Some(at), false).is_ok()
     }
 
     /// Wakes nothing any more.
-    fn silence(self: &Arc<Self>) {
+    pub(crate) fn silence(self: &Arc<Self>) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         Bells::of_process().forget(&rings, 0);
         self.0.clear();
