@@ -189,8 +189,8 @@ struct Inner {
     detail: String,
     /// The advice for this error, if it differs from the advice for the error's kind.
     advice: Option<&'static str>,
-    /// The number of one-way calls that failed, and how many of these may not have run.
-    oneway: [u64; 2],
+    /// The number of one-way calls that failed, how many of these may not have run, and how many certainly have not.
+    oneway: [u64; 3],
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -224,7 +224,7 @@ impl CallError {
             procedure: Cow::Borrowed(""),
             detail: detail.into(),
             advice: None,
-            oneway: [0; 2],
+            oneway: [0; 3],
             source: None,
         }))
     }
@@ -277,10 +277,17 @@ impl CallError {
         self
     }
 
-    /// Adds the numbers of one-way calls that failed.
-    pub(crate) fn with_oneway(mut self, failed: u64, not_run: u64) -> Self {
-        self.0.oneway = [failed, not_run];
+    /// Adds the numbers of one-way calls that failed: how many, how many of these may not have run, and how many
+    /// certainly have not.
+    pub(crate) fn with_oneway(mut self, counts: [u64; 3]) -> Self {
+        self.0.oneway = counts;
         self
+    }
+
+    /// Makes the error say whether one-way calls were executed, instead of the call that tells it.
+    pub(crate) fn of_oneway(self) -> Self {
+        let [failed, _, certain] = self.0.oneway;
+        if certain < failed { self.may_have_executed() } else { self }
     }
 
     /// Replaces the advice for the error's kind by this advice.

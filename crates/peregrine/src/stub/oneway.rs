@@ -14,6 +14,7 @@ mod elsewhere;
 mod sleeper;
 mod state;
 
+pub(super) use client::in_place;
 pub use client::{
     InPlace, Queued, after_oneway, after_oneway_async, call_oneway, call_oneway_async,
 };
@@ -495,7 +496,8 @@ impl OneWay {
         if let Some(Answer::Err) = answer {
             let (from, bytes) = (record.head_at as usize, record.head_bytes as usize);
             let error = message.get(from..).and_then(|head| head.get(..bytes));
-            return self.own_error(procedure, error.unwrap_or_default());
+            let text = self.text_of(procedure, error.unwrap_or_default());
+            return self.own_error(procedure, text);
         }
         let answer = answer.unwrap_or(Answer::MayHaveExecuted);
         let refused =
@@ -505,20 +507,23 @@ impl OneWay {
         self.of(procedure, error).chain()
     }
 
-    /// Returns the text of an error that a procedure returned. `bytes` is the encoded error.
-    fn own_error(&self, procedure: u32, bytes: &[u8]) -> String {
+    /// Returns the text of a failure if the procedure returned an error. `text` is the error's, if it is known.
+    fn own_error(&self, procedure: u32, text: Option<&str>) -> String {
         let name = self.name(procedure);
-        let described = self.interface.described().ok();
-        let is_call_error = described.is_some_and(|described| {
-            let procedure = described.procedures.get(procedure as usize);
-            procedure.is_some_and(|one| described.is_call_error(&one.error))
-        });
-        // A `CallError` is sent as its text.
-        let text = bytes.split_first_chunk::<4>().filter(|_| is_call_error);
-        match text.and_then(|(_, text)| core::str::from_utf8(text).ok()) {
+        match text {
             Some(text) => format!("`{name}` returned an error: {text}"),
             None => format!("`{name}` returned an error"),
         }
+    }
+
+    /// Returns the text of an error that a procedure returned, if the error is a `CallError`, which is sent as its text.
+    /// `bytes` is the encoded error.
+    fn text_of<'e>(&self, procedure: u32, bytes: &'e [u8]) -> Option<&'e str> {
+        let described = self.interface.described().ok()?;
+        let error = &described.procedures.get(procedure as usize)?.error;
+        let (_, text) =
+            bytes.split_first_chunk::<4>().filter(|_| described.is_call_error(error))?;
+        core::str::from_utf8(text).ok()
     }
 
     fn name(&self, procedure: u32) -> String {

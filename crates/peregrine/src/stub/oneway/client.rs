@@ -110,10 +110,35 @@ fn call_slowly<'b>(
         }
         taken = attempt(binding, oneway, procedure, deadline, &mut marshal);
     }
+    take_turn(binding, oneway, deadline).map(Some)
+}
+
+/// Begins a one-way call that is made in place.
+///
+/// # Errors
+/// If the call was not made, or earlier calls have failed.
+pub(in crate::stub) fn in_place(
+    binding: &Binding,
+    procedure: u32,
+) -> Result<InPlace<'_>, CallError> {
+    let Some(oneway) = &binding.home.oneway else { return Ok(InPlace::at_once(binding)) };
+    if oneway.is_forked() {
+        return Err(failed(binding, procedure, forked()));
+    }
+    let deadline = binding.limit.begun().deadline();
+    take_turn(binding, oneway, deadline).map_err(|error| failed(binding, procedure, error))
+}
+
+/// Waits for the turn of a call that is made in place.
+fn take_turn<'b>(
+    binding: &'b Binding,
+    oneway: &Arc<OneWay>,
+    deadline: Option<Instant>,
+) -> Result<InPlace<'b>, CallError> {
     let turn = PlaceTurn::new(oneway);
     let place = turn.place;
     wait(oneway, deadline, move |_, state| has_turn(state, place))?;
-    InPlace::begin(binding, turn, deadline).map(Some)
+    InPlace::begin(binding, turn, deadline)
 }
 
 /// Makes a one-way call as [`call_oneway`] does, but waits without blocking the thread.
@@ -326,21 +351,26 @@ impl<'b> InPlace<'b> {
         let own = match &result {
             Ok(outcome) => match outcome.as_result() {
                 Ok(()) => return Ok(()),
-                Err(error) => bytes_of_value(error),
+                Err(error) => self.text_of(procedure, &bytes_of_value(error)),
             },
-            Err(_) => Vec::new(),
+            Err(_) => None,
         };
         self.ended_with(procedure, result.map(|_| own))
     }
 
-    /// Notes that the call has failed: with the procedure's own error, whose bytes are given, or as a call.
+    fn text_of(&self, procedure: u32, own: &[u8]) -> Option<String> {
+        let turn = self.turn.as_ref()?;
+        turn.oneway.text_of(procedure, own).map(str::to_owned)
+    }
+
+    /// Notes that the call has failed: with the procedure's own error, whose text may be known, or as a call.
     ///
     /// # Errors
     /// As for [`make`](Self::make).
     pub(in crate::stub) fn ended_with(
         self,
         procedure: u32,
-        failure: Result<Vec<u8>, CallError>,
+        failure: Result<Option<String>, CallError>,
     ) -> Result<(), CallError> {
         let failure = match failure {
             Err(error) if error.executed() == Executed::No && error.phase() == Phase::Marshal => {
@@ -350,7 +380,7 @@ impl<'b> InPlace<'b> {
         };
         let Some(PlaceTurn { oneway, .. }) = &self.turn else { return failure.map(drop) };
         oneway.with(|this, state| match failure {
-            Ok(own) => state.failures.note(1, 0, || this.own_error(procedure, &own)),
+            Ok(own) => state.failures.note(1, 0, || this.own_error(procedure, own.as_deref())),
             Err(error) => state.failures.note_error(1, &error.nowhere()),
         });
         Ok(())
@@ -451,7 +481,8 @@ async fn await_others_async<'b>(
 /// Waits until all one-way calls that were made before have ended.
 ///
 /// # Errors
-/// If the deadline passes, or one of them has failed.
+/// If the deadline passes, or one of them has failed. The error then says whether the calls that failed may have been
+/// executed.
 pub fn flush(binding: &Binding) -> Result<(), CallError> {
     match &binding.home.oneway {
         Some(oneway) if !oneway.is_idle() => {
@@ -477,5 +508,5 @@ pub async fn flush_async(binding: &Binding) -> Result<(), CallError> {
 
 #[cold]
 fn of_flush(binding: &Binding, error: CallError) -> CallError {
-    error.at(binding.address()).of("flush")
+    error.at(binding.address()).of("flush").of_oneway()
 }

@@ -93,7 +93,7 @@ impl OneWay {
             match make_one(&chunk.bound, &record, message) {
                 Ok(Ok(())) => {}
                 Ok(Err(bytes)) => {
-                    let text = || self.own_error(procedure, &bytes);
+                    let text = || self.own_error(procedure, self.text_of(procedure, &bytes));
                     self.with(|_, state| state.failures.note(1, 0, text));
                 }
                 Err(error) => {

@@ -266,6 +266,8 @@ pub(super) struct Failures {
     failed: u64,
     /// How many of these were not executed, or may not have been.
     not_run: u64,
+    /// How many of these certainly were not executed.
+    certain: u64,
     /// The text of the first one.
     first: String,
 }
@@ -276,18 +278,26 @@ impl Failures {
     }
 
     /// Notes calls that have failed. `first` returns the text of the first one.
+    ///
+    /// `not_run` of them certainly were not executed, and the others were.
     pub(super) fn note(&mut self, failed: u64, not_run: u64, first: impl FnOnce() -> String) {
         if self.failed == 0 && failed > 0 {
             self.first = first();
         }
         self.failed += failed;
         self.not_run += not_run;
+        self.certain += not_run;
     }
 
     /// Notes calls that have failed with this error.
     pub(super) fn note_error(&mut self, calls: u64, error: &CallError) {
-        let has_run = error.executed() == Executed::Maybe && error.kind().has_run();
-        self.note(calls, if has_run { 0 } else { calls }, || error.chain());
+        match error.executed() {
+            Executed::No => self.note(calls, calls, || error.chain()),
+            Executed::Maybe => self.note(calls, 0, || error.chain()),
+        }
+        if error.executed() == Executed::Maybe && !error.kind().has_run() {
+            self.not_run += calls;
+        }
     }
 
     /// Returns the error that tells the failures, if there are any. They are then forgotten.
@@ -295,13 +305,13 @@ impl Failures {
         if self.is_empty() {
             return None;
         }
-        let Self { failed, not_run, first } = core::mem::take(self);
+        let Self { failed, not_run, certain, first } = core::mem::take(self);
         let calls = if failed == 1 { "one-way call" } else { "one-way calls" };
         let text = format!(
             "{failed} earlier {calls} failed, of which {not_run} may not have run; the first failure: {first}"
         );
         let error = CallError::not_executed(Kind::OneWay, Phase::Call, text);
-        Some(error.with_oneway(failed, not_run))
+        Some(error.with_oneway([failed, not_run, certain]))
     }
 }
 
