@@ -3,15 +3,18 @@
 #[path = "../contract/mod.rs"]
 mod contract;
 mod journal;
+mod processes;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use contract::Forms;
-use journal::{Client, Journal as _, Way, World, until};
+use contract::{Form, Forms};
+use journal::{Client, Journal as _, JournalAsync as _, Way, World, until};
 use peregrine::{CallError, Executed, Kind, limits};
+use support::futures::{block_on, poll_once};
 
 /// Runs a case with a fresh server and client, over each path and in all forms.
 fn everywhere(case: impl Fn(&mut World, &Client, Way, Forms)) {
@@ -191,5 +194,67 @@ fn calls_of_a_withdrawn_export_are_told_as_not_run() {
         assert_eq!(made, 1);
         tells(&error, 1, 1, "");
         assert_eq!(world.object.seen(), ["0"]);
+    });
+}
+
+/// The futures of one-way calls that wait for the window or for their turn can be dropped at any poll. Such calls are not
+/// made, and later ones are.
+#[test]
+fn dropped_futures_leave_the_calls_after_them_in_order() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    for way in [Way::Local, Way::Udp, Way::Tcp] {
+        for server in [Form::Blocking, Form::Async] {
+            for polls in 0..4 {
+                let mut world = World::new(way, server);
+                let Client::Async(client) = world.client(Form::Async) else { continue };
+                block_on(client.wait()).unwrap();
+                let large = || vec![7; limits::ONEWAY_BYTES];
+                let mut waits = [0; 2].map(|_| Box::pin(client.bulk(large())));
+                let mut ended = pin!(client.flush());
+                for _ in 0..polls {
+                    waits.iter_mut().for_each(|one| assert!(poll_once(one.as_mut()).is_none()));
+                    assert!(poll_once(ended.as_mut()).is_none());
+                }
+                drop(waits);
+                block_on(client.note("after")).unwrap();
+                world.object.open();
+                block_on(client.flush()).unwrap();
+                assert_eq!(world.object.seen(), ["after"], "{way:?}, {server:?}, {polls} polls");
+            }
+        }
+    }
+}
+
+/// A stopping server begins no further call of a batch, and says which calls did not run.
+#[test]
+fn calls_of_a_batch_that_did_not_begin_do_not_run_when_the_server_stops() {
+    everywhere(|world, client, _, forms| {
+        let Some(running) = world.running.take() else { return };
+        client.note("0").unwrap();
+        client.flush().unwrap();
+        client.wait().unwrap();
+        let waiting = &world.object.0.waiting;
+        until(|| waiting.load(Ordering::SeqCst) == 1);
+        // These calls share the next batch. Its first call waits until the server stops.
+        client.wait().unwrap();
+        (0..10).for_each(|_| client.note("never").unwrap());
+        std::thread::scope(|scope| {
+            let flushed = scope.spawn(|| client.flush());
+            world.object.open();
+            until(|| waiting.load(Ordering::SeqCst) == 2);
+            // The calls of the second batch may have ended before the server stops.
+            running.stop();
+            let error = flushed.join().unwrap();
+            let ran = world.object.seen().len() as u64 - 1;
+            match error {
+                Ok(()) => assert_eq!(ran, 10, "{forms:?}"),
+                Err(error) => {
+                    assert_eq!(error.kind(), Kind::OneWay, "{error}");
+                    assert!(ran + error.oneway_not_run() >= 10, "{ran} ran, {forms:?}: {error}");
+                    assert!(ran + error.oneway_failed() <= 12, "{ran} ran, {forms:?}: {error}");
+                }
+            }
+        });
     });
 }

@@ -426,3 +426,101 @@ impl Owed for OwedResult {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicU32, Ordering};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::call::{Request, Served};
+    use crate::interface::InterfaceRef;
+
+    /// Counts its calls, of which every third fails.
+    #[derive(Default)]
+    struct Counts(AtomicU32);
+
+    impl Serve for Counts {
+        fn interface(&self) -> InterfaceRef {
+            InterfaceRef::none()
+        }
+        fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+            let number = self.0.fetch_add(1, Ordering::Relaxed);
+            let value = request.value::<u32>()?;
+            request.finish()?;
+            match number % 3 {
+                2 => reply.err(&value),
+                _ => reply.ok(&(), |_| Ok(())),
+            }
+        }
+    }
+
+    fn batch(calls: u32) -> Vec<u8> {
+        let mut records = vec![0; HEADER_BYTES];
+        for number in 0..calls {
+            let record = CallRecord {
+                number: number.into(),
+                kind: RecordKind::OneWay,
+                procedure: 0,
+                head: 4,
+                copied: 4,
+                total: 4,
+                left: None,
+            };
+            records.extend_from_slice(&record.to_bytes());
+            records.extend_from_slice(&[7; 4]);
+            records.resize(records.len().next_multiple_of(16), 0);
+        }
+        records
+    }
+
+    #[test]
+    fn result_has_the_numbers_and_the_first_failure() {
+        let (counts, mut records) = (Counts::default(), batch(10));
+        assert!(is_oneway(&records));
+        let (header, first) = run_all(&counts, &mut records, 1000).unwrap();
+        assert_eq!((header.failed, counts.0.into_inner()), ([3, 0], 10));
+        let record = ResultRecord::at(&first, 0).unwrap();
+        assert_eq!((record.number, record.answer), (2, Answer::Err as u32));
+        // Without space for the error, the record has only a header.
+        let (header, first) = run_all(&Counts::default(), &mut batch(3), HEADER_BYTES).unwrap();
+        assert_eq!((header.failed, first.len()), ([1, 0], HEADER_BYTES));
+    }
+
+    #[test]
+    fn other_records_are_refused() {
+        let mut records = batch(3);
+        let second = HEADER_BYTES + 48;
+        records[second + 8] = RecordKind::Call as u8;
+        let counts = Counts::default();
+        assert!(run_all(&counts, &mut records, 1000).is_none());
+        assert_eq!(counts.0.load(Ordering::Relaxed), 1);
+        records[HEADER_BYTES + 8] = RecordKind::Skip as u8;
+        assert!(!is_oneway(&records));
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_batches_run_no_more_calls_than_they_have_records(
+            calls in 0u32..20,
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+            end in any::<prop::sample::Index>(),
+            room in 32usize..200,
+        ) {
+            let mut records = batch(calls);
+            for (at, byte) in damage {
+                let at = at.index(records.len());
+                records[at] = byte;
+            }
+            records.truncate(end.index(records.len() + 1).max(HEADER_BYTES));
+            let counts = Counts::default();
+            let results = run_all(&counts, &mut records, room);
+            prop_assert!(counts.0.into_inner() <= calls);
+            if let Some((header, first)) = results {
+                prop_assert!(header.failed[0] <= calls && header.failed[1] <= header.failed[0]);
+                prop_assert!(first.len() <= room);
+            }
+        }
+    }
+}
