@@ -21,6 +21,7 @@ pub use attached::ServerExecutor;
 pub use executor::Executor;
 pub use owned::{Answered, OwnedCall};
 pub use serve::serve_async;
+pub(crate) use serve::{ThreadWait, continue_later};
 
 use std::sync::Arc;
 

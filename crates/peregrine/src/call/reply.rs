@@ -58,6 +58,15 @@ impl<'a> Reply<'a> {
         self.next = blocks_at(outs);
     }
 
+    /// Forgets the blocks that were taken before.
+    #[cold]
+    pub(super) fn forget_blocks(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.clear();
+        }
+        self.block_bytes = 0;
+    }
+
     /// Prefetches the cache line of the head for writing, for a procedure that answers with a head only. See
     /// [`Stub::head_only`](crate::stub::Stub::head_only).
     #[inline]

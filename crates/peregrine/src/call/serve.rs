@@ -1,6 +1,8 @@
 //! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
 //! are the same on every path.
 
+use std::sync::Arc;
+
 use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
@@ -33,6 +35,13 @@ pub trait Serve: Send + Sync {
     #[doc(hidden)]
     fn is_async(&self) -> bool {
         false
+    }
+
+    /// Returns a server of the same object, for calls of an async server that begin later. Without it, the thread
+    /// that receives a batch of one-way calls waits for each of them.
+    #[doc(hidden)]
+    fn shared(&self) -> Option<Arc<dyn Serve>> {
+        None
     }
 
     /// Runs one call.

@@ -110,7 +110,7 @@ impl InProcess {
             group: rustix::process::getegid().as_raw(),
             from: None,
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let slots = Growing::new(frames.layout().count, |_| Slot::default());
         let source = Arc::new(Source { frames: Arc::clone(frames), slots });
@@ -189,7 +189,13 @@ impl InProcess {
         let thread = thread.map_err(|error| {
             CallError::system(Phase::Call, "cannot start the thread of a procedure", error)
         });
-        thread.map(|_| Ran { answer: Answer::Deferred, head_at: 0, head_bytes: 0, block_bytes: 0 })
+        thread.map(|_| Ran {
+            answer: Answer::Deferred,
+            head_at: 0,
+            head_bytes: 0,
+            block_bytes: 0,
+            is_uncounted: false,
+        })
     }
 
     /// Returns the result of a call that has ended.

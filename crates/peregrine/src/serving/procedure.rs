@@ -273,7 +273,7 @@ mod tests {
                 group: 9,
                 from: None,
                 hardware: None,
-                stopping: None,
+                ending: None,
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = counters.tally_of(&Visitor::of(&caller));
