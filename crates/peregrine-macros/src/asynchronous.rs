@@ -219,36 +219,66 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
 }
 
 fn client_method(number: u32, method: &Method) -> TokenStream {
-    let Method { ident, returns, outcome, .. } = method;
+    let Method { ident, returns, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
         let mutable = (one.form == Form::Out).then(|| quote!(mut));
         quote!(#mutable #ident: #written)
     });
-    let native = attempt(method, &quote!(arguments), &quote!(Native));
-    let swapped = attempt(method, &quote!(swapped_arguments), &quote!(Swapped));
+    let body = client_body(number, method);
     quote! {
         async fn #ident(&self, #(#parameters),*) -> #returns {
-            let mut __call = ::peregrine::__rt::AsyncCall::new(&self.binding, #number);
-            loop {
-                let __made: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = async {
-                    let mut __frame = __call.frame().await?;
-                    if __call.is_native() {
-                        #native
-                    } else {
-                        #swapped
-                    }
+            #body
+        }
+    }
+}
+
+/// Generates the code that makes a call in an async function.
+pub(crate) fn client_body(number: u32, method: &Method) -> TokenStream {
+    let outcome = &method.outcome;
+    let native = attempt(method, &quote!(arguments), &quote!(Native));
+    let swapped = attempt(method, &quote!(swapped_arguments), &quote!(Swapped));
+    let streams = method.parameters.iter().filter_map(|one| {
+        let (ident, stream) = (&one.ident, format_ident!("__stream_{}", one.ident));
+        let (drive, with) = match one.form {
+            Form::Sink => ("SinkDrive", "with_sink"),
+            Form::Source => ("SourceDrive", "with_source"),
+            _ => return None,
+        };
+        let (drive, with) = (format_ident!("{drive}"), format_ident!("{with}"));
+        let made = quote!(let mut #stream = ::peregrine::__rt::#drive::new(#ident););
+        Some((made, quote!(.#with(&mut #stream))))
+    });
+    let (made, with): (Vec<_>, Vec<_>) = streams.unzip();
+    let (streams, frame, again) = if made.is_empty() {
+        (None, quote!(frame()), quote!(again(__error)))
+    } else {
+        let streams = quote! {
+            #(#made)*
+            let mut __streams = ::peregrine::__rt::Streams::new() #(#with)*;
+        };
+        let again = quote!(again_unless(__streams.have_moved(), __error));
+        (Some(streams), quote!(frame_with(&mut __streams)), again)
+    };
+    quote! {
+        #streams
+        let mut __call = ::peregrine::__rt::AsyncCall::new(&self.binding, #number);
+        loop {
+            let __made: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = async {
+                let mut __frame = __call.#frame.await?;
+                if __call.is_native() {
+                    #native
+                } else {
+                    #swapped
                 }
-                .await;
-                let __error = match __made {
-                    ::core::result::Result::Ok(__result) => return __result,
-                    ::core::result::Result::Err(__error) => __error,
-                };
-                if let ::core::result::Result::Err(__error) = __call.again(__error).await {
-                    return <#outcome as ::peregrine::__rt::Outcome>::from_result(
-                        ::core::result::Result::Err(::core::convert::From::from(__error)),
-                    );
-                }
+            }
+            .await;
+            let __error = match __made {
+                ::core::result::Result::Ok(__result) => return __result,
+                ::core::result::Result::Err(__error) => __error,
+            };
+            if let ::core::result::Result::Err(__error) = __call.#again.await {
+                return __call.failed::<#outcome>(__error);
             }
         }
     }
@@ -283,6 +313,10 @@ fn attempt(method: &Method, arguments: &TokenStream, representation: &TokenStrea
     } else {
         quote!(__returned.finish()?;)
     };
+    let ended = match method.has_streams() {
+        true => quote!(ended_with(&mut __outs, &mut __streams)),
+        false => quote!(ended(&mut __outs)),
+    };
     quote! {
         // The writer of the arguments is not `Send`, so it is dropped before the `await`. Otherwise the
         // future would not be `Send` either.
@@ -297,7 +331,7 @@ fn attempt(method: &Method, arguments: &TokenStream, representation: &TokenStrea
             __frame.begin(__stub, &__ins, &[#(#lent)*], &mut __outs)?;
             __outs
         };
-        __frame.ended(&mut __outs).await?;
+        __frame.#ended.await?;
         let mut __returned = __frame.returned::<::peregrine::__rt::#representation>()?;
         let __result = __returned.result::<#outcome>()?;
         #finish
@@ -446,7 +480,7 @@ impl Received {
             },
             Form::Out => Self {
                 take: quote!(__request.out_vec::<#ty>(&mut __room, #limit)?),
-                pass: quote!(::peregrine::Out::from(&mut #own.0)),
+                pass: quote!(::peregrine::__rt::Answered::out::<#ty>(&mut #own.0)),
                 block: quote! {
                     __blocks.push((::peregrine::__rt::Answered::block::<#ty>(&#own.0), #own.1));
                 },
@@ -470,6 +504,16 @@ impl Received {
                     ::peregrine::__rt::Answered::in_out_head::<#ty>(&#own, __head)?;
                 },
                 ..mutable
+            },
+            Form::Sink => Self {
+                take: quote!(__request.sink_async::<#ty>()?),
+                pass: quote!(#own),
+                ..immutable
+            },
+            Form::Source => Self {
+                take: quote!(__request.source_async::<#ty>()?),
+                pass: quote!(#own),
+                ..immutable
             },
         }
     }

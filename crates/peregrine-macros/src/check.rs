@@ -34,6 +34,13 @@ pub(crate) struct Method {
     pub(crate) outcome: Type,
 }
 
+impl Method {
+    /// Returns whether the method has streams.
+    pub(crate) fn has_streams(&self) -> bool {
+        self.parameters.iter().any(|one| one.form.is_stream())
+    }
+}
+
 /// A parameter of a method.
 pub(crate) struct Parameter {
     pub(crate) ident: Ident,
@@ -65,12 +72,21 @@ pub(crate) enum Form {
     InOut,
     /// `&mut [T]`
     InOutSlice,
+    /// `Sink<'_, T>`
+    Sink,
+    /// `Source<'_, T>`
+    Source,
 }
 
 impl Form {
     /// Returns whether the parameter is a buffer, whose length can be bounded.
     pub(crate) const fn is_buffer(self) -> bool {
-        !matches!(self, Self::Value | Self::Borrowed | Self::InOut)
+        !matches!(self, Self::Value | Self::Borrowed | Self::InOut) && !self.is_stream()
+    }
+
+    /// Returns whether the items of the parameter are sent while the call runs.
+    pub(crate) const fn is_stream(self) -> bool {
+        matches!(self, Self::Sink | Self::Source)
     }
 
     /// Returns whether the parameter is sent in both directions.
@@ -458,6 +474,10 @@ fn parameter(
             &*typed,
             "an in-out parameter cannot have a default, because the caller expects a value back: use an in parameter and an `Out`",
         )),
+        Form::Sink | Form::Source if growth.has_default() => Err(syn::Error::new_spanned(
+            &*typed,
+            "a stream cannot have a default: add a method instead",
+        )),
         _ if form.is_buffer() => growth.of_buffer(),
         _ => Ok(growth),
     });
@@ -474,6 +494,8 @@ fn form(written: &Type, errors: &mut Errors) -> Option<(Form, Type)> {
         Type::Reference(reference) => borrowed(reference, errors),
         Type::Path(path) if last_is(path, "Out") => buffer(path, Form::Out, errors),
         Type::Path(path) if last_is(path, "Lent") => buffer(path, Form::Lent, errors),
+        Type::Path(path) if last_is(path, "Sink") => buffer(path, Form::Sink, errors),
+        Type::Path(path) if last_is(path, "Source") => buffer(path, Form::Source, errors),
         other => {
             value_type(other, Place::Parameter, errors);
             Some((Form::Value, other.clone()))
@@ -501,6 +523,10 @@ fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Typ
             errors.at(reference, "`Out` and `Lent` are references already: remove the `&`");
             return None;
         }
+        Type::Path(path) if last_is(path, "Sink") || last_is(path, "Source") => {
+            errors.at(reference, "a stream is passed on to the procedure: remove the `&`");
+            return None;
+        }
         Type::Slice(slice) if mutable => (Form::InOutSlice, &*slice.elem),
         Type::Slice(slice) => (Form::Slice, &*slice.elem),
         other if mutable => (Form::InOut, other),
@@ -510,7 +536,7 @@ fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Typ
     Some((form, ty.clone()))
 }
 
-/// Returns the form and the element type of `Out<'_, T>` or `Lent<'_, T>`.
+/// Returns the form and the element type of `Out<'_, T>`, `Lent<'_, T>`, `Sink<'_, T>` or `Source<'_, T>`.
 fn buffer(path: &TypePath, form: Form, errors: &mut Errors) -> Option<(Form, Type)> {
     let last = path.path.segments.last()?;
     let mut elements = Vec::new();
@@ -607,6 +633,13 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
         errors.at(
             path,
             "`Out` and `Lent` can only be whole parameters, not results or parts of another type",
+        );
+        return;
+    }
+    if last_is(path, "Sink") || last_is(path, "Source") {
+        errors.at(
+            path,
+            "`Sink` and `Source` can only be whole parameters, not results or parts of another type",
         );
         return;
     }

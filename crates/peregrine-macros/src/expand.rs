@@ -270,6 +270,8 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
         Form::Out => ("Out", "Buffer"),
         Form::InOut => ("InOut", "One"),
         Form::InOutSlice => ("InOut", "Buffer"),
+        Form::Sink => ("Sink", "One"),
+        Form::Source => ("Source", "One"),
     };
     let (direction, shape) = (format_ident!("{direction}"), format_ident!("{shape}"));
     let growth = parameter.growth.described(ty);
@@ -368,6 +370,10 @@ impl Sent {
                 assign: quote!(::peregrine::__rt::assign(&mut *#ident, #back);),
                 ..none
             },
+            Form::Sink | Form::Source => Self {
+                marshal: quote!(__stub.value::<[u32; 8]>(&__streams.next_opening())?;),
+                ..none
+            },
         }
     }
 }
@@ -379,6 +385,15 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
         let mutable = (one.form == Form::Out).then(|| quote!(mut));
         quote!(#mutable #ident: #written)
     });
+    if method.has_streams() {
+        // Items are moved while the call is pending, so the call is made as a future.
+        let body = asynchronous::client_body(number, method);
+        return quote! {
+            fn #ident(&self, #(#parameters),*) -> #returns {
+                ::peregrine::__rt::wait_for(async { #body })
+            }
+        };
+    }
     let sent: Vec<_> = method.parameters.iter().map(Sent::new).collect();
     let marshal = sent.iter().map(|one| &one.marshal);
     let blocks = sent.iter().any(|one| !one.ins.is_empty() || !one.lent.is_empty());
@@ -570,6 +585,16 @@ impl Received {
                     },
                 }
             }
+            Form::Sink => Self {
+                take: quote!(let #own = __request.sink::<#ty>()?;),
+                pass: quote!(#own),
+                ..none
+            },
+            Form::Source => Self {
+                take: quote!(let #own = __request.source::<#ty>()?;),
+                pass: quote!(#own),
+                ..none
+            },
         }
     }
 }

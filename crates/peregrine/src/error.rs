@@ -150,6 +150,9 @@ kinds! {
     /// No server answers at the host and port of the address.
     Unreachable = 20, "the server cannot be reached",
         "check the host and the port, and that the server listens there";
+    /// The other end of a stream wants no more items, or has given up.
+    Stopped = 21, "the stream was stopped",
+        "end the procedure: nobody takes the rest of the items";
 }
 
 /// Why a call, a binding or an export failed, and whether the call was executed.
@@ -253,8 +256,8 @@ impl CallError {
 
     /// Returns an error with the same text, for another call that failed for the same reason.
     pub(crate) fn copy(&self) -> Self {
-        let Inner { kind, executed, phase, detail, advice, .. } = &*self.0;
-        let error = Self::new(*kind, *executed, detail.clone()).in_phase(*phase);
+        let Inner { kind, executed, phase, advice, .. } = &*self.0;
+        let error = Self::new(*kind, *executed, self.cause()).in_phase(*phase);
         match advice {
             Some(advice) => error.with_advice(advice),
             None => error,
@@ -468,6 +471,14 @@ mod tests {
         for part in ["CallError", "kind: NotFound", "executed: No", "address: \"files\""] {
             assert!(fields.contains(part), "{part:?} is missing in {fields}");
         }
+    }
+
+    #[test]
+    fn copy_has_the_text_of_the_error() {
+        let error = CallError::not_executed(Kind::ServerGone, Phase::Call, "no new handle");
+        let error = error.because("the server does not answer").with_advice("wait");
+        assert!(error.to_string().contains("the server does not answer"));
+        assert_eq!(error.copy().to_string(), error.to_string());
     }
 
     #[test]

@@ -199,6 +199,7 @@ pub use binding::{
     BindOptions, Binding, Candidate, Description, EthernetDevice, Explanation, Rebind, Verdict,
     describe, explain, exports, stat,
 };
+pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Executor, Limit, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
@@ -223,8 +224,8 @@ pub mod __rt {
     };
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, Outcome, Scratch, Stub, Travels, TravelsAsBlock, assign, call,
-        call_swapped, target,
+        AsyncCall, CallTarget, Outcome, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels,
+        TravelsAsBlock, assign, call, call_swapped, target, wait_for,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

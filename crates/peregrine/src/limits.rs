@@ -62,6 +62,7 @@
 //!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection. A
 //!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
+//! * [`STREAM_WINDOW`] (256 KiB): a sender whose receiver has not taken that much waits.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
 //!   sends no further batch for this time.
 //! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
@@ -231,6 +232,10 @@ pub const DEFERRED_MAX: usize = 1 << 17;
 /// The largest number of bytes in the messages of these calls. The calls of one process, or of one host, may
 /// have at most a quarter of the number that is left. The first call of each may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
+
+/// The number of bytes of a stream's items that the receiver has not taken, at which the sender waits. Each item
+/// counts as 16 bytes more than it has.
+pub const STREAM_WINDOW: usize = 256 << 10;
 
 /// The largest number of calls of one binding that share batches and have no result. Further calls are made
 /// alone.

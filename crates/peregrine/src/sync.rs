@@ -65,6 +65,12 @@ pub(crate) enum Rank {
     Ring,
     /// The lanes of a server. A lane is the calls of one client binding that share batches.
     Lanes,
+    /// The conduits of a server: which clients have streams.
+    Conduits,
+    /// One conduit of a server.
+    Conduit,
+    /// One end of a stream.
+    Stream,
     /// The default rank. No lock is taken while a lock of this rank is held.
     Leaf,
 }

@@ -258,10 +258,12 @@ fn child_does_not_use_inherited_async_clients_and_can_bind_its_own() {
         });
     };
     held(4);
-    for client in [&client, &in_process] {
-        let late = client.with_timeout(Duration::from_millis(10));
-        assert_eq!(block_on(late.hold()).unwrap_err().kind(), Kind::TimedOut);
-    }
+    let ends_late = |client: &WhoAsyncClient| {
+        let held = block_on(client.with_timeout(Duration::from_millis(10)).hold());
+        // The procedure may notice the deadline before the client does. It then returns false.
+        held.map_or_else(|error| error.kind() == Kind::TimedOut, |waited| !waited)
+    };
+    assert!(ends_late(&client) && ends_late(&in_process));
     assert!(has_threads());
     let worked = in_a_child(|| {
         let is_forked = |error: &peregrine::CallError, executed| {
@@ -286,13 +288,8 @@ fn child_does_not_use_inherited_async_clients_and_can_bind_its_own() {
         if !called.into_iter().all(|who| who.is_ok_and(|who| who == pid)) {
             return false;
         }
-        let late = new.with_timeout(Duration::from_millis(20));
         let in_process = WhoAsyncClient::in_process(Yielding);
-        let late_in_process = in_process.with_timeout(Duration::from_millis(20));
-        let timed_out = |client: &WhoAsyncClient| {
-            block_on(client.hold()).is_err_and(|error| error.kind() == Kind::TimedOut)
-        };
-        let worked = timed_out(&late) && timed_out(&late_in_process);
+        let worked = ends_late(&new) && ends_late(&in_process);
         let yielded = block_on(in_process.calls()).is_ok_and(|who| who == pid);
         let own = has_threads();
         worked && yielded && own

@@ -9,7 +9,8 @@ use crate::call::{CallPath, Frames, OnExhausted};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::path::bind::BoundPath;
-use crate::stub::{Conversion, ConvertedPath, Lane, SharedPath};
+use crate::stub::{ClientConduit, Conversion, ConvertedPath, Lane, SharedPath};
+use crate::sync::Mutex;
 use crate::sys::ForkMark;
 use crate::value::ByteOrder;
 
@@ -24,6 +25,8 @@ pub(crate) struct Bound {
     pub(crate) mark: ForkMark,
     /// The lane of the calls that share batches. Made when the first of these calls begins.
     lane: OnceLock<Arc<Lane>>,
+    /// What carries the streams of calls.
+    conduit: Mutex<Option<Arc<ClientConduit>>>,
     /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
     flags: AtomicU32,
     /// How calls find the server's procedures. `None`: client and server use the same procedure numbers.
@@ -120,9 +123,37 @@ impl Bound {
             explanation,
             mark,
             lane: OnceLock::new(),
+            conduit: Mutex::default(),
             flags,
             fit,
         })
+    }
+
+    /// Returns the conduit that carries the streams of calls.
+    ///
+    /// # Errors
+    /// If the system has no random bytes.
+    pub(crate) fn conduit(self: &Arc<Self>) -> Result<Arc<ClientConduit>, CallError> {
+        let known = self.conduit.lock().as_ref().map(Arc::clone);
+        if let Some(conduit) = known.as_ref().filter(|conduit| conduit.is_usable()) {
+            return Ok(Arc::clone(conduit));
+        }
+        let new = ClientConduit::new(self)?;
+        let mut conduit = self.conduit.lock();
+        let same = |one: &Option<Arc<_>>| one.as_ref().map(Arc::as_ptr);
+        if same(&conduit) == same(&known) {
+            let before = conduit.replace(Arc::clone(&new));
+            drop(conduit);
+            drop(before);
+            return Ok(new);
+        }
+        // Another call has made one meanwhile.
+        Ok(conduit.as_ref().map_or(new, Arc::clone))
+    }
+
+    /// Returns whether the server's values have the other byte order.
+    pub(crate) fn is_swapped_server(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & SWAPPED != 0
     }
 
     /// Returns the lane of the calls that share batches.

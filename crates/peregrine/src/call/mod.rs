@@ -20,6 +20,7 @@ mod pool;
 mod reply;
 mod request;
 mod serve;
+pub mod streams;
 
 pub(crate) use batch::{Account, Batched};
 pub(crate) use block_cost::block_cost;

@@ -14,10 +14,12 @@
 //! [`CallPath::give_up`]: super::CallPath::give_up
 
 mod bells;
+mod park;
 mod timers;
 mod unblock;
 
 pub(crate) use bells::{Bells, Rings};
+pub(crate) use park::{block_on, park};
 pub(crate) use unblock::unblock;
 
 use core::task::Waker;

@@ -4,6 +4,7 @@
 use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
+use super::streams::{STREAMS, serve_streams};
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;
@@ -193,11 +194,9 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
-        // No stub has the procedure that runs batches, and every export has it.
-        Ok(Some(mut request)) if request.procedure() == BATCH => {
-            let served = serve_batch(serve, &mut request, &mut reply);
-            reply.is_batch = served.is_ok();
-            served.map_err(Undone::Refused)
+        // No stub has these procedures, and every export has them.
+        Ok(Some(mut request)) if matches!(request.procedure(), BATCH | STREAMS) => {
+            serve_built_in(serve, &mut request, &mut reply).map_err(Undone::Refused)
         }
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
         // The call is a ping, so nothing is run.
@@ -210,6 +209,17 @@ fn run<'a>(
         Err(Undone::NotWhole) => reply.answer = Answer::PostAgain,
     }
     finish(&reply)
+}
+
+/// Runs a procedure that every export has.
+#[cold]
+fn serve_built_in(serve: &dyn Serve, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+    if request.procedure() == STREAMS {
+        return serve_streams(request, reply);
+    }
+    serve_batch(serve, request, reply)?;
+    reply.is_batch = true;
+    Ok(())
 }
 
 /// Writes a refusal to `reply`, without running a procedure.

@@ -7,6 +7,7 @@
 //! Names of fields and variants are compared, too. Without the names, a comparison could not detect that two
 //! fields of the same type changed places.
 
+mod items;
 mod place;
 
 use core::fmt::{self, Display};
@@ -324,6 +325,13 @@ impl<'a> Pair<'a> {
         };
         if let Some(rule) = room {
             self.differ(rule, texts.0, texts.1);
+        }
+        if ours.direction.is_stream() {
+            if !items::are_same((self.ours, &ours.ty), (self.theirs, &theirs.ty)) {
+                let texts = (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
+                self.differ(Rule::Type, texts.0, texts.1);
+            }
+            return;
         }
         let flow = Flow {
             call: ours.direction != Direction::Out,

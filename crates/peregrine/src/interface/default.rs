@@ -35,7 +35,7 @@ impl Described {
     /// if the parameter has no default. An in-out parameter never has one.
     pub(crate) fn parameter_default<'a>(&self, one: &'a DescribedParameter) -> Option<&'a [u8]> {
         match (one.direction, one.shape) {
-            (Direction::InOut, _) => None,
+            (Direction::InOut | Direction::Sink | Direction::Source, _) => None,
             (_, Shape::One) => self.default_of(&one.ty, &one.growth),
             _ => one.growth.default.as_deref(),
         }
@@ -81,6 +81,7 @@ impl<'a> Walk<'a> {
         let Some(default) = &one.growth.default else { return Ok(()) };
         match (one.direction, one.shape) {
             (Direction::InOut, _) => Err("an in-out parameter has no default"),
+            (Direction::Sink | Direction::Source, _) => Err("a stream has no default"),
             (_, Shape::One) => self.whole(&one.ty, default),
             _ if default[..] == [0; 4] => Ok(()),
             _ => Err("the default of a buffer is an empty one"),

@@ -261,6 +261,11 @@ impl Described {
                 Shape::Text => count,
             };
             let bytes = bytes.saturating_add(32);
+            if parameter.direction.is_stream() {
+                // The call has only the numbers by which the items are sent.
+                call = call.saturating_add(64);
+                continue;
+            }
             if parameter.direction != Direction::Out {
                 call = call.saturating_add(bytes);
             }

@@ -144,6 +144,23 @@ impl InterfaceRef {
         }
     }
 
+    /// Returns whether the procedure with this number has streams.
+    pub(crate) fn has_streams(&self, number: u32) -> bool {
+        let number = number as usize;
+        match &self.0 {
+            Origin::Compiled(interface) => {
+                let procedure = interface.procedures.get(number);
+                procedure
+                    .is_some_and(|one| one.parameters.iter().any(|one| one.direction.is_stream()))
+            }
+            Origin::Read(read) => {
+                let procedure = read.described.procedures.get(number);
+                procedure
+                    .is_some_and(|one| one.parameters.iter().any(|one| one.direction.is_stream()))
+            }
+        }
+    }
+
     /// Returns a message size in bytes, computed in the same way as by [`Interface::message_bytes`].
     pub(crate) fn message_bytes(&self) -> usize {
         match &self.0 {

@@ -134,6 +134,17 @@ pub enum Direction {
     Out,
     /// The parameter is sent with the call and with the result: `&mut T`, `&mut [T]`.
     InOut,
+    /// The procedure sends items to its caller while the call runs: `Sink<'_, T>`.
+    Sink,
+    /// The caller sends items to the procedure while the call runs: `Source<'_, T>`.
+    Source,
+}
+
+impl Direction {
+    /// Returns whether the items of the parameter are sent while the call runs.
+    pub const fn is_stream(self) -> bool {
+        matches!(self, Self::Sink | Self::Source)
+    }
 }
 
 /// Whether a parameter is one value, a buffer of values, or text.
@@ -344,6 +355,8 @@ impl Procedure {
             match parameter.direction {
                 Direction::In | Direction::Lent => call = call.saturating_add(bytes),
                 Direction::Out => reply = reply.saturating_add(bytes),
+                // The call has only the numbers by which the items are sent.
+                Direction::Sink | Direction::Source => call = call.saturating_add(64),
                 Direction::InOut => {
                     call = call.saturating_add(bytes);
                     reply = reply.saturating_add(bytes);
@@ -380,6 +393,8 @@ impl Parameter {
             Direction::Lent => "lent ",
             Direction::Out => "out ",
             Direction::InOut => "inout ",
+            Direction::Sink => "sink ",
+            Direction::Source => "source ",
         });
         text.push_str(self.name);
         text.push_str(": ");

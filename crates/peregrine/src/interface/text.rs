@@ -245,6 +245,9 @@ impl<'a> Reader<'a> {
         {
             return self.fail("a slice before this");
         }
+        if direction.is_stream() && shape != Shape::One {
+            return self.fail("the type of an item before this");
+        }
         let max_len = if self.takes(" max ") { Some(self.number()?) } else { None };
         let growth = self.growth()?;
         Ok(DescribedParameter { name, direction: *direction, shape, ty, max_len, growth })
@@ -453,6 +456,8 @@ const DIRECTIONS: &[(&str, Direction)] = &[
     ("lent ", Direction::Lent),
     ("out ", Direction::Out),
     ("inout ", Direction::InOut),
+    ("sink ", Direction::Sink),
+    ("source ", Direction::Source),
 ];
 
 fn only(mut parts: Vec<DescribedType>) -> Box<DescribedType> {

@@ -12,6 +12,9 @@
 //!
 //! An async procedure is polled once on the caller's thread. If it does not end then, its call is deferred:
 //! the reply arrives in a slot of the frame, and the caller waits there.
+//!
+//! A blocking procedure with streams runs on a thread of its own, because its caller moves the items meanwhile. Its
+//! reply arrives in the slot, too.
 
 use core::cell::RefCell;
 use core::sync::atomic::AtomicU32;
@@ -22,14 +25,14 @@ use std::time::Instant;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings};
 use crate::call::{
-    Answer, Answered, Begun, Call, CallPath, CallerInfo, Calls, EStack, Frames, Incoming, PathKind,
-    Ran, Returned, Serve, Wait, execute, extensions, refuse, write_later,
+    Answer, Answered, Begun, Call, CallPath, CallerInfo, Calls, EStack, Frames, Incoming, Layout,
+    PathKind, Ran, Returned, Serve, Wait, execute, extensions, refuse, write_later,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::growing::Growing;
-use crate::limits;
 use crate::serving::procedure;
 use crate::sync::{Condvar, Mutex};
+use crate::value::{Space, Window, bytes_of, bytes_of_blocks};
 
 /// The path of calls that run on the caller's thread.
 pub(crate) struct InProcess {
@@ -59,7 +62,30 @@ struct Deferred {
     /// Whether the caller has given up this call.
     given_up: bool,
     cancels: Option<Arc<dyn Cancels>>,
-    answered: Option<Answered>,
+    answered: Option<Late>,
+}
+
+/// A reply that arrives in a slot.
+enum Late {
+    Answered(Answered),
+    /// The reply of a procedure that has run on a thread of its own.
+    Memory(Ran, Vec<u128>),
+}
+
+impl Late {
+    /// Writes the reply to the frame of the call.
+    fn write(self, call: &Call<'_, '_, '_>) -> Ran {
+        let reply = call.frame.reply_to();
+        match self {
+            Self::Answered(answered) => write_later(&answered, reply, &mut Vec::new()),
+            Self::Memory(ran, memory) => {
+                let bytes = bytes_of(&memory);
+                let bytes = &bytes[..bytes.len().min(reply.window().len())];
+                reply.copy_from(Window::from(bytes));
+                ran
+            }
+        }
+    }
 }
 
 /// The duty to answer a deferred call.
@@ -111,6 +137,9 @@ impl InProcess {
         };
         let reply = call.frame.reply_to();
         let number = self.source.begin(call.frame.index());
+        if !self.serve.is_async() && self.serve.interface().has_streams(call.procedure) {
+            return self.run_on_thread(call, &layout, number);
+        }
         let calls = Arc::clone(&self.source) as Arc<dyn Calls>;
         let ran = procedure::within(&self.caller, due, calls, number, || {
             execute(&*self.serve, &incoming, reply, &mut estack)
@@ -118,6 +147,50 @@ impl InProcess {
         estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
         Ok(ran.unwrap_or_else(|refusal| refuse(reply, &refusal)))
+    }
+
+    /// Begins to run a call on a thread of its own, with a copy of its message.
+    #[cold]
+    fn run_on_thread(
+        &self,
+        call: &Call<'_, '_, '_>,
+        layout: &Layout,
+        number: u64,
+    ) -> Result<Ran, CallError> {
+        let Layout { head, copied, total } = *layout;
+        let mut message: Vec<u128> = vec![0; total.div_ceil(16)];
+        let bytes = &mut bytes_of_blocks(&mut message)[..total];
+        call.frame.call_space().window().read(0, bytes).ok_or_else(|| too_large(call))?;
+        let (procedure, due) = (call.procedure, call.limit.deadline());
+        let reply_bytes = call.frame.reply_to().window().len();
+        let (serve, caller) = (Arc::clone(&self.serve), Arc::clone(&self.caller));
+        let source = Arc::clone(&self.source);
+        let run = move || {
+            let incoming = Incoming {
+                procedure,
+                space: Window::from(&bytes_of(&message)[..total]),
+                head_bytes: head,
+                copied,
+                total,
+                arrives: None,
+                departs: None,
+            };
+            let mut memory = vec![0; reply_bytes.div_ceil(16)];
+            let reply = Space::of_mut(&mut bytes_of_blocks(&mut memory)[..reply_bytes]);
+            let calls = Arc::clone(&source) as Arc<dyn Calls>;
+            let mut estack = EStack::default();
+            let ran = procedure::within(&caller, due, calls, number, || {
+                execute(&*serve, &incoming, reply, &mut estack)
+            });
+            let ran = ran.unwrap_or_else(|refusal| refuse(reply, &refusal));
+            source.answer(number, Late::Memory(ran, memory));
+        };
+        let thread = std::thread::Builder::new().name("peregrine-call".into()).spawn(run);
+        let thread = thread.map_err(|error| {
+            CallError::system(Phase::Call, "cannot start the thread of a procedure", error)
+        });
+        let (head_at, head_bytes, block_bytes, is_batch) = (0, 0, 0, false);
+        thread.map(|_| Ran { answer: Answer::Deferred, head_at, head_bytes, block_bytes, is_batch })
     }
 
     /// Returns the result of a call that has ended.
@@ -136,7 +209,7 @@ impl InProcess {
     }
 
     /// Waits for the reply to a deferred call. Returns `None` if the deadline passes.
-    fn await_reply(&self, index: u32, due: Option<Instant>) -> Option<Answered> {
+    fn await_reply(&self, index: u32, due: Option<Instant>) -> Option<Late> {
         let slot = &self.source.slots[index as usize];
         let mut deferred = slot.deferred.lock();
         loop {
@@ -162,8 +235,9 @@ impl CallPath for InProcess {
             return Self::take(call, ran);
         }
         match self.await_reply(call.frame.index(), call.limit.deadline()) {
-            Some(answered) => {
-                Self::take(call, write_later(&answered, call.frame.reply_to(), &mut Vec::new()))
+            Some(late) => {
+                let ran = late.write(call);
+                Self::take(call, ran)
             }
             None => Err(self.give_up(call)),
         }
@@ -183,7 +257,8 @@ impl CallPath for InProcess {
             let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
             Bells::of_process().forget(&rings, call.frame.index());
         }
-        Some(Self::take(call, write_later(&answered, call.frame.reply_to(), &mut Vec::new())))
+        let ran = answered.write(call);
+        Some(Self::take(call, ran))
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {
@@ -219,7 +294,7 @@ impl CallPath for InProcess {
     }
 
     fn message_bytes(&self) -> usize {
-        limits::MESSAGE_BYTES_MIN
+        self.source.frames.layout().bytes
     }
 
     fn wait(&self) -> Wait {
@@ -257,6 +332,21 @@ impl Source {
         call
     }
 
+    /// Stores the reply of a call, and wakes its caller.
+    fn answer(&self, call: u64, late: Late) {
+        let Some(slot) = self.slot(call) else { return };
+        let mut deferred = slot.deferred.lock();
+        // The frame may have another call already: its caller has given up this one.
+        if deferred.call != call || deferred.given_up {
+            return;
+        }
+        deferred.cancels = None;
+        deferred.answered = Some(late);
+        drop(deferred);
+        slot.answered.notify_one();
+        self.frames.bell((call >> 32) as u32).ring();
+    }
+
     fn slot(&self, call: u64) -> Option<&Slot> {
         self.slots.get((call >> 32) as usize)
     }
@@ -280,18 +370,7 @@ impl Owed for OwedReply {
     fn leave_uncounted(&mut self) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
-        let Self { source, call } = *self;
-        let Some(slot) = source.slot(call) else { return };
-        let mut deferred = slot.deferred.lock();
-        // If the caller has given up this call, the frame may already have another call.
-        if deferred.call != call || deferred.given_up {
-            return;
-        }
-        deferred.cancels = None;
-        deferred.answered = Some(answered);
-        drop(deferred);
-        slot.answered.notify_one();
-        source.frames.bell((call >> 32) as u32).ring();
+        self.source.answer(self.call, Late::Answered(answered));
     }
 }
 

@@ -13,8 +13,9 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::compiled::{Arguments, Returned, failed, forked, no_frame, turned_over};
+use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, turned_over};
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
+use super::streams::{OpenConduit, Streams};
 use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
@@ -46,7 +47,7 @@ pub async fn bind(
 }
 
 #[cold]
-fn no_thread(error: std::io::Error) -> CallError {
+pub(super) fn no_thread(error: std::io::Error) -> CallError {
     CallError::system(Phase::Bind, "cannot run a thread that binds", error)
 }
 
@@ -75,6 +76,8 @@ pub struct AsyncFrame<'a> {
     procedure: u32,
     limit: Limit,
     state: State,
+    /// What carries the streams of the call.
+    conduit: Option<OpenConduit<'a>>,
 }
 
 #[derive(Debug)]
@@ -143,16 +146,48 @@ impl<'b> AsyncCall<'b> {
             return Err(forked());
         }
         let (bound, procedure) = self.bound.target(self.procedure)?;
-        let limit = self.limit;
-        let frame =
-            |place| AsyncFrame { call: self, bound, place, procedure, limit, state: State::Idle };
         if let Some((lane, company)) = self.lane(bound, procedure) {
             self.shares.store(true, Ordering::Relaxed);
-            return Ok(frame(Place::Lane(lane, company)));
+            return Ok(self.placed(bound, procedure, Place::Lane(lane, company)));
         }
-        let taken = take(bound, limit.deadline()).await?;
+        self.own_frame(bound, procedure).await
+    }
+
+    /// Takes a frame for a call with streams, and opens the streams.
+    ///
+    /// # Errors
+    /// As [`frame`](Self::frame), and if the binding has too few A-stacks.
+    pub async fn frame_with(&self, streams: &mut Streams<'_>) -> Result<AsyncFrame<'_>, CallError> {
+        if self.bound.mark.wiped() {
+            return Err(forked());
+        }
+        let (bound, procedure) = self.bound.target(self.procedure)?;
+        let conduit = self.bound.conduit()?.open(&self.bound, self.limit.deadline()).await?;
+        streams.open(&conduit.conduit, &self.bound);
+        let mut frame = self.own_frame(bound, procedure).await?;
+        frame.conduit = Some(conduit);
+        Ok(frame)
+    }
+
+    const fn placed<'a>(
+        &'a self,
+        bound: &'a Bound,
+        procedure: u32,
+        place: Place<'a>,
+    ) -> AsyncFrame<'a> {
+        let (limit, state) = (self.limit, State::Idle);
+        AsyncFrame { call: self, bound, place, procedure, limit, state, conduit: None }
+    }
+
+    /// Takes a frame that only this call uses.
+    async fn own_frame<'a>(
+        &'a self,
+        bound: &'a Bound,
+        procedure: u32,
+    ) -> Result<AsyncFrame<'a>, CallError> {
+        let taken = take(bound, self.limit.deadline()).await?;
         let index = taken.index();
-        let mut frame = frame(Place::Frame(taken));
+        let mut frame = self.placed(bound, procedure, Place::Frame(taken));
         if !bound.path.is_prepared(index) {
             self.prepare(index).await.inspect_err(|error| frame.release(error))?;
         }
@@ -181,6 +216,19 @@ impl<'b> AsyncCall<'b> {
             let prepare = move || bound.target(procedure)?.0.path.prepare(index, deadline);
             unblock(prepare).await.unwrap_or_else(|error| Err(no_thread(error)))
         }
+    }
+
+    /// Decides as [`again`](Self::again) whether a failed call with streams is repeated. It is not repeated if its
+    /// items have moved.
+    ///
+    /// # Errors
+    /// Returns the error of the call, if it is not repeated.
+    #[cold]
+    pub async fn again_unless(&mut self, moved: bool, error: CallError) -> Result<(), CallError> {
+        if moved {
+            return Err(failed(self.binding, self.procedure, error));
+        }
+        self.again(error).await
     }
 
     /// Decides whether a failed call is repeated, and binds again if so.
@@ -222,10 +270,18 @@ impl<'b> AsyncCall<'b> {
         }
         Err(failed(self.binding, self.procedure, turned_over()))
     }
+
+    /// Returns the outcome of a call that has failed.
+    pub fn failed<O: Outcome>(&self, error: CallError) -> O {
+        O::from_result(Err(error.into()))
+    }
 }
 
 /// Takes a frame, and waits for one if none is free.
-async fn take(bound: &Bound, deadline: Option<Instant>) -> Result<FrameGuard<'_>, CallError> {
+pub(super) async fn take(
+    bound: &Bound,
+    deadline: Option<Instant>,
+) -> Result<FrameGuard<'_>, CallError> {
     /// A wait that ends when this value is dropped.
     struct Waits<'a>(&'a Bound, Option<call::FutureWait>);
     impl Drop for Waits<'_> {
@@ -303,12 +359,13 @@ impl<'a> AsyncFrame<'a> {
                 let outs = outs.iter().map(|out| out.capacity()).sum();
                 let begun =
                     lane.begin(self.bound, (procedure, *company), head, [ins, lent], outs, limit);
-                let Some(ticket) = begun else {
+                let Some(begun) = begun else {
                     // The call is then made alone, so no user sees this error.
                     return Err(CallError::too_large(0, 0, None));
                 };
-                self.bound.frames.count_pending(true);
                 self.call.shares.store(false, Ordering::Relaxed);
+                let ticket = begun?;
+                self.bound.frames.count_pending(true);
                 self.state = State::Shared { ticket, looks_until: None };
                 return Ok(());
             }
@@ -354,6 +411,24 @@ impl<'a> AsyncFrame<'a> {
                 Err(error)
             }
         }
+    }
+
+    /// Waits for the result of a call with streams, and moves their items. Fills the blocks.
+    ///
+    /// # Errors
+    /// If there is no result, or a stream has failed. The error says whether the call was executed.
+    pub async fn ended_with(
+        &mut self,
+        outs: &mut [OutBlock<'_>],
+        streams: &mut Streams<'_>,
+    ) -> Result<(), CallError> {
+        let mut looks_until = None;
+        let ended = poll_fn(|context| self.poll_streams(outs, streams, &mut looks_until, context));
+        ended.await.inspect_err(|error| {
+            let error = self.give_up().unwrap_or_else(|| error.copy());
+            self.state = State::Idle;
+            self.release(&error);
+        })
     }
 
     /// Returns the result of a call that has [ended](Self::ended).
@@ -420,6 +495,109 @@ impl<'a> AsyncFrame<'a> {
         Poll::Ready(ended.map(State::Ended))
     }
 
+    /// Moves items of the streams, and looks for the reply. If there is nothing to do, makes sure that the future is
+    /// polled again.
+    fn poll_streams(
+        &mut self,
+        outs: &mut [OutBlock<'_>],
+        streams: &mut Streams<'_>,
+        looks_until: &mut Option<Instant>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), CallError>> {
+        if self.bound.mark.wiped() {
+            return Poll::Ready(Err(forked().may_have_executed()));
+        }
+        let mut look = |frame: &mut Self, streams: &mut Streams<'_>, context: &mut Context<'_>| {
+            let moved = streams.drive(context);
+            if let Some(open) = frame.conduit.as_ref().filter(|_| moved) {
+                open.look();
+            }
+            frame.look_for_reply(outs).map(|ended| moved || ended)
+        };
+        if let Some(open) = &self.conduit {
+            open.awake();
+        }
+        let mut moved = look(self, streams, context)?;
+        if let Some(failure) = streams.failure() {
+            let ends =
+                matches!(failure.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
+            // If the server has gone, the call ends by itself, and its error says whether it was executed.
+            if !ends || !matches!(self.state, State::Pending { .. }) {
+                return Poll::Ready(Err(failure.copy().may_have_executed()));
+            }
+        }
+        if let State::Ended(returned) = &self.state {
+            let ran = matches!(returned.answer, Answer::Ok | Answer::Err);
+            // Without the procedure's end of a stream, no end of the stream is sent.
+            if streams.are_done() || !ran && !streams.have_begun() {
+                return Poll::Ready(Ok(()));
+            }
+            if is_late(self.limit) {
+                let text = "the items of a stream have not arrived";
+                return Poll::Ready(Err(CallError::new(Kind::TimedOut, Executed::Maybe, text)));
+            }
+        }
+        let wait = self.bound.path.wait();
+        if !moved && wait != Wait::Spin {
+            let looks = || if wait == Wait::Adaptive { block_cost() } else { Duration::ZERO };
+            let until = *looks_until.get_or_insert_with(|| Instant::now() + looks());
+            if Instant::now() >= until {
+                if let (State::Pending { .. }, Place::Frame(frame)) = (&self.state, &self.place) {
+                    self.bound.frames.bell(frame.index()).set(context.waker());
+                    self.bound.path.arm(frame.index(), self.limit.deadline());
+                }
+                if let Some(open) = &self.conduit {
+                    open.sleep();
+                }
+                moved = look(self, streams, context)?;
+                if !moved {
+                    return Poll::Pending;
+                }
+            }
+        }
+        if moved {
+            *looks_until = None;
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Gives up the call if it is pending in its frame. Returns the error of the call.
+    fn give_up(&mut self) -> Option<CallError> {
+        let (State::Pending { .. }, Place::Frame(frame)) = (&self.state, &self.place) else {
+            return None;
+        };
+        self.bound.frames.count_pending(false);
+        self.bound.frames.bell(frame.index()).clear();
+        let mut head = Writer::new(frame.call_space());
+        let (procedure, limit, ins, lent) = (self.procedure, self.limit, &[], &[]);
+        let outs = &mut [];
+        let mut call = Call { procedure, frame, head: &mut head, ins, lent, outs, limit };
+        Some(self.bound.path.give_up(&mut call))
+    }
+
+    /// Looks for the reply in the frame, once. Returns whether it was found.
+    fn look_for_reply(&mut self, outs: &mut [OutBlock<'_>]) -> Result<bool, CallError> {
+        let Self { bound, place, limit, state, .. } = self;
+        let (State::Pending { .. }, Place::Frame(frame)) = (&*state, &*place) else {
+            return Ok(false);
+        };
+        let mut head = Writer::new(frame.call_space());
+        let (ins, lent) = (&[], &[]);
+        let mut call =
+            Call { procedure: 0, frame, head: &mut head, ins, lent, outs, limit: *limit };
+        let ended = match bound.path.poll(&mut call) {
+            Some(ended) => ended,
+            None if is_late(*limit) => Err(bound.path.give_up(&mut call)),
+            None => return Ok(false),
+        };
+        bound.frames.count_pending(false);
+        bound.frames.bell(frame.index()).clear();
+        *state = State::Idle;
+        *state = State::Ended(ended?);
+        Ok(true)
+    }
+
     /// Looks for the result in the lane, as [`poll_frame`](Self::poll_frame) does in the frame.
     fn poll_lane(
         &mut self,
@@ -434,10 +612,10 @@ impl<'a> AsyncFrame<'a> {
         let (ticket, waker) = (*ticket, context.waker());
         let ended = 'ended: {
             if is_late(limit) {
-                if let Some(ended) = lane.look(bound, ticket) {
-                    break 'ended ended;
-                }
-                let executed = lane.give_up(bound, ticket);
+                let executed = match lane.end_late(bound, ticket) {
+                    Ok(ended) => break 'ended ended,
+                    Err(executed) => executed,
+                };
                 bound.frames.count_pending(false);
                 let text = "the server has not answered";
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, executed, text)));

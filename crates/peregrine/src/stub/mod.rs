@@ -7,6 +7,7 @@ mod converted;
 mod few;
 mod interpreted;
 mod lane;
+mod streams;
 
 pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind};
 pub use compiled::{
@@ -22,3 +23,5 @@ pub use interpreted::{
     Unfit,
 };
 pub(crate) use lane::Lane;
+pub(crate) use streams::ClientConduit;
+pub use streams::{SinkDrive, SourceDrive, Streams, wait_for};

@@ -55,6 +55,14 @@ impl<'a> Head<'a> {
         }
     }
 
+    /// Continues a head that begins at the offset `start` and ends at `at`, both beyond the first 32 bytes of the
+    /// space.
+    #[inline]
+    pub(crate) fn resume(&mut self, start: usize, at: usize) {
+        debug_assert!(FIRST_BYTES <= start && start <= at);
+        (self.start, self.at) = (start, at);
+    }
+
     /// Continues in another space, `space`. Copies the bytes that have been written before to the new space.
     /// Offsets do not change. Returns `None` if these bytes do not fit.
     #[cold]

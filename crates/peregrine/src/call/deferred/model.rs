@@ -18,7 +18,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::attached::Attached;
-use super::task::{Lock, Machine, Procedure, State, Task};
+use super::task::{Machine, Procedure, State, Task, TaskLock};
 use super::{Answered, Cancels, Executor, Owed};
 use crate::call::Answer;
 use crate::call::caller::Conditions;
@@ -26,13 +26,13 @@ use crate::call::caller::Conditions;
 struct Model;
 
 impl Machine for Model {
-    type Lock = Mutex<State<Self>>;
+    type TaskLock = Mutex<State<Self>>;
     fn schedule(task: Arc<Task<Self>>) {
         QUEUE.push(Work::Run(task));
     }
 }
 
-impl Lock<Model> for Mutex<State<Model>> {
+impl TaskLock<Model> for Mutex<State<Model>> {
     fn new(state: State<Model>) -> Self {
         Self::new(state)
     }

@@ -4,7 +4,7 @@
 use crate::call::request::Refusal;
 use crate::call::serve::{EStack, Served};
 use crate::call::{Answer, Reply, Request, blocks_at};
-use crate::value::{Overflow, Plain, Space, Value, Window, Writer, align_up, bytes_of};
+use crate::value::{Out, Overflow, Plain, Space, Value, Window, Writer, align_up, bytes_of};
 
 /// The number of bytes of the memory in which heads of results are first written.
 const HEAD_BYTES: usize = 256;
@@ -96,6 +96,11 @@ impl Answered {
     pub fn err<E: Value>(error: &E) -> Self {
         let head = encoded(|head| error.encode(head));
         Self(head.map(|head| Encoded { answer: Answer::Err, head, blocks: Vec::new() }))
+    }
+
+    /// Returns the out parameter that fills `values`, which are empty.
+    pub fn out<T: Plain>(values: &mut Vec<T>) -> Out<'_, T> {
+        values.into()
     }
 
     /// Returns the bytes of the values of an out parameter, or of an in-out slice.

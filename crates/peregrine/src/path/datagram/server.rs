@@ -45,6 +45,7 @@ use self::waiting::{FairQueue, QueuedCall, WaitingFor};
 use super::peer::{BUFFER_BYTES, PeerAddress, moment};
 use super::wire::DESCRIBE;
 use crate::call::deferred::Cancels;
+use crate::call::streams::STREAMS;
 use crate::call::{Answer, Calls, EStack, Placed, Refusal, execute_in_place, extensions, refuse};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, LinkAddress, Socket, Until, datagrams};
@@ -561,6 +562,9 @@ impl ServerSocket {
     /// Returns whether a thread of this process waits for this call, directly or through further nested
     /// calls.
     pub(crate) fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
+        if work.shape.what == STREAMS {
+            return true;
+        }
         let extension = usize::from(work.shape.extension);
         extension > 0 && {
             let message = work.message.memory(&mut receiver.input, work.shape.total);

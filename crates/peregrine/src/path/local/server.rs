@@ -25,6 +25,7 @@ use super::region::chunks::ChunkWriter;
 use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::word::{self, Look, Notify};
 use crate::call::deferred::{Cancels, Owed};
+use crate::call::streams::STREAMS;
 use crate::call::{
     Account, Answer, Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse,
 };
@@ -247,10 +248,14 @@ impl ServerRegion {
         false
     }
 
-    /// Returns whether a procedure of this process made the posted call, directly or through other processes.
+    /// Returns whether a procedure of this process waits for the posted call: it made the call, directly or through
+    /// other processes, or the call moves items of streams.
     pub(crate) fn is_from_inside(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
         let header = self.header(astack);
+        if header.procedure == STREAMS {
+            return true;
+        }
         let (space, _) = self.spaces_of(astack, header.flags);
         let extended = header.flags.extensions() != 0;
         extended && extensions::is_from_inside(extensions_of(space, &header))

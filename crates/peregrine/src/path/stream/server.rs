@@ -34,6 +34,7 @@ use self::stall::{NoStall, ReplyStall};
 use self::unsent::{SENDS_MAX, Unsent};
 use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
+use crate::call::streams::STREAMS;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
 use crate::device::tcp::{Stream, WaitFor};
 use crate::error::Kind;
@@ -557,7 +558,8 @@ impl AcceptedConnection {
         let extensions =
             Window::from(worker.input.memory().get(extensions_at(begins)).unwrap_or(&[]));
         let received = (!extensions.is_empty()).then(Instant::now);
-        let inside = received.is_some() && extensions::is_from_inside(extensions);
+        let inside = header.procedure == STREAMS
+            || received.is_some() && extensions::is_from_inside(extensions);
         let mut begins = begins;
         let begun = host.begin_procedure(inside, &mut || {
             // The bytes after a waiting call may contain the cancellation of that call. So another thread

@@ -223,6 +223,10 @@ impl<'a> Compiler<'a> {
         let mut blocks = blocks_of(ours, true, true);
         let head = match ours.shape {
             Shape::Text => number(self),
+            // The items are not converted. The head has eight words for the stream.
+            Shape::One if ours.direction.is_stream() => {
+                self.push(Op::Numbers { bytes: 4, count: 8 })
+            }
             Shape::One => {
                 if ours.direction == Direction::InOut {
                     back.push(self.reply(&ours.ty, &theirs.ty));
@@ -242,6 +246,7 @@ impl<'a> Compiler<'a> {
                     // one direction only.
                     let ways = match ours.direction {
                         Direction::In | Direction::Lent => &[call][..],
+                        Direction::Sink | Direction::Source => &[],
                         Direction::Out => &[reply],
                         Direction::InOut => &[call, reply],
                     };

@@ -221,7 +221,7 @@ impl Serve for GenericServer {
                             parameters.push(GenericParameter::Out(Out::of_space(usable, filled)));
                             continue;
                         }
-                        Direction::In | Direction::InOut => {}
+                        _ => {}
                     }
                     let block = blocks.copied(bytes)?;
                     program.check_all(op, size, block).map_err(|_| Invalid::Bits)?;

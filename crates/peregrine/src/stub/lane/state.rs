@@ -39,6 +39,8 @@ pub(super) struct State {
     pub(super) known: bool,
     /// Whether the server has no batches.
     pub(super) unsupported: bool,
+    /// Whether the current user of the state handles a ring, and is not the future of a call.
+    pub(super) is_ring: bool,
     /// Whether a thread prepares a frame.
     pub(super) preparing: bool,
     pub(super) speeds: HashMap<u32, Speed>,
@@ -200,6 +202,7 @@ impl State {
             is_async: false,
             known: false,
             unsupported,
+            is_ring: false,
             preparing: false,
             speeds: HashMap::new(),
             measuring: None,
@@ -257,10 +260,13 @@ impl State {
         (number, at)
     }
 
-    /// Makes the server skip a record that was not sent yet.
-    pub(super) fn skip(&mut self, chunk: u64, at: usize) {
+    /// Makes the server skip the record of a call that was not sent yet. The chunk of the record does not
+    /// name the call any more, because another call may use the slot before the chunk is sent.
+    pub(super) fn skip(&mut self, index: u32, chunk: u64, at: usize) {
         let chunk = chunk.checked_sub(self.gone).and_then(|at| self.queue.get_mut(at as usize));
-        if let Some(kind) = chunk.and_then(|chunk| chunk.records.get_mut(at + 8..at + 12)) {
+        let Some(chunk) = chunk else { return };
+        chunk.calls.retain(|call| *call != index);
+        if let Some(kind) = chunk.records.get_mut(at + 8..at + 12) {
             kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
         }
     }
@@ -304,6 +310,17 @@ impl State {
                 self.looker = Some(next);
                 return self.woken.push(waker);
             }
+        }
+    }
+
+    /// Wakes all futures that sleep. The first one that is polled becomes the looker.
+    pub(super) fn wake_sleepers(&mut self) {
+        self.looker = None;
+        self.armed = false;
+        for index in self.sleepers.drain(..) {
+            let slot = &mut self.slots[index as usize];
+            slot.sleeps = false;
+            self.woken.extend(slot.waker.take());
         }
     }
 
@@ -355,7 +372,7 @@ impl State {
             let Phase::Queued { chunk, at } = self.slots[index as usize].phase else { continue };
             let records = &self.queue[(chunk - self.gone) as usize].records;
             if CallRecord::at(records, at).is_some_and(|record| record.procedure == procedure) {
-                self.skip(chunk, at);
+                self.skip(index, chunk, at);
                 self.end(index, Phase::Failed(Failure::Alone));
             }
         }
@@ -404,5 +421,42 @@ impl State {
             self.end(index, Phase::Done(record));
         }
         at >= results.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queues a call in the slot `index`, in a chunk of at most `room` bytes.
+    fn queue(state: &mut State, index: u32, room: usize) -> (u64, usize) {
+        let record = CallRecord {
+            number: index.into(),
+            kind: RecordKind::Call,
+            procedure: 0,
+            head: 0,
+            copied: 0,
+            total: 0,
+            left: None,
+        };
+        let (chunk, at) = state.append(room, &record, Company::Shared);
+        state.queue.back_mut().expect("a chunk").calls.push(index);
+        state.slots[index as usize].phase = Phase::Queued { chunk, at };
+        (chunk, at)
+    }
+
+    #[test]
+    fn chunk_does_not_name_a_call_that_was_given_up() {
+        let mut state = State::new(false);
+        state.slots.resize_with(2, Slot::default);
+        let (chunk, at) = queue(&mut state, 0, 1 << 10);
+        queue(&mut state, 1, 1 << 10);
+        state.skip(0, chunk, at);
+        // The next call in the slot is in the next chunk. It is not sent with the first chunk.
+        assert_eq!(queue(&mut state, 0, 0).0, chunk + 1);
+        let calls: Vec<_> = state.queue.iter().map(|chunk| chunk.calls.clone()).collect();
+        assert_eq!(calls, [vec![1], vec![0]]);
+        let kind = CallRecord::at(&state.queue[0].records, at).map(|record| record.kind);
+        assert_eq!(kind, Some(RecordKind::Skip));
     }
 }

@@ -1,0 +1,269 @@
+//! Streams: parameters whose items are sent while the call runs.
+//!
+//! A procedure sends the items of a [`Sink`], and its caller receives them. The caller sends the items of a
+//! [`Source`], and the procedure receives them. In both directions the receiver grants *credit*: the number of bytes
+//! that the sender may send. So a slow receiver stops the sender of its own stream, and nothing else.
+//!
+//! All streams of a client binding share a *conduit*, which has a random token. A conduit is carried by calls of
+//! the procedure [`STREAMS`], which every export has: the argument has records from the client, and the result has
+//! records from the server. The server keeps one such call unanswered (it *holds* the call) until it has records to
+//! send. So every path carries streams, and nothing about paths knows of them.
+//!
+//! The argument and the result are a header of 32 bytes and then records, each at a multiple of 16 bytes. Numbers
+//! are little-endian.
+//!
+//! | at | bytes | header of the argument |
+//! |---|---|---|
+//! | 0 | 16 | the token of the conduit |
+//! | 16 | 8 | the number of the message: 0 for the first message of the conduit, then 1 and so on |
+//! | 24 | 4 | flags: 1 if the client has open streams, so that the server may hold the call; 2 if the message before had not this flag, or this is the first message |
+//! | 28 | 4 | zero |
+//!
+//! | at | bytes | header of the result |
+//! |---|---|---|
+//! | 0 | 8 | the number of the result, counted as for messages: there is one for each message |
+//! | 8 | 24 | zero |
+//!
+//! | at | bytes | record |
+//! |---|---|---|
+//! | 0 | 4 | the kind: see [`RecordKind`] |
+//! | 4 | 4 | the number of the stream |
+//! | 8 | 4 | the number of bytes after this header |
+//! | 12 | 4 | the number of items in these bytes |
+//! | 16 | 8 | the credit: the total cost that the receiver allows since the stream began |
+//! | 24 | 8 | a number of items, whose meaning depends on the kind |
+//! | 32 | | items, or a text |
+//!
+//! Items are encoded one after the other, as values in the head of a message, in the byte order of the server. The
+//! cost of a record with items is the number of its bytes and 16 for each item. Credit is counted in this unit.
+//!
+//! Messages and results can overtake each other. Each side handles them in the order of their numbers. A server
+//! forgets a conduit that has no open streams. Flag 2 then tells the number with which it begins again.
+//!
+//! | file | what |
+//! |---|---|
+//! | `flow` | one end of a stream: what may be sent, what has arrived, and how the stream ends |
+//! | `conduit` | the server's side: which call is held, and which streams have records to send |
+//! | `remote` | the ends of streams in a procedure |
+//! | `sink`, `source` | the parameters, and what a caller makes them from |
+//! | `channel` | a queue between a stream and another thread or task |
+
+mod channel;
+mod conduit;
+mod flow;
+mod remote;
+mod sink;
+mod source;
+
+pub use channel::{Items, Sender};
+pub(crate) use conduit::serve_streams;
+pub(crate) use flow::{Flow, Left, Received, Room};
+pub(crate) use remote::Taken;
+pub use sink::Sink;
+pub(crate) use sink::{Receive, Stopped};
+pub(crate) use source::Produce;
+pub use source::Source;
+
+use crate::value::{align_up, bytes_of};
+
+/// The number of the procedure that carries streams, and that every export answers itself.
+pub(crate) const STREAMS: u32 = u32::MAX - 3;
+
+/// The size in bytes of the header of a message, of a result, and of a record.
+pub(crate) const HEADER_BYTES: usize = 32;
+
+/// The cost of an item in addition to its bytes.
+const ITEM_COST: u64 = 16;
+
+/// The token of a conduit.
+pub(crate) type Token = [u8; 16];
+
+/// What a call says of a stream in its arguments: four words of the conduit's token, the number of the stream, the
+/// client's first credit, the largest record that the client takes, and zero.
+pub(crate) type Opening = [u32; 8];
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum RecordKind {
+    /// Items. The record has the number of items that were sent before.
+    Items = 1,
+    /// The receiver's credit. The record has the number of items that the receiver has taken.
+    Credit = 2,
+    /// The sender has sent all items. The record has their number.
+    End = 3,
+    /// The receiver wants no more items. The record has the number of items that the receiver has taken.
+    Stop = 4,
+    /// The sender sends no more items, although they are not complete. The record has the number of items that were
+    /// sent.
+    Break = 5,
+}
+
+/// The header of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) kind: RecordKind,
+    pub(crate) stream: u32,
+    pub(crate) bytes: u32,
+    pub(crate) count: u32,
+    pub(crate) credit: u64,
+    pub(crate) items: u64,
+}
+
+type Words = [u32; HEADER_BYTES / 4];
+
+fn to_bytes(words: Words) -> [u8; HEADER_BYTES] {
+    let words = words.map(u32::to_le);
+    let mut bytes = [0; HEADER_BYTES];
+    bytes.copy_from_slice(bytes_of(&words));
+    bytes
+}
+
+fn words_at(bytes: &[u8], at: usize) -> Option<Words> {
+    let bytes: &[u8; HEADER_BYTES] = bytes.get(at..)?.first_chunk()?;
+    let mut words = Words::default();
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    Some(words)
+}
+
+const fn wide(low: u32, high: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+impl Record {
+    pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let Self { kind, stream, bytes, count, credit, items } = self;
+        let [credit, items] = [credit, items].map(|wide| (wide as u32, (wide >> 32) as u32));
+        to_bytes([kind as u32, stream, bytes, count, credit.0, credit.1, items.0, items.1])
+    }
+
+    /// Reads the records of a message or of a result, and passes each to `take` with the bytes after its header.
+    /// Returns `None` if a record is malformed, or `take` does.
+    pub(crate) fn all(
+        message: &[u8],
+        mut take: impl FnMut(Self, &[u8]) -> Option<()>,
+    ) -> Option<()> {
+        let mut at = HEADER_BYTES;
+        while at < message.len() {
+            let [kind, stream, bytes, count, credit @ .., low, high] = words_at(message, at)?;
+            let kind = match kind {
+                1 => RecordKind::Items,
+                2 => RecordKind::Credit,
+                3 => RecordKind::End,
+                4 => RecordKind::Stop,
+                5 => RecordKind::Break,
+                _ => return None,
+            };
+            let start = at + HEADER_BYTES;
+            let end = start.checked_add(bytes as usize)?;
+            let (credit, items) = (wide(credit[0], credit[1]), wide(low, high));
+            let record = Self { kind, stream, bytes, count, credit, items };
+            take(record, message.get(start..end)?)?;
+            at = align_up(end);
+        }
+        Some(())
+    }
+}
+
+/// Returns the header of a message. `is_open` is whether the client has open streams, and `is_first` whether it had
+/// none before.
+pub(crate) fn message_header(
+    token: Token,
+    number: u64,
+    is_open: bool,
+    is_first: bool,
+) -> [u8; HEADER_BYTES] {
+    let flags = u32::from(is_open) | u32::from(is_first) << 1;
+    let mut header = to_bytes([0, 0, 0, 0, number as u32, (number >> 32) as u32, flags, 0]);
+    header[..token.len()].copy_from_slice(&token);
+    header
+}
+
+/// The header of a message, without the token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MessageHeader {
+    number: u64,
+    /// Whether the client has open streams.
+    is_open: bool,
+    /// Whether the client had no open streams before.
+    is_first: bool,
+}
+
+/// Reads the header of a message.
+fn read_message(message: &[u8]) -> Option<(Token, MessageHeader)> {
+    let [.., low, high, flags, _] = words_at(message, 0)?;
+    let (is_open, is_first) = (flags & 1 != 0, flags & 2 != 0);
+    Some((*message.first_chunk()?, MessageHeader { number: wide(low, high), is_open, is_first }))
+}
+
+fn result_header(number: u64) -> [u8; HEADER_BYTES] {
+    to_bytes([number as u32, (number >> 32) as u32, 0, 0, 0, 0, 0, 0])
+}
+
+/// Reads the number of a result.
+pub(crate) fn result_number(result: &[u8]) -> Option<u64> {
+    let [low, high, ..] = words_at(result, 0)?;
+    Some(wide(low, high))
+}
+
+/// Returns the words that a call has for a stream.
+pub(crate) fn opening(token: Token, number: u32, credit: u32, room: u32) -> Opening {
+    let mut opening = [0; 8];
+    for (word, bytes) in opening.iter_mut().zip(token.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
+    }
+    opening[4..7].copy_from_slice(&[number, credit, room]);
+    opening
+}
+
+/// Returns the token of the conduit that carries a stream.
+fn token_of(opening: &Opening) -> Token {
+    let mut token = Token::default();
+    for (bytes, word) in token.as_chunks_mut().0.iter_mut().zip(opening) {
+        *bytes = word.to_le_bytes();
+    }
+    token
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_as_written() {
+        let token: Token = core::array::from_fn(|at| at as u8);
+        for (is_open, is_first) in [(true, false), (false, true)] {
+            let message = message_header(token, 1 << 40 | 7, is_open, is_first);
+            let header = MessageHeader { number: 1 << 40 | 7, is_open, is_first };
+            assert_eq!(read_message(&message), Some((token, header)));
+        }
+        assert_eq!(result_number(&result_header(1 << 33 | 1)), Some(1 << 33 | 1));
+        let opening = opening(token, 3, 4, 5);
+        assert_eq!((token_of(&opening), &opening[4..]), (token, &[3, 4, 5, 0][..]));
+    }
+
+    #[test]
+    fn records_are_read_as_written_and_malformed_ones_are_refused() {
+        let (kind, credit, items) = (RecordKind::Items, 1 << 35, 1 << 34 | 1);
+        let record = Record { kind, stream: 9, bytes: 3, count: 1, credit, items };
+        let mut message = vec![0; HEADER_BYTES];
+        message.extend_from_slice(&record.to_bytes());
+        message.extend_from_slice(b"abc");
+        let read = |message: &[u8]| {
+            let mut records = Vec::new();
+            Record::all(message, |record, bytes| {
+                records.push((record, bytes.to_vec()));
+                Some(())
+            })
+            .map(|()| records)
+        };
+        assert_eq!(read(&message), Some(vec![(record, b"abc".to_vec())]));
+        assert_eq!(read(&message[..message.len() - 1]), None);
+        assert_eq!(read(&message[..HEADER_BYTES + 5]), None);
+        assert_eq!(read(&[]), Some(Vec::new()));
+        message[HEADER_BYTES] = 6;
+        assert_eq!(read(&message), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! A queue of items between a stream and another thread or task.
+
+use core::future::poll_fn;
+use core::task::{Context, Poll, Waker};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::{Produce, Receive, Stopped};
+use crate::call::pending::park;
+use crate::sync::Mutex;
+
+/// A queue with one sender and one receiver.
+struct Queue<T>(Mutex<State<T>>);
+
+struct State<T> {
+    items: VecDeque<T>,
+    /// The number of items at which the queue is full.
+    capacity: usize,
+    /// Whether the sender and the receiver exist.
+    has_sender: bool,
+    has_receiver: bool,
+    /// What waits for an item, and what waits for room.
+    receives: Option<Waker>,
+    sends: Option<Waker>,
+}
+
+/// Returns both ends of a queue with room for `capacity` items, and at least for one.
+pub(super) fn channel<T>(capacity: usize) -> (QueueSender<T>, QueueReceiver<T>) {
+    let queue = Arc::new(Queue(Mutex::new(State {
+        items: VecDeque::new(),
+        capacity: capacity.max(1),
+        has_sender: true,
+        has_receiver: true,
+        receives: None,
+        sends: None,
+    })));
+    (QueueSender(Arc::clone(&queue)), QueueReceiver(queue))
+}
+
+pub(super) struct QueueSender<T>(Arc<Queue<T>>);
+
+pub(super) struct QueueReceiver<T>(Arc<Queue<T>>);
+
+fn register(waker: &mut Option<Waker>, context: &Context<'_>) {
+    match waker {
+        Some(known) => known.clone_from(context.waker()),
+        none => *none = Some(context.waker().clone()),
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
+impl<T> QueueSender<T> {
+    /// Returns whether there is room for an item. Fails if there is no receiver.
+    fn poll_room(&self, context: &Context<'_>) -> Poll<Result<(), Stopped>> {
+        let mut state = self.0.0.lock();
+        if !state.has_receiver {
+            return Poll::Ready(Err(Stopped("the receiver of the items was dropped".into())));
+        }
+        if state.items.len() < state.capacity {
+            return Poll::Ready(Ok(()));
+        }
+        register(&mut state.sends, context);
+        Poll::Pending
+    }
+
+    fn push(&self, item: T) {
+        let mut state = self.0.0.lock();
+        state.items.push_back(item);
+        let waker = state.receives.take();
+        drop(state);
+        wake(waker);
+    }
+}
+
+impl<T> Drop for QueueSender<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.has_sender = false;
+        let waker = state.receives.take();
+        drop(state);
+        wake(waker);
+    }
+}
+
+impl<T> QueueReceiver<T> {
+    fn poll_next(&self, context: &Context<'_>) -> Poll<Option<T>> {
+        let mut state = self.0.0.lock();
+        if let Some(item) = state.items.pop_front() {
+            let waker = state.sends.take();
+            drop(state);
+            wake(waker);
+            return Poll::Ready(Some(item));
+        }
+        if !state.has_sender {
+            return Poll::Ready(None);
+        }
+        register(&mut state.receives, context);
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for QueueReceiver<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.has_receiver = false;
+        let items = core::mem::take(&mut state.items);
+        let waker = state.sends.take();
+        drop(state);
+        drop(items);
+        wake(waker);
+    }
+}
+
+impl<T: Send> Receive<T> for QueueSender<T> {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        self.poll_room(context)
+    }
+
+    fn receive(&mut self, item: T) -> Result<(), Stopped> {
+        self.push(item);
+        Ok(())
+    }
+}
+
+impl<T: Send> Produce<T> for QueueReceiver<T> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        Self::poll_next(self, context)
+    }
+}
+
+/// The items that a caller receives from a [`Sink`](crate::Sink), on any thread or task. It ends after the last item.
+/// The result of the call says whether the procedure has sent all of them.
+///
+/// If this value is dropped, the procedure learns that its caller wants no more items.
+pub struct Items<T>(pub(super) QueueReceiver<T>);
+
+impl<T> Items<T> {
+    /// Waits for the next item. Returns `None` after the last one.
+    pub async fn next_async(&mut self) -> Option<T> {
+        poll_fn(|context| self.0.poll_next(context)).await
+    }
+}
+
+impl<T> Iterator for Items<T> {
+    type Item = T;
+
+    /// Waits for the next item. Blocks the thread.
+    fn next(&mut self) -> Option<T> {
+        park(None, |context| self.0.poll_next(context))
+    }
+}
+
+#[cfg(feature = "async")]
+impl<T> futures_core::Stream for Items<T> {
+    type Item = T;
+
+    fn poll_next(self: core::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.0.poll_next(context)
+    }
+}
+
+impl<T> core::fmt::Debug for Items<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Items").finish_non_exhaustive()
+    }
+}
+
+/// Sends items to a [`Source`](crate::Source), from any thread or task. The source ends when this value is dropped.
+pub struct Sender<T>(pub(super) QueueSender<T>);
+
+impl<T> Sender<T> {
+    /// Sends an item. Blocks the thread while there is no room.
+    ///
+    /// # Errors
+    /// Returns the item if the procedure wants no more items, or the call has ended.
+    pub fn send(&mut self, item: T) -> Result<(), T> {
+        match park(None, |context| self.0.poll_room(context)) {
+            Ok(()) => {
+                self.0.push(item);
+                Ok(())
+            }
+            Err(Stopped(_)) => Err(item),
+        }
+    }
+
+    /// Sends an item, as [`send`](Self::send) does, but does not block the thread.
+    ///
+    /// # Errors
+    /// Returns the item if the procedure wants no more items, or the call has ended.
+    pub async fn send_async(&mut self, item: T) -> Result<(), T> {
+        match poll_fn(|context| self.0.poll_room(context)).await {
+            Ok(()) => {
+                self.0.push(item);
+                Ok(())
+            }
+            Err(Stopped(_)) => Err(item),
+        }
+    }
+}
+
+impl<T> core::fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,483 @@
+//! [`Conduit`]: the server's side of the messages that carry the streams of a client binding.
+
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::task::{Poll, Waker};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::flow::{Flow, Left};
+use super::remote::CHECK_EVERY;
+use super::{HEADER_BYTES, MessageHeader, Record, Token, read_message, result_header};
+use crate::call::caller::source_of_thread;
+use crate::call::deferred::{Cancels, Owed};
+use crate::call::pending::{Bells, Rings, park};
+use crate::call::request::Refusal;
+use crate::call::serve;
+use crate::call::{Answered, Reply, Request};
+use crate::error::{CallError, Executed, Kind};
+use crate::limits;
+use crate::sync::{Mutex, Rank};
+use crate::sys::PerProcess;
+
+/// The conduits of this process.
+struct Conduits(Mutex<HashMap<Token, Arc<Conduit>>>);
+
+impl Default for Conduits {
+    fn default() -> Self {
+        Self(Mutex::ranked(Rank::Conduits, HashMap::new()))
+    }
+}
+
+/// A conduit at the server. It exists while it has streams, or the client sends messages.
+pub(super) struct Conduit {
+    token: Token,
+    /// The number of threads that use the conduit now, and must find it later.
+    users: AtomicUsize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The number of the next message. `None` before the first one has arrived.
+    next: Option<u64>,
+    /// A message that has overtaken the next one.
+    early: Option<Early>,
+    /// The number of the next result.
+    results: u64,
+    /// The call that is answered when there is something to send.
+    held: Option<Held>,
+    flows: HashMap<u32, Arc<Flow>>,
+    /// The streams that have something to send.
+    listed: VecDeque<Arc<Flow>>,
+    /// Whether the client has open streams, as its last message says.
+    is_open: bool,
+    /// Why the conduit carries nothing more.
+    broken: Option<CallError>,
+}
+
+struct Early {
+    header: MessageHeader,
+    message: Vec<u8>,
+    held: Held,
+}
+
+/// A call that is answered later.
+struct Held {
+    to: HeldBy,
+    /// The number of bytes that its result may have.
+    room: usize,
+}
+
+enum HeldBy {
+    Source(Box<dyn Owed>),
+    /// The source of the call cannot defer it, so a thread waits.
+    Thread(Arc<ThreadWait>),
+}
+
+type Outcome = Result<Vec<u8>, Refusal>;
+
+/// The wait of a thread for the outcome of a held call.
+#[derive(Default)]
+struct ThreadWait(Mutex<(Option<Outcome>, Option<Waker>)>);
+
+impl ThreadWait {
+    fn end(&self, outcome: Outcome) {
+        let mut state = self.0.lock();
+        state.0 = Some(outcome);
+        let waker = state.1.take();
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits for the outcome. Calls `check` from time to time.
+    fn wait(&self, check: impl Fn()) -> Outcome {
+        park(Some(CHECK_EVERY), |context| {
+            check();
+            let mut state = self.0.lock();
+            state.1 = Some(context.waker().clone());
+            state.0.take().map_or(Poll::Pending, Poll::Ready)
+        })
+    }
+}
+
+impl Held {
+    fn end(self, outcome: Outcome) {
+        match (self.to, outcome) {
+            (HeldBy::Thread(wait), outcome) => wait.end(outcome),
+            (HeldBy::Source(owed), Ok(result)) => {
+                owed.answer(Answered::ok(&(), vec![(result, self.room)], |_| Ok(())));
+            }
+            (HeldBy::Source(owed), Err(refusal)) => owed.answer(refusal.into()),
+        }
+    }
+}
+
+/// What is to be done after the lock of a conduit is released.
+#[derive(Default)]
+struct Afterwards {
+    woken: Vec<Waker>,
+    ended: Vec<(Held, Outcome)>,
+}
+
+impl Afterwards {
+    fn run(self) {
+        self.woken.into_iter().for_each(Waker::wake);
+        self.ended.into_iter().for_each(|(held, outcome)| held.end(outcome));
+    }
+}
+
+/// A conduit that stays known while this value exists.
+struct InUse(Arc<Conduit>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let waits = {
+            let state = self.0.state.lock();
+            state.is_open && state.is_quiet()
+        };
+        if waits {
+            self.0.expect_message();
+        }
+        self.0.users.fetch_sub(1, Ordering::SeqCst);
+        Conduits::of_process().forget(&self.0);
+    }
+}
+
+impl Conduits {
+    fn of_process() -> &'static Self {
+        static CONDUITS: PerProcess<Conduits> = PerProcess::new();
+        CONDUITS.own()
+    }
+
+    /// Returns the conduit with a token, which is made if there is none.
+    fn conduit(&self, token: Token) -> InUse {
+        let new = || Arc::new(Conduit { token, users: AtomicUsize::new(0), state: new_state() });
+        let mut conduits = self.0.lock();
+        let conduit = Arc::clone(conduits.entry(token).or_insert_with(new));
+        conduit.users.fetch_add(1, Ordering::SeqCst);
+        InUse(conduit)
+    }
+
+    /// Forgets a conduit that carries nothing.
+    fn forget(&self, conduit: &Arc<Conduit>) {
+        let mut conduits = self.0.lock();
+        let is_idle = |known: &Arc<Conduit>| {
+            Arc::ptr_eq(known, conduit)
+                && known.users.load(Ordering::SeqCst) == 0
+                && known.state.lock().is_idle()
+        };
+        if conduits.get(&conduit.token).is_some_and(is_idle) {
+            let conduit = conduits.remove(&conduit.token);
+            drop(conduits);
+            drop(conduit);
+        }
+    }
+}
+
+fn new_state() -> Mutex<State> {
+    Mutex::ranked(Rank::Conduit, State::default())
+}
+
+#[cold]
+fn malformed() -> Refusal {
+    Refusal::new(Kind::BadArguments, "the message of the streams is malformed")
+}
+
+/// Serves a call of the procedure [`STREAMS`](super::STREAMS).
+///
+/// # Errors
+/// If the message is malformed.
+#[cold]
+pub(crate) fn serve_streams(request: &mut Request<'_>, reply: &mut Reply<'_>) -> serve::Served {
+    reply.expect(1);
+    let message = request.slice::<u8>(usize::MAX)?;
+    let mut filled = 0;
+    let mut into = request.out::<u8>(reply, &mut filled, usize::MAX)?;
+    request.finish()?;
+    let (token, header) = read_message(&message).ok_or_else(malformed)?;
+    let room = into.capacity();
+    if room < 2 * HEADER_BYTES {
+        return Err(malformed());
+    }
+    let conduit = Conduits::of_process().conduit(token);
+    let outcome = match conduit.serve(header, &message, room)? {
+        Served::Now(result) => Ok(result),
+        Served::Held(None) => {
+            reply.defer();
+            return Ok(());
+        }
+        Served::Held(Some(wait)) => conduit.wait(&wait),
+    };
+    into.put(&outcome?).map_err(|_| malformed())?;
+    reply.filled(0, filled)?;
+    reply.ok(&(), |_| Ok(()))
+}
+
+/// How a message was served.
+enum Served {
+    /// The call has this result.
+    Now(Vec<u8>),
+    /// The call is held. If its source cannot defer it, the thread waits.
+    Held(Option<Arc<ThreadWait>>),
+}
+
+impl InUse {
+    /// Serves a message. `room` is the number of bytes that the result may have.
+    fn serve(&self, header: MessageHeader, message: &[u8], room: usize) -> Result<Served, Refusal> {
+        let mut afterwards = Afterwards::default();
+        let mut state = self.0.state.lock();
+        state.check()?;
+        let is_next = state.is_next(header);
+        if is_next {
+            state.take(header, message, &mut afterwards)?;
+            // At most one call is held.
+            state.answer_held(true, &mut afterwards);
+            if !header.is_open || !state.listed.is_empty() || state.early.is_some() {
+                let result = state.collect(room);
+                state.go_on(&mut afterwards);
+                drop(state);
+                afterwards.run();
+                return Ok(Served::Now(result));
+            }
+        }
+        drop(state);
+        afterwards.run();
+        let (to, wait) = self.defer();
+        let held = Held { to, room };
+        let mut afterwards = Afterwards::default();
+        let mut state = self.0.state.lock();
+        if is_next {
+            state.hold(held, &mut afterwards);
+        } else if state.is_next(header) {
+            // The message before has arrived meanwhile.
+            state.admit(header, message, held, &mut afterwards);
+        } else if state.early.is_none() && state.next.is_none_or(|next| header.number == next + 1) {
+            state.early = Some(Early { header, message: message.to_vec(), held });
+        } else {
+            afterwards.ended.push((held, Err(malformed())));
+        }
+        drop(state);
+        afterwards.run();
+        Ok(Served::Held(wait))
+    }
+
+    /// Defers the call that this thread runs.
+    fn defer(&self) -> (HeldBy, Option<Arc<ThreadWait>>) {
+        let cancels: Arc<dyn Cancels> = Arc::clone(&self.0) as _;
+        match source_of_thread().and_then(|(calls, call)| calls.defer(call, cancels)) {
+            Some(owed) => (HeldBy::Source(owed), None),
+            None => {
+                let wait = Arc::new(ThreadWait::default());
+                (HeldBy::Thread(Arc::clone(&wait)), Some(wait))
+            }
+        }
+    }
+
+    /// Waits for the outcome of a call that its source cannot defer.
+    fn wait(&self, wait: &ThreadWait) -> Outcome {
+        wait.wait(|| {
+            if source_of_thread().is_some_and(|(calls, call)| calls.is_given_up(call)) {
+                Arc::clone(&self.0).cancel();
+            }
+        })
+    }
+}
+
+impl Conduit {
+    /// Adds a stream. Returns `None` if there is one with its number.
+    pub(super) fn open(token: Token, flow: &Arc<Flow>) -> Option<Arc<Self>> {
+        let in_use = Conduits::of_process().conduit(token);
+        let conduit = Arc::clone(&in_use.0);
+        let mut state = conduit.state.lock();
+        if state.broken.is_some() || state.flows.contains_key(&flow.number) {
+            return None;
+        }
+        state.flows.insert(flow.number, Arc::clone(flow));
+        drop(state);
+        drop(in_use);
+        Some(conduit)
+    }
+
+    /// Notes that a stream has something to send, and answers the held call with it. `is_last` is whether the
+    /// procedure needs the stream no more.
+    pub(super) fn list(self: &Arc<Self>, flow: &Arc<Flow>, is_last: bool) {
+        let mut afterwards = Afterwards::default();
+        let mut state = self.state.lock();
+        if state.broken.is_none() {
+            state.listed.push_back(Arc::clone(flow));
+            state.answer_held(false, &mut afterwards);
+        }
+        let is_left = is_last && !state.listed.is_empty() && state.is_left();
+        let is_idle = state.is_idle();
+        drop(state);
+        afterwards.run();
+        if is_left {
+            self.expect_message();
+        } else if is_idle {
+            Conduits::of_process().forget(self);
+        }
+    }
+
+    /// Ends the conduit after a while if the client sends no message: nothing else would tell that the client has
+    /// gone.
+    fn expect_message(self: &Arc<Self>) {
+        let rings: Arc<dyn Rings> = Arc::clone(self) as _;
+        let until = Instant::now() + limits::LANE_TIME;
+        let _ = Bells::of_process().watch(&rings, 0, Some(until), false);
+    }
+
+    /// Breaks all streams.
+    fn end(self: &Arc<Self>, refusal: &Refusal) {
+        let mut afterwards = Afterwards::default();
+        let mut state = self.state.lock();
+        let error = CallError::new(refusal.kind, Executed::Maybe, refusal.text.clone());
+        for flow in state.flows.values() {
+            afterwards.woken.extend(flow.break_off(&error));
+        }
+        state.flows.clear();
+        state.listed.clear();
+        let held = state.held.take().into_iter().chain(state.early.take().map(|early| early.held));
+        afterwards.ended.extend(held.map(|held| (held, Err(refusal.clone()))));
+        state.broken = Some(error);
+        state.is_open = false;
+        drop(state);
+        afterwards.run();
+        Conduits::of_process().forget(self);
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        !self.is_open && self.is_quiet()
+    }
+
+    /// Returns whether only a further message of the client can need the conduit.
+    fn is_quiet(&self) -> bool {
+        self.flows.is_empty() && self.held.is_none() && self.early.is_none()
+    }
+
+    /// Returns whether a message is the next one.
+    fn is_next(&mut self, header: MessageHeader) -> bool {
+        if header.is_first && self.next.is_none() {
+            (self.next, self.results) = (Some(header.number), header.number);
+        }
+        self.next == Some(header.number)
+    }
+
+    /// Returns whether no procedure needs the conduit, and the client has not called for the rest.
+    fn is_left(&self) -> bool {
+        self.held.is_none() && self.flows.values().all(|flow| flow.is_closed())
+    }
+
+    /// Refuses messages of a conduit that has ended.
+    fn check(&self) -> Result<(), Refusal> {
+        match &self.broken {
+            Some(error) => Err(Refusal::new(error.kind(), error.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the records of the next message.
+    fn take(
+        &mut self,
+        header: MessageHeader,
+        message: &[u8],
+        afterwards: &mut Afterwards,
+    ) -> Result<(), Refusal> {
+        let taken = Record::all(message, |record, bytes| {
+            // A record of a stream that has ended here may still arrive.
+            if let Some(flow) = self.flows.get(&record.stream) {
+                afterwards.woken.extend(flow.take(&record, bytes));
+            }
+            Some(())
+        });
+        self.next = Some(header.number + 1);
+        self.is_open = header.is_open;
+        taken.ok_or_else(malformed)
+    }
+
+    /// Takes the next message, and holds its call.
+    fn admit(
+        &mut self,
+        header: MessageHeader,
+        message: &[u8],
+        held: Held,
+        afterwards: &mut Afterwards,
+    ) {
+        match self.check().and_then(|()| self.take(header, message, afterwards)) {
+            Ok(()) => self.hold(held, afterwards),
+            Err(refusal) => afterwards.ended.push((held, Err(refusal))),
+        }
+        self.go_on(afterwards);
+    }
+
+    /// Takes the message that has overtaken the one before, if that one has been taken.
+    fn go_on(&mut self, afterwards: &mut Afterwards) {
+        let is_next = |early: &Early| Some(early.header.number) == self.next;
+        if let Some(Early { header, message, held }) = self.early.take_if(|early| is_next(early)) {
+            self.admit(header, &message, held, afterwards);
+        }
+    }
+
+    /// Holds a call. Answers it at once if there is something to send, or the client has no open streams.
+    fn hold(&mut self, held: Held, afterwards: &mut Afterwards) {
+        // At most one call is held.
+        self.answer_held(true, afterwards);
+        self.held = Some(held);
+        self.answer_held(!self.is_open || self.broken.is_some(), afterwards);
+    }
+
+    /// Answers the held call if there is something to send, or in any case if `always` is true.
+    fn answer_held(&mut self, always: bool, afterwards: &mut Afterwards) {
+        if self.listed.is_empty() && !always {
+            return;
+        }
+        if let Some(held) = self.held.take() {
+            let result = self.collect(held.room);
+            afterwards.ended.push((held, Ok(result)));
+        }
+    }
+
+    /// Returns a result with the records that are to be sent, as far as they fit `room` bytes.
+    fn collect(&mut self, room: usize) -> Vec<u8> {
+        let mut result = Vec::from(result_header(self.results));
+        self.results += 1;
+        // Each stream gets its turn, even if one of them has more than fits.
+        for _ in 0..self.listed.len() {
+            let Some(flow) = self.listed.pop_front() else { break };
+            match flow.collect(room - result.len(), &mut result) {
+                Left::Records => self.listed.push_back(flow),
+                Left::Nothing => {}
+                Left::Over => drop(self.flows.remove(&flow.number)),
+            }
+        }
+        result
+    }
+}
+
+impl Cancels for Conduit {
+    fn cancel(self: Arc<Self>) {
+        self.end(&Refusal::abandoned("its client has gone"));
+    }
+
+    fn stop(self: Arc<Self>) {
+        self.end(&Refusal::stopped());
+    }
+}
+
+impl Rings for Conduit {
+    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    fn ring(&self, _: u32) {
+        let conduit = Conduits::of_process().0.lock().get(&self.token).map(Arc::clone);
+        if let Some(conduit) = conduit {
+            let is_left = conduit.state.lock().is_left();
+            if is_left {
+                conduit.cancel();
+            }
+        }
+    }
+}

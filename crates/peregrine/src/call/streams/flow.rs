@@ -1,0 +1,499 @@
+//! [`Flow`]: one end of a stream. The same code is used at the client and at the server, for senders and for
+//! receivers.
+//!
+//! A flow does no input or output. The user of the stream adds items, or takes them. A conduit collects the records
+//! that are to be sent, and passes on the records that arrive.
+
+use core::task::Waker;
+use std::collections::VecDeque;
+
+use super::{HEADER_BYTES, ITEM_COST, Record, RecordKind};
+use crate::error::{CallError, Executed, Kind};
+use crate::sync::{Mutex, Rank};
+use crate::value::{
+    Overflow, Representation, Space, Window, Writer, align_up, bytes_of, bytes_of_blocks,
+};
+
+/// The number of bytes of a record that gets no more items. A record with a larger item has only this item.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// One end of a stream.
+pub(crate) struct Flow {
+    pub(crate) number: u32,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The largest number of bytes of a record, with its header.
+    room: usize,
+    /// The records of items that were not sent. Only the last one may get more items.
+    chunks: VecDeque<Chunk>,
+    /// Memory for the next record.
+    spare: Option<Chunk>,
+    /// The number of items that were sent.
+    sent: u64,
+    /// The number of items that were added, and their cost.
+    added: u64,
+    cost: u64,
+    /// The cost that the receiver allows.
+    allowed: u64,
+    /// The number of items that the receiver has taken, as far as the sender knows.
+    taken: u64,
+    /// The records of items that have arrived and were not taken.
+    inbox: VecDeque<Chunk>,
+    /// The number of items that have arrived, and their cost.
+    received: u64,
+    received_cost: u64,
+    /// The number of items that the user has consumed, and their cost.
+    consumed: u64,
+    consumed_cost: u64,
+    /// The cost that this receiver has granted, and how much more it grants than was consumed.
+    granted: u64,
+    window: u64,
+    /// What is to be sent besides items.
+    notice: Option<Notice>,
+    /// Whether the user needs the stream no more.
+    closed: bool,
+    /// Why nothing more arrives from the peer.
+    end: Option<End>,
+    /// Whether a conduit knows that there is something to send.
+    listed: bool,
+    waker: Option<Waker>,
+}
+
+/// A record without items that is to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Notice {
+    Credit,
+    End,
+    Break,
+    Stop(String),
+}
+
+/// How a stream ended at the peer.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The sender has sent all items.
+    Complete,
+    /// The receiver wants no more items, for this reason.
+    Stopped(String),
+    /// The stream is broken.
+    Broken(CallError),
+}
+
+/// Whether a sender may add an item.
+#[derive(Debug)]
+pub(crate) enum Room {
+    Free,
+    /// The receiver must grant more credit first.
+    Full,
+    Ended(CallError),
+}
+
+/// What a receiver finds.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Items(Chunk),
+    /// Nothing has arrived.
+    Nothing,
+    /// All items were taken, and no more come.
+    End,
+    Broken(CallError),
+}
+
+/// What is left of a stream after its records were collected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Records,
+    Nothing,
+    /// Neither side sends records any more.
+    Over,
+}
+
+/// A record of items, with space for its header.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    memory: Vec<u128>,
+    length: usize,
+    count: u32,
+}
+
+impl Chunk {
+    /// Returns a record without items, which has at most `room` bytes.
+    fn empty(room: usize) -> Self {
+        let memory = vec![0; room.min(CHUNK_BYTES) / size_of::<u128>()];
+        Self { memory, length: HEADER_BYTES, count: 0 }
+    }
+
+    fn of(bytes: &[u8], count: u32) -> Self {
+        let length = HEADER_BYTES + bytes.len();
+        let mut memory = vec![0; length.div_ceil(size_of::<u128>())];
+        bytes_of_blocks(&mut memory)[HEADER_BYTES..length].copy_from_slice(bytes);
+        Self { memory, length, count }
+    }
+
+    /// Returns the number of items.
+    pub(crate) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Returns the items as they were encoded.
+    pub(crate) fn items(&self) -> Window<'_> {
+        Window::from(bytes_of(&self.memory)).range(HEADER_BYTES, self.bytes())
+    }
+
+    const fn bytes(&self) -> usize {
+        self.length - HEADER_BYTES
+    }
+
+    pub(crate) const fn cost(&self) -> u64 {
+        self.bytes() as u64 + ITEM_COST * self.count as u64
+    }
+
+    /// Appends an item. If there is an error, the chunk has the items of before.
+    fn append<R: Representation>(
+        &mut self,
+        encode: &mut dyn FnMut(&mut Writer<'_, R>) -> Result<(), Overflow>,
+    ) -> Result<(), Overflow> {
+        let mut writer: Writer<'_, R> =
+            Writer::represented(Space::of_mut(bytes_of_blocks(&mut self.memory)));
+        writer.resume(HEADER_BYTES, self.length);
+        encode(&mut writer)?;
+        self.length = HEADER_BYTES + writer.len();
+        self.count += 1;
+        Ok(())
+    }
+}
+
+impl Flow {
+    /// Returns an end of the stream `number`. A record has at most `room` bytes. The sender begins with the credit
+    /// `allowed`. The receiver has granted `granted`, and grants `window` more than was consumed.
+    pub(crate) fn new(number: u32, room: usize, allowed: u64, granted: u64, window: u64) -> Self {
+        let state = State {
+            room,
+            chunks: VecDeque::new(),
+            spare: None,
+            sent: 0,
+            added: 0,
+            cost: 0,
+            allowed,
+            taken: 0,
+            inbox: VecDeque::new(),
+            received: 0,
+            received_cost: 0,
+            consumed: 0,
+            consumed_cost: 0,
+            granted,
+            window,
+            notice: None,
+            closed: false,
+            end: None,
+            listed: false,
+            waker: None,
+        };
+        Self { number, state: Mutex::ranked(Rank::Stream, state) }
+    }
+
+    // For the user of the stream. Functions that return a bool return whether a conduit must be told that there is
+    // something to send.
+
+    /// Returns whether the sender may add an item. If not, `waker` is woken later.
+    pub(crate) fn room(&self, waker: Option<&Waker>) -> Room {
+        let mut state = self.state.lock();
+        match &state.end {
+            Some(end) => Room::Ended(end.to_sender(state.taken)),
+            None if state.cost < state.allowed => Room::Free,
+            None => {
+                state.sleep(waker);
+                Room::Full
+            }
+        }
+    }
+
+    /// Adds an item. The caller has checked that there is [room](Self::room).
+    ///
+    /// # Errors
+    /// If the item does not fit a record.
+    pub(crate) fn add<R: Representation>(
+        &self,
+        encode: &mut dyn FnMut(&mut Writer<'_, R>) -> Result<(), Overflow>,
+    ) -> Result<bool, Overflow> {
+        let mut state = self.state.lock();
+        state.append(encode)?;
+        Ok(state.list())
+    }
+
+    /// Ends the stream, as its sender.
+    pub(crate) fn finish(&self) -> bool {
+        self.close(Notice::End)
+    }
+
+    /// Gives the stream up, as its sender.
+    pub(crate) fn give_up(&self) -> bool {
+        self.close(Notice::Break)
+    }
+
+    fn close(&self, notice: Notice) -> bool {
+        let mut state = self.state.lock();
+        if core::mem::replace(&mut state.closed, true) {
+            return false;
+        }
+        if state.end.is_some() || notice == Notice::Break {
+            state.chunks.clear();
+        }
+        if state.end.is_none() {
+            state.notice = Some(notice);
+        }
+        state.list()
+    }
+
+    /// Returns whether the peer has sent anything.
+    pub(crate) fn has_begun(&self) -> bool {
+        let state = self.state.lock();
+        state.received > 0 || state.allowed > 0 || state.end.is_some()
+    }
+
+    /// Takes what has arrived. If nothing has, `waker` is woken later.
+    pub(crate) fn receive(&self, waker: Option<&Waker>) -> Received {
+        let mut state = self.state.lock();
+        if let Some(chunk) = state.inbox.pop_front() {
+            return Received::Items(chunk);
+        }
+        match &state.end {
+            Some(End::Complete) => Received::End,
+            Some(End::Broken(error)) => Received::Broken(error.copy()),
+            Some(End::Stopped(_)) | None => {
+                state.sleep(waker);
+                Received::Nothing
+            }
+        }
+    }
+
+    /// Notes that the user has consumed items of this number and cost.
+    pub(crate) fn consume(&self, count: u64, cost: u64) -> bool {
+        let mut state = self.state.lock();
+        state.consumed += count;
+        state.consumed_cost += cost;
+        let granted = state.consumed_cost + state.window;
+        if granted - state.granted < state.window / 2 || state.closed || state.end.is_some() {
+            return false;
+        }
+        state.granted = granted;
+        state.notice = Some(Notice::Credit);
+        state.list()
+    }
+
+    /// Grants the first credit.
+    pub(crate) fn begin(&self) -> bool {
+        let mut state = self.state.lock();
+        state.granted = state.window;
+        state.notice = Some(Notice::Credit);
+        state.list()
+    }
+
+    /// Ends the stream, as its receiver. The sender learns the reason.
+    pub(crate) fn stop(&self, reason: &str) -> bool {
+        let mut state = self.state.lock();
+        if core::mem::replace(&mut state.closed, true) || state.end.is_some() {
+            return false;
+        }
+        state.inbox.clear();
+        state.notice = Some(Notice::Stop(reason.to_owned()));
+        state.list()
+    }
+
+    // For the conduit.
+
+    /// Takes a record that has arrived. If the peer breaks the rules, the stream is broken. Returns what must
+    /// be woken when the caller holds no lock.
+    pub(crate) fn take(&self, record: &Record, bytes: &[u8]) -> Option<Waker> {
+        let mut state = self.state.lock();
+        if state.take(record, bytes).is_none() {
+            let text = "the peer has sent a record that the stream does not allow";
+            state.break_off(&CallError::new(Kind::BadResult, Executed::Maybe, text));
+        }
+        state.waker.take()
+    }
+
+    /// Breaks the stream. Returns what must be woken when the caller holds no lock.
+    pub(crate) fn break_off(&self, error: &CallError) -> Option<Waker> {
+        let mut state = self.state.lock();
+        state.break_off(error);
+        state.waker.take()
+    }
+
+    /// Returns whether the user needs the stream no more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Appends the records that are to be sent to a message, which may get `room` bytes more.
+    pub(crate) fn collect(&self, room: usize, message: &mut Vec<u8>) -> Left {
+        let mut state = self.state.lock();
+        let left = state.collect(self.number, room, message);
+        state.listed = left == Left::Records;
+        left
+    }
+}
+
+impl State {
+    fn sleep(&mut self, waker: Option<&Waker>) {
+        if let Some(waker) = waker {
+            match &mut self.waker {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+        }
+    }
+
+    fn break_off(&mut self, error: &CallError) {
+        if self.end.is_none() {
+            self.end = Some(End::Broken(error.copy()));
+            self.chunks.clear();
+        }
+    }
+
+    /// Notes that there is something to send. Returns whether the conduit does not know it yet.
+    fn list(&mut self) -> bool {
+        !core::mem::replace(&mut self.listed, true)
+    }
+
+    fn append<R: Representation>(
+        &mut self,
+        encode: &mut dyn FnMut(&mut Writer<'_, R>) -> Result<(), Overflow>,
+    ) -> Result<(), Overflow> {
+        if let Some(last) = self.chunks.back_mut() {
+            let before = last.cost();
+            match last.append(encode) {
+                Ok(()) => {
+                    self.cost += last.cost() - before;
+                    self.added += 1;
+                    return Ok(());
+                }
+                Err(Overflow::Full) => {}
+                Err(overflow) => return Err(overflow),
+            }
+        }
+        let mut chunk = self.spare.take().unwrap_or_else(|| Chunk::empty(self.room));
+        loop {
+            match chunk.append(encode) {
+                Ok(()) => break,
+                Err(Overflow::Full) if chunk.memory.len() * size_of::<u128>() < self.room & !15 => {
+                    let bytes = (4 * chunk.memory.len() * size_of::<u128>()).min(self.room) & !15;
+                    chunk.memory = Vec::new();
+                    let blocks = bytes.div_ceil(size_of::<u128>());
+                    chunk.memory.try_reserve_exact(blocks).map_err(|_| Overflow::Full)?;
+                    chunk.memory.resize(blocks, 0);
+                }
+                Err(overflow) => {
+                    self.spare = Some(chunk);
+                    return Err(overflow);
+                }
+            }
+        }
+        self.cost += chunk.cost();
+        self.added += 1;
+        self.chunks.push_back(chunk);
+        Ok(())
+    }
+
+    fn take(&mut self, record: &Record, bytes: &[u8]) -> Option<()> {
+        match record.kind {
+            RecordKind::Items => {
+                // A sender may exceed its credit by a part of its last record.
+                let allowed = self.received_cost < self.granted && bytes.len() <= self.room;
+                if !allowed || record.items != self.received || self.end.is_some() {
+                    return None;
+                }
+                let chunk = Chunk::of(bytes, record.count);
+                self.received += u64::from(record.count);
+                self.received_cost += chunk.cost();
+                if !self.closed {
+                    self.inbox.push_back(chunk);
+                }
+            }
+            RecordKind::Credit => {
+                if record.credit < self.allowed || record.items > self.added {
+                    return None;
+                }
+                self.allowed = record.credit;
+                self.taken = record.items;
+            }
+            RecordKind::End => {
+                if record.items != self.received {
+                    return None;
+                }
+                self.end.get_or_insert(End::Complete);
+            }
+            RecordKind::Break => {
+                let text = format!("the sender has given up after {} items", record.items);
+                self.break_off(&CallError::new(Kind::Stopped, Executed::Maybe, text));
+            }
+            RecordKind::Stop => {
+                self.taken = self.taken.max(record.items.min(self.added));
+                let reason = String::from_utf8_lossy(bytes).into_owned();
+                self.end.get_or_insert(End::Stopped(reason));
+                self.chunks.clear();
+            }
+        }
+        Some(())
+    }
+
+    fn collect(&mut self, stream: u32, room: usize, message: &mut Vec<u8>) -> Left {
+        let limit = message.len() + room;
+        while let Some(mut chunk) = self.chunks.pop_front() {
+            if message.len() + align_up(chunk.length) > limit {
+                self.chunks.push_front(chunk);
+                return Left::Records;
+            }
+            let Chunk { length, count, .. } = chunk;
+            let bytes = (length - HEADER_BYTES) as u32;
+            let items = self.sent;
+            let record = Record { kind: RecordKind::Items, stream, bytes, count, credit: 0, items };
+            let memory = bytes_of_blocks(&mut chunk.memory);
+            memory[..HEADER_BYTES].copy_from_slice(&record.to_bytes());
+            memory[length..align_up(length)].fill(0);
+            message.extend_from_slice(&memory[..align_up(length)]);
+            self.sent += u64::from(count);
+            if memory.len() <= CHUNK_BYTES && self.spare.is_none() {
+                self.spare = Some(Chunk { length: HEADER_BYTES, count: 0, ..chunk });
+            }
+        }
+        let Some(notice) = self.notice.take() else { return self.left() };
+        let text = if let Notice::Stop(reason) = &notice { reason.as_str() } else { "" };
+        if message.len() + align_up(HEADER_BYTES + text.len()) > limit {
+            self.notice = Some(notice);
+            return Left::Records;
+        }
+        let (kind, credit, items) = match notice {
+            Notice::Credit => (RecordKind::Credit, self.granted, self.consumed),
+            Notice::End => (RecordKind::End, 0, self.added),
+            Notice::Break => (RecordKind::Break, 0, self.sent),
+            Notice::Stop(_) => (RecordKind::Stop, 0, self.consumed),
+        };
+        let bytes = text.len() as u32;
+        let record = Record { kind, stream, bytes, count: 0, credit, items };
+        message.extend_from_slice(&record.to_bytes());
+        message.extend_from_slice(text.as_bytes());
+        message.resize(align_up(message.len()), 0);
+        self.left()
+    }
+
+    /// Returns what is left after all records were collected.
+    fn left(&self) -> Left {
+        if self.closed { Left::Over } else { Left::Nothing }
+    }
+}
+
+impl End {
+    /// Returns what a sender is told. The receiver has taken at least `taken` items.
+    fn to_sender(&self, taken: u64) -> CallError {
+        let text = match self {
+            Self::Complete => "the stream has ended".to_owned(),
+            Self::Stopped(reason) => format!("the receiver wants no more items: {reason}"),
+            Self::Broken(error) => return error.copy(),
+        };
+        let text = format!("{text} (it has taken at least {taken})");
+        CallError::new(Kind::Stopped, Executed::Maybe, text)
+    }
+}

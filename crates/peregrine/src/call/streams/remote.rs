@@ -1,0 +1,268 @@
+//! The ends of streams in a procedure, whose caller may be in another process.
+
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::conduit::Conduit;
+use super::flow::{Chunk, Flow, Received, Room};
+use super::{Opening, Produce, Receive, Sink, Source, Stopped, token_of};
+use crate::call::caller::{Calls, due, source_of_thread};
+use crate::call::chain::WaitingInside;
+use crate::call::request::Refusal;
+use crate::error::{CallError, Executed, Kind};
+use crate::limits;
+use crate::value::{Invalid, Native, Reader, Representation, Value, Writer};
+
+/// How often a procedure that waits for its caller checks whether the caller has given up the call.
+pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// The smallest record that a client may ask for.
+const ROOM_MIN: u32 = 1 << 10;
+
+/// An end of a stream, and the call to which it belongs.
+struct Ends {
+    flow: Arc<Flow>,
+    conduit: Arc<Conduit>,
+    /// The source of the call, and the call's number there.
+    call: Option<(Arc<dyn Calls>, u64)>,
+    due: Option<Instant>,
+    /// While a thread runs the procedure, another thread must be free for the messages of the conduit.
+    _waits: Option<WaitingInside>,
+}
+
+/// The end of a sink in a procedure.
+pub(super) struct RemoteSink(Ends);
+
+/// The end of a source in a procedure.
+pub(super) struct RemoteSource<T> {
+    ends: Ends,
+    items: Taken<T>,
+}
+
+/// Items that were decoded and not taken, and what they cost.
+pub(crate) struct Taken<T> {
+    items: VecDeque<T>,
+    count: u64,
+    cost: u64,
+}
+
+impl<T> Default for Taken<T> {
+    fn default() -> Self {
+        Self { items: VecDeque::new(), count: 0, cost: 0 }
+    }
+}
+
+impl<T: Value> Taken<T> {
+    /// Returns whether all decoded items were taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Decodes the items of a record. All items before have been taken.
+    ///
+    /// # Errors
+    /// If an item is invalid.
+    pub(crate) fn fill<R: Representation>(&mut self, chunk: &Chunk) -> Result<(), Invalid> {
+        let mut reader = Reader::<'_, R>::represented(chunk.items());
+        self.items = T::decode_all(chunk.count() as usize, &mut reader)?.into();
+        (self.count, self.cost) = (chunk.count().into(), chunk.cost());
+        if reader.remaining() == 0 { Ok(()) } else { Err(Invalid::Long) }
+    }
+
+    /// Takes an item. Tells the flow when the last item of the record was taken. Returns the item, and whether the
+    /// conduit must be told that there is something to send.
+    pub(crate) fn take(&mut self, flow: &Flow) -> Option<(T, bool)> {
+        let item = self.items.pop_front()?;
+        let tells = self.items.is_empty() && flow.consume(self.count, self.cost);
+        Some((item, tells))
+    }
+}
+
+impl Ends {
+    /// Opens the end of a stream of the call that this thread runs.
+    fn open(
+        opening: &Opening,
+        flow: impl FnOnce(u32, u32, u32) -> Flow,
+        waits: bool,
+    ) -> Result<Self, Refusal> {
+        let [.., number, credit, room, _] = *opening;
+        if room < ROOM_MIN {
+            return Err(Refusal::new(
+                Kind::BadArguments,
+                "the records of the stream are too small",
+            ));
+        }
+        let flow = Arc::new(flow(number, credit, room.min(limits::MESSAGE_BYTES_MAX as u32)));
+        let conduit = Conduit::open(token_of(opening), &flow).ok_or_else(|| {
+            Refusal::new(Kind::BadArguments, "the call has a stream that is open already")
+        })?;
+        let waits = waits.then(WaitingInside::begin);
+        Ok(Self { flow, conduit, call: source_of_thread(), due: due(), _waits: waits })
+    }
+
+    /// Returns an error if the caller does not wait for the call any more.
+    fn check(&self) -> Result<(), CallError> {
+        let given_up = self.due.is_some_and(|due| due <= Instant::now())
+            || self.call.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call));
+        if given_up {
+            let text = "the caller has given up the call";
+            return Err(CallError::new(Kind::Stopped, Executed::Maybe, text));
+        }
+        Ok(())
+    }
+
+    /// Tells the conduit that there is something to send.
+    fn tell(&self, tells: bool) {
+        if tells {
+            self.conduit.list(&self.flow, false);
+        }
+    }
+}
+
+impl RemoteSink {
+    pub(super) fn open<T>(opening: &Opening, waits: bool) -> Result<Sink<'static, T>, Refusal> {
+        let flow =
+            |number, credit: u32, room: u32| Flow::new(number, room as usize, credit.into(), 0, 0);
+        Ends::open(opening, flow, waits).map(|ends| Sink::of_procedure(Self(ends)))
+    }
+
+    /// Returns whether an item may be sent.
+    pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
+        match self.0.flow.room(Some(context.waker())) {
+            Room::Free => Poll::Ready(Ok(())),
+            Room::Ended(error) => Poll::Ready(Err(error)),
+            Room::Full => match self.0.check() {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            },
+        }
+    }
+
+    /// Sends an item. There is room for it.
+    pub(super) fn add<T: Value>(&self, item: &T) -> Result<(), CallError> {
+        let encode = &mut |head: &mut Writer<'_, Native>| item.encode(head);
+        let tells = self.0.flow.add(encode).map_err(|_| {
+            let text = "an item of a stream does not fit a message, or is nested too deeply";
+            CallError::new(Kind::TooLarge, Executed::Maybe, text)
+        })?;
+        self.0.tell(tells);
+        Ok(())
+    }
+}
+
+impl Drop for RemoteSink {
+    fn drop(&mut self) {
+        if self.0.flow.finish() {
+            self.0.conduit.list(&self.0.flow, true);
+        }
+    }
+}
+
+/// A procedure may pass its sink on to a call that it makes.
+impl<T: Value + Send> Receive<T> for RemoteSink {
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        self.poll_room(context).map_err(|error| Stopped(error.to_string()))
+    }
+
+    fn receive(&mut self, item: T) -> Result<(), Stopped> {
+        self.add(&item).map_err(|error| Stopped(error.to_string()))
+    }
+}
+
+impl<T> RemoteSource<T> {
+    pub(super) fn open(opening: &Opening, waits: bool) -> Result<Source<'static, T>, Refusal> {
+        let flow = |number, _, room: u32| {
+            Flow::new(number, room as usize, 0, 0, limits::STREAM_WINDOW as u64)
+        };
+        let ends = Ends::open(opening, flow, waits)?;
+        let tells = ends.flow.begin();
+        ends.tell(tells);
+        Ok(Source::of_procedure(Self { ends, items: Taken::default() }))
+    }
+
+    /// Takes the next item.
+    pub(super) fn poll_take(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Option<T>, CallError>>
+    where
+        T: Value,
+    {
+        loop {
+            if let Some((item, tells)) = self.items.take(&self.ends.flow) {
+                self.ends.tell(tells);
+                return Poll::Ready(Ok(Some(item)));
+            }
+            match self.ends.flow.receive(Some(context.waker())) {
+                Received::Items(chunk) => {
+                    if let Err(invalid) = self.items.fill::<Native>(&chunk) {
+                        let text = format!("an item of a stream is invalid: {invalid}");
+                        let error = CallError::new(Kind::BadArguments, Executed::Maybe, text);
+                        let _ = self.ends.flow.break_off(&error);
+                        return Poll::Ready(Err(error));
+                    }
+                }
+                Received::End => return Poll::Ready(Ok(None)),
+                Received::Broken(error) => return Poll::Ready(Err(error)),
+                Received::Nothing => {
+                    return match self.ends.check() {
+                        Ok(()) => Poll::Pending,
+                        Err(error) => Poll::Ready(Err(error)),
+                    };
+                }
+            }
+        }
+    }
+}
+
+impl<T> Drop for RemoteSource<T> {
+    fn drop(&mut self) {
+        if self.ends.flow.stop("the procedure has ended, or has dropped the stream") {
+            self.ends.conduit.list(&self.ends.flow, true);
+        }
+    }
+}
+
+/// A procedure may pass its source on to a call that it makes. A broken stream ends there.
+impl<T: Value + Send> Produce<T> for RemoteSource<T> {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        self.poll_take(context).map(|taken| taken.ok().flatten())
+    }
+}
+
+impl crate::call::Request<'_> {
+    /// Takes a sink. The procedure runs on this thread.
+    ///
+    /// # Errors
+    /// If the bytes are not a stream of the caller.
+    pub fn sink<T>(&mut self) -> Result<Sink<'static, T>, Refusal> {
+        RemoteSink::open(&self.value()?, true)
+    }
+
+    /// Takes a sink of an async procedure.
+    ///
+    /// # Errors
+    /// If the bytes are not a stream of the caller.
+    pub fn sink_async<T>(&mut self) -> Result<Sink<'static, T>, Refusal> {
+        RemoteSink::open(&self.value()?, false)
+    }
+
+    /// Takes a source. The procedure runs on this thread.
+    ///
+    /// # Errors
+    /// If the bytes are not a stream of the caller.
+    pub fn source<T>(&mut self) -> Result<Source<'static, T>, Refusal> {
+        RemoteSource::open(&self.value()?, true)
+    }
+
+    /// Takes a source of an async procedure.
+    ///
+    /// # Errors
+    /// If the bytes are not a stream of the caller.
+    pub fn source_async<T>(&mut self) -> Result<Source<'static, T>, Refusal> {
+        RemoteSource::open(&self.value()?, false)
+    }
+}

@@ -1,0 +1,202 @@
+//! [`Sink`]: a parameter whose items the procedure sends, and the caller receives.
+
+use core::future::poll_fn;
+use core::ops::ControlFlow;
+use core::task::{Context, Poll};
+
+use super::channel::{Items, QueueSender, channel};
+use super::remote::{CHECK_EVERY, RemoteSink};
+use crate::call::pending::park;
+use crate::error::{CallError, Executed, Kind};
+use crate::value::Value;
+
+/// The receiver wants no more items, for this reason.
+#[derive(Debug)]
+pub(crate) struct Stopped(pub(crate) String);
+
+/// What receives the items of a sink at its caller.
+pub(crate) trait Receive<T>: Send {
+    /// Returns whether the next item can be received. If not, the waker of `context` is woken later.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Stopped>>;
+
+    /// Receives an item. The caller has asked [`poll_ready`](Self::poll_ready).
+    fn receive(&mut self, item: T) -> Result<(), Stopped>;
+}
+
+/// A parameter of a procedure that sends items to its caller while the call runs.
+///
+/// The caller makes a sink from a closure, from a vector, or from a channel, whose other end is an iterator. The
+/// procedure [sends](Self::send) items. If the caller is slow, the procedure waits. Each item arrives once, and in
+/// order. The call ends after all its items have been received, also if the procedure fails.
+///
+/// ```
+/// use peregrine::{Sink, interface};
+///
+/// #[interface]
+/// trait Numbers {
+///     /// Sends all numbers below `end`.
+///     fn count(&self, end: u32, numbers: Sink<'_, u32>) -> peregrine::Result<()>;
+/// }
+///
+/// struct Counter;
+/// impl Numbers for Counter {
+///     fn count(&self, end: u32, mut numbers: Sink<'_, u32>) -> peregrine::Result<()> {
+///         (0..end).try_for_each(|number| numbers.send(number))
+///     }
+/// }
+///
+/// let client = NumbersClient::in_process(Counter);
+/// let mut sum = 0;
+/// client.count(5, Sink::new(|number| sum += number))?;
+/// assert_eq!(sum, 10);
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
+pub struct Sink<'a, T>(End<'a, T>);
+
+enum End<'a, T> {
+    /// The caller's end.
+    Caller(Box<dyn Receive<T> + 'a>),
+    /// The procedure's end.
+    Procedure(RemoteSink),
+}
+
+/// Receives items with a closure.
+struct Closure<F>(F);
+
+impl<T, F: FnMut(T) -> ControlFlow<()> + Send> Receive<T> for Closure<F> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn receive(&mut self, item: T) -> Result<(), Stopped> {
+        match (self.0)(item) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stopped("it has enough".into())),
+        }
+    }
+}
+
+impl<'a, T> Sink<'a, T> {
+    /// Makes a sink that calls `receive` with each item, on the thread of the call. Over an async client, the closure
+    /// must not block.
+    pub fn new(mut receive: impl FnMut(T) + Send + 'a) -> Self {
+        Self::until(move |item| {
+            receive(item);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// Makes a sink that calls `receive` with each item until it returns [`ControlFlow::Break`]. The procedure then
+    /// learns that its caller wants no more items.
+    pub fn until(receive: impl FnMut(T) -> ControlFlow<()> + Send + 'a) -> Self {
+        Self(End::Caller(Box::new(Closure(receive))))
+    }
+
+    pub(super) fn of_procedure(end: RemoteSink) -> Self {
+        Self(End::Procedure(end))
+    }
+
+    /// Returns what receives the items of a call to which this sink is passed.
+    pub(crate) fn into_receive(self) -> Box<dyn Receive<T> + 'a>
+    where
+        T: Value + Send + 'a,
+    {
+        match self.0 {
+            End::Caller(receive) => receive,
+            End::Procedure(remote) => Box::new(remote),
+        }
+    }
+
+    fn poll_send(
+        &mut self,
+        item: &mut Option<T>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), CallError>>
+    where
+        T: Value,
+    {
+        match &mut self.0 {
+            End::Caller(receive) => receive.poll_ready(context).map(|ready| {
+                let item = item.take().expect("an item is sent once");
+                ready.and_then(|()| receive.receive(item)).map_err(|Stopped(reason)| {
+                    let text = format!("the receiver wants no more items: {reason}");
+                    CallError::new(Kind::Stopped, Executed::Maybe, text)
+                })
+            }),
+            End::Procedure(remote) => remote.poll_room(context).map(|room| {
+                room?;
+                remote.add(&item.take().expect("an item is sent once"))
+            }),
+        }
+    }
+
+    /// Sends an item. Blocks the thread while the caller has not taken enough of the items before.
+    ///
+    /// # Errors
+    /// If the caller wants no more items, has given up the call or does not exist any more, or if the item does not
+    /// fit a message.
+    pub fn send(&mut self, item: T) -> Result<(), CallError>
+    where
+        T: Value,
+    {
+        let mut item = Some(item);
+        park(Some(CHECK_EVERY), |context| self.poll_send(&mut item, context))
+    }
+
+    /// Sends an item, as [`send`](Self::send) does, but does not block the thread.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_async(&mut self, item: T) -> Result<(), CallError>
+    where
+        T: Value,
+    {
+        let mut item = Some(item);
+        poll_fn(|context| self.poll_send(&mut item, context)).await
+    }
+}
+
+impl<T: Send + 'static> Sink<'static, T> {
+    /// Makes a sink, and an iterator over its items for another thread or task. The iterator is also a stream for
+    /// async code. At most `capacity` items, and at least one, wait for the iterator.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// use peregrine::Sink;
+    ///
+    /// # #[interface]
+    /// # trait Numbers { fn count(&self, end: u32, numbers: Sink<'_, u32>) -> peregrine::Result<()>; }
+    /// # struct Counter;
+    /// # impl Numbers for Counter {
+    /// #     fn count(&self, end: u32, mut numbers: Sink<'_, u32>) -> peregrine::Result<()> {
+    /// #         (0..end).try_for_each(|number| numbers.send(number))
+    /// #     }
+    /// # }
+    /// let client = NumbersClient::in_process(Counter);
+    /// let (sink, numbers) = Sink::channel(16);
+    /// std::thread::scope(|scope| {
+    ///     let call = scope.spawn(|| client.count(100, sink));
+    ///     assert_eq!(numbers.sum::<u32>(), 4950);
+    ///     call.join().unwrap()
+    /// })?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn channel(capacity: usize) -> (Self, Items<T>) {
+        let (sender, receiver) = channel(capacity);
+        let sender: QueueSender<T> = sender;
+        (Self(End::Caller(Box::new(sender))), Items(receiver))
+    }
+}
+
+impl<'a, T: Send> From<&'a mut Vec<T>> for Sink<'a, T> {
+    /// Makes a sink that appends the items to a vector.
+    fn from(items: &'a mut Vec<T>) -> Self {
+        Self::new(|item| items.push(item))
+    }
+}
+
+impl<T> core::fmt::Debug for Sink<'_, T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Sink").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,548 @@
+//! [`ClientConduit`]: the client's side of the messages that carry the streams of a binding
+//! (`call/streams.rs` has the format).
+//!
+//! The conduit keeps two frames of the binding while calls with streams are under way. With one frame, the client
+//! has a message outstanding, which the server holds until it has something to send. With the other frame, the client
+//! sends what it has.
+//!
+//! Each future that is polled takes the results that have arrived, for all streams. When a future sleeps, the bells of
+//! the outstanding messages wake the conduit, which takes the results and wakes the futures of the streams.
+
+mod drive;
+
+pub use drive::{SinkDrive, SourceDrive, Streams};
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::Waker;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+use std::time::Instant;
+
+use super::awaited::{no_thread, take};
+use super::compiled::{Returned, does_not_fit};
+use crate::binding::Bound;
+use crate::call::chain::WaitingInside;
+use crate::call::pending::{block_on, unblock};
+use crate::call::streams::{
+    Flow, HEADER_BYTES, Left, Record, STREAMS, Token, message_header, result_number,
+};
+use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, inside};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::limits;
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys;
+use crate::value::{Block, Native, Out, OutBlock, Representation, Swapped, Window, Writer};
+
+/// The number of frames of a conduit.
+const FRAMES: usize = 2;
+/// The largest message. Larger ones would only delay the first items.
+const MESSAGE_BYTES: usize = limits::STREAM_WINDOW;
+
+/// The conduit of a binding.
+pub(crate) struct ClientConduit {
+    bound: Weak<Bound>,
+    this: Weak<Self>,
+    token: Token,
+    state: Mutex<State>,
+    /// Set by a ring while another thread used the state. That thread then continues in its place.
+    rung: AtomicBool,
+    /// Whether the binding has more active frames for the conduit.
+    has_frames: AtomicBool,
+    /// The largest number of bytes of a message, and of a result.
+    room: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// The frames that have no message.
+    frames: Vec<u32>,
+    outstanding: Vec<Outstanding>,
+    /// The number of the next message, and of the next result.
+    next: u64,
+    next_result: u64,
+    /// A result that has overtaken the next one.
+    early: Option<(u64, Vec<u8>)>,
+    /// The number of calls with streams that are under way.
+    users: usize,
+    /// Whether the last message told the server that there are none, or there was no message.
+    is_closed: bool,
+    /// The number of the next stream.
+    stream: u32,
+    flows: HashMap<u32, Arc<Flow>>,
+    /// The streams that have something to send.
+    listed: VecDeque<Arc<Flow>>,
+    /// Whether the bells of the outstanding messages are armed.
+    armed: bool,
+    /// What is woken when the state is released.
+    woken: Vec<Waker>,
+    /// Memory for results that is not used now.
+    spare: Vec<Vec<u8>>,
+    /// Why the conduit carries nothing more.
+    broken: Option<CallError>,
+}
+
+/// A message that has no result yet.
+struct Outstanding {
+    frame: u32,
+    results: Vec<u8>,
+}
+
+/// A call with streams, which keeps the conduit open.
+pub(super) struct OpenConduit<'a> {
+    pub(super) conduit: Arc<ClientConduit>,
+    bound: &'a Bound,
+}
+
+impl Drop for OpenConduit<'_> {
+    fn drop(&mut self) {
+        self.conduit.with(self.bound, |conduit, state| {
+            state.users -= 1;
+            if state.users == 0 {
+                conduit.turn(self.bound, state);
+                // No future looks for the rest.
+                state.armed = true;
+                conduit.arm(self.bound, state);
+            }
+        });
+    }
+}
+
+impl OpenConduit<'_> {
+    /// Takes the results that have arrived, and sends what is to be sent. The bells need not ring if only this call
+    /// uses the conduit: its future looks.
+    pub(super) fn awake(&self) {
+        self.conduit.with(self.bound, |conduit, state| {
+            if state.users == 1 {
+                state.armed = false;
+            }
+            conduit.turn(self.bound, state);
+        });
+    }
+
+    /// Takes the results that have arrived, and sends what is to be sent.
+    pub(super) fn look(&self) {
+        self.conduit.look(self.bound);
+    }
+
+    /// Makes the bells of the outstanding messages wake the futures of the streams.
+    pub(super) fn sleep(&self) {
+        self.conduit.sleep(self.bound);
+    }
+}
+
+impl core::fmt::Debug for OpenConduit<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("OpenConduit").finish_non_exhaustive()
+    }
+}
+
+impl ClientConduit {
+    /// Returns the conduit of a binding.
+    ///
+    /// # Errors
+    /// If the system has no random bytes: the token must not be known to others.
+    pub(crate) fn new(bound: &Arc<Bound>) -> Result<Arc<Self>, CallError> {
+        let token = sys::random().map_err(|error| {
+            CallError::system(Phase::Call, "cannot get random bytes for streams", error)
+        })?;
+        // The head of the message and the table of the result fit 64 bytes.
+        let room = bound.path.message_bytes().saturating_sub(64).min(MESSAGE_BYTES) & !15;
+        let state = State { is_closed: true, ..State::default() };
+        let state = Mutex::ranked(Rank::Lane, state);
+        Ok(Arc::new_cyclic(|this| Self {
+            bound: Arc::downgrade(bound),
+            this: Weak::clone(this),
+            token,
+            state,
+            rung: AtomicBool::new(false),
+            has_frames: AtomicBool::new(false),
+            room,
+        }))
+    }
+
+    /// Returns whether the conduit can carry streams.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.state.lock().broken.is_none()
+    }
+
+    /// Runs `with` with the state, and then wakes what it has woken.
+    fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
+        let mut state = self.state.lock();
+        let done = with(self, &mut state);
+        self.leave(bound, state);
+        done
+    }
+
+    /// Releases the state, and wakes what was woken. Handles the rings that came meanwhile.
+    fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
+        loop {
+            let mut woken = core::mem::take(&mut state.woken);
+            drop(state);
+            woken.drain(..).for_each(Waker::wake);
+            // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets the
+            // flag, and then tries to take the state. So at least one of the two handles the ring.
+            if !self.rung.load(Ordering::SeqCst) {
+                return;
+            }
+            let Some(next) = self.state.try_lock() else { return };
+            state = next;
+            self.rung.store(false, Ordering::SeqCst);
+            self.on_ring(bound, &mut state);
+        }
+    }
+
+    /// Opens the conduit for a call: makes sure that it has its frames.
+    ///
+    /// # Errors
+    /// If the binding has too few frames, or none becomes free before `deadline`.
+    pub(super) async fn open<'a>(
+        self: &Arc<Self>,
+        bound: &'a Bound,
+        deadline: Option<Instant>,
+    ) -> Result<OpenConduit<'a>, CallError> {
+        if (bound.frames.layout().count as usize) <= FRAMES {
+            let text = "a call with streams needs three A-stacks (`BindOptions::astacks`, \
+                        `ExportOptions::astacks_max`)";
+            return Err(CallError::not_executed(Kind::Exhausted, Phase::Call, text));
+        }
+        if !self.has_frames.swap(true, Ordering::Relaxed) {
+            // The frames of the conduit are added to those that the program has asked for.
+            bound.frames.at_least(bound.frames.active() + FRAMES as u32);
+        }
+        self.with(bound, |_, state| state.users += 1);
+        let open = OpenConduit { conduit: Arc::clone(self), bound };
+        loop {
+            let owned = self.with(bound, |conduit, state| {
+                conduit.turn(bound, state);
+                state.frames.len() + state.outstanding.len()
+            });
+            if owned >= FRAMES {
+                return Ok(open);
+            }
+            let frame = take(bound, deadline).await?;
+            let index = frame.index();
+            if !bound.path.is_prepared(index) {
+                let bound = self.bound.upgrade().ok_or_else(gone)?;
+                let prepare = move || bound.path.prepare(index, deadline);
+                let prepared = unblock(prepare).await.unwrap_or_else(|error| Err(no_thread(error)));
+                if let Err(error) = prepared {
+                    if error.executed() == Executed::Maybe || bound_captures(self, index) {
+                        frame.capture();
+                    }
+                    return Err(error);
+                }
+            }
+            self.with(bound, |_, state| {
+                // Another call may have added the last frame meanwhile.
+                if state.frames.len() + state.outstanding.len() < FRAMES {
+                    state.frames.push(frame.keep());
+                }
+            });
+        }
+    }
+
+    /// Adds a stream. `flow` makes the client's end from its number and the size of its records.
+    fn add(&self, bound: &Bound, flow: impl FnOnce(u32, usize) -> Flow) -> Arc<Flow> {
+        self.with(bound, |conduit, state| {
+            state.stream = state.stream.wrapping_add(1);
+            let flow = Arc::new(flow(state.stream, conduit.room - HEADER_BYTES));
+            match &state.broken {
+                None => drop(state.flows.insert(state.stream, Arc::clone(&flow))),
+                Some(error) => drop(flow.break_off(error)),
+            }
+            flow
+        })
+    }
+
+    /// Notes that a stream has something to send.
+    fn list(&self, bound: &Bound, flow: &Arc<Flow>) {
+        self.with(bound, |_, state| state.list(flow));
+    }
+
+    /// Takes the results that have arrived, and sends what is to be sent.
+    fn look(&self, bound: &Bound) {
+        self.with(bound, |conduit, state| conduit.turn(bound, state));
+    }
+
+    /// Makes the bells of the outstanding messages wake the conduit. Takes the results that have arrived.
+    fn sleep(&self, bound: &Bound) {
+        self.with(bound, |conduit, state| {
+            state.armed = true;
+            conduit.on_ring(bound, state);
+        });
+    }
+
+    /// Sends what is to be sent, before the caller's own code runs, which may wait. Without a free frame, the bells
+    /// see to the rest.
+    fn send_before_waiting(&self, bound: &Bound) {
+        self.with(bound, |conduit, state| {
+            conduit.turn(bound, state);
+            if !state.listed.is_empty() && !state.armed {
+                state.armed = true;
+                conduit.arm(bound, state);
+            }
+        });
+    }
+
+    // With the state.
+
+    /// Handles a ring: takes the results, and arms the bells again.
+    fn on_ring(&self, bound: &Bound, state: &mut State) {
+        self.turn(bound, state);
+        if state.armed {
+            self.arm(bound, state);
+        }
+    }
+
+    fn arm(&self, bound: &Bound, state: &mut State) {
+        let Some(conduit) = self.this.upgrade() else { return };
+        if state.outstanding.is_empty() {
+            state.armed = false;
+            return;
+        }
+        let waker = Waker::from(conduit);
+        for message in &state.outstanding {
+            bound.frames.bell(message.frame).set(&waker);
+            bound.path.arm(message.frame, None);
+        }
+    }
+
+    fn turn(&self, bound: &Bound, state: &mut State) {
+        self.receive(bound, state);
+        // A result that comes at once has records, which are bounded by credit, so this loop ends.
+        while state.broken.is_none() && state.has_message() {
+            let Some(frame) = state.frames.pop() else { break };
+            let frame = bound.frames.kept(frame);
+            if bound.is_swapped_server() {
+                self.send::<Swapped>(bound, state, frame);
+            } else {
+                self.send::<Native>(bound, state, frame);
+            }
+        }
+        if state.users == 0 && state.outstanding.is_empty() {
+            for frame in state.frames.drain(..) {
+                drop(bound.frames.kept(frame));
+            }
+        }
+    }
+
+    fn receive(&self, bound: &Bound, state: &mut State) {
+        let mut at = 0;
+        while at < state.outstanding.len() {
+            let message = &mut state.outstanding[at];
+            let frame = bound.frames.kept(message.frame);
+            let mut out = Out::from(&mut message.results[..]);
+            let polled = {
+                let mut outs = [out.block_of(self.room)];
+                let mut head = Writer::new(frame.call_space());
+                bound.path.poll(&mut message_call(&frame, &mut head, &[], &mut outs))
+            };
+            let filled = out.filled();
+            match polled {
+                None => {
+                    frame.keep();
+                    at += 1;
+                }
+                Some(result) => {
+                    bound.frames.bell(message.frame).clear();
+                    bound.frames.count_pending(false);
+                    let message = state.outstanding.swap_remove(at);
+                    self.returned(bound, state, frame, message.results, filled, result);
+                }
+            }
+        }
+    }
+
+    /// Sends a message.
+    fn send<R: Representation>(&self, bound: &Bound, state: &mut State, frame: FrameGuard<'_>) {
+        let is_first = core::mem::replace(&mut state.is_closed, state.users == 0);
+        let header = message_header(self.token, state.next, state.users > 0, is_first);
+        let mut message = Vec::from(header);
+        state.next += 1;
+        state.collect(self.room, &mut message);
+        let mut results = state.spare.pop().unwrap_or_default();
+        if results.len() < self.room {
+            results = vec![0; self.room];
+        }
+        let mut head = Writer::<'_, R>::represented(frame.call_space());
+        let counts = head.count(message.len()).and_then(|()| head.count(self.room));
+        let mut out = Out::from(&mut results[..]);
+        let begun = counts.map_err(does_not_fit).and_then(|()| {
+            let mut outs = [out.block_of(self.room)];
+            let records = [Block::from(Window::from(&message[..]))];
+            bound.path.begin(&mut message_call(&frame, &mut head, &records, &mut outs))
+        });
+        let filled = out.filled();
+        match begun {
+            Ok(Begun::Pending) => {
+                let frame = frame.keep();
+                bound.frames.count_pending(true);
+                state.outstanding.push(Outstanding { frame, results });
+                if state.armed
+                    && let Some(conduit) = self.this.upgrade()
+                {
+                    bound.frames.bell(frame).set(&Waker::from(conduit));
+                    bound.path.arm(frame, None);
+                }
+            }
+            Ok(Begun::Ended(returned)) => {
+                self.returned(bound, state, frame, results, filled, Ok(returned));
+            }
+            Err(error) => self.returned(bound, state, frame, results, filled, Err(error)),
+        }
+    }
+
+    /// Handles the end of a message.
+    fn returned(
+        &self,
+        bound: &Bound,
+        state: &mut State,
+        frame: FrameGuard<'_>,
+        results: Vec<u8>,
+        filled: usize,
+        result: Result<call::Returned, CallError>,
+    ) {
+        let read = result.and_then(|returned| {
+            if returned.answer == Answer::Ok {
+                return Ok(());
+            }
+            Err(if bound.is_swapped_server() {
+                Returned::<Swapped>::of(&frame, returned)?.refused()
+            } else {
+                Returned::<Native>::of(&frame, returned)?.refused()
+            })
+        });
+        match read {
+            Ok(()) => {
+                state.frames.push(frame.keep());
+                if state.take_result(&results[..filled]).is_none() {
+                    let text = "the records of the streams are malformed";
+                    state.break_off(&CallError::bad_result(text));
+                }
+                state.spare.push(results);
+            }
+            Err(error) => {
+                if error.executed() == Executed::Maybe || bound.path.captures(frame.index()) {
+                    frame.capture();
+                } else {
+                    state.frames.push(frame.keep());
+                }
+                state.break_off(&error.may_have_executed());
+            }
+        }
+    }
+}
+
+/// Returns whether a frame that was not prepared must not be used again.
+fn bound_captures(conduit: &ClientConduit, frame: u32) -> bool {
+    conduit.bound.upgrade().is_some_and(|bound| bound.path.captures(frame))
+}
+
+#[cold]
+fn gone() -> CallError {
+    CallError::not_executed(Kind::ServerGone, Phase::Call, "the binding was bound again")
+}
+
+/// Makes the call that carries a message.
+fn message_call<'a, 'f, 'o>(
+    frame: &'a FrameGuard<'f>,
+    head: &'a mut crate::value::Head<'f>,
+    ins: &'a [Block<'a>],
+    outs: &'a mut [OutBlock<'o>],
+) -> Call<'a, 'f, 'o> {
+    Call { procedure: STREAMS, frame, head, ins, lent: &[], outs, limit: Limit::None }
+}
+
+impl State {
+    /// Returns whether there is a reason to send a message.
+    fn has_message(&self) -> bool {
+        if self.early.is_some() {
+            // At most one result may overtake another.
+            return false;
+        }
+        if self.users == 0 {
+            // The server may hold a call, and answers it when it learns that there is no stream.
+            return !self.listed.is_empty() || !self.is_closed && !self.outstanding.is_empty();
+        }
+        !self.listed.is_empty() || self.outstanding.is_empty()
+    }
+
+    fn list(&mut self, flow: &Arc<Flow>) {
+        if self.broken.is_none() {
+            self.listed.push_back(Arc::clone(flow));
+        }
+    }
+
+    /// Appends the records that are to be sent, as far as the message fits `room` bytes.
+    fn collect(&mut self, room: usize, message: &mut Vec<u8>) {
+        // Each stream gets its turn, even if one of them has more than fits.
+        for _ in 0..self.listed.len() {
+            let Some(flow) = self.listed.pop_front() else { break };
+            match flow.collect(room - message.len(), message) {
+                Left::Records => self.listed.push_back(flow),
+                Left::Nothing => {}
+                Left::Over => drop(self.flows.remove(&flow.number)),
+            }
+        }
+    }
+
+    /// Takes a result, and the one that has overtaken it. Returns `None` if one of them is malformed.
+    fn take_result(&mut self, result: &[u8]) -> Option<()> {
+        let number = result_number(result)?;
+        if number != self.next_result {
+            if number != self.next_result + 1 || self.early.is_some() {
+                return None;
+            }
+            self.early = Some((number, result.to_vec()));
+            return Some(());
+        }
+        self.next_result += 1;
+        let Self { flows, woken, .. } = self;
+        Record::all(result, |record, bytes| {
+            // A record of a stream that has ended here may still arrive.
+            if let Some(flow) = flows.get(&record.stream) {
+                woken.extend(flow.take(&record, bytes));
+            }
+            Some(())
+        })?;
+        match self.early.take() {
+            Some((_, result)) => self.take_result(&result),
+            None => Some(()),
+        }
+    }
+
+    /// Breaks all streams.
+    fn break_off(&mut self, error: &CallError) {
+        for flow in self.flows.values() {
+            self.woken.extend(flow.break_off(error));
+        }
+        self.flows.clear();
+        self.listed.clear();
+        self.broken.get_or_insert_with(|| error.copy());
+    }
+}
+
+impl Wake for ClientConduit {
+    fn wake(self: Arc<Self>) {
+        let Some(bound) = self.bound.upgrade() else { return };
+        // SYNC: rung, in `leave`. This thread may hold other locks, so it does not wait for the state.
+        self.rung.store(true, Ordering::SeqCst);
+        if let Some(state) = self.state.try_lock() {
+            self.leave(&bound, state);
+        }
+    }
+}
+
+impl core::fmt::Debug for ClientConduit {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ClientConduit").finish_non_exhaustive()
+    }
+}
+
+/// Runs a call with streams on this thread.
+pub fn wait_for<F: Future>(call: F) -> F::Output {
+    // A procedure that waits for the call keeps a thread, so calls that come back may use one more.
+    let _waits = inside().map(|_| WaitingInside::begin());
+    block_on(call)
+}
