@@ -3,14 +3,13 @@
 
 mod support;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_lite::future::{block_on, poll_once};
 use peregrine::{Executed, Kind, Server, interface};
-use support::{KeepGoing, Process, alone, at_rest, role, until};
+use support::{KeepGoing, Process, alone, at_rest, in_a_child, role, until};
 
 #[interface]
 trait Who {
@@ -62,22 +61,6 @@ fn child() {
         println!("\nready");
         running.wait();
     }
-}
-
-/// Runs a function in a forked child. Returns the result of the function, or false if the function panicked.
-/// The child must not use anything that another thread of its parent may have locked.
-fn in_a_child(run: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child runs only `run`, and exits.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let worked = catch_unwind(AssertUnwindSafe(run)).unwrap_or(false);
-        // SAFETY: `_exit` ends the child at once, and runs no exit handlers or destructors.
-        unsafe { libc::_exit(if worked { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    // SAFETY: the child is ours, and the kernel writes one status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    status == 0
 }
 
 /// Returns the number of descriptors that the server has open.

@@ -85,9 +85,6 @@ impl Object {
     pub(crate) fn open(&self) {
         self.0.open.store(true, Ordering::SeqCst);
     }
-    pub(crate) fn close(&self) {
-        self.0.open.store(false, Ordering::SeqCst);
-    }
     pub(crate) fn is_open(&self) -> bool {
         self.0.open.load(Ordering::SeqCst)
     }

@@ -2,6 +2,8 @@
 
 #[path = "../contract/mod.rs"]
 mod contract;
+// The macro for both forms defines more than these tests use.
+#[allow(dead_code)]
 mod journal;
 mod processes;
 #[path = "../support/mod.rs"]
