@@ -513,7 +513,12 @@ impl<'a> AsyncFrame<'a> {
         }
         let mut moved = look(self, streams, context)?;
         if let Some(failure) = streams.failure() {
-            return Poll::Ready(Err(failure.may_have_executed()));
+            let ends =
+                matches!(failure.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
+            // If the server has gone, the call ends by itself, and its error says whether it was executed.
+            if !ends || !matches!(self.state, State::Pending { .. }) {
+                return Poll::Ready(Err(failure.copy().may_have_executed()));
+            }
         }
         if let State::Ended(returned) = &self.state {
             let ran = matches!(returned.answer, Answer::Ok | Answer::Err);

@@ -47,6 +47,8 @@ pub(crate) struct ClientConduit {
     state: Mutex<State>,
     /// Set by a ring while another thread used the state. That thread then continues in its place.
     rung: AtomicBool,
+    /// Whether the binding has more active frames for the conduit.
+    has_frames: AtomicBool,
     /// The largest number of bytes of a message, and of a result.
     room: usize,
 }
@@ -154,6 +156,7 @@ impl ClientConduit {
             token,
             state,
             rung: AtomicBool::new(false),
+            has_frames: AtomicBool::new(false),
             room,
         }))
     }
@@ -202,6 +205,10 @@ impl ClientConduit {
             let text = "a call with streams needs three A-stacks (`BindOptions::astacks`, \
                         `ExportOptions::astacks_max`)";
             return Err(CallError::not_executed(Kind::Exhausted, Phase::Call, text));
+        }
+        if !self.has_frames.swap(true, Ordering::Relaxed) {
+            // The frames of the conduit are added to those that the program has asked for.
+            bound.frames.at_least(bound.frames.active() + FRAMES as u32);
         }
         self.with(bound, |_, state| state.users += 1);
         let open = OpenConduit { conduit: Arc::clone(self), bound };
