@@ -310,10 +310,8 @@ impl ClientConduit {
 
     fn turn(&self, bound: &Bound, state: &mut State) {
         self.receive(bound, state);
-        for _ in 0..FRAMES {
-            if state.broken.is_some() || !state.has_message() {
-                break;
-            }
+        // A result that comes at once has records, which are bounded by credit, so this loop ends.
+        while state.broken.is_none() && state.has_message() {
             let Some(frame) = state.frames.pop() else { break };
             let frame = bound.frames.kept(frame);
             if bound.is_swapped_server() {
