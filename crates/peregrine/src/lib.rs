@@ -131,6 +131,11 @@
 //! [`GenericClient`] and [`GenericServer`] use interfaces that are known only at run time. Their values have
 //! the type [`Dynamic`].
 //!
+//! # Streams
+//!
+//! The items of a [`Sink`] or a [`Source`] are sent while the call runs: from the procedure to its caller, or from
+//! the caller to the procedure. See the chapter "Streams" of the guide.
+//!
 //! # Features
 //!
 //! All features are optional, and none is on by default.

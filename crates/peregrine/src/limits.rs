@@ -62,7 +62,8 @@
 //!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection. A
 //!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
-//! * [`STREAM_WINDOW`] (256 KiB): a sender whose receiver has not taken that much waits.
+//! * [`STREAM_WINDOW`] (256 KiB): the sender of a stream waits if its receiver has not taken that much. Larger
+//!   items are refused with `TooLarge`.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
 //!   sends no further batch for this time.
 //! * [`ONEWAY_BYTES`] (1 MiB): a caller of a further one-way call of a binding waits until earlier ones have
@@ -237,8 +238,11 @@ pub const DEFERRED_MAX: usize = 1 << 17;
 /// have at most a quarter of the number that is left. The first call of each may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
-/// The number of bytes of a stream's items that the receiver has not taken, at which the sender waits. Each item
-/// counts as 16 bytes more than it has.
+/// The number of bytes that the sender of a stream may be ahead of its receiver. If the receiver has not taken
+/// that much, the sender waits. Each item counts as 16 bytes more than it has when it is encoded.
+///
+/// It is also the size of the largest message with items. An item has at most 64 bytes less, or is refused with
+/// `TooLarge`. If the binding allows smaller messages, items must be smaller, too.
 pub const STREAM_WINDOW: usize = 256 << 10;
 
 /// The largest number of calls of one binding that share batches and have no result. Further calls are made

@@ -20,7 +20,7 @@ mod pool;
 mod reply;
 mod request;
 mod serve;
-pub mod streams;
+pub(crate) mod streams;
 
 pub(crate) use batch::{Account, Batched};
 pub(crate) use block_cost::block_cost;
@@ -178,7 +178,7 @@ pub trait CallPath: Send + Sync {
     /// [captures](FrameGuard::capture) the frame.
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError>;
 
-    /// Begins a [pending](pending) call, and returns without waiting for the reply. Everything that is sent
+    /// Begins a *pending* call, and returns without waiting for the reply. Everything that is sent
     /// has been taken from the caller's memory when this function returns.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ pub trait CallPath: Send + Sync {
     /// other parts of the call may be empty.
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>>;
 
-    /// Makes the [bell](Frames::bell) of a frame ring once: when [`poll`](Self::poll) may find a result or
+    /// Makes the [bell](Bell) of a frame ring once: when [`poll`](Self::poll) may find a result or
     /// has work to do, and otherwise at `deadline`. The caller sets the bell before this call, and polls once
     /// more after it.
     fn arm(&self, frame: u32, deadline: Option<Instant>);

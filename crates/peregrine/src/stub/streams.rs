@@ -462,8 +462,8 @@ impl State {
             return false;
         }
         if self.users == 0 {
-            // The server may hold a call, and answers it when it learns that there is no stream.
-            return !self.listed.is_empty() || !self.is_closed && !self.outstanding.is_empty();
+            // The server keeps the conduit, and may hold a call, until it learns that there is no stream.
+            return !self.listed.is_empty() || !self.is_closed;
         }
         !self.listed.is_empty() || self.outstanding.is_empty()
     }
@@ -545,4 +545,17 @@ pub fn wait_for<F: Future>(call: F) -> F::Output {
     // A procedure that waits for the call keeps a thread, so calls that come back may use one more.
     let _waits = inside().map(|_| WaitingInside::begin());
     block_on(call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last result may arrive after the last call with streams has ended, so that no message is outstanding.
+    #[test]
+    fn server_learns_that_the_last_stream_has_ended() {
+        let open = State::default();
+        assert!(!open.is_closed && open.outstanding.is_empty() && open.has_message());
+        assert!(!State { is_closed: true, ..open }.has_message());
+    }
 }
