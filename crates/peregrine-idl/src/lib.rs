@@ -32,7 +32,8 @@
 //! The printed trait equals the one in the server's source, except for parts that a description does not
 //! contain: bodies of `impl` blocks, other items, and the documentation of types. The printed trait compiles
 //! if all of its names are valid names in Rust, and if [`Plain`](peregrine::Plain),
-//! [`Value`](peregrine::Value), [`Lent`](peregrine::Lent) and [`Out`](peregrine::Out) are in scope.
+//! [`Value`](peregrine::Value), [`Lent`](peregrine::Lent), [`Out`](peregrine::Out),
+//! [`Sink`](peregrine::Sink) and [`Source`](peregrine::Source) are in scope.
 //!
 //! ```
 //! let files = peregrine_idl::parse_trait(

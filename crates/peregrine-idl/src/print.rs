@@ -15,7 +15,7 @@ use unicode_ident::{is_xid_continue, is_xid_start};
 
 /// Names that no type of an interface can have, because Rust or Peregrine already defines them.
 const TAKEN: &str = "bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 \
-    String Vec Option Result Box Lent Out CallError Self Plain Value";
+    String Vec Option Result Box Lent Out Sink Source CallError Self Plain Value";
 
 /// Keywords, which are valid names only with the prefix `r#`.
 const KEYWORDS: &str = concat!(
@@ -276,6 +276,8 @@ impl<'a> Printer<'a> {
             (Shape::Buffer, Direction::Out) => format!("Out<'_, {one}>"),
             (Shape::Buffer, Direction::InOut) => format!("&mut [{one}]"),
             (Shape::One, Direction::InOut) => format!("&mut {one}"),
+            (Shape::One, Direction::Sink) => format!("Sink<'_, {one}>"),
+            (Shape::One, Direction::Source) => format!("Source<'_, {one}>"),
             (Shape::One, _) => match ty {
                 DescribedType::Named(_) | DescribedType::Array(..) => format!("&{one}"),
                 _ => one,

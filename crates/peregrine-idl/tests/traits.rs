@@ -84,6 +84,7 @@ pub trait ShapesV2 {
     fn r#type(&self, both: Option<Result<m5::List, [bool; 3]>>) -> peregrine::Result<()>;
     #[oneway]
     fn note(&self, line: &str) -> Result<(), Failed>;
+    fn watch(&self, seen: Sink<'_, Shape>, wanted: Source<'_, Vec<u8>>) -> peregrine::Result<()>;
 }
 
 #[derive(Value)]
@@ -324,6 +325,18 @@ fn error_has_position_and_reason() {
             "clients with one-way procedures have a `flush` of their own",
         ),
         (
+            "trait A { fn f(&self, #[default] x: Sink<'_, u8>) -> peregrine::Result<()>; }",
+            1,
+            14,
+            "stream has no default",
+        ),
+        (
+            "trait A { fn f(&self, x: Vec<Sink<'_, u8>>) -> peregrine::Result<()>; }",
+            1,
+            35,
+            "expected",
+        ),
+        (
             "trait A { fn f(&self, x: Out<'_, String>) -> peregrine::Result<()>; }",
             1,
             14,
@@ -372,6 +385,22 @@ fn names_and_bounds_are_found_where_the_compiler_finds_them() {
     // If a type has the name of a type that `#[interface]` generates, it is printed in a separate module.
     let text = "interface A version 0\nf() -> AClient#0 or unit\nAClient#0 = struct {}\n";
     assert!(to_trait(&Described::parse(text).unwrap()).contains("pub mod m0 {"));
+}
+
+#[test]
+fn streams_are_read_in_each_way_to_write_them() {
+    let described = |ty: &str| {
+        parse_trait(&format!("trait A {{ fn f(&self, x: {ty}) -> peregrine::Result<()>; }}"))
+    };
+    let sink = described("Sink<'_, u8>").unwrap();
+    assert_eq!(sink.procedures[0].parameters[0].direction, Direction::Sink);
+    assert!(sink.to_string().contains("f(sink x: u8) ->"), "{sink}");
+    for ty in ["peregrine::Sink<'_, u8>", "::peregrine::Sink<'_, u8,>", "Sink<u8>", "Sink<'a, u8>"]
+    {
+        assert_eq!(described(ty), Ok(sink.clone()), "{ty}");
+    }
+    let source = described("Source<'_, String>").unwrap();
+    assert!(source.to_string().contains("f(source x: text) ->"), "{source}");
 }
 
 #[test]

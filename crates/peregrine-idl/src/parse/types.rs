@@ -47,10 +47,12 @@ pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)>
     }
     let ahead = input.fork();
     let is_name = ahead.peek(Ident::peek_any) || ahead.peek(Token![::]);
-    let buffer = if is_name { path(&ahead)?.path } else { String::new() };
-    let direction = match &*buffer {
-        "Lent" => Direction::Lent,
-        "Out" => Direction::Out,
+    let outer = if is_name { path(&ahead)?.path } else { String::new() };
+    let (direction, shape) = match &*outer {
+        "Lent" => (Direction::Lent, Shape::Buffer),
+        "Out" => (Direction::Out, Shape::Buffer),
+        "Sink" => (Direction::Sink, Shape::One),
+        "Source" => (Direction::Source, Shape::One),
         _ => return Ok((Direction::In, Shape::One, ty(input, None, 0)?)),
     };
     path(input)?;
@@ -61,7 +63,7 @@ pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)>
     let one = ty(input, None, 0)?;
     keyword::<Token![,]>(input);
     sign::<Token![>]>(input, "`>`")?;
-    Ok((direction, Shape::Buffer, one))
+    Ok((direction, shape, one))
 }
 
 /// Parses the type after `&`.

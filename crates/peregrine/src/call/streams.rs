@@ -46,9 +46,11 @@
 //! | `conduit` | the server's side: which call is held, and which streams have records to send |
 //! | `remote` | the ends of streams in a procedure |
 //! | `sink`, `source` | the parameters, and what a caller makes them from |
+//! | `coding` | how items become bytes, and bytes become items |
 //! | `channel` | a queue between a stream and another thread or task |
 
 mod channel;
+mod coding;
 mod conduit;
 mod flow;
 mod remote;
@@ -56,9 +58,10 @@ mod sink;
 mod source;
 
 pub use channel::{Items, Sender};
+pub(crate) use coding::{Coding, Compiled, InBothOrders, too_large};
 pub(crate) use conduit::serve_streams;
 pub(crate) use flow::{Flow, Left, Received, Room};
-pub(crate) use remote::Taken;
+pub(crate) use remote::{Taken, open_sink, open_source};
 pub use sink::Sink;
 pub(crate) use sink::{Receive, Stopped};
 pub(crate) use source::Produce;

@@ -243,7 +243,7 @@ mod tests {
             group: 0,
             from: from.map(|from| from.parse().unwrap()),
             hardware,
-            stopping: None,
+            ending: None,
         };
         assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);
         // Over a network, the number of the process is a claim of the client.

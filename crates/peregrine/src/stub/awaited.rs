@@ -324,7 +324,10 @@ impl<'a> AsyncFrame<'a> {
         self.arguments_in(scratch)
     }
 
-    fn arguments_in<'m, R: Representation>(&self, scratch: &'m mut Scratch) -> Arguments<'m, R>
+    pub(super) fn arguments_in<'m, R: Representation>(
+        &self,
+        scratch: &'m mut Scratch,
+    ) -> Arguments<'m, R>
     where
         'a: 'm,
     {
@@ -527,8 +530,9 @@ impl<'a> AsyncFrame<'a> {
             }
         }
         if let State::Ended(returned) = &self.state {
-            let ran = matches!(returned.answer, Answer::Ok | Answer::Err);
-            // Without the procedure's end of a stream, no end of the stream is sent.
+            // A procedure that ran, also one that panicked, had its ends of the streams. Without them, no end of a
+            // stream is sent.
+            let ran = returned.answer != Answer::NotExecuted;
             if streams.are_done() || !ran && !streams.have_begun() {
                 return Poll::Ready(Ok(()));
             }

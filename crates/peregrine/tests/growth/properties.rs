@@ -95,6 +95,9 @@ fn answer(
                 };
                 *place = returned.clone();
             }
+            GenericParameter::Sink(_) | GenericParameter::Source(_) => {
+                unreachable!("no made-up interface has streams")
+            }
         }
         noted.received.push(received);
         noted.room.push(room);

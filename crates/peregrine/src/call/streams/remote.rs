@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::conduit::Conduit;
 use super::flow::{Chunk, Flow, Received, Room};
-use super::{Opening, Produce, Receive, Sink, Source, Stopped, token_of};
+use super::{Coding, Compiled, Opening, Produce, Receive, Sink, Source, Stopped, token_of};
 use crate::call::caller::{Calls, due, source_of_thread};
 use crate::call::chain::WaitingInside;
 use crate::call::request::Refusal;
@@ -34,12 +34,16 @@ struct Ends {
 }
 
 /// The end of a sink in a procedure.
-pub(super) struct RemoteSink(Ends);
+pub(super) struct RemoteSink<T> {
+    ends: Ends,
+    coding: Box<dyn Coding<T, Native>>,
+}
 
 /// The end of a source in a procedure.
 pub(super) struct RemoteSource<T> {
     ends: Ends,
     items: Taken<T>,
+    coding: Box<dyn Coding<T, Native>>,
 }
 
 /// Items that were decoded and not taken, and what they cost.
@@ -55,7 +59,7 @@ impl<T> Default for Taken<T> {
     }
 }
 
-impl<T: Value> Taken<T> {
+impl<T> Taken<T> {
     /// Returns whether all decoded items were taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
@@ -65,9 +69,13 @@ impl<T: Value> Taken<T> {
     ///
     /// # Errors
     /// If an item is invalid.
-    pub(crate) fn fill<R: Representation>(&mut self, chunk: &Chunk) -> Result<(), Invalid> {
+    pub(crate) fn fill<R: Representation>(
+        &mut self,
+        chunk: &Chunk,
+        coding: &mut (impl Coding<T, R> + ?Sized),
+    ) -> Result<(), Invalid> {
         let mut reader = Reader::<'_, R>::represented(chunk.items());
-        self.items = T::decode_all(chunk.count() as usize, &mut reader)?.into();
+        self.items = coding.decode(chunk.count() as usize, &mut reader)?.into();
         (self.count, self.cost) = (chunk.count().into(), chunk.cost());
         if reader.remaining() == 0 { Ok(()) } else { Err(Invalid::Long) }
     }
@@ -122,19 +130,46 @@ impl Ends {
     }
 }
 
-impl RemoteSink {
-    pub(super) fn open<T>(opening: &Opening, waits: bool) -> Result<Sink<'static, T>, Refusal> {
-        let flow =
-            |number, credit: u32, room: u32| Flow::new(number, room as usize, credit.into(), 0, 0);
-        Ends::open(opening, flow, waits).map(|ends| Sink::of_procedure(Self(ends)))
-    }
+/// Opens the sink of a procedure. `waits` is whether the procedure runs on this thread.
+///
+/// # Errors
+/// If the words are not a stream of the caller.
+pub(crate) fn open_sink<T>(
+    opening: &Opening,
+    waits: bool,
+    coding: impl Coding<T, Native> + 'static,
+) -> Result<Sink<'static, T>, Refusal> {
+    let flow =
+        |number, credit: u32, room: u32| Flow::new(number, room as usize, credit.into(), 0, 0);
+    let ends = Ends::open(opening, flow, waits)?;
+    Ok(Sink::of_procedure(RemoteSink { ends, coding: Box::new(coding) }))
+}
 
+/// Opens the source of a procedure. `waits` is whether the procedure runs on this thread.
+///
+/// # Errors
+/// If the words are not a stream of the caller.
+pub(crate) fn open_source<T>(
+    opening: &Opening,
+    waits: bool,
+    coding: impl Coding<T, Native> + 'static,
+) -> Result<Source<'static, T>, Refusal> {
+    let flow =
+        |number, _, room: u32| Flow::new(number, room as usize, 0, 0, limits::STREAM_WINDOW as u64);
+    let ends = Ends::open(opening, flow, waits)?;
+    let tells = ends.flow.begin();
+    ends.tell(tells);
+    let (items, coding) = (Taken::default(), Box::new(coding));
+    Ok(Source::of_procedure(RemoteSource { ends, items, coding }))
+}
+
+impl<T> RemoteSink<T> {
     /// Returns whether an item may be sent.
     pub(super) fn poll_room(&self, context: &mut Context<'_>) -> Poll<Result<(), CallError>> {
-        match self.0.flow.room(Some(context.waker())) {
+        match self.ends.flow.room(Some(context.waker())) {
             Room::Free => Poll::Ready(Ok(())),
             Room::Ended(error) => Poll::Ready(Err(error)),
-            Room::Full => match self.0.check() {
+            Room::Full => match self.ends.check() {
                 Ok(()) => Poll::Pending,
                 Err(error) => Poll::Ready(Err(error)),
             },
@@ -142,27 +177,29 @@ impl RemoteSink {
     }
 
     /// Sends an item. There is room for it.
-    pub(super) fn add<T: Value>(&self, item: &T) -> Result<(), CallError> {
-        let encode = &mut |head: &mut Writer<'_, Native>| item.encode(head);
-        let tells = self.0.flow.add(encode).map_err(|_| {
-            let text = "an item of a stream does not fit a message, or is nested too deeply";
-            CallError::new(Kind::TooLarge, Executed::Maybe, text)
-        })?;
-        self.0.tell(tells);
+    ///
+    /// # Errors
+    /// If the item does not fit a record, or is not of the type of the stream.
+    pub(super) fn add(&mut self, item: &T) -> Result<(), CallError> {
+        let Self { ends, coding } = self;
+        let encode = &mut |head: &mut Writer<'_, Native>| coding.encode(item, head);
+        let added = ends.flow.add(encode);
+        let tells = added.map_err(|overflow| self.coding.refusal(overflow))?;
+        self.ends.tell(tells);
         Ok(())
     }
 }
 
-impl Drop for RemoteSink {
+impl<T> Drop for RemoteSink<T> {
     fn drop(&mut self) {
-        if self.0.flow.finish() {
-            self.0.conduit.list(&self.0.flow, true);
+        if self.ends.flow.finish() {
+            self.ends.conduit.list(&self.ends.flow, true);
         }
     }
 }
 
 /// A procedure may pass its sink on to a call that it makes.
-impl<T: Value + Send> Receive<T> for RemoteSink {
+impl<T: Send> Receive<T> for RemoteSink<T> {
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
         self.poll_room(context).map_err(|error| Stopped(error.to_string()))
     }
@@ -173,24 +210,11 @@ impl<T: Value + Send> Receive<T> for RemoteSink {
 }
 
 impl<T> RemoteSource<T> {
-    pub(super) fn open(opening: &Opening, waits: bool) -> Result<Source<'static, T>, Refusal> {
-        let flow = |number, _, room: u32| {
-            Flow::new(number, room as usize, 0, 0, limits::STREAM_WINDOW as u64)
-        };
-        let ends = Ends::open(opening, flow, waits)?;
-        let tells = ends.flow.begin();
-        ends.tell(tells);
-        Ok(Source::of_procedure(Self { ends, items: Taken::default() }))
-    }
-
     /// Takes the next item.
     pub(super) fn poll_take(
         &mut self,
         context: &mut Context<'_>,
-    ) -> Poll<Result<Option<T>, CallError>>
-    where
-        T: Value,
-    {
+    ) -> Poll<Result<Option<T>, CallError>> {
         loop {
             if let Some((item, tells)) = self.items.take(&self.ends.flow) {
                 self.ends.tell(tells);
@@ -198,7 +222,7 @@ impl<T> RemoteSource<T> {
             }
             match self.ends.flow.receive(Some(context.waker())) {
                 Received::Items(chunk) => {
-                    if let Err(invalid) = self.items.fill::<Native>(&chunk) {
+                    if let Err(invalid) = self.items.fill(&chunk, &mut *self.coding) {
                         let text = format!("an item of a stream is invalid: {invalid}");
                         let error = CallError::new(Kind::BadArguments, Executed::Maybe, text);
                         let _ = self.ends.flow.break_off(&error);
@@ -227,7 +251,7 @@ impl<T> Drop for RemoteSource<T> {
 }
 
 /// A procedure may pass its source on to a call that it makes. A broken stream ends there.
-impl<T: Value + Send> Produce<T> for RemoteSource<T> {
+impl<T: Send> Produce<T> for RemoteSource<T> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
         self.poll_take(context).map(|taken| taken.ok().flatten())
     }
@@ -238,31 +262,31 @@ impl crate::call::Request<'_> {
     ///
     /// # Errors
     /// If the bytes are not a stream of the caller.
-    pub fn sink<T>(&mut self) -> Result<Sink<'static, T>, Refusal> {
-        RemoteSink::open(&self.value()?, true)
+    pub fn sink<T: Value>(&mut self) -> Result<Sink<'static, T>, Refusal> {
+        open_sink(&self.value()?, true, Compiled)
     }
 
     /// Takes a sink of an async procedure.
     ///
     /// # Errors
     /// If the bytes are not a stream of the caller.
-    pub fn sink_async<T>(&mut self) -> Result<Sink<'static, T>, Refusal> {
-        RemoteSink::open(&self.value()?, false)
+    pub fn sink_async<T: Value>(&mut self) -> Result<Sink<'static, T>, Refusal> {
+        open_sink(&self.value()?, false, Compiled)
     }
 
     /// Takes a source. The procedure runs on this thread.
     ///
     /// # Errors
     /// If the bytes are not a stream of the caller.
-    pub fn source<T>(&mut self) -> Result<Source<'static, T>, Refusal> {
-        RemoteSource::open(&self.value()?, true)
+    pub fn source<T: Value>(&mut self) -> Result<Source<'static, T>, Refusal> {
+        open_source(&self.value()?, true, Compiled)
     }
 
     /// Takes a source of an async procedure.
     ///
     /// # Errors
     /// If the bytes are not a stream of the caller.
-    pub fn source_async<T>(&mut self) -> Result<Source<'static, T>, Refusal> {
-        RemoteSource::open(&self.value()?, false)
+    pub fn source_async<T: Value>(&mut self) -> Result<Source<'static, T>, Refusal> {
+        open_source(&self.value()?, false, Compiled)
     }
 }

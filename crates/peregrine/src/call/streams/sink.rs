@@ -8,7 +8,6 @@ use super::channel::{Items, QueueSender, channel};
 use super::remote::{CHECK_EVERY, RemoteSink};
 use crate::call::pending::park;
 use crate::error::{CallError, Executed, Kind};
-use crate::value::Value;
 
 /// The receiver wants no more items, for this reason.
 #[derive(Debug)]
@@ -64,7 +63,7 @@ enum End<'a, T> {
     /// The caller's end.
     Caller(Box<dyn Receive<T> + 'a>),
     /// The procedure's end.
-    Procedure(RemoteSink),
+    Procedure(RemoteSink<T>),
 }
 
 /// Receives items with a closure.
@@ -129,14 +128,14 @@ impl<'a, T> Sink<'a, T> {
         Self(End::Caller(Box::new(Closure(receive))))
     }
 
-    pub(super) fn of_procedure(end: RemoteSink) -> Self {
+    pub(super) fn of_procedure(end: RemoteSink<T>) -> Self {
         Self(End::Procedure(end))
     }
 
     /// Returns what receives the items of a call to which this sink is passed.
     pub(crate) fn into_receive(self) -> Box<dyn Receive<T> + 'a>
     where
-        T: Value + Send + 'a,
+        T: Send + 'a,
     {
         match self.0 {
             End::Caller(receive) => receive,
@@ -148,10 +147,7 @@ impl<'a, T> Sink<'a, T> {
         &mut self,
         item: &mut Option<T>,
         context: &mut Context<'_>,
-    ) -> Poll<Result<(), CallError>>
-    where
-        T: Value,
-    {
+    ) -> Poll<Result<(), CallError>> {
         match &mut self.0 {
             End::Caller(receive) => receive.poll_ready(context).map(|ready| {
                 let item = item.take().expect("an item is sent once");
@@ -175,10 +171,7 @@ impl<'a, T> Sink<'a, T> {
     ///   the caller has taken at least.
     /// * [`Kind::TooLarge`] if the item does not fit a message. Further items may be sent.
     /// * Other kinds if the caller is gone, or the server stops.
-    pub fn send(&mut self, item: T) -> Result<(), CallError>
-    where
-        T: Value,
-    {
+    pub fn send(&mut self, item: T) -> Result<(), CallError> {
         let mut item = Some(item);
         park(Some(CHECK_EVERY), |context| self.poll_send(&mut item, context))
     }
@@ -188,10 +181,7 @@ impl<'a, T> Sink<'a, T> {
     ///
     /// # Errors
     /// As [`send`](Self::send).
-    pub async fn send_async(&mut self, item: T) -> Result<(), CallError>
-    where
-        T: Value,
-    {
+    pub async fn send_async(&mut self, item: T) -> Result<(), CallError> {
         let mut item = Some(item);
         poll_fn(|context| self.poll_send(&mut item, context)).await
     }

@@ -7,7 +7,6 @@ use super::channel::{QueueReceiver, Sender, channel};
 use super::remote::{CHECK_EVERY, RemoteSource};
 use crate::call::pending::park;
 use crate::error::CallError;
-use crate::value::Value;
 
 /// What makes the items of a source at its caller.
 pub(crate) trait Produce<T>: Send {
@@ -126,7 +125,7 @@ impl<'a, T> Source<'a, T> {
     /// Returns what makes the items of a call to which this source is passed.
     pub(crate) fn into_produce(self) -> Box<dyn Produce<T> + 'a>
     where
-        T: Value + Send + 'a,
+        T: Send + 'a,
     {
         match self.0 {
             End::Caller(produce) => produce,
@@ -134,10 +133,7 @@ impl<'a, T> Source<'a, T> {
         }
     }
 
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, CallError>>
-    where
-        T: Value,
-    {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, CallError>> {
         match &mut self.0 {
             End::Caller(produce) => produce.poll_next(context).map(Ok),
             End::Procedure(remote) => remote.poll_take(context),
@@ -152,10 +148,7 @@ impl<'a, T> Source<'a, T> {
     ///   items.
     /// * Other kinds if the caller is gone, or the server stops.
     #[expect(clippy::should_implement_trait, reason = "`?` can be used for each item")]
-    pub fn next(&mut self) -> Result<Option<T>, CallError>
-    where
-        T: Value,
-    {
+    pub fn next(&mut self) -> Result<Option<T>, CallError> {
         park(Some(CHECK_EVERY), |context| self.poll_next(context))
     }
 
@@ -164,15 +157,12 @@ impl<'a, T> Source<'a, T> {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub async fn next_async(&mut self) -> Result<Option<T>, CallError>
-    where
-        T: Value,
-    {
+    pub async fn next_async(&mut self) -> Result<Option<T>, CallError> {
         poll_fn(|context| self.poll_next(context)).await
     }
 }
 
-impl<T: Value> Iterator for Source<'_, T> {
+impl<T> Iterator for Source<'_, T> {
     type Item = Result<T, CallError>;
 
     /// Takes the next item as [`next`](Source::next) does. The iterator does not end after an error.

@@ -1,5 +1,6 @@
 //! `GenericClient`: calls any procedure of any interface, by means of the interface's description.
 
+use core::ops::DerefMut;
 use std::sync::Arc;
 
 use super::marshal::Stopped;
@@ -7,10 +8,13 @@ use super::program::{Form, OpId, Program, Routine, Solid, Step, Unfit};
 use super::server::GenericServer;
 use super::solid::swap_of;
 use crate::binding::{BindOptions, Binding, describe};
+use crate::call::streams::{Opening, Sink, Source};
 use crate::call::{Answer, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Described, Direction};
-use crate::stub::compiled::{CallTarget, Returned, Stub, does_not_fit, made, target, unreadable};
+use crate::stub::compiled::{
+    Arguments, CallTarget, Returned, Stub, does_not_fit, made, target, unreadable,
+};
 use crate::stub::few::Few;
 use crate::value::{
     Block, Dynamic, Invalid, Lent, Native, Out, OutBlock, Representation, Swapped, Window,
@@ -55,7 +59,7 @@ pub struct GenericClient {
 #[derive(Debug)]
 struct Shared {
     described: Described,
-    program: Program,
+    program: Arc<Program>,
     has_oneway: bool,
 }
 
@@ -72,10 +76,15 @@ pub enum Argument<'a> {
     /// For a buffer that is returned with the result. The capacity of the buffer is in bytes, whatever its
     /// elements are. The procedure may fill as many whole elements as fit.
     Out(Out<'a, u8>),
+    /// For a stream that the procedure sends. A call takes the sink, and leaves one that drops all items.
+    Sink(Sink<'a, Dynamic>),
+    /// For a stream that the procedure receives. A call takes the source, and leaves an empty one. If an item is
+    /// not of the declared type, the call ends with [`Kind::BadArguments`], and the detail names the item.
+    Source(Source<'a, Dynamic>),
 }
 
 /// The largest number of block arguments for which no memory is allocated.
-const FEW: usize = 8;
+pub(super) const FEW: usize = 8;
 
 impl GenericClient {
     /// Binds to the export of this name or address, with the description that the server sends.
@@ -126,7 +135,7 @@ impl GenericClient {
     /// Returns a client that calls through `binding`. The interface of `binding` is `described`.
     #[doc(hidden)]
     pub fn over(binding: Binding, described: Described) -> Self {
-        let program = Program::flatten(&described);
+        let program = Arc::new(Program::flatten(&described));
         let has_oneway = described.procedures.iter().any(|procedure| procedure.oneway);
         Self { binding, shared: Arc::new(Shared { described, program, has_oneway }) }
     }
@@ -138,6 +147,10 @@ impl GenericClient {
 
     /// Returns the program that the client's calls execute.
     pub fn program(&self) -> &Program {
+        &self.shared.program
+    }
+
+    pub(super) fn shared_program(&self) -> &Arc<Program> {
         &self.shared.program
     }
 
@@ -205,6 +218,9 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
+        if routine.has_streams {
+            return self.call_with_streams(binding, procedure, routine, arguments, result);
+        }
         let target = target(binding);
         match target.is_native(procedure) {
             true => made(target, procedure, |stub: &mut Stub<'_, Native>| {
@@ -238,10 +254,12 @@ impl GenericClient {
     }
 }
 
+/// The advice for values that do not match the interface.
+pub(super) const ADVICE: &str = "pass what the interface declares: `peregrine describe` prints it";
+
 /// Returns the error if the arguments do not match the parameters that the interface declares.
 #[cold]
 fn wrong_arguments(text: String) -> CallError {
-    const ADVICE: &str = "pass what the interface declares: `peregrine describe` prints it";
     CallError::not_executed(Kind::BadArguments, Phase::Marshal, text).with_advice(ADVICE)
 }
 
@@ -259,8 +277,44 @@ fn stopped(stopped: Stopped, step: &Step) -> CallError {
 }
 
 #[cold]
-fn another(step: &Step, wanted: &str) -> CallError {
+pub(super) fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
+}
+
+/// What makes one call. The arguments are written to the head first.
+pub(super) trait Transporter<'a, R: Representation>:
+    DerefMut<Target = Arguments<'a, R>>
+{
+    /// Returns what the arguments have for the next stream.
+    fn opening(&mut self) -> Opening;
+
+    /// Makes the call with these blocks.
+    ///
+    /// # Errors
+    /// If there is no result. The error says whether the call was executed.
+    fn transport(
+        &mut self,
+        ins: &[Block<'_>],
+        lent: &[Block<'_>],
+        outs: &mut [OutBlock<'_>],
+    ) -> Result<Returned<'_, R>, CallError>;
+}
+
+impl<'a, R: Representation> Transporter<'a, R> for Stub<'a, R> {
+    /// A call with streams is not made in this way.
+    fn opening(&mut self) -> Opening {
+        Opening::default()
+    }
+
+    #[inline]
+    fn transport(
+        &mut self,
+        ins: &[Block<'_>],
+        lent: &[Block<'_>],
+        outs: &mut [OutBlock<'_>],
+    ) -> Result<Returned<'_, R>, CallError> {
+        Self::transport(self, ins, lent, outs)
+    }
 }
 
 /// Makes one call. The lists of blocks are on the stack, except for procedures with many blocks.
@@ -275,22 +329,26 @@ fn interpret<R: Representation>(
     match (routine.ins.max(routine.lent), routine.outs) {
         (0, 0) => {
             stub.head_only();
-            interpret_with::<R, 0, 0>(program, routine, stub, arguments, result)
+            interpret_with::<R, _, 0, 0>(program, routine, stub, arguments, result)
         }
-        (1..=2, 0) => interpret_with::<R, 2, 0>(program, routine, stub, arguments, result),
-        (0..=2, 0..=2) => interpret_with::<R, 2, 2>(program, routine, stub, arguments, result),
-        _ => interpret_with::<R, FEW, FEW>(program, routine, stub, arguments, result),
+        (1..=2, 0) => interpret_with::<R, _, 2, 0>(program, routine, stub, arguments, result),
+        (0..=2, 0..=2) => interpret_with::<R, _, 2, 2>(program, routine, stub, arguments, result),
+        _ => interpret_with::<R, _, FEW, FEW>(program, routine, stub, arguments, result),
     }
 }
 
 /// Makes one call, with lists for `INS` and `OUTS` blocks on the stack.
-fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
+pub(super) fn interpret_with<'a, R, T, const INS: usize, const OUTS: usize>(
     program: &Program,
     routine: &Routine,
-    stub: &mut Stub<'_, R>,
+    stub: &mut T,
     arguments: &mut [Argument<'_>],
     result: &mut Dynamic,
-) -> Result<bool, CallError> {
+) -> Result<bool, CallError>
+where
+    R: Representation,
+    T: Transporter<'a, R>,
+{
     if arguments.len() != routine.parameters.len() {
         return Err(wrong_count(routine, arguments.len()));
     }
@@ -327,6 +385,10 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
                 program.put(op, value, stub.head()).map_err(|error| stopped(error, step))?;
             }
             Form::Text => ins.push(text_block(step, stub, argument)?),
+            Form::Stream(_) => {
+                let opening = stub.opening();
+                stub.value(&opening)?;
+            }
             Form::Head(one) => {
                 let value = value_of(step, argument)?;
                 let count =
@@ -377,7 +439,8 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
                         };
                         outs.push(block);
                     }
-                    Argument::In(_) | Argument::Bytes(_) => {
+                    // `pack` has refused all other arguments.
+                    _ => {
                         let window = match (&packed, &*argument) {
                             (Some(packed), _) => Window::from(&packed[..]),
                             (_, Argument::In(Dynamic::Plain(bytes))) => Window::from(&bytes[..]),
@@ -422,7 +485,7 @@ fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<
 }
 
 #[cold]
-fn wrong_count(routine: &Routine, given: usize) -> CallError {
+pub(super) fn wrong_count(routine: &Routine, given: usize) -> CallError {
     let names: Vec<_> = routine.parameters.iter().map(|step| &*step.name).collect();
     let count = names.len();
     let text = format!("expected {count} arguments ({}), got {given}", names.join(", "));
@@ -446,7 +509,7 @@ fn window_of<'v>(lent: &Lent<'v, u8>) -> Result<Window<'v>, CallError> {
 
 fn text_block<'v, R: Representation>(
     step: &Step,
-    stub: &mut Stub<'_, R>,
+    head: &mut Arguments<'_, R>,
     argument: &'v Argument<'_>,
 ) -> Result<Block<'v>, CallError> {
     let window = match argument {
@@ -454,7 +517,7 @@ fn text_block<'v, R: Representation>(
         Argument::Bytes(lent) => window_of(lent)?,
         _ => return Err(another(step, "text")),
     };
-    stub.count(window.len(), step.max_len)?;
+    head.count(window.len(), step.max_len)?;
     Ok(window.into())
 }
 

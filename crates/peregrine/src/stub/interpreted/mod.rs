@@ -14,6 +14,7 @@ mod oneway;
 mod program;
 mod server;
 mod solid;
+mod streams;
 mod unmarshal;
 
 #[cfg(test)]

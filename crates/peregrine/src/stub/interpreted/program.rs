@@ -178,6 +178,8 @@ pub(super) struct Routine {
     pub(super) lent: usize,
     /// The number of blocks of a result.
     pub(super) outs: usize,
+    /// Whether parameters are streams.
+    pub(super) has_streams: bool,
 }
 
 /// The step of a parameter.
@@ -201,6 +203,8 @@ pub(super) enum Form {
     Block(Solid, OpId),
     /// The parameter is a count in the head, followed by these elements in the head.
     Head(OpId),
+    /// The parameter is a stream: eight numbers in the head. The items have this step.
+    Stream(OpId),
 }
 
 /// Why a value does not have the type that it should have: the place in the value, and what was expected
@@ -281,6 +285,7 @@ impl Program {
                 ins: count(&|one| matches!(one, Direction::In | Direction::InOut)),
                 lent: count(&|one| one == Direction::Lent),
                 outs: count(&|one| matches!(one, Direction::Out | Direction::InOut)),
+                has_streams: parameters.iter().any(|one| matches!(one.form, Form::Stream(_))),
                 result: flattener.ty(&procedure.result),
                 error: flattener.ty(&procedure.error),
                 fails_as_call: described.is_call_error(&procedure.error),
@@ -405,6 +410,11 @@ impl fmt::Display for Program {
                 match step.form {
                     Form::One(op) => self.write(op, f, 0)?,
                     Form::Text => f.write_str("text block")?,
+                    Form::Stream(op) => {
+                        f.write_str("stream(")?;
+                        self.write(op, f, 1)?;
+                        f.write_str(")")?;
+                    }
                     Form::Block(solid, _) => write!(f, "block({} bytes each)", solid.bytes)?,
                     Form::Head(op) => {
                         f.write_str("sequence(")?;
@@ -535,6 +545,7 @@ impl<'a> Flattener<'a> {
     fn step(&mut self, parameter: &DescribedParameter) -> Step {
         let op = self.ty(&parameter.ty);
         let form = match parameter.shape {
+            Shape::One if parameter.direction.is_stream() => Form::Stream(op),
             Shape::One => Form::One(op),
             Shape::Text => Form::Text,
             // The type alone decides whether a slice is a block.

@@ -2,14 +2,17 @@
 //! description.
 
 use core::fmt;
+use std::sync::Arc;
 
 use super::marshal::{Stopped, nested};
 use super::program::{Form, Program, Routine, Unfit};
+use super::streams::Items;
+use crate::call::streams::{Opening, Sink, Source, open_sink, open_source};
 use crate::call::{Answer, RawRequest, Refusal, Reply, Request, Serve, Served};
 use crate::error::CallError;
 use crate::interface::{Described, DescribedProcedure, Direction, InterfaceRef};
 use crate::value::{
-    Arriving, Departing, Dynamic, Invalid, Lent, Out, Overflow, Reader, Writer, align_up,
+    Arriving, Departing, Dynamic, Invalid, Lent, Out, Overflow, Reader, Value, Writer, align_up,
 };
 
 /// The outcome of a procedure of a [`GenericServer`]: its result, its own error, or a failed call. The
@@ -52,7 +55,7 @@ type Procedures = dyn Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync;
 pub struct GenericServer {
     known: InterfaceRef,
     described: Described,
-    program: Program,
+    program: Arc<Program>,
     procedures: Box<Procedures>,
 }
 
@@ -82,6 +85,10 @@ pub enum GenericParameter<'a> {
     /// A value that the procedure may change. The value is returned after the procedure has run. A buffer
     /// must keep its length.
     InOut(Dynamic),
+    /// A stream that the procedure sends. It ends with the procedure.
+    Sink(Sink<'a, Dynamic>),
+    /// A stream that the procedure receives.
+    Source(Source<'a, Dynamic>),
 }
 
 impl<'a> GenericCall<'a> {
@@ -109,7 +116,7 @@ impl GenericServer {
         described: Described,
         procedures: impl Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync + 'static,
     ) -> Self {
-        let program = Program::flatten(&described);
+        let program = Arc::new(Program::flatten(&described));
         let known = InterfaceRef::from(described.clone());
         Self { known, described, program, procedures: Box::new(procedures) }
     }
@@ -117,6 +124,16 @@ impl GenericServer {
     /// Returns the description of the interface.
     pub const fn described(&self) -> &Described {
         &self.described
+    }
+
+    /// Runs a procedure. Returns its outcome, and the values of in-out parameters. The streams end here.
+    fn run(&self, mut call: GenericCall<'_>) -> (GenericOutcome, Vec<Dynamic>) {
+        let outcome = (self.procedures)(&mut call);
+        let values = call.parameters.into_iter().map(|one| match one {
+            GenericParameter::InOut(value) => value,
+            _ => Dynamic::Unit,
+        });
+        (outcome, values.collect())
     }
 }
 
@@ -184,6 +201,17 @@ impl Serve for GenericServer {
                     program.take(op, &mut head, &mut value)?;
                     value
                 }
+                Form::Stream(op) => {
+                    let opening = Opening::decode(&mut head)?;
+                    let items = Items::new(program, step, op);
+                    parameters.push(match step.direction {
+                        Direction::Sink => {
+                            GenericParameter::Sink(open_sink(&opening, true, items)?)
+                        }
+                        _ => GenericParameter::Source(open_source(&opening, true, items)?),
+                    });
+                    continue;
+                }
                 Form::Text => {
                     let bytes = count()?;
                     let text = core::str::from_utf8(blocks.copied(bytes)?);
@@ -242,22 +270,14 @@ impl Serve for GenericServer {
         }
         head.finish()?;
         blocks.finish()?;
-        let mut call = GenericCall { number, procedure, parameters };
-        let outcome = match (self.procedures)(&mut call) {
+        let (outcome, parameters) = self.run(GenericCall { number, procedure, parameters });
+        let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) if routine.fails_as_call => {
                 Err(Dynamic::List(vec![Dynamic::Text(error.relayed_text())]))
             }
             Err(error) => return Err(Refusal::relayed(&error)),
         };
-        let parameters: Vec<Dynamic> = call
-            .parameters
-            .into_iter()
-            .map(|one| match one {
-                GenericParameter::InOut(value) => value,
-                _ => Dynamic::Unit,
-            })
-            .collect();
         match outcome {
             Ok(result) => {
                 let sent = Sent { program, routine, parameters: &parameters, result: &result };

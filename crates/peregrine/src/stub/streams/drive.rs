@@ -6,11 +6,12 @@ use std::sync::Arc;
 use super::{ClientConduit, HEADER_BYTES};
 use crate::binding::Bound;
 use crate::call::streams::{
-    Flow, Opening, Produce, Receive, Received, Room, Sink, Source, Stopped, Taken, opening,
+    Coding, Compiled, Flow, InBothOrders, Opening, Produce, Receive, Received, Room, Sink, Source,
+    Stopped, Taken, opening,
 };
-use crate::error::{CallError, Executed, Kind};
+use crate::error::{CallError, Kind};
 use crate::limits;
-use crate::value::{Native, Overflow, Representation, Swapped, Value, Writer};
+use crate::value::{Native, Representation, Swapped, Value, Writer};
 
 /// The largest number of items that one stream moves before the others and the call have their turn.
 const TURN: usize = 1024;
@@ -60,6 +61,7 @@ pub struct SinkDrive<'a, T> {
     receive: Option<Box<dyn Receive<T> + 'a>>,
     open: Option<OpenStream>,
     taken: Taken<T>,
+    coding: Box<dyn InBothOrders<T>>,
     moved: bool,
     failure: Option<CallError>,
 }
@@ -69,6 +71,7 @@ pub struct SourceDrive<'a, T> {
     /// What makes the items. `None` after the last item.
     produce: Option<Box<dyn Produce<T> + 'a>>,
     open: Option<OpenStream>,
+    coding: Box<dyn InBothOrders<T>>,
     moved: bool,
     failure: Option<CallError>,
 }
@@ -81,22 +84,36 @@ fn words(open: Option<&OpenStream>, credit: usize) -> Opening {
     })
 }
 
-impl<'a, T: Value + Send + 'a> SinkDrive<'a, T> {
+impl<'a, T: Send + 'a> SinkDrive<'a, T> {
     /// Makes the caller's end of a stream.
-    pub fn new(sink: Sink<'a, T>) -> Self {
-        let receive = Some(sink.into_receive());
-        Self { receive, open: None, taken: Taken::default(), moved: false, failure: None }
+    pub fn new(sink: Sink<'a, T>) -> Self
+    where
+        T: Value,
+    {
+        Self::coded(sink, Compiled)
+    }
+
+    /// Makes the caller's end of a stream, whose items `coding` reads.
+    pub(in crate::stub) fn coded(
+        sink: Sink<'a, T>,
+        coding: impl InBothOrders<T> + 'static,
+    ) -> Self {
+        let (receive, coding) = (Some(sink.into_receive()), Box::new(coding));
+        Self { receive, open: None, taken: Taken::default(), coding, moved: false, failure: None }
     }
 }
 
-impl<T: Value + Send> SinkDrive<'_, T> {
-    fn move_items<R: Representation>(&mut self, context: &mut Context<'_>) -> bool {
+impl<T: Send> SinkDrive<'_, T> {
+    fn move_items<R: Representation>(&mut self, context: &mut Context<'_>) -> bool
+    where
+        dyn InBothOrders<T>: Coding<T, R>,
+    {
         let (Some(open), Some(receive)) = (&self.open, &mut self.receive) else { return false };
         for moved in 0..TURN {
             if self.taken.is_empty() {
                 match open.flow.receive(Some(context.waker())) {
                     Received::Items(chunk) => {
-                        if let Err(invalid) = self.taken.fill::<R>(&chunk) {
+                        if let Err(invalid) = self.taken.fill(&chunk, &mut *self.coding) {
                             let text = format!("an item of a stream is invalid: {invalid}");
                             self.failure = Some(CallError::bad_result(text));
                             open.tell(open.flow.stop("an item is invalid"));
@@ -136,7 +153,7 @@ impl<T: Value + Send> SinkDrive<'_, T> {
     }
 }
 
-impl<T: Value + Send> Drive for SinkDrive<'_, T> {
+impl<T: Send> Drive for SinkDrive<'_, T> {
     fn open(&mut self, conduit: &Arc<ClientConduit>, bound: &Arc<Bound>) {
         let flow = |number, room| {
             let window = limits::STREAM_WINDOW as u64;
@@ -184,16 +201,30 @@ impl<T> Drop for SinkDrive<'_, T> {
     }
 }
 
-impl<'a, T: Value + Send + 'a> SourceDrive<'a, T> {
+impl<'a, T: Send + 'a> SourceDrive<'a, T> {
     /// Makes the caller's end of a stream.
-    pub fn new(source: Source<'a, T>) -> Self {
-        let produce = Some(source.into_produce());
-        Self { produce, open: None, moved: false, failure: None }
+    pub fn new(source: Source<'a, T>) -> Self
+    where
+        T: Value,
+    {
+        Self::coded(source, Compiled)
+    }
+
+    /// Makes the caller's end of a stream, whose items `coding` writes.
+    pub(in crate::stub) fn coded(
+        source: Source<'a, T>,
+        coding: impl InBothOrders<T> + 'static,
+    ) -> Self {
+        let (produce, coding) = (Some(source.into_produce()), Box::new(coding));
+        Self { produce, open: None, coding, moved: false, failure: None }
     }
 }
 
-impl<T: Value + Send> SourceDrive<'_, T> {
-    fn move_items<R: Representation>(&mut self, context: &mut Context<'_>) -> bool {
+impl<T: Send> SourceDrive<'_, T> {
+    fn move_items<R: Representation>(&mut self, context: &mut Context<'_>) -> bool
+    where
+        dyn InBothOrders<T>: Coding<T, R>,
+    {
         let (Some(open), Some(produce)) = (&self.open, &mut self.produce) else { return false };
         for moved in 0..TURN {
             match open.flow.room(Some(context.waker())) {
@@ -213,7 +244,8 @@ impl<T: Value + Send> SourceDrive<'_, T> {
                 self.produce = None;
                 return true;
             };
-            let encode = &mut |head: &mut Writer<'_, R>| item.encode(head);
+            let coding = &mut self.coding;
+            let encode = &mut |head: &mut Writer<'_, R>| coding.encode(&item, head);
             match open.flow.add(encode) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -221,7 +253,7 @@ impl<T: Value + Send> SourceDrive<'_, T> {
                     open.conduit.send_before_waiting(&open.bound);
                 }
                 Err(overflow) => {
-                    self.failure = Some(too_large(overflow));
+                    self.failure = Some(self.coding.refusal(overflow));
                     open.tell(open.flow.give_up());
                     self.produce = None;
                     return true;
@@ -234,16 +266,7 @@ impl<T: Value + Send> SourceDrive<'_, T> {
     }
 }
 
-#[cold]
-fn too_large(overflow: Overflow) -> CallError {
-    let text = match overflow {
-        Overflow::Full => "an item of a stream does not fit a message",
-        _ => "an item of a stream is nested too deeply, or has too many elements",
-    };
-    CallError::new(Kind::TooLarge, Executed::Maybe, text)
-}
-
-impl<T: Value + Send> Drive for SourceDrive<'_, T> {
+impl<T: Send> Drive for SourceDrive<'_, T> {
     fn open(&mut self, conduit: &Arc<ClientConduit>, bound: &Arc<Bound>) {
         let flow = conduit.add(bound, |number, room| Flow::new(number, room, 0, 0, 0));
         let (conduit, bound) = (Arc::clone(conduit), Arc::clone(bound));
@@ -304,14 +327,14 @@ impl<'s> Streams<'s> {
 
     /// Adds a stream of the procedure to its caller.
     #[must_use]
-    pub fn with_sink<T: Value + Send>(mut self, sink: &'s mut SinkDrive<'_, T>) -> Self {
+    pub fn with_sink<T: Send>(mut self, sink: &'s mut SinkDrive<'_, T>) -> Self {
         self.streams.push(sink);
         self
     }
 
     /// Adds a stream of the caller to the procedure.
     #[must_use]
-    pub fn with_source<T: Value + Send>(mut self, source: &'s mut SourceDrive<'_, T>) -> Self {
+    pub fn with_source<T: Send>(mut self, source: &'s mut SourceDrive<'_, T>) -> Self {
         self.streams.push(source);
         self
     }
