@@ -1,6 +1,6 @@
 //! The experiment `concurrent`: measures async calls to another process, one at a time and many in flight
 //! from one thread. It compares them with blocking calls, and with those of other systems if this program
-//! was built with its peers.
+//! was built with its peers. Also measures one-way calls.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -9,12 +9,15 @@ use std::thread::{Thread, current, park};
 
 use crate::cases::{Case, Placement, Waiting};
 use crate::local::{in_each_placement, rounds, split};
+use crate::peer::Peer;
 use crate::row::Row;
-use crate::subject::{Failure, Subject};
+use crate::subject::{Events, Failure, Subject};
 use crate::{Progress, Selection, network};
 
-/// The names of the measurements: async null calls one at a time, and 1,000 in flight.
-pub(crate) const CASES: [&str; 2] = ["async-null", "async-1000"];
+/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes.
+pub(crate) const CASES: [&str; 3] = ["async-null", "async-1000", ONEWAY];
+
+const ONEWAY: &str = "oneway-16";
 
 /// The number of calls in flight of `async-1000`.
 const IN_FLIGHT: u32 = 1000;
@@ -53,6 +56,10 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
         #[cfg(feature = "peers")]
         if selection.has_case(CASES[0]) {
             rows.extend(near_peers(selection, peer)?);
+        }
+        if selection.has_case(ONEWAY) {
+            progress.show(ONEWAY);
+            rows.extend(oneway(selection, placement, peer)?);
         }
         Ok(())
     })?;
@@ -101,6 +108,39 @@ fn near_peers(selection: &Selection, peer: &mut crate::peer::Peer) -> Result<Vec
         row.ours(&ours, &cpu).limit(name, &theirs).ratio(&ours, &theirs)
     });
     Ok(rows.collect())
+}
+
+/// Measures one-way calls on the local path and over UDP.
+fn oneway(
+    selection: &Selection,
+    placement: Placement,
+    peer: &mut Peer,
+) -> Result<Vec<Row>, Failure> {
+    let events = |over_udp, oneway| Subject::events(Events { over_udp, oneway });
+    let rows = [
+        ("local", "memory", Waiting::Spin, "ring", [events(false, true), Subject::ring()]),
+        (
+            "udp",
+            "loopback",
+            Waiting::Adaptive,
+            "own-two-way",
+            [true, false].map(|oneway| events(true, oneway)),
+        ),
+    ];
+    let measured = rows.into_iter().map(|(path, link, wait, limit, subjects)| {
+        let samples = rounds(selection, peer, subjects.into())?;
+        let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
+        let row = Row {
+            path: Some(path),
+            link: Some(link),
+            wait: Some(wait.name()),
+            placement: Some(placement.name()),
+            bindings: 1,
+            ..Row::new(ONEWAY)
+        };
+        Ok(row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs))
+    });
+    measured.collect()
 }
 
 struct Unparks(Thread);

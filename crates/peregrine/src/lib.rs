@@ -224,8 +224,10 @@ pub mod __rt {
     };
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, Outcome, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels,
-        TravelsAsBlock, assign, call, call_swapped, target, wait_for,
+        AsyncCall, CallTarget, InPlace, Ordered, Outcome, Queued, Scratch, SinkDrive, SourceDrive,
+        Streams, Stub, Travels, TravelsAsBlock, after_oneway, after_oneway_async, assign, call,
+        call_oneway, call_oneway_async, call_swapped, flush, flush_async, outcome_of, target,
+        wait_for,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

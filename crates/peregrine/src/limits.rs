@@ -65,6 +65,10 @@
 //! * [`STREAM_WINDOW`] (256 KiB): a sender whose receiver has not taken that much waits.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
 //!   sends no further batch for this time.
+//! * [`ONEWAY_BYTES`] (1 MiB): a caller of a further one-way call of a binding waits until earlier ones have
+//!   ended.
+//! * [`ONEWAY_DROP_TIME`] (1 s): one-way calls of a binding that have not ended when its last handle is dropped,
+//!   and do not end within this time, may be lost.
 //! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -244,6 +248,12 @@ pub const LANE_CALLS_MAX: usize = 1 << 16;
 /// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further
 /// batch. A client that waits for results sends its next batch at once.
 pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
+
+/// The maximum number of bytes of the one-way calls of a binding that are queued or under way.
+pub const ONEWAY_BYTES: usize = 1 << 20;
+
+/// How long the drop of the last handle of a binding waits for its one-way calls.
+pub const ONEWAY_DROP_TIME: core::time::Duration = core::time::Duration::from_secs(1);
 
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.

@@ -399,8 +399,9 @@ fn described<T: Value>() -> Described {
     let (parameters, unit) = (&[], &Type::Unit);
     let (name, was) = ("get", &[]);
     let result = Box::leak(Box::new(T::TYPE));
+    let (idempotent, oneway) = (true, false);
     let procedure =
-        Procedure { name, docs: "", idempotent: true, was, parameters, result, error: unit };
+        Procedure { name, docs: "", idempotent, oneway, was, parameters, result, error: unit };
     let procedures = Box::leak(Box::new([procedure]));
     let digest = || Digest([0; 16]);
     let all = Interface { name: "Values", version: 0, docs: "", procedures, digest };

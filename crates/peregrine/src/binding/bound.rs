@@ -182,6 +182,12 @@ impl Bound {
         is_converted.then_some(&converted.bound)
     }
 
+    /// Returns whether a message for this server can be sent to another one as it is.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let as_it_is = |one: &Self| one.flags.load(Ordering::Relaxed) & (SWAPPED | DIFFERENT) == 0;
+        as_it_is(self) && as_it_is(other)
+    }
+
     /// Returns whether the binding was bound again, so that calls use a newer `Bound`.
     #[cold]
     pub(crate) fn has_moved(&self) -> bool {

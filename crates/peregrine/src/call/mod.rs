@@ -26,12 +26,13 @@ pub(crate) use batch::{Account, Batched};
 pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
-    CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
+    CallerInfo, Calls, Ending, Nested, due, inside, leave_call, serve_call, serve_calls_of,
+    tell_caller,
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
 pub(crate) use frames::frames_that_fit;
-pub(crate) use frames::future::FutureWait;
+pub(crate) use frames::future::{DeadlineBell, FutureWait};
 pub use frames::{FrameGuard, FrameLayout, Frames};
 pub(crate) use frames::{is_short, sparse_memory};
 pub use pending::{Begun, Bell};

@@ -1,6 +1,8 @@
 //! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
 //! are the same on every path.
 
+use std::sync::Arc;
+
 use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
@@ -33,6 +35,13 @@ pub trait Serve: Send + Sync {
     #[doc(hidden)]
     fn is_async(&self) -> bool {
         false
+    }
+
+    /// Returns a server of the same object, for calls of an async server that begin later. Without it, the thread
+    /// that receives a batch of one-way calls waits for each of them.
+    #[doc(hidden)]
+    fn shared(&self) -> Option<Arc<dyn Serve>> {
+        None
     }
 
     /// Runs one call.
@@ -155,8 +164,9 @@ pub struct Ran {
     pub head_bytes: u32,
     /// The number of bytes that were filled in the out blocks.
     pub block_bytes: usize,
-    /// Whether the call carried a batch. The calls of the batch are counted instead of this call.
-    pub is_batch: bool,
+    /// Whether the counters leave out this call: it carried a batch, whose calls are counted, or items of
+    /// streams.
+    pub is_uncounted: bool,
 }
 
 /// Runs a call and writes its answer to `reply`.
@@ -194,9 +204,14 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
+<<<<<<< HEAD
         // No stub has these procedures, and every export has them.
         Ok(Some(mut request)) if matches!(request.procedure(), BATCH | STREAMS) => {
             serve_built_in(serve, &mut request, &mut reply).map_err(Undone::Refused)
+=======
+        Ok(Some(mut request)) if request.procedure() >= STREAMS => {
+            built_in(serve, &mut request, &mut reply)
+>>>>>>> main
         }
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
         // The call is a ping, so nothing is run.
@@ -211,6 +226,7 @@ fn run<'a>(
     finish(&reply)
 }
 
+<<<<<<< HEAD
 /// Runs a procedure that every export has.
 #[cold]
 fn serve_built_in(serve: &dyn Serve, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
@@ -220,6 +236,22 @@ fn serve_built_in(serve: &dyn Serve, request: &mut Request<'_>, reply: &mut Repl
     serve_batch(serve, request, reply)?;
     reply.is_batch = true;
     Ok(())
+=======
+/// Serves a call of a procedure that every export has, and no stub: it carries a batch, or items of streams.
+#[cold]
+fn built_in(
+    serve: &dyn Serve,
+    request: &mut Request<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Undone> {
+    let served = match request.procedure() {
+        BATCH => serve_batch(serve, request, reply),
+        STREAMS => serve_streams(request, reply),
+        number => Err(Refusal::no_such_procedure(number)),
+    };
+    reply.is_uncounted = served.is_ok();
+    served.map_err(Undone::Refused)
+>>>>>>> main
 }
 
 /// Writes a refusal to `reply`, without running a procedure.
@@ -262,8 +294,8 @@ pub(super) fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
     // Both numbers fit 32 bits, because they are at most the size of an A-stack.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
-    let (answer, block_bytes, is_batch) = (reply.answer, reply.block_bytes, reply.is_batch);
-    Ran { answer, head_at, head_bytes, block_bytes, is_batch }
+    let (answer, block_bytes, is_uncounted) = (reply.answer, reply.block_bytes, reply.is_uncounted);
+    Ran { answer, head_at, head_bytes, block_bytes, is_uncounted }
 }
 
 /// Why a call ended without an answer of its procedure.

@@ -110,7 +110,7 @@ impl InProcess {
             group: rustix::process::getegid().as_raw(),
             from: None,
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let slots = Growing::new(frames.layout().count, |_| Slot::default());
         let source = Arc::new(Source { frames: Arc::clone(frames), slots });
@@ -189,8 +189,13 @@ impl InProcess {
         let thread = thread.map_err(|error| {
             CallError::system(Phase::Call, "cannot start the thread of a procedure", error)
         });
-        let (head_at, head_bytes, block_bytes, is_batch) = (0, 0, 0, false);
-        thread.map(|_| Ran { answer: Answer::Deferred, head_at, head_bytes, block_bytes, is_batch })
+        thread.map(|_| Ran {
+            answer: Answer::Deferred,
+            head_at: 0,
+            head_bytes: 0,
+            block_bytes: 0,
+            is_uncounted: false,
+        })
     }
 
     /// Returns the result of a call that has ended.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::ServerCore;
 use super::binding_table::BindingRow;
-use crate::call::{CallerInfo, Serve};
+use crate::call::{CallerInfo, Ending, Serve};
 use crate::counters::{ExportCounters, Tally};
 use crate::error::Kind;
 use crate::interface::Description;
@@ -120,7 +120,7 @@ pub(crate) struct Export {
     stopping: Arc<AtomicBool>,
     since: Instant,
     /// Whether the export is closed, so that clients can no longer connect or bind.
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
     /// The number of bindings. It is updated when a binding is added or revoked. A server may have a quarter
     /// of a million bindings. Counting them for each description would occupy the keeper, a background
     /// thread.
@@ -149,7 +149,7 @@ impl Export {
             listens: Arc::clone(&core.listens),
             stopping: Arc::clone(&core.stopping),
             since: Instant::now(),
-            closed: AtomicBool::new(false),
+            closed: Arc::default(),
             bindings: Arc::default(),
             counters,
         })
@@ -171,8 +171,9 @@ impl Export {
     /// `tally` counts the calls of the binding.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
         let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
-        let stopping = Some(Arc::clone(&self.stopping));
-        let caller = Arc::new(CallerInfo { stopping, ..caller });
+        let (stopping, withdrawn) = (Arc::clone(&self.stopping), Arc::clone(&self.closed));
+        let ending = Some(Ending { stopping, withdrawn });
+        let caller = Arc::new(CallerInfo { ending, ..caller });
         Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
     }
 

@@ -54,7 +54,7 @@ pub(crate) struct Guard<'a> {
     /// Whether the call was already added to the counts.
     counted: bool,
     /// Whether the call carried a batch, whose calls were counted.
-    is_batch: bool,
+    is_uncounted: bool,
 }
 
 impl Serving {
@@ -94,7 +94,7 @@ impl Serving {
         serve_call(number, row.caller.process);
         let begun = self.counting.begin(&row.tally);
         let counting = &mut self.counting;
-        Ok(Guard { counting, row, bytes, begun, took: None, counted: false, is_batch: false })
+        Ok(Guard { counting, row, bytes, begun, took: None, counted: false, is_uncounted: false })
     }
 
     /// Sets the caller and the source of the call. Called only if the last call had another caller.
@@ -145,7 +145,7 @@ impl Guard<'_> {
     pub(crate) fn run(&mut self, procedure: impl FnOnce(&dyn Serve) -> Ran) -> Ran {
         let ran = procedure(&*self.row.serve);
         self.took = Counting::took(self.begun);
-        self.is_batch = ran.is_batch;
+        self.is_uncounted = ran.is_uncounted;
         ran
     }
 
@@ -159,7 +159,7 @@ impl Guard<'_> {
         let ran = catching(|| procedure(&*self.row.serve));
         self.took = Counting::took(self.begun);
         let ran = ran.unwrap_or_else(|refusal| refuse(&refusal));
-        self.is_batch = ran.is_batch;
+        self.is_uncounted = ran.is_uncounted;
         ran
     }
 
@@ -174,7 +174,7 @@ impl Guard<'_> {
     #[inline]
     pub(crate) fn end(mut self, answer: Answer, bytes_out: u64) {
         self.counted = true;
-        if self.is_batch {
+        if self.is_uncounted {
             return self.counting.leave(&self.row.tally);
         }
         self.counting.end(&self.row.tally, self.took, answer, self.bytes.into(), bytes_out);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     const RAN: Ran =
-        Ran { answer: Answer::Ok, head_at: 0, head_bytes: 0, block_bytes: 0, is_batch: false };
+        Ran { answer: Answer::Ok, head_at: 0, head_bytes: 0, block_bytes: 0, is_uncounted: false };
 
     impl Server {
         fn new() -> Self {
@@ -273,7 +273,7 @@ mod tests {
                 group: 9,
                 from: None,
                 hardware: None,
-                stopping: None,
+                ending: None,
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = counters.tally_of(&Visitor::of(&caller));

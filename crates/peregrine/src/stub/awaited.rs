@@ -270,11 +270,11 @@ impl<'b> AsyncCall<'b> {
         }
         Err(failed(self.binding, self.procedure, turned_over()))
     }
+}
 
-    /// Returns the outcome of a call that has failed.
-    pub fn failed<O: Outcome>(&self, error: CallError) -> O {
-        O::from_result(Err(error.into()))
-    }
+/// Returns the outcome of a call that has failed.
+pub fn outcome_of<O: Outcome>(error: CallError) -> O {
+    O::from_result(Err(error.into()))
 }
 
 /// Takes a frame, and waits for one if none is free.
@@ -681,7 +681,7 @@ fn is_late(limit: Limit) -> bool {
 }
 
 /// The outcome of [`spin`].
-enum Looked<T> {
+pub(super) enum Looked<T> {
     Found(T),
     /// The future has woken itself: it looks again when the other futures of its task have run.
     Again,
@@ -690,7 +690,7 @@ enum Looked<T> {
 }
 
 /// Looks for a result for as long as `wait` says. `only` returns whether no other call is pending.
-fn spin<T>(
+pub(super) fn spin<T>(
     wait: Wait,
     looks_until: &mut Option<Instant>,
     waker: &Waker,

@@ -654,7 +654,7 @@ impl Lane {
 }
 
 /// Makes the call that carries a batch.
-fn batch_call<'a, 'f, 'o>(
+pub(super) fn batch_call<'a, 'f, 'o>(
     frame: &'a FrameGuard<'f>,
     head: &'a mut Writer<'f>,
     ins: &'a [Block<'a>],

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::counts::{Account, Batched, Timing};
-use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after};
+use super::{
+    CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after, oneway,
+};
 use crate::call::caller::{Calls, InBatch, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings};
@@ -173,6 +175,15 @@ pub(crate) fn serve_batch(
     if room < 2 * HEADER_BYTES || records.len() < HEADER_BYTES {
         return Err(malformed());
     }
+    if oneway::is_oneway(&records) {
+        let Some((header, results)) = oneway::serve(serve, &mut records, room, reply)? else {
+            return Ok(());
+        };
+        let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
+        put.map_err(|_| malformed())?;
+        reply.filled(0, filled)?;
+        return reply.ok(&(), |_| Ok(()));
+    }
     let mut batch = Batch::begin(room - 2 * HEADER_BYTES);
     let sent = match serve.is_async() {
         false => {
@@ -269,6 +280,7 @@ impl Batch {
             }
             match record.kind {
                 RecordKind::Skip => {}
+                RecordKind::OneWay => return false,
                 RecordKind::Cancel => {
                     if let Some(source) = source {
                         source.lane.cancel_one(record.number);
@@ -339,7 +351,7 @@ fn count(records: &[u8]) -> usize {
 }
 
 /// Calls `with` with private memory of `room` bytes.
-fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
+pub(super) fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
     // The memory is taken out of `SCRATCH`, because a procedure may call a server in this process. That
     // server may run a batch on this thread.
     let mut memory = SCRATCH.with_borrow_mut(core::mem::take);
@@ -354,7 +366,7 @@ fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
 }
 
 /// Runs one call of a batch. The answer is [`Answer::Deferred`] if the result of the call comes later.
-fn run_one(
+pub(super) fn run_one(
     serve: &dyn Serve,
     record: &CallRecord,
     message: &mut [u8],
@@ -380,7 +392,13 @@ fn run_one(
 
 /// Appends the record of a result. `blocks` are the offsets of the result's blocks. Only the filled parts of
 /// the blocks are copied: the other memory may have bytes of another client's results.
-fn append(results: &mut Vec<u8>, number: u64, ran: &Ran, space: Window<'_>, blocks: &[u32]) {
+pub(super) fn append(
+    results: &mut Vec<u8>,
+    number: u64,
+    ran: &Ran,
+    space: Window<'_>,
+    blocks: &[u32],
+) {
     let Ran { answer, head_at, head_bytes, .. } = *ran;
     let blocks = if answer == Answer::Ok { blocks } else { &[] };
     let filled = |index| {
@@ -430,7 +448,7 @@ impl State {
 impl Held {
     /// Answers the batch with the records `results`.
     fn answer(self, pending: u32, results: &[u8]) {
-        let header = ResultHeader { is_async: true, pending, slowest: None };
+        let header = ResultHeader { is_async: true, pending, ..ResultHeader::default() };
         let batch = [&header.to_bytes(), results].concat();
         self.owed.answer(Answered::ok(&(), vec![(batch, self.room)], |_| Ok(())));
     }
@@ -488,7 +506,8 @@ impl InUse {
         if let Some(held) = held {
             held.answer(0, &[]);
         }
-        let header = ResultHeader { is_async: true, pending, slowest: batch.slowest };
+        let slowest = batch.slowest;
+        let header = ResultHeader { is_async: true, pending, slowest, ..ResultHeader::default() };
         Some(complete.then_some((header, results)))
     }
 }

@@ -173,6 +173,7 @@ impl Answered {
 
     fn write_sized(&self, reply: &mut Reply<'_>, size: fn(&OutBytes) -> usize) -> Served {
         let encoded = self.0.as_ref().map_err(Clone::clone)?;
+        reply.forget_blocks();
         reply.expect(encoded.blocks.len());
         for (index, block) in encoded.blocks.iter().enumerate() {
             let (size, (bytes, _)) = (size(block), block);

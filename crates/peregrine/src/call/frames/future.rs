@@ -150,18 +150,18 @@ pub(crate) struct FutureWait {
 
 /// Wakes a future at its deadline, while the future waits for a frame.
 #[derive(Debug, Default)]
-struct DeadlineBell(Bell);
+pub(crate) struct DeadlineBell(Bell);
 
 impl DeadlineBell {
     /// Wakes `waker` at the time `at`. Returns false if no thread can be started.
-    fn ring_at(self: &Arc<Self>, at: Instant, waker: &Waker) -> bool {
+    pub(crate) fn ring_at(self: &Arc<Self>, at: Instant, waker: &Waker) -> bool {
         self.0.set(waker);
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         Bells::of_process().watch(&rings, 0, Some(at), false).is_ok()
     }
 
     /// Removes the waker and the timer.
-    fn silence(self: &Arc<Self>) {
+    pub(crate) fn silence(self: &Arc<Self>) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         Bells::of_process().forget(&rings, 0);
         self.0.clear();

@@ -266,7 +266,10 @@ impl InUse {
     fn defer(&self) -> (HeldBy, Option<Arc<ThreadWait>>) {
         let cancels: Arc<dyn Cancels> = Arc::clone(&self.0) as _;
         match source_of_thread().and_then(|(calls, call)| calls.defer(call, cancels)) {
-            Some(owed) => (HeldBy::Source(owed), None),
+            Some(mut owed) => {
+                owed.leave_uncounted();
+                (HeldBy::Source(owed), None)
+            }
             None => {
                 let wait = Arc::new(ThreadWait::default());
                 (HeldBy::Thread(Arc::clone(&wait)), Some(wait))

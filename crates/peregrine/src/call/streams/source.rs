@@ -120,6 +120,7 @@ impl<'a, T> Source<'a, T> {
     ///
     /// # Errors
     /// If the caller has given up the call or does not exist any more, or an item is invalid.
+    #[expect(clippy::should_implement_trait, reason = "`?` can be used for each item")]
     pub fn next(&mut self) -> Result<Option<T>, CallError>
     where
         T: Value,

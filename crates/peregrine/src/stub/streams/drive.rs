@@ -297,6 +297,7 @@ pub struct Streams<'s> {
 
 impl<'s> Streams<'s> {
     /// Returns no streams.
+    #[expect(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self { streams: Vec::new(), marshalled: 0 }
     }
@@ -330,7 +331,8 @@ impl<'s> Streams<'s> {
 
     /// Moves items. Returns whether any were moved.
     pub(in crate::stub) fn drive(&mut self, context: &mut Context<'_>) -> bool {
-        self.streams.iter_mut().fold(false, |moved, one| one.drive(context) || moved)
+        let moved = self.streams.iter_mut().filter_map(|one| one.drive(context).then_some(()));
+        moved.count() > 0
     }
 
     /// Returns whether all items were received.

@@ -464,7 +464,7 @@ impl Host for Visit<'_> {
             group: CallerInfo::NOBODY,
             from: Some(self.0.from),
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let tally = export.counters.tally(self.0.counters.number());
         let row = export.bind(caller, bytes, tally);
