@@ -204,14 +204,8 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
-<<<<<<< HEAD
-        // No stub has these procedures, and every export has them.
-        Ok(Some(mut request)) if matches!(request.procedure(), BATCH | STREAMS) => {
-            serve_built_in(serve, &mut request, &mut reply).map_err(Undone::Refused)
-=======
         Ok(Some(mut request)) if request.procedure() >= STREAMS => {
             built_in(serve, &mut request, &mut reply)
->>>>>>> main
         }
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
         // The call is a ping, so nothing is run.
@@ -226,17 +220,6 @@ fn run<'a>(
     finish(&reply)
 }
 
-<<<<<<< HEAD
-/// Runs a procedure that every export has.
-#[cold]
-fn serve_built_in(serve: &dyn Serve, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
-    if request.procedure() == STREAMS {
-        return serve_streams(request, reply);
-    }
-    serve_batch(serve, request, reply)?;
-    reply.is_batch = true;
-    Ok(())
-=======
 /// Serves a call of a procedure that every export has, and no stub: it carries a batch, or items of streams.
 #[cold]
 fn built_in(
@@ -251,7 +234,6 @@ fn built_in(
     };
     reply.is_uncounted = served.is_ok();
     served.map_err(Undone::Refused)
->>>>>>> main
 }
 
 /// Writes a refusal to `reply`, without running a procedure.
