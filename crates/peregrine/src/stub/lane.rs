@@ -52,6 +52,8 @@ const SLOW_US: u32 = 100;
 /// The number of calls of a slow procedure that are made alone, before a call of the procedure is measured
 /// again.
 const ALONE: u32 = 1000;
+/// The number of such calls after the first slow call.
+const ALONE_FIRST: u32 = 16;
 /// The longest time that other calls wait for the result of a measured call. After this time, the procedure
 /// of the measured call counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
@@ -432,7 +434,7 @@ impl Lane {
             }
             return true;
         }
-        state.set_speed(procedure, Speed::Slow(ALONE));
+        state.set_speed(procedure, Speed::Slow(0));
         false
     }
 

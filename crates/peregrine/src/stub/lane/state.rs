@@ -4,7 +4,7 @@ use core::task::Waker;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::{ALONE, OUTSTANDING_MAX, SLOW_US};
+use super::{ALONE, ALONE_FIRST, OUTSTANDING_MAX, SLOW_US};
 use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
 use crate::error::CallError;
 
@@ -44,6 +44,9 @@ pub(super) struct State {
     /// Whether a thread prepares a frame.
     pub(super) preparing: bool,
     pub(super) speeds: HashMap<u32, Speed>,
+    /// For each procedure that was slow when it was measured last, how many calls are made alone if it is
+    /// slow again.
+    alone: HashMap<u32, u32>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
     /// The number of calls that had no result at the server when the server answered the last batch.
@@ -205,6 +208,7 @@ impl State {
             is_ring: false,
             preparing: false,
             speeds: HashMap::new(),
+            alone: HashMap::new(),
             measuring: None,
             last_pending: None,
             woken: Vec::new(),
@@ -360,7 +364,17 @@ impl State {
     }
 
     /// Stores how long a procedure takes. If the procedure is slow, its queued calls are made alone.
-    pub(super) fn set_speed(&mut self, procedure: u32, speed: Speed) {
+    pub(super) fn set_speed(&mut self, procedure: u32, mut speed: Speed) {
+        // One measurement may be wrong: other calls that are made alone may have delayed the measured call.
+        // So the number of calls that are made alone grows only while each measurement finds that the
+        // procedure is slow.
+        if let Speed::Slow(left) = &mut speed {
+            let alone = self.alone.entry(procedure).or_insert(ALONE_FIRST);
+            *left = *alone;
+            *alone = (*alone * 4).min(ALONE);
+        } else {
+            self.alone.remove(&procedure);
+        }
         if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
             self.measuring = None;
         }
@@ -399,7 +413,7 @@ impl State {
         self.last_pending = Some(header.pending);
         // An async server defers calls that take long, so all calls can share batches.
         if let Some((procedure, took)) = header.slowest.filter(|_| !self.is_async) {
-            let speed = if took > SLOW_US { Speed::Slow(ALONE) } else { Speed::Fast };
+            let speed = if took > SLOW_US { Speed::Slow(0) } else { Speed::Fast };
             self.set_speed(procedure, speed);
         }
         let mut at = HEADER_BYTES;
