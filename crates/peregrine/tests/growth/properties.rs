@@ -163,10 +163,10 @@ impl<'a> Pair<'a> {
         }
         let sent = values.clone();
         let mut outs: Vec<usize> = vec![0; values.len()];
-        let mut arguments: Vec<Argument<'_>> = Vec::new();
         let mut filled: Vec<Option<Vec<u8>>> = Vec::new();
         let mut spaces: Vec<Vec<u8>> =
             memory.iter().map(|one| Vec::with_capacity(one.len())).collect();
+        let mut arguments: Vec<Argument<'_>> = Vec::new();
         for ((one, value), space) in procedure.parameters.iter().zip(&mut values).zip(&mut spaces) {
             arguments.push(match one.direction {
                 Direction::Out => Argument::Out(Out::from(space)),
