@@ -276,8 +276,8 @@ impl<'a> Printer<'a> {
             (Shape::Buffer, Direction::Out) => format!("Out<'_, {one}>"),
             (Shape::Buffer, Direction::InOut) => format!("&mut [{one}]"),
             (Shape::One, Direction::InOut) => format!("&mut {one}"),
-            (Shape::One, Direction::Sink) => format!("Sink<'_, {one}>"),
-            (Shape::One, Direction::Source) => format!("Source<'_, {one}>"),
+            (_, Direction::Sink) => format!("Sink<'_, {one}>"),
+            (_, Direction::Source) => format!("Source<'_, {one}>"),
             (Shape::One, _) => match ty {
                 DescribedType::Named(_) | DescribedType::Array(..) => format!("&{one}"),
                 _ => one,
