@@ -155,6 +155,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/memory.rs", "sets limits and mounts of a child process"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
+    ("crates/peregrine/tests/streams/failures.rs", "forks"),
     (
         "crates/peregrine/tests/support/",
         "stops and continues child processes, and an allocator that counts",
