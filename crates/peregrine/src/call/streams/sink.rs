@@ -94,8 +94,8 @@ impl<'a, T> Sink<'a, T> {
     }
 
     /// Makes a sink that calls `receive` with each item, as [`new`](Self::new) does, until it returns
-    /// [`ControlFlow::Break`]. The next [`send`](Self::send) of the procedure then fails with [`Kind::Stopped`]. The
-    /// call returns when the procedure has ended, with its result.
+    /// [`ControlFlow::Break`]. Soon after, [`send`](Self::send) fails with [`Kind::Stopped`] in the procedure. The call
+    /// returns when the procedure has ended, with its result.
     ///
     /// ```
     /// use std::ops::ControlFlow;
