@@ -344,11 +344,13 @@ Arguments:
   sizes:='[1, 2]'      JSON
   data=@photo.jpg      the content of a file: bytes, text or JSON
   into=64K             the maximum number of elements of a returned buffer
+  items=@list.ndjson   the items of a source, one in each line; @- reads lines as they come
   '{\"path\": \"hosts\"}'  all arguments by name, or in order in an array
   @arguments.json, @-  the same from a file, or from standard input
 
 A parameter with a default is optional, also one of type Option, whose default is None. All others are
-required.";
+required. The items of a sink are printed as they arrive, one in each line, and the result goes to
+standard error. With `--format json`, they are a member of the one object.";
 
 /// The value of `--bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

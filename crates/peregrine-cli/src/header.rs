@@ -166,6 +166,9 @@ impl Header<'_> {
             let of = |bytes: u64| format!("{name} ({element}, {bytes} bytes each)");
             match (direction, shape, plain) {
                 (Direction::In, Shape::One, _) => parts.call_head.push(format!("{name} {element}")),
+                (Direction::Sink | Direction::Source, ..) => {
+                    parts.call_head.push(format!("stream {name} of {element}: u32[8]"));
+                }
                 (Direction::InOut, Shape::One, _) => {
                     parts.call_head.push(format!("{name} {element}"));
                     parts.reply_head.push(format!("{name} {element}"));

@@ -236,7 +236,8 @@ fn interpreted(call: &mut GenericCall<'_>) -> GenericOutcome {
 /// Calls `test` with a binding to a server on each path.
 fn on_each_path<S: Serve + 'static>(what: &str, server: impl Fn() -> S, test: impl Fn(Binding)) {
     println!("{what}, in process");
-    test(Binding::in_process(Arc::new(server()), &BindOptions::default()));
+    let options = BindOptions::default();
+    test(Binding::in_process_as(described(), Arc::new(server()), &options).unwrap());
     for path in ["local:feed", "tcp:feed@127.0.0.1", "udp:feed@127.0.0.1"] {
         println!("{what}, {path}");
         let server = Server::new().threads(2).export("feed", server()).unwrap();
@@ -442,6 +443,61 @@ fn item_of_another_type_ends_the_call_and_is_named() {
     });
     let seen = seen.lock().unwrap();
     assert_eq!(seen[..], ["numbers[1]: expected u64, got text"; 4]);
+}
+
+#[test]
+fn source_that_fails_ends_the_call_with_its_reason() {
+    with_each_server(|binding| {
+        let client = FeedClient { binding };
+        let items = Source::fallible([Ok(1), Ok(2), Err("the disk is gone")]);
+        let error = client.sum(items).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::Stopped, Executed::Maybe));
+        assert_eq!(error.detail(), "the items are not complete: the disk is gone");
+        let (source, mut sender) = Source::channel(4);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| client.sum(source));
+            assert_eq!(sender.send(1), Ok(()));
+            sender.fail("the disk is gone");
+            let error = call.join().unwrap().unwrap_err();
+            assert_eq!(error.detail(), "the items are not complete: the disk is gone");
+        });
+        assert_eq!(client.sum(Source::new([1, 2])).unwrap(), 3);
+    });
+}
+
+/// Another parameter of the procedure has no counterpart at the other side.
+#[test]
+fn procedure_with_streams_may_get_other_parameters() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let text = FeedClient::INTERFACE.canonical_text();
+    let text = text.replace(
+        "count(in end: u64, sink numbers: u64)",
+        "count(in start: u64 = x0300000000000000, in end: u64, sink numbers: u64, in b: option<u8>)",
+    );
+    let newer = Described::parse(&text).unwrap();
+    assert_ne!(newer.digest(), described().digest());
+    let server = || {
+        GenericServer::new(newer.clone(), |call| {
+            let [
+                GenericParameter::In(Dynamic::U64(start)),
+                GenericParameter::In(Dynamic::U64(end)),
+                GenericParameter::Sink(numbers),
+                GenericParameter::In(Dynamic::Option(None)),
+            ] = call.parameters()
+            else {
+                unreachable!("{call:?}");
+            };
+            (*start..*end).try_for_each(|number| numbers.send(Dynamic::U64(number)))?;
+            Ok(Ok(Dynamic::U64(*end)))
+        })
+    };
+    on_each_path("newer", server, |binding| {
+        let mut received = Vec::new();
+        let client = FeedClient { binding };
+        assert_eq!(client.count(1000, Sink::from(&mut received)).unwrap(), 1000);
+        assert!(received.into_iter().eq(3..1000));
+    });
 }
 
 #[test]

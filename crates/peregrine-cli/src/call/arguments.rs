@@ -13,6 +13,7 @@ use peregrine::{Dynamic, limits};
 use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 
+use super::streams::Input as StreamInput;
 use crate::args::Call;
 use crate::output::{Failure, OrFail as _, near, near_files};
 
@@ -22,6 +23,8 @@ const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 const HEAD_BYTES: usize = 64;
 /// The maximum number of bytes that an argument takes in addition to its content: a length and padding.
 const ARGUMENT_BYTES: usize = 32;
+/// The number of bytes that an argument has for a stream. The items are not in the message of the call.
+const STREAM_BYTES: usize = 32;
 /// The number of bytes by which the message size is increased if the size of a value is only estimated.
 const ESTIMATE_BYTES: usize = 64 << 10;
 
@@ -85,6 +88,9 @@ pub(super) enum Slot {
     Bytes(Vec<u8>),
     InOut(Dynamic),
     Out(Vec<u8>),
+    Sink,
+    /// The items of a source. A call takes them.
+    Source(Option<StreamInput>),
 }
 
 /// A value from the command line, before conversion to its type.
@@ -94,6 +100,8 @@ enum Input {
     Word(String),
     /// The content of a file.
     Raw(Vec<u8>),
+    /// A file whose lines are the items of a source.
+    Lines(StreamInput),
 }
 
 impl PreparedCall {
@@ -131,6 +139,15 @@ impl PreparedCall {
                 given.slots.push(Slot::Out(vec![0; room]));
                 continue;
             }
+            if parameter.direction == Direction::Sink {
+                if written.is_some() {
+                    let name = &parameter.name;
+                    return Err(usage(format!("`{name}` is a sink: its items are printed")));
+                }
+                needed.add(parameter.direction, STREAM_BYTES);
+                given.slots.push(Slot::Sink);
+                continue;
+            }
             let Some(written) = written else {
                 match described.default_argument(parameter) {
                     Some(value) => {
@@ -145,6 +162,12 @@ impl PreparedCall {
                 }
                 continue;
             };
+            if parameter.direction == Direction::Source {
+                needed.add(parameter.direction, STREAM_BYTES);
+                let items = source(described, parameter, written)?;
+                given.slots.push(Slot::Source(Some(items)));
+                continue;
+            }
             let (place, size) = value(described, parameter, written)?;
             needed.add(parameter.direction, size.bytes);
             needed.is_estimated |= size.is_estimated;
@@ -320,7 +343,13 @@ fn read_word(
         return put(find(procedure, name)?, Input::Json(json));
     }
     let place = find(procedure, name)?;
+    let is_source = procedure.parameters[place].direction == Direction::Source;
     match value.strip_prefix('@') {
+        Some("-") if is_source => {
+            take_input(taken)?;
+            put(place, Input::Lines(StreamInput::lines(std::io::stdin())))
+        }
+        Some(path) if is_source => put(place, Input::Lines(StreamInput::lines(open_file(path)?))),
         Some("-") => put(place, Input::Raw(read_input(taken)?)),
         Some(path) => put(place, Input::Raw(read_file(path)?)),
         None => put(place, Input::Word(value.to_owned())),
@@ -343,7 +372,7 @@ fn read_array(
 ) -> Result<(), Failure> {
     let parameters = procedure.parameters.iter().enumerate();
     let places: Vec<usize> = parameters
-        .filter(|(_, one)| one.direction != Direction::Out)
+        .filter(|(_, one)| !matches!(one.direction, Direction::Out | Direction::Sink))
         .map(|(place, _)| place)
         .collect();
     if all.len() > places.len() {
@@ -354,10 +383,16 @@ fn read_array(
     both.try_for_each(|(place, value)| put(place, Input::Json(value)))
 }
 
-fn read_input(taken: &mut bool) -> Result<Vec<u8>, Failure> {
-    if core::mem::replace(taken, true) {
-        return Err(usage("standard input is used twice: it can be read only once".into()));
+/// Notes that standard input is used.
+fn take_input(taken: &mut bool) -> Result<(), Failure> {
+    match core::mem::replace(taken, true) {
+        true => Err(usage("standard input is used twice: it can be read only once".into())),
+        false => Ok(()),
     }
+}
+
+fn read_input(taken: &mut bool) -> Result<Vec<u8>, Failure> {
+    take_input(taken)?;
     let mut bytes = Vec::new();
     let most = limits::MESSAGE_BYTES_MAX as u64 + 1;
     std::io::stdin().take(most).read_to_end(&mut bytes).or_fail("cannot read standard input")?;
@@ -365,9 +400,41 @@ fn read_input(taken: &mut bool) -> Result<Vec<u8>, Failure> {
 }
 
 fn read_file(path: &str) -> Result<Vec<u8>, Failure> {
+    with_file(path, |path| std::fs::read(path))
+}
+
+fn open_file(path: &str) -> Result<std::fs::File, Failure> {
+    with_file(path, |path| std::fs::File::open(path))
+}
+
+fn with_file<T>(path: &str, read: impl FnOnce(&Path) -> std::io::Result<T>) -> Result<T, Failure> {
     let path = Path::new(path);
-    let read = std::fs::read(path).or_fail(format!("cannot read {}", path.display()));
+    let read = read(path).or_fail(format!("cannot read {}", path.display()));
     read.map_err(|failure| if path.exists() { failure } else { failure.suggest(near_files(path)) })
+}
+
+/// Returns the items of a source.
+fn source(
+    described: &Described,
+    parameter: &DescribedParameter,
+    written: Input,
+) -> Result<StreamInput, Failure> {
+    let name = &parameter.name;
+    let wrong =
+        || usage(format!("{name}: expected a JSON array of items, or @FILE with one a line"));
+    let json = match written {
+        Input::Lines(lines) => return Ok(lines),
+        Input::Json(json) => json,
+        Input::Word(word) => serde_json::from_str(&word).map_err(|_| wrong())?,
+        Input::Raw(_) => return Err(wrong()),
+    };
+    let Value::Array(items) = json else { return Err(wrong()) };
+    let item = |(number, json)| {
+        described
+            .argument_from_json(parameter, json)
+            .map_err(|unfit| usage(format!("item {number} of `{name}`: {unfit}")))
+    };
+    Ok(StreamInput::Items((1u64..).zip(&items).map(item).collect::<Result<_, _>>()?))
 }
 
 fn slot(parameter: &DescribedParameter, value: Dynamic) -> Slot {
@@ -414,6 +481,7 @@ fn value(
         Input::Raw(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
             usage(format!("{}: cannot parse the file as JSON: {error}", parameter.name))
         })?,
+        Input::Lines(_) => return Err(usage(format!("`{}` is not a source", parameter.name))),
         // A number stays text, because the conversion to a JSON number can lose digits.
         Input::Word(word) if is_bytes || is_text(described, parameter) || is_number(parameter) => {
             Value::String(word)
@@ -440,7 +508,7 @@ fn mismatch(unfit: &Unfit) -> Failure {
 }
 
 /// Returns whether a word for this parameter is used as text, and is not parsed as JSON.
-fn is_text(described: &Described, parameter: &DescribedParameter) -> bool {
+pub(super) fn is_text(described: &Described, parameter: &DescribedParameter) -> bool {
     match (parameter.shape, &parameter.ty) {
         (Shape::Text, _) | (Shape::One, DescribedType::Text | DescribedType::Char) => true,
         (Shape::One, DescribedType::Named(number)) => {
@@ -451,7 +519,7 @@ fn is_text(described: &Described, parameter: &DescribedParameter) -> bool {
     }
 }
 
-fn is_number(parameter: &DescribedParameter) -> bool {
+pub(super) fn is_number(parameter: &DescribedParameter) -> bool {
     use DescribedType::{F32, F64, I8, I16, I32, I64, I128, U8, U16, U32, U64, U128};
     parameter.shape == Shape::One
         && matches!(

@@ -3,16 +3,20 @@
 
 mod arguments;
 mod show;
+mod streams;
 
 use std::time::{Duration, Instant};
 
 use peregrine::interface::{Described, DescribedProcedure, Direction};
 use peregrine::json::Bytes;
-use peregrine::{Argument, BindOptions, CallError, Dynamic, GenericClient, Kind, Limit, Out, Wait};
+use peregrine::{
+    Argument, BindOptions, CallError, Dynamic, GenericClient, Kind, Limit, Out, Source, Wait,
+};
 use serde_json::{Map, Value, json};
 
 use self::arguments::{PreparedCall, Slot, Target};
 pub(crate) use self::arguments::{find_procedure, is_buffer_back};
+use self::streams::Printer;
 use crate::args::{Call, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
@@ -52,11 +56,14 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     }
     let described = client.described().clone();
     let procedure = &described.procedures[given.number as usize];
+    let bytes = call.bytes.into();
+    let printer = Printer::new(&described, procedure, bytes, format, &interrupt);
     let called = Instant::now();
-    let made = make(&client, &mut given);
+    let made = make(&client, &mut given, &printer)?;
     let took = called.elapsed();
+    let items = printer.end();
     let path = client.binding().path().to_string();
-    let members = json!({
+    let mut members = json!({
         "path": path,
         "took_ns": output::whole_ns(took),
         "bind_ns": output::whole_ns(bind),
@@ -66,6 +73,14 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         Some(refused) if error.kind() == Kind::TooLarge => refused,
         _ => error,
     });
+    // Without a reader of the items, only the end of the output matters.
+    let items = items.inspect_err(|_| interrupt.leave())?;
+    if streams::has_sink(procedure) {
+        interrupt.check(|| format!("the call of `{}` was cancelled", procedure.name))?;
+        if !items.is_empty() {
+            members["items"] = Value::Object(items);
+        }
+    }
     let result = match made.map_err(Failure::from) {
         Ok(result) => result,
         Err(failure) => {
@@ -75,8 +90,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     };
     interrupt.leave();
     let mut files = core::mem::take(&mut given.files);
-    let done =
-        CompletedCall { described: &described, procedure, given: &given, bytes: call.bytes.into() };
+    let done = CompletedCall { described: &described, procedure, given: &given, bytes };
     match result {
         Ok(result) => done.show(&mut files, &result, members, format, &path, took),
         Err(error) => Err(done.returned_error(&error, members)),
@@ -132,23 +146,36 @@ fn options(message_bytes: usize) -> BindOptions {
     }
 }
 
+/// The outcome of a call: the result, the procedure's own error, or the error of the call.
+type Made = Result<Result<Dynamic, Dynamic>, CallError>;
+
 /// Makes the call. The returned values replace the arguments in `given`.
+///
+/// # Errors
+/// If a source cannot be read. No call was made.
 fn make(
     client: &GenericClient,
     given: &mut PreparedCall,
-) -> Result<Result<Dynamic, Dynamic>, CallError> {
+    printer: &Printer<'_>,
+) -> Result<Made, Failure> {
+    let described = client.described();
+    let parameters = &described.procedures[given.number as usize].parameters;
     let mut filled: Vec<usize> = Vec::new();
     let mut result = Dynamic::Unit;
-    let mut arguments: Vec<Argument<'_>> = given
-        .slots
-        .iter_mut()
-        .map(|slot| match slot {
+    let arguments = given.slots.iter_mut().zip(parameters).map(|(slot, parameter)| {
+        Ok(match slot {
             Slot::In(value) => Argument::In(value),
             Slot::Bytes(bytes) => Argument::Bytes((&bytes[..]).into()),
             Slot::InOut(value) => Argument::InOut(value),
             Slot::Out(room) => Argument::Out(Out::from(&mut room[..])),
+            Slot::Sink => Argument::Sink(printer.sink(parameter)),
+            Slot::Source(items) => Argument::Source(match items.take() {
+                Some(items) => items.source(described, parameter)?,
+                None => Source::new([]),
+            }),
         })
-        .collect();
+    });
+    let mut arguments: Vec<Argument<'_>> = arguments.collect::<Result<_, Failure>>()?;
     let made = client.call_into(given.number, &mut arguments, &mut result);
     // The end of a one-way call shows whether it has failed.
     let is_oneway = client.described().procedures[given.number as usize].oneway;
@@ -168,7 +195,7 @@ fn make(
             room.truncate(filled.next().unwrap_or(0));
         }
     }
-    Ok(if made? { Ok(result) } else { Err(result) })
+    Ok(made.map(|is_ok| if is_ok { Ok(result) } else { Err(result) }))
 }
 
 /// A completed call, with what is needed to show its results.
@@ -258,7 +285,17 @@ impl CompletedCall<'_> {
                 None => output::print(whole),
             };
         }
-        show::text(&result, &back, piped)?;
+        // The lines of standard output are items.
+        let say = match streams::has_sink(self.procedure) {
+            true => |text: String| {
+                output::note(text);
+                Ok(())
+            },
+            false => |text: String| output::say(text),
+        };
+        if !streams::has_sink(self.procedure) || !result.is_null() || !back.is_empty() {
+            show::text(&result, &back, piped, say)?;
+        }
         output::note(show::how(path, took));
         failed.map_or(Ok(()), Err)
     }

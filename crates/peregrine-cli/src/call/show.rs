@@ -5,38 +5,39 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::Returned;
-use crate::output::{self, BOLD, DIM, Failure, nanoseconds};
+use crate::output::{BOLD, DIM, Failure, nanoseconds};
 
 /// The maximum number of bytes that are shown of a buffer.
 const SHOWN_BYTES: usize = 4096;
 /// The number of bytes that are shown per line.
 const LINE_BYTES: usize = 16;
 
-/// Shows the result and the returned parameters. If there is only one value, its name is not shown. Shows
-/// nothing if a buffer was `piped` to standard output.
-pub(super) fn text(result: &Value, back: &[Returned<'_>], piped: bool) -> Result<(), Failure> {
+/// Shows the result and the returned parameters. If there is only one value, its name is not shown. Calls
+/// `say` with each part. Shows nothing if a buffer was `piped` to standard output.
+pub(super) fn text(
+    result: &Value,
+    back: &[Returned<'_>],
+    piped: bool,
+    say: impl Fn(String) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     if piped {
         return Ok(());
     }
     let has_result = !result.is_null() || back.is_empty();
     if has_result && back.is_empty() {
-        return output::say(text_of(result));
+        return say(text_of(result));
     }
     if has_result {
-        output::say(format_args!("{BOLD}result{BOLD:#}: {}", text_of(result)))?;
+        say(format!("{BOLD}result{BOLD:#}: {}", text_of(result)))?;
     }
     for one in back {
         if !has_result && back.len() == 1 && one.raw.is_some() {
-            return output::say(buffer(one));
+            return say(buffer(one));
         }
         let text = buffer(one);
         let gap = if text.contains('\n') { "\n" } else { " " };
         let size = one.raw.map(|raw| format!(" {DIM}({} bytes){DIM:#}", raw.len()));
-        output::say(format_args!(
-            "{BOLD}{}{BOLD:#}{}:{gap}{text}",
-            one.name,
-            size.unwrap_or_default()
-        ))?;
+        say(format!("{BOLD}{}{BOLD:#}{}:{gap}{text}", one.name, size.unwrap_or_default()))?;
     }
     Ok(())
 }

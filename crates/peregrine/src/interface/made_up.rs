@@ -147,12 +147,16 @@ fn parameter() -> impl Strategy<Value = DescribedParameter> {
         (Direction::Out, Shape::Buffer),
         (Direction::InOut, Shape::One),
         (Direction::InOut, Shape::Buffer),
+        (Direction::Sink, Shape::One),
+        (Direction::Source, Shape::One),
     ];
     (name(), prop::sample::select(shapes), ty(), any::<Option<u32>>(), growth()).prop_map(
         |(name, (direction, shape), ty, max_len, growth)| {
             let ty = if shape == Shape::Text { DescribedType::Text } else { ty };
             let growth = match (direction, shape) {
-                (Direction::InOut, _) => DescribedGrowth { default: None, ..growth },
+                (Direction::InOut | Direction::Sink | Direction::Source, _) => {
+                    DescribedGrowth { default: None, ..growth }
+                }
                 (_, Shape::One) => fitting(growth, &ty),
                 _ => DescribedGrowth { default: growth.default.map(|_| vec![0; 4]), ..growth },
             };

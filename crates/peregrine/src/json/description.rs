@@ -16,6 +16,8 @@ const DIRECTIONS: &[(&str, Direction)] = &[
     ("lent", Direction::Lent),
     ("out", Direction::Out),
     ("inout", Direction::InOut),
+    ("sink", Direction::Sink),
+    ("source", Direction::Source),
 ];
 const SHAPES: &[(&str, Shape)] =
     &[("one", Shape::One), ("buffer", Shape::Buffer), ("text", Shape::Text)];

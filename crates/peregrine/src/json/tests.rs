@@ -111,6 +111,30 @@ CallError#6 = struct {chain: text}
 }
 
 #[test]
+fn streams_are_read_again_and_their_items_are_values() {
+    let text = "interface S version 0\n\
+        f(sink items: tuple<u8, text>, source more: sequence<u8>) -> unit or text\n";
+    let all = Described::parse(text).unwrap();
+    let json = all.to_json();
+    let parameters = &json["procedures"][0]["parameters"];
+    assert_eq!(parameters[0]["direction"], "sink");
+    assert_eq!(parameters[0]["shape"], "one");
+    assert_eq!(parameters[1]["direction"], "source");
+    assert_eq!(Described::from_json(&json), Ok(all.clone()));
+    let items = &all.procedures[0].parameters[0];
+    let item = Dynamic::List(vec![Dynamic::U8(7), "a".into()]);
+    assert_eq!(all.argument_from_json(items, &json!([7, "a"])), Ok(item.clone()));
+    assert_eq!(all.argument_to_json(items, &item, Bytes::Auto), json!([7, "a"]));
+    let error = all.argument_from_json(items, &json!([7, 8])).unwrap_err();
+    assert_eq!(error.to_string(), "items[1]: expected string, got number");
+    let mut buffer = json.clone();
+    buffer["procedures"][0]["parameters"][0]["shape"] = "buffer".into();
+    buffer["digest"] = Value::Null;
+    let error = Described::from_json(&buffer).unwrap_err().to_string();
+    assert!(error.contains("the type of an item"), "{error}");
+}
+
+#[test]
 fn values_look_as_serde_would_have_them() {
     let all = all();
     let parameters = &all.procedures[0].parameters;
@@ -197,7 +221,7 @@ fn what_does_not_fit_is_told_where() {
         (
             json!({ "interface": "I", "version": 0, "procedures": [{ "name": "f", "parameters": [
                 { "name": "a", "direction": "up" }] }], "types": [] }),
-            "procedures[0].parameters[0].direction: `up` is not one of in, lent, out, inout",
+            "procedures[0].parameters[0].direction: `up` is not one of in, lent, out, inout, sink, source",
         ),
         (
             json!({ "interface": "I", "version": 0, "procedures": [], "types": [

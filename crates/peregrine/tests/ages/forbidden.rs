@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peregrine::call::Serve;
 use peregrine::interface::{Described, Rule};
-use peregrine::{Binding, GenericServer, Plain, Result, Value, interface};
+use peregrine::{Binding, GenericServer, Plain, Result, Sink, Value, interface};
 
 use crate::changes::{Age, Change, Expected};
 use crate::interpreted::told;
@@ -75,6 +75,7 @@ pub(crate) fn all() -> Vec<Change> {
         ty::change(),
         passing::change(),
         one_way::change(),
+        items::change(),
         closed::change(),
         discriminant::change(),
         none_left::change(),
@@ -186,6 +187,22 @@ forbidden! {
             #[oneway]
             fn put(&self, a: u32) -> Result<()>;
         }
+    }
+}
+
+forbidden! {
+    "any change of a stream's items", items, Type,
+    old {
+        #[derive(Value)]
+        pub(crate) struct Item { name: String }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn watch(&self, items: Sink<'_, Item>) -> Result<()>; }
+    }
+    new {
+        #[derive(Value)]
+        pub(crate) struct Item { name: String, price: Option<u32> }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn watch(&self, items: Sink<'_, Item>) -> Result<()>; }
     }
 }
 

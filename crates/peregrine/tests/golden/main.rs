@@ -4,7 +4,7 @@
 //! A vector is a name and the bytes that belong to it. The vectors are in the documents, in blocks marked
 //! `golden`, and these tests read them there. [`values`] encodes and decodes values, and [`libraries`] does
 //! the same with values of library types. [`calls`] compares the calls and replies of stubs with the
-//! documents. In [`foreign`], a client calls a hand-written server of the local path.
+//! documents, and [`streams`] what calls have for streams. In [`foreign`], a client calls a hand-written server of the local path.
 
 #![cfg(target_endian = "little")]
 
@@ -13,6 +13,7 @@ mod document;
 mod foreign;
 mod identity;
 mod libraries;
+mod streams;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,8 @@ use values::{INVALID, VALUES};
 #[test]
 fn every_vector_is_checked_by_a_test() {
     let of_values = VALUES.iter().chain(INVALID).chain(libraries::VALUES).chain(libraries::INVALID);
-    let held: BTreeSet<&str> = of_values.chain(HANDSHAKE).copied().collect();
+    let held: BTreeSet<&str> =
+        of_values.chain(HANDSHAKE).chain(streams::STREAMS).copied().collect();
     for name in vectors().keys() {
         if let Some(little) = name.strip_prefix("big ") {
             let case = ["call ", "reply "].iter().find_map(|part| little.strip_prefix(part));

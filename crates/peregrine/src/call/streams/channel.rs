@@ -1,12 +1,15 @@
 //! A queue of items between a stream and another thread or task.
 
+use core::fmt::Display;
 use core::future::poll_fn;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll, Waker, ready};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::{Produce, Receive, Stopped};
 use crate::call::pending::park;
+#[cfg(doc)]
+use crate::error::Kind;
 use crate::sync::Mutex;
 
 /// A queue with one sender and one receiver.
@@ -19,6 +22,8 @@ struct State<T> {
     /// Whether the sender and the receiver exist.
     has_sender: bool,
     has_receiver: bool,
+    /// Why the items are not complete.
+    failure: Option<Stopped>,
     /// What waits for an item, and what waits for room.
     receives: Option<Waker>,
     sends: Option<Waker>,
@@ -31,6 +36,7 @@ pub(super) fn channel<T>(capacity: usize) -> (QueueSender<T>, QueueReceiver<T>) 
         capacity: capacity.max(1),
         has_sender: true,
         has_receiver: true,
+        failure: None,
         receives: None,
         sends: None,
     })));
@@ -128,8 +134,11 @@ impl<T: Send> Receive<T> for QueueSender<T> {
 }
 
 impl<T: Send> Produce<T> for QueueReceiver<T> {
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        Self::poll_next(self, context)
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>> {
+        let next = ready!(Self::poll_next(self, context));
+        // The failure is told after the items before it.
+        let failure = if next.is_none() { self.0.0.lock().failure.clone() } else { None };
+        Poll::Ready(failure.map_or(Ok(next), Err))
     }
 }
 
@@ -234,6 +243,12 @@ impl<T> Sender<T> {
             }
             Err(Stopped(_)) => Err(item),
         }
+    }
+
+    /// Ends the source although its items are not complete. The call fails with [`Kind::Stopped`] and this reason, and
+    /// the procedure learns that the items are not complete.
+    pub fn fail(self, reason: impl Display) {
+        self.0.0.0.lock().failure = Some(Stopped(reason.to_string()));
     }
 }
 

@@ -248,10 +248,10 @@ impl<T> Drop for RemoteSource<T> {
     }
 }
 
-/// A procedure may pass its source on to a call that it makes. A broken stream ends there.
+/// A procedure may pass its source on to a call that it makes.
 impl<T: Send> Produce<T> for RemoteSource<T> {
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>> {
-        self.poll_take(context).map(|taken| taken.ok().flatten())
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>> {
+        self.poll_take(context).map_err(|error| Stopped(error.to_string()))
     }
 }
 

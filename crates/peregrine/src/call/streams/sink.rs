@@ -9,9 +9,18 @@ use super::remote::{CHECK_EVERY, RemoteSink};
 use crate::call::pending::park;
 use crate::error::{CallError, Executed, Kind};
 
-/// The receiver wants no more items, for this reason.
-#[derive(Debug)]
+/// One end of a stream has stopped, for this reason.
+#[derive(Clone, Debug)]
 pub(crate) struct Stopped(pub(crate) String);
+
+impl Stopped {
+    /// Returns the error of a call whose source cannot make all items.
+    #[cold]
+    pub(crate) fn into_error(self) -> CallError {
+        let text = format!("the items are not complete: {}", self.0);
+        CallError::new(Kind::Stopped, Executed::Maybe, text)
+    }
+}
 
 /// What receives the items of a sink at its caller.
 pub(crate) trait Receive<T>: Send {

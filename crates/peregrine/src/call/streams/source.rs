@@ -1,18 +1,22 @@
 //! [`Source`]: a parameter whose items the caller sends, and the procedure receives.
 
+use core::fmt::Display;
 use core::future::poll_fn;
 use core::task::{Context, Poll};
 
+use super::Stopped;
 use super::channel::{QueueReceiver, Sender, channel};
 use super::remote::{CHECK_EVERY, RemoteSource};
 use crate::call::pending::park;
 use crate::error::CallError;
+#[cfg(doc)]
+use crate::error::Kind;
 
 /// What makes the items of a source at its caller.
 pub(crate) trait Produce<T>: Send {
     /// Returns the next item, or `None` after the last one. If there is none yet, the waker of `context` is woken
-    /// later.
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<T>>;
+    /// later. An error says why there are no more items, although they are not complete.
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>>;
 }
 
 /// A parameter of a procedure that receives items from its caller while the call runs.
@@ -66,8 +70,17 @@ enum End<'a, T> {
 struct Iterated<I>(I);
 
 impl<I: Iterator + Send> Produce<I::Item> for Iterated<I> {
-    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Option<I::Item>> {
-        Poll::Ready(self.0.next())
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<I::Item>, Stopped>> {
+        Poll::Ready(Ok(self.0.next()))
+    }
+}
+
+/// Makes items with an iterator that can fail.
+struct Fallible<I>(I);
+
+impl<T, E: Display, I: Iterator<Item = Result<T, E>> + Send> Produce<T> for Fallible<I> {
+    fn poll_next(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>> {
+        Poll::Ready(self.0.next().transpose().map_err(|error| Stopped(error.to_string())))
     }
 }
 
@@ -76,8 +89,8 @@ struct Streamed<S>(core::pin::Pin<Box<S>>);
 
 #[cfg(feature = "async")]
 impl<S: futures_core::Stream + Send> Produce<S::Item> for Streamed<S> {
-    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<S::Item>> {
-        self.0.as_mut().poll_next(context)
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<S::Item>, Stopped>> {
+        self.0.as_mut().poll_next(context).map(Ok)
     }
 }
 
@@ -92,6 +105,37 @@ impl<'a, T> Source<'a, T> {
         I::IntoIter: Send + 'a,
     {
         Self(End::Caller(Box::new(Iterated(items.into_iter()))))
+    }
+
+    /// Makes a source from an iterator that can fail, such as one that reads a file. After the first error, the call
+    /// fails with [`Kind::Stopped`] and the text of the error, and the procedure learns that the items are not
+    /// complete.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// use peregrine::Source;
+    ///
+    /// # #[interface]
+    /// # trait Sums { fn sum(&self, numbers: Source<'_, u32>) -> peregrine::Result<u64>; }
+    /// # struct Adder;
+    /// # impl Sums for Adder {
+    /// #     fn sum(&self, numbers: Source<'_, u32>) -> peregrine::Result<u64> {
+    /// #         numbers.map(|number| number.map(u64::from)).sum()
+    /// #     }
+    /// # }
+    /// let client = SumsClient::in_process(Adder);
+    /// let numbers = |text: &'static str| Source::fallible(text.lines().map(str::parse::<u32>));
+    /// assert_eq!(client.sum(numbers("1\n2"))?, 3);
+    /// let error = client.sum(numbers("1\ntwo")).unwrap_err();
+    /// assert_eq!(error.kind(), peregrine::Kind::Stopped);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn fallible<I, E: Display>(items: I) -> Self
+    where
+        I: IntoIterator<Item = Result<T, E>>,
+        I::IntoIter: Send + 'a,
+    {
+        Self(End::Caller(Box::new(Fallible(items.into_iter()))))
     }
 
     /// Makes a source from a stream, which is polled on the thread that makes the call. It needs the feature `async`.
@@ -135,7 +179,7 @@ impl<'a, T> Source<'a, T> {
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, CallError>> {
         match &mut self.0 {
-            End::Caller(produce) => produce.poll_next(context).map(Ok),
+            End::Caller(produce) => produce.poll_next(context).map_err(Stopped::into_error),
             End::Procedure(remote) => remote.poll_take(context),
         }
     }

@@ -141,6 +141,92 @@ fn differences_are_pointed_at() {
 }
 
 #[test]
+fn items_of_streams_are_the_same_type_on_both_sides() {
+    use Rule::*;
+    let f = |line: &str, types: &str| format!("f({line}) -> unit or text\n{types}");
+    let same = [
+        ("sink a: u8", ""),
+        ("sink a: [tuple<u8, option<text>>; 3]", ""),
+        ("source a: result<sequence<L#0>, char>", "L#0 = struct {x: u8, next: option<L#0>}\n"),
+        (
+            "source a: E#0",
+            "E#0 = enum A {} B {x: P#1}\nP#1 = plain 4 align 4 {c: C#2, y: [u8; 3]}\n\
+                           C#2 = plain enum u8 Red=1\n",
+        ),
+    ];
+    for (line, types) in same {
+        let one = f(line, types);
+        assert_eq!(compare(&one, &one), Ok(None));
+        // Only the procedure is converted, if another parameter of it differs.
+        let more = f(&format!("{line}, in b: option<u8>"), types);
+        assert_eq!(rules(&one, &more), (vec![Default], true));
+        assert_eq!(rules(&more, &one), (vec![Default], true));
+    }
+    for (ours, theirs, rule) in [
+        (f("sink a: u8", ""), f("source a: u8", ""), Passing),
+        (f("sink a: u8", ""), f("out a: [u8]", ""), Passing),
+        (f("source a: u8", ""), f("in a: u8", ""), Passing),
+        (f("sink a: u8", ""), f("sink a: u16", ""), Type),
+        (f("sink a: u8", ""), f("sink a: option<u8>", ""), Type),
+        (f("sink a: [u8; 2]", ""), f("sink a: [u8; 3]", ""), Type),
+        (f("sink a: tuple<u8, u8>", ""), f("sink a: tuple<u8, u8, u8>", ""), Type),
+        (f("source a: result<u8, text>", ""), f("source a: result<u8, char>", ""), Type),
+        // In other places, each of these changes is allowed.
+        (f("sink a: u8 widens", ""), f("sink a: u16 widens", ""), Type),
+        (
+            f("sink a: S#0", "S#0 = struct {x: u8}\n"),
+            f("sink a: S#0", "S#0 = struct {x: u8, y: option<u8>}\n"),
+            Type,
+        ),
+        (
+            f("sink a: S#0", "S#0 = struct {x: u8}\n"),
+            f("sink a: S#0", "S#0 = struct {y: u8 was x}\n"),
+            Type,
+        ),
+        (
+            f("source a: E#0", "E#0 = enum A {}\n"),
+            f("source a: E#0", "E#0 = enum A {} B {}\n"),
+            Type,
+        ),
+        (
+            f("sink a: E#0", "E#0 = enum A {} other O {}\n"),
+            f("sink a: E#0", "E#0 = enum A {} B {} other O {}\n"),
+            Type,
+        ),
+        (
+            f("sink a: E#0", "E#0 = plain enum u8 A=1\n"),
+            f("sink a: E#0", "E#0 = plain enum u8 A=2\n"),
+            Type,
+        ),
+        (
+            f("sink a: P#0", "P#0 = plain 4 align 4 {x: u32}\n"),
+            f("sink a: P#0", "P#0 = plain 4 align 2 {x: u32}\n"),
+            Type,
+        ),
+        (
+            f("sink a: option<S#0>", "S#0 = struct {x: T#1}\nT#1 = struct {y: u8}\n"),
+            f("sink a: option<S#0>", "S#0 = struct {x: T#1}\nT#1 = struct {y: i8}\n"),
+            Type,
+        ),
+    ] {
+        assert_eq!(rules(&ours, &theirs).0, [rule], "{ours}{theirs}");
+        assert_eq!(rules(&theirs, &ours).0, [rule], "{theirs}{ours}");
+    }
+    let error = compare(&f("sink a: u8", ""), &f("sink a: i8", "")).unwrap_err();
+    let said = "procedure `f`, parameter `a`: ours is `sink a: u8`, the server's is `sink a: i8`";
+    assert!(error.contains(said), "{error}");
+    // A long chain of types needs no stack.
+    let mut chain = "f(sink a: T#0) -> unit or text\n".to_owned();
+    for number in 0..30_000 {
+        chain.push_str(&format!("T#{number} = struct {{x: T#{}}}\n", number + 1));
+    }
+    let other = format!("{chain}T#30000 = struct {{x: u8}}\n");
+    chain.push_str("T#30000 = struct {x: i8}\n");
+    assert_eq!(compare(&chain, &chain), Ok(None));
+    assert_eq!(rules(&chain, &other).0, [Type]);
+}
+
+#[test]
 fn rules_of_growth() {
     use Rule::*;
     let types = |body: &str| format!("f(in a: L#0) -> unit or text\nL#0 = {body}\n");

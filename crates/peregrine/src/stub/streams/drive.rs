@@ -239,10 +239,19 @@ impl<T: Send> SourceDrive<'_, T> {
             }
             let Poll::Ready(item) = produce.poll_next(context) else { return moved > 0 };
             self.moved = true;
-            let Some(item) = item else {
-                open.tell(open.flow.finish());
-                self.produce = None;
-                return true;
+            let item = match item {
+                Ok(Some(item)) => item,
+                Ok(None) => {
+                    open.tell(open.flow.finish());
+                    self.produce = None;
+                    return true;
+                }
+                Err(stopped) => {
+                    self.failure = Some(stopped.into_error());
+                    open.tell(open.flow.give_up());
+                    self.produce = None;
+                    return true;
+                }
             };
             let coding = &mut self.coding;
             let encode = &mut |head: &mut Writer<'_, R>| coding.encode(&item, head);
