@@ -529,6 +529,6 @@ mod tests {
             assert!(!kind.text().is_empty() && !kind.advice().is_empty());
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(22), None);
+        assert_eq!(Kind::from_number(23), None);
     }
 }

@@ -508,7 +508,7 @@ impl End {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::streams::Taken;
+    use crate::call::streams::{Compiled, Taken};
     use crate::value::{Native, Value};
 
     const ROOM: usize = 64 << 10;
@@ -535,7 +535,7 @@ mod tests {
         loop {
             match flow.receive(None) {
                 Received::Items(chunk) => {
-                    taken.fill::<Native>(&chunk).unwrap();
+                    taken.fill::<Native>(&chunk, &mut Compiled).unwrap();
                     while let Some((item, _)) = taken.take(flow) {
                         items.push(item);
                     }
@@ -653,7 +653,7 @@ mod tests {
         let mut lengths = Vec::new();
         while let Received::Items(chunk) = receiver.receive(None) {
             let mut taken = Taken::<Vec<u8>>::default();
-            taken.fill::<Native>(&chunk).unwrap();
+            taken.fill::<Native>(&chunk, &mut Compiled).unwrap();
             while let Some((item, _)) = taken.take(&receiver) {
                 lengths.push(item.len());
             }
