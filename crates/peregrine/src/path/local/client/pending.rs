@@ -43,7 +43,9 @@ impl LocalPath {
         let cpu = crate::sys::current_cpu();
         astack.client_cpu.store(cpu, Ordering::Relaxed);
         let state = CallState { astack, index, cpu, deadline };
-        self.post(call, &state, &layout, flags);
+        let id = self.post(call, &state, &layout, flags);
+        // SYNC: astack-pending, read in `examine`.
+        astack.pending.store(id, Ordering::Release);
         Ok(Begun::Pending)
     }
 
@@ -180,6 +182,12 @@ impl Rings for ClientRegion {
     fn examine(&self, call: u32) {
         let Some(astack) = self.astacks.get(call as usize) else { return };
         let id = posted(astack.sequence.load(Ordering::Relaxed));
+        // SYNC: astack-pending. A client counts a call, then posts it, and then stores this value. So if this
+        // load sees the value of the call, the next load of the call word sees the posted call or a later one.
+        // A call that is counted and not posted yet must not look like a corrupted word.
+        if astack.pending.load(Ordering::Acquire) != id {
+            return;
+        }
         // Meanwhile another thread may poll the future, take the reply, and begin the next call in the same
         // frame.
         let is_over = || {
