@@ -266,7 +266,8 @@ pub(crate) fn client_body(number: u32, method: &Method, has_oneway: bool) -> Tok
         let again = quote!(again_unless(__streams.have_moved(), __error));
         (Some(streams), quote!(frame_with(&mut __streams)), again)
     };
-    // Makes the call over a binding, until it has a result or must not be repeated.
+    // Generates the code that makes the call over a binding. The call is repeated until it has a result, or a
+    // repetition is not allowed.
     let make = |binding: &TokenStream| {
         quote! {{
             #streams

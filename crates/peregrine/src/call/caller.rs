@@ -522,7 +522,8 @@ pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
     CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
 }
 
-/// Returns whether the server of the call that this thread runs ends. `None` for calls within one process.
+/// Returns the flags of the running call's server: whether it is stopping, and whether the export is
+/// withdrawn. `None` for calls within one process.
 pub(super) fn ending_of_thread() -> Option<Ending> {
     CALLER.with_borrow(|caller| caller.as_ref().and_then(|caller| caller.ending.clone()))
 }

@@ -306,7 +306,7 @@ impl Call<'_, '_, '_> {
             if first < last {
                 let bytes = last - first;
                 stats::count(Copy::A, bytes);
-                // The head collects the first bytes of the message, even if they belong to a block.
+                // [`Head`] writes the first bytes of the message last, even if they belong to a block.
                 let here = bytes.min(FIRST_BYTES.saturating_sub(first));
                 self.head.convert_to(first, block, first - start, here)?;
                 let to = self.head.space().part(first + here, bytes - here)?;

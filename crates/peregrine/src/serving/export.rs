@@ -330,9 +330,9 @@ impl Exports {
         self.0.lock()
     }
 
-    /// Returns the export that clients on networks can call under a name. A private export is found as well,
-    /// because no network proves the user of a client. If the kernel proves the user, as on the local path,
-    /// [`Export::admits`] is called instead.
+    /// Returns the export that clients on networks can call under a name. An export that is open only to the
+    /// server's own user on this machine is found, too: over a network no user can be checked. If the kernel
+    /// proves the user, as on the local path, [`Export::admits`] is called instead.
     ///
     /// # Errors
     /// If there is no such export, it was withdrawn, or it is limited to users or groups.

@@ -281,7 +281,7 @@ impl Lane {
             lane.receive(bound, state);
             let ended = lane.take(state, ticket);
             let ended = ended.ok_or_else(|| lane.abandon(bound, state, ticket));
-            // If the late call was still queued, it is not sent with the other queued calls.
+            // The late call is not among the calls that are sent now: `abandon` has removed it.
             lane.turn(bound, state);
             ended
         })

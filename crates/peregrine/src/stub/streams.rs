@@ -74,7 +74,7 @@ struct State {
     listed: VecDeque<Arc<Flow>>,
     /// Whether the bells of the outstanding messages are armed.
     armed: bool,
-    /// What is woken when the state is released.
+    /// What is woken after the lock of this state is released.
     woken: Vec<Waker>,
     /// Memory for results that is not used now.
     spare: Vec<Vec<u8>>,

@@ -74,7 +74,7 @@ impl Batched {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
     begun: u64,
-    /// For how many calls the time counts.
+    /// The number of calls for which this measurement stands: more than 1 if only some calls are timed.
     calls: u32,
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) 
     ended
 }
 
-/// The duty to reply of a future whose result nothing waits for.
+/// Takes the place of the duty to reply if nothing waits for the result of a future. The result is dropped.
 struct NoReply;
 
 impl Owed for NoReply {

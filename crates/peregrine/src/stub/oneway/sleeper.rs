@@ -63,7 +63,8 @@ pub(super) fn block_on<T>(
         let waker = Waker::from(Arc::clone(&sleeper));
         (sleeper, waker)
     };
-    // A waker of another wait may wake this one, which then polls once more.
+    // All waits of a thread share one sleeper. So the waker of an earlier wait may end this wait, which then only
+    // polls once more.
     let (sleeper, waker) = SLEEPER.with_borrow_mut(|known| known.get_or_insert_with(made).clone());
     loop {
         match poll(&mut Context::from_waker(&waker)) {

@@ -217,3 +217,23 @@ impl Rings for ClientRegion {
         self.frames.bell(call).ring();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::local::fuzzing::Scripted;
+
+    #[test]
+    fn call_that_is_not_posted_yet_is_not_taken_for_a_stray_write() {
+        let (_script, scripted) = Scripted::new(4096).unwrap();
+        let region = &scripted.path.region;
+        // A thread begins a call while the bells examine the frame's last one.
+        region.astacks[0].sequence.store(1, Ordering::Relaxed);
+        region.examine(0);
+        assert!(region.session.is_alive());
+        // The call was posted, and something else has overwritten its word.
+        region.astacks[0].pending.store(posted(1), Ordering::Release);
+        region.examine(0);
+        assert!(!region.session.is_alive());
+    }
+}
