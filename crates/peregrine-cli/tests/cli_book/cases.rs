@@ -162,7 +162,11 @@ pub(crate) static CASES: &[Case] = &[
                it is the maximum number of elements (`into=64K`). A missing argument of type `Option` is \
                `None`; all other arguments are required. Values in JSON have the form that serde uses. \
                Returned buffers are shown as text or as digits (`--bytes`), or written to files (`--out \
-               NAME=FILE`).",
+               NAME=FILE`). The items of a source are the lines of a file (`items=@list.ndjson`) or of standard \
+               input (`items=@-`), which are read while the call runs, or a JSON array. The items of a sink are \
+               printed as they arrive, one JSON value in each line, and the result goes to standard error. With \
+               `--format ndjson`, each line names its sink, and the last line has the result. With `--format \
+               json`, the one object has all items.",
         steps: &[
             Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
             Step { line: "call files write path=note offset=0 bytes=words", code: 1, ..STEP },

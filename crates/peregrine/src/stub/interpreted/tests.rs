@@ -3,13 +3,17 @@
 //! The reference implements REPRESENTATION.md without blocks: it writes each value at its own alignment, in
 //! either byte order.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::made_up::{Chance, some_value};
 use super::marshal::Stopped;
-use super::program::{Op, Program};
+use super::program::{Form, Op, Program, Step};
+use super::streams::Items;
+use crate::call::streams::{Coding, Flow, HEADER_BYTES, Left, Received, Record, Taken};
 use crate::interface::made_up::pool;
-use crate::interface::{Described, DescribedBody, DescribedField, DescribedType};
+use crate::interface::{Described, DescribedBody, DescribedField, DescribedType, Direction};
 use crate::value::{
     Dynamic, Invalid, Native, Overflow, Reader, Representation, Space, Swapped, Window, Writer,
 };
@@ -181,7 +185,64 @@ fn round_trip<R: Representation>(
     Ok(())
 }
 
+/// Sends items through both ends of a stream, and compares the record with the values of the twin.
+fn stream<R: Representation>(
+    all: &Described,
+    program: &Arc<Program>,
+    ty: &DescribedType,
+    op: u32,
+    items: &[Dynamic],
+) -> Result<(), TestCaseError> {
+    let (name, direction) = ("items".into(), Direction::Sink);
+    let step = Step { name, direction, form: Form::Stream(op), max_len: usize::MAX };
+    let mut coding = Items::new(program, &step, op);
+    let sender = Flow::new(1, 1 << 20, u64::MAX, 0, 0);
+    for item in items {
+        let encode = &mut |head: &mut Writer<'_, R>| coding.encode(item, head);
+        sender.add(encode).map_err(|error| TestCaseError::fail(error.to_string()))?;
+    }
+    let mut message = vec![0; HEADER_BYTES];
+    prop_assert_eq!(sender.collect(1 << 21, &mut message), Left::Nothing);
+    let mut twin = Twin { all, head: Vec::new(), swapped: R::SWAPPED };
+    twin.each(ty, items);
+    let receiver = Flow::new(1, 1 << 20, 0, 1 << 30, 1 << 30);
+    let mut records = Vec::new();
+    Record::all(&message, |record, bytes| {
+        records.push((record.count, bytes.to_vec()));
+        receiver.take(&record, bytes);
+        Some(())
+    });
+    prop_assert_eq!(records, [(items.len() as u32, twin.head)]);
+    let Received::Items(chunk) = receiver.receive(None) else { panic!("the record has arrived") };
+    let mut taken = Taken::default();
+    prop_assert_eq!(taken.fill::<R>(&chunk, &mut coding), Ok(()));
+    for item in items {
+        let (taken, _) = taken.take(&receiver).expect("as many as were sent");
+        prop_assert_eq!(
+            put::<R>(program, op, &taken).unwrap(),
+            put::<R>(program, op, item).unwrap()
+        );
+    }
+    prop_assert!(taken.is_empty());
+    Ok(())
+}
+
 proptest! {
+    #[test]
+    fn items_of_a_stream_are_values_of_one_head(pool in pool(), seed in any::<u64>()) {
+        let all = pool.described();
+        let program = Arc::new(Program::flatten(&all));
+        let mut chance = Chance(seed);
+        for (ty, op) in each_type(&all, &program) {
+            let item = |_| some_value(&all, &ty, &mut chance, 0);
+            let items: Vec<Dynamic> = (0..4).map_while(item).collect();
+            if !items.is_empty() {
+                stream::<Native>(&all, &program, &ty, op, &items)?;
+                stream::<Swapped>(&all, &program, &ty, op, &items)?;
+            }
+        }
+    }
+
     #[test]
     fn bytes_are_those_of_the_plain_twin(pool in pool(), seed in any::<u64>()) {
         let all = pool.described();

@@ -363,8 +363,11 @@ impl<'s> Streams<'s> {
 
     /// Moves items. Returns whether any were moved.
     pub(in crate::stub) fn drive(&mut self, context: &mut Context<'_>) -> bool {
-        let moved = self.streams.iter_mut().filter_map(|one| one.drive(context).then_some(()));
-        moved.count() > 0
+        let mut moved = false;
+        for one in &mut self.streams {
+            moved |= one.drive(context);
+        }
+        moved
     }
 
     /// Returns whether all items were received.
