@@ -235,6 +235,9 @@ impl Waiting {
     }
 }
 
+/// The beginning of the names of the exports with one-way calls.
+pub(crate) const EVENTS: &str = "events";
+
 /// The name of the export that the experiment `account` measures.
 pub(crate) const ACCOUNTED: &str = "spin-accounted";
 

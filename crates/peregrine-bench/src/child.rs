@@ -15,9 +15,13 @@ use clap::Args;
 use peregrine::sys::{Memory, pin_to};
 use peregrine::{CallError, Running, Server};
 
-use crate::cases::{ACCOUNTED, SPREAD, Size, Waiting, export_name, spread_name};
-use crate::interfaces::{AccountedServer, LargeServer, MiddleServer, Object, SmallServer};
+use crate::cases::{ACCOUNTED, EVENTS, SPREAD, Size, Waiting, export_name, spread_name};
+use crate::interfaces::{
+    AccountedServer, EventsServer, LargeServer, MiddleServer, Object, SmallServer,
+};
 use crate::pingpong::{self, Exchange, MEMORY, Way};
+use crate::ring;
+use crate::subject::WARM_TRIPS;
 
 /// The arguments of the child.
 #[derive(Clone, Debug, Args)]
@@ -95,8 +99,25 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
         .wait(Waiting::Spin.wait())
         .export(&format!("{prefix}{ACCOUNTED}"), AccountedServer::new(Object))?
         .spawn()?;
+    let _events: Vec<Running> =
+        [(Waiting::Spin, None), (Waiting::Adaptive, Some("udp:127.0.0.1:0"))]
+            .into_iter()
+            .map(|(wait, listens)| {
+                let name = format!("{prefix}{EVENTS}-{}", wait.name());
+                let server =
+                    Server::new().wait(wait.wait()).export(&name, EventsServer::new(Object))?;
+                match listens {
+                    Some(endpoint) => server.listen(endpoint)?.spawn(),
+                    None => server.spawn(),
+                }
+            })
+            .collect::<Result<_, CallError>>()?;
     println!("{READY}");
     for (what, trips) in orders {
+        if what.way == Way::Ring {
+            ring::follow(&mut memory, WARM_TRIPS, trips - WARM_TRIPS);
+            continue;
+        }
         pingpong::echo(&mut memory, what, trips);
     }
     Ok(())

@@ -1,5 +1,6 @@
-//! The experiment `concurrent`: measures async calls to another process of this machine, and compares them
-//! with blocking calls. One thread makes the async calls: first one at a time, then with many in flight.
+//! The experiment `concurrent`: measures async calls to another process, one at a time and many in flight
+//! from one thread. It compares them with blocking calls, and with those of other systems if this program
+//! was built with its peers. Also measures one-way calls.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -8,12 +9,18 @@ use std::thread::{Thread, current, park};
 
 use crate::cases::{Case, Placement, Waiting};
 use crate::local::{in_each_placement, rounds, split};
+use crate::peer::Peer;
 use crate::row::Row;
-use crate::subject::{Failure, Subject};
-use crate::{Progress, Selection};
+use crate::subject::{Events, Failure, Subject};
+use crate::{Progress, Selection, network};
 
-/// The names of the measurements: async null calls one at a time, and 1,000 in flight.
-pub(crate) const CASES: [&str; 2] = ["async-null", "async-1000"];
+/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes.
+pub(crate) const CASES: [&str; 3] = ["async-null", "async-1000", ONEWAY];
+
+const ONEWAY: &str = "oneway-16";
+
+/// The number of calls in flight of `async-1000`.
+const IN_FLIGHT: u32 = 1000;
 
 /// Measures everything that was selected.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
@@ -24,8 +31,8 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             return Ok(());
         }
         let cases = [
-            ("async-null", 1, "own-blocking", Waiting::Adaptive),
-            ("async-1000", 1000, "own-spin", Waiting::Spin),
+            (CASES[0], 1, "own-blocking", Waiting::Adaptive),
+            (CASES[1], IN_FLIGHT, "own-spin", Waiting::Spin),
         ];
         for (case, in_flight, limit, limit_wait) in cases {
             if !selection.has_case(case) {
@@ -46,9 +53,94 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             };
             rows.push(row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs));
         }
+        #[cfg(feature = "peers")]
+        if selection.has_case(CASES[0]) {
+            rows.extend(near_peers(selection, peer)?);
+        }
+        if selection.has_case(ONEWAY) {
+            progress.show(ONEWAY);
+            rows.extend(oneway(selection, placement, peer)?);
+        }
         Ok(())
     })?;
+    if selection.has_case(CASES[1]) {
+        rows.extend(network::concurrent(selection, CASES[1], IN_FLIGHT, progress)?);
+    }
     Ok(rows)
+}
+
+/// Measures async null calls one at a time, and those of other systems over Unix sockets.
+#[cfg(feature = "peers")]
+fn near_peers(selection: &Selection, peer: &mut crate::peer::Peer) -> Result<Vec<Row>, Failure> {
+    use crate::network::other::{Pair, Peer};
+    /// The number of calls in the first measurement, which only estimates the time of a call.
+    const GUESS: u32 = 48;
+    let placement = Placement::TwoCores;
+    let cpus = placement.processors(&crate::machine::processors()).unwrap_or_default();
+    let directory = crate::peers::run_directory()?;
+    let mut pairs = Vec::new();
+    for peer in Peer::NEAR {
+        let mut pair = Pair::start_near(peer, &directory.join(peer.name()), cpus)?;
+        let each = pair.calls(GUESS, GUESS)?;
+        pairs.push((peer.name(), pair, each));
+    }
+    let wait = Waiting::Adaptive;
+    let mut ours = Subject::futures(wait, 1);
+    let slice = selection.slice();
+    let samples = crate::local::in_turn(selection.rounds(), 1 + pairs.len(), |subject| {
+        let Some((_, pair, each)) = subject.checked_sub(1).map(|pair| &mut pairs[pair]) else {
+            return ours.measure(peer, slice);
+        };
+        let calls = (slice.as_nanos() as f64 / *each).clamp(8.0, 4e6) as u32;
+        *each = pair.calls(GUESS, calls)?;
+        Ok(crate::subject::Sample { ns: *each, cpu_ns: None })
+    })?;
+    let (ours, cpu) = split(&samples[0]);
+    let rows = pairs.iter().zip(&samples[1..]).map(|((name, ..), theirs)| {
+        let (theirs, _) = split(theirs);
+        let row = Row {
+            path: Some("local"),
+            wait: Some(wait.name()),
+            placement: Some(placement.name()),
+            bindings: 1,
+            ..Row::new(CASES[0])
+        };
+        row.ours(&ours, &cpu).limit(name, &theirs).ratio(&ours, &theirs)
+    });
+    Ok(rows.collect())
+}
+
+/// Measures one-way calls on the local path and over UDP.
+fn oneway(
+    selection: &Selection,
+    placement: Placement,
+    peer: &mut Peer,
+) -> Result<Vec<Row>, Failure> {
+    let events = |over_udp, oneway| Subject::events(Events { over_udp, oneway });
+    let rows = [
+        ("local", "memory", Waiting::Spin, "ring", [events(false, true), Subject::ring()]),
+        (
+            "udp",
+            "loopback",
+            Waiting::Adaptive,
+            "own-two-way",
+            [true, false].map(|oneway| events(true, oneway)),
+        ),
+    ];
+    let measured = rows.into_iter().map(|(path, link, wait, limit, subjects)| {
+        let samples = rounds(selection, peer, subjects.into())?;
+        let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
+        let row = Row {
+            path: Some(path),
+            link: Some(link),
+            wait: Some(wait.name()),
+            placement: Some(placement.name()),
+            bindings: 1,
+            ..Row::new(ONEWAY)
+        };
+        Ok(row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs))
+    });
+    measured.collect()
 }
 
 struct Unparks(Thread);

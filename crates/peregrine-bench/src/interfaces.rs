@@ -32,6 +32,16 @@ pub(crate) trait Small {
     fn sleep(&self, ms: u32) -> peregrine::Result<()>;
 }
 
+/// Procedures with 16 bytes of data.
+#[interface]
+pub(crate) trait Events {
+    /// Takes bytes. The caller does not wait.
+    #[oneway]
+    fn note(&self, bytes: &[u8; 16]) -> peregrine::Result<()>;
+    /// Takes bytes.
+    fn noted(&self, bytes: &[u8; 16]) -> peregrine::Result<()>;
+}
+
 /// Procedures with at most 48,000 bytes of data in each direction.
 #[interface]
 pub(crate) trait Middle {
@@ -94,6 +104,20 @@ pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
 }
 
 // The functions are neither inlined nor optimized away, because `local-call` measures a procedure call.
+impl Events for Object {
+    #[inline(never)]
+    fn note(&self, bytes: &[u8; 16]) -> peregrine::Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn noted(&self, bytes: &[u8; 16]) -> peregrine::Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+}
+
 impl Small for Object {
     #[inline(never)]
     fn null(&self) -> peregrine::Result<()> {

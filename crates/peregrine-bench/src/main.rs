@@ -31,6 +31,7 @@ mod peer;
 #[cfg(feature = "peers")]
 mod peers;
 mod pingpong;
+mod ring;
 mod row;
 mod run_directory;
 #[cfg(feature = "peers")]

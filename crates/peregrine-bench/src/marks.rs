@@ -93,9 +93,14 @@ const GROWN: (f64, f64) = (1.50, 1.20);
 /// and server. It is compared with binding to a server that has the client's interface.
 const GROWN_BIND: f64 = 1e6;
 
-/// The marks of async calls. An entry has the case and the limit, and then the bounds `must` and `reach`.
-const CONCURRENT: [(&str, &str, f64, f64); 2] =
-    [("async-null", "own-blocking", 1.50, 1.15), ("async-1000", "own-spin", 0.60, 0.30)];
+/// The marks of async calls and of one-way calls. An entry has the case and the limit, and then the bounds
+/// `must` and `reach`.
+const CONCURRENT: [(&str, &str, f64, f64); 4] = [
+    ("async-null", "own-blocking", 1.50, 1.15),
+    ("async-1000", "own-spin", 0.60, 0.30),
+    ("oneway-16", "ring", 2.00, 1.30),
+    ("oneway-16", "own-two-way", 0.10, 0.05),
+];
 
 /// The names of the limits that send one Ethernet frame in each direction. The XDP program runs in the driver
 /// for the first limit, and after the driver for the second.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use peregrine::sys::Memory;
 
-use crate::cases::{Size, Waiting, export_name, spread_name};
+use crate::cases::{EVENTS, Size, Waiting, export_name, spread_name};
 use crate::child::{READY, echo_line};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::pingpong::{self, Exchange, MEMORY};
@@ -77,6 +77,11 @@ impl Peer {
     /// waits in the way `wait`.
     pub(crate) fn export(&self, wait: Waiting, size: Size) -> String {
         format!("{}{}", self.prefix, export_name(wait, size))
+    }
+
+    /// Returns the name of the child's export of the interface with one-way calls.
+    pub(crate) fn events(&self, wait: Waiting) -> String {
+        format!("{}{EVENTS}-{}", self.prefix, wait.name())
     }
 
     /// Returns the name of one of the exports over which bindings are spread.

@@ -48,6 +48,8 @@ pub(crate) enum Way {
     Yield,
     /// As [`Spin`](Self::Spin), but each side also records the clock at each step (stamps).
     Stamped,
+    /// The parent sends messages through a [ring](crate::ring), and the child answers none of them.
+    Ring,
 }
 
 impl Way {
@@ -58,12 +60,13 @@ impl Way {
             Self::Futex => "futex",
             Self::Yield => "yield",
             Self::Stamped => "stamped",
+            Self::Ring => "ring",
         }
     }
 
     /// Returns the way with the name `name`.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let all = [Self::Spin, Self::Futex, Self::Yield, Self::Stamped];
+        let all = [Self::Spin, Self::Futex, Self::Yield, Self::Stamped, Self::Ring];
         all.into_iter().find(|way| way.name() == name)
     }
 }
@@ -258,6 +261,7 @@ macro_rules! of_all_sizes {
             Way::Futex => of_all_sizes!($function, Futex, exchange),
             Way::Yield => of_all_sizes!($function, Yield, exchange),
             Way::Stamped => of_all_sizes!($function, Stamped, exchange),
+            Way::Ring => None,
         };
         side.expect("the sizes of a case")
     }};
@@ -272,6 +276,7 @@ type Side = fn(&mut Memory, u32, u32) -> Duration;
 
 /// Resets both words to zero. No exchange may be in progress.
 pub(crate) fn reset(memory: &Memory) {
+    crate::ring::reset(memory);
     memory.word(0).store(0, Ordering::Release);
     memory.word(BACK).store(0, Ordering::Release);
 }
@@ -282,6 +287,9 @@ pub(crate) fn reset(memory: &Memory) {
 /// # Panics
 /// If no case has these sizes.
 pub(crate) fn exchange(memory: &mut Memory, what: Exchange, warm: u32, trips: u32) -> Duration {
+    if what.way == Way::Ring {
+        return crate::ring::lead(memory, warm, trips);
+    }
     of_all_sizes!(lead, what)(memory, warm, trips)
 }
 

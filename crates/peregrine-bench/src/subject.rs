@@ -10,8 +10,9 @@ use peregrine::{BindOptions, Lent, Out, Wait};
 use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting};
 use crate::concurrent;
 use crate::interfaces::{
-    Accounted, AccountedClient, Huge, HugeClient, Large, LargeClient, Middle, MiddleClient, Object,
-    Small, SmallAsync as _, SmallAsyncClient, SmallClient, sum_of_lines,
+    Accounted, AccountedClient, Events as _, EventsClient, Huge, HugeClient, Large, LargeClient,
+    Middle, MiddleClient, Object, Small, SmallAsync as _, SmallAsyncClient, SmallClient,
+    sum_of_lines,
 };
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
@@ -44,12 +45,22 @@ enum What {
     Futures(Waiting, u32),
     InProcess(Case),
     Object(Procedure),
+    /// One-way calls with 16 bytes, or ordinary calls with the same argument.
+    Events(Events),
+}
+
+/// Calls of the interface [`Events`](crate::interfaces::Events).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Events {
+    /// Whether the calls go over UDP, and not over the local path.
+    pub(crate) over_udp: bool,
+    pub(crate) oneway: bool,
 }
 
 /// The number of calls (or round trips) in the first measurement, which only estimates the time of one call.
 const GUESS: u32 = 48;
 /// The number of round trips before the measured ones. After these round trips, the child is awake.
-const WARM_TRIPS: u32 = 64;
+pub(crate) const WARM_TRIPS: u32 = 64;
 /// The number of calls through a new binding before the measured ones. Fewer calls are made if they do not
 /// fit into [`WARM_TIME`].
 const WARM_CALLS: u32 = 300;
@@ -87,6 +98,16 @@ impl Subject {
     /// Returns the subject that makes async null calls from one thread, `in_flight` at a time.
     pub(crate) const fn futures(wait: Waiting, in_flight: u32) -> Self {
         Self::new(What::Futures(wait, in_flight))
+    }
+
+    /// Returns the subject that makes calls with 16 bytes.
+    pub(crate) const fn events(events: Events) -> Self {
+        Self::new(What::Events(events))
+    }
+
+    /// Returns the subject that passes 16 bytes through a ring in shared memory.
+    pub(crate) const fn ring() -> Self {
+        Self::new(What::Exchange(Exchange { way: Way::Ring, in_bytes: 16, out_bytes: 0 }))
     }
 
     /// Returns the subject that calls through the stubs within this process.
@@ -134,6 +155,7 @@ impl Subject {
             }
             What::Remote(case, wait) => remote(peer, case, wait, &mut buffer, calls)?,
             What::Futures(wait, in_flight) => futures(peer, wait, in_flight, calls)?,
+            What::Events(events) => make_events(peer, events, calls)?,
         })
     }
 }
@@ -177,23 +199,61 @@ fn futures(peer: &mut Peer, wait: Waiting, in_flight: u32, calls: u32) -> Result
     let name = peer.export(wait, Size::Small);
     let options = BindOptions::default().wait(wait.wait());
     let client = SmallAsyncClient::from(SmallClient::bind_with(&name, &options)?);
-    let each = calls.div_ceil(in_flight).max(1);
-    let run = |each: u32| -> Result<Duration, Failure> {
-        let start = Instant::now();
-        if in_flight == 1 {
-            concurrent::block_on(repeat(&client, each))?;
-        } else {
-            concurrent::join((0..in_flight).map(|_| repeat(&client, each)).collect())?;
-        }
-        Ok(start.elapsed())
-    };
-    run(WARM_CALLS.div_ceil(in_flight))?;
+    repeat_together(&client, in_flight, WARM_CALLS)?;
     let before = peer.cpu_time()?;
-    let took = run(each)?;
+    let (calls, took) = repeat_together(&client, in_flight, calls)?;
     let ran = peer.cpu_time()?.saturating_sub(before);
     drop(client);
     quiet(&name)?;
-    let calls = each * in_flight;
+    Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls)) })
+}
+
+/// Makes at least `calls` async null calls from one thread, `in_flight` at a time. Returns the number of
+/// calls, and their time.
+pub(crate) fn repeat_together(
+    client: &SmallAsyncClient,
+    in_flight: u32,
+    calls: u32,
+) -> peregrine::Result<(u32, Duration)> {
+    let each = calls.div_ceil(in_flight).max(1);
+    let start = Instant::now();
+    if in_flight == 1 {
+        concurrent::block_on(repeat(client, each))?;
+    } else {
+        concurrent::join((0..in_flight).map(|_| repeat(client, each)).collect())?;
+    }
+    Ok((each * in_flight, start.elapsed()))
+}
+
+/// Makes calls with 16 bytes through a new binding. One-way calls are measured until all of them have ended.
+fn make_events(peer: &mut Peer, events: Events, calls: u32) -> Result<Sample, Failure> {
+    let wait = if events.over_udp { Waiting::Adaptive } else { Waiting::Spin };
+    let name = peer.events(wait);
+    let address = match events.over_udp {
+        false => name.clone(),
+        true => {
+            let listens = peregrine::describe(&name)?.listens;
+            let endpoint = listens.iter().find_map(|one| one.strip_prefix("udp:"));
+            format!("udp:{name}@{}", endpoint.ok_or("the server does not listen over UDP")?)
+        }
+    };
+    let client = EventsClient::bind_with(&address, &BindOptions::default().wait(wait.wait()))?;
+    let bytes = [0xa5; 16];
+    let run = |calls: u32| -> peregrine::Result<Duration> {
+        let start = Instant::now();
+        match events.oneway {
+            true => timed(calls, || client.note(black_box(&bytes)))?,
+            false => timed(calls, || client.noted(black_box(&bytes)))?,
+        };
+        client.flush()?;
+        Ok(start.elapsed())
+    };
+    run(WARM_CALLS)?;
+    let before = peer.cpu_time()?;
+    let took = run(calls)?;
+    let ran = peer.cpu_time()?.saturating_sub(before);
+    drop(client);
+    quiet(&name)?;
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls)) })
 }
 

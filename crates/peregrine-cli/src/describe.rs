@@ -75,8 +75,9 @@ fn to_json(described: &Described) -> Value {
     if let Some(procedures) = whole["procedures"].as_array_mut() {
         for (json, procedure) in procedures.iter_mut().zip(&described.procedures) {
             let signature = described.procedure_text(procedure);
-            let signature = signature.strip_prefix("idempotent ").unwrap_or(&signature);
-            json["signature"] = json!(signature);
+            let marks = [(procedure.idempotent, "idempotent "), (procedure.oneway, "oneway ")];
+            let marks = marks.iter().filter(|(marked, _)| *marked).map(|(_, mark)| mark.len());
+            json["signature"] = json!(signature[marks.sum()..]);
         }
     }
     whole["canonical"] = json!(described.to_string());

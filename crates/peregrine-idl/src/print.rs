@@ -239,6 +239,9 @@ impl<'a> Printer<'a> {
         if procedure.idempotent {
             self.line(format_args!("    #[idempotent]"));
         }
+        if procedure.oneway {
+            self.line(format_args!("    #[oneway]"));
+        }
         if !procedure.was.is_empty() {
             let was = was(&procedure.was);
             self.line(format_args!("    {}", was.trim_end()));

@@ -180,8 +180,8 @@ impl Resolver<'_> {
             parameters.push(DescribedParameter { name, direction, shape, ty, max_len, growth });
         }
         let (result, error) = (self.ty(&method.result), self.ty(&method.error));
-        let Method { name, docs, idempotent, was, .. } = method;
-        DescribedProcedure { name, docs, idempotent, was, parameters, result, error }
+        let Method { name, docs, idempotent, oneway, was, .. } = method;
+        DescribedProcedure { name, docs, idempotent, oneway, was, parameters, result, error }
     }
 
     fn growth(&mut self, place: Place, growth: &Growth) -> DescribedGrowth {

@@ -35,6 +35,7 @@ pub(crate) struct Method {
     pub(crate) span: Span,
     pub(crate) docs: String,
     pub(crate) idempotent: bool,
+    pub(crate) oneway: bool,
     pub(crate) was: Vec<String>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) result: Type,

@@ -82,6 +82,8 @@ pub trait ShapesV2 {
         pair: (u8, String),
     ) -> Result<(), Failed>;
     fn r#type(&self, both: Option<Result<m5::List, [bool; 3]>>) -> peregrine::Result<()>;
+    #[oneway]
+    fn note(&self, line: &str) -> Result<(), Failed>;
     fn watch(&self, seen: Sink<'_, Shape>, wanted: Source<'_, Vec<u8>>) -> peregrine::Result<()>;
 }
 
@@ -158,6 +160,7 @@ fn trait_is_printed_as_in_the_source_of_the_server() {
     assert!(canonical.contains("idempotent draw(in shape: Shape#0, in name: str max 4096)"));
     assert!(canonical.contains("Point#3 = plain 16 align 16 {x: f64, y: f64}"), "{canonical}");
     assert!(canonical.contains("CallError#"), "{canonical}");
+    assert!(canonical.contains("\noneway note(in line: str) -> unit or "), "{canonical}");
 }
 
 #[test]
@@ -296,6 +299,30 @@ fn error_has_position_and_reason() {
             3,
             19,
             "`x` is sent both ways in a procedure that may run twice",
+        ),
+        (
+            "trait A { #[oneway] fn f(&self, x: &mut u8) -> peregrine::Result<()>; }",
+            1,
+            24,
+            "`x` is passed in a way that a one-way procedure does not allow",
+        ),
+        (
+            "trait A { #[oneway] fn f(&self) -> peregrine::Result<u8>; }",
+            1,
+            24,
+            "a one-way procedure returns a value",
+        ),
+        (
+            "trait A { #[oneway] #[idempotent] fn f(&self) -> peregrine::Result<()>; }",
+            1,
+            38,
+            "a one-way method is never repeated",
+        ),
+        (
+            "trait A {\n fn flush(&self) -> peregrine::Result<()>;\n #[oneway] fn f(&self) -> peregrine::Result<()>; }",
+            2,
+            5,
+            "clients with one-way procedures have a `flush` of their own",
         ),
         (
             "trait A { fn f(&self, #[default] x: Sink<'_, u8>) -> peregrine::Result<()>; }",

@@ -7,6 +7,7 @@ use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit};
+use crate::oneway;
 
 /// Returns the async items of an interface. `client` is the name of the blocking client, which has the
 /// description.
@@ -89,8 +90,11 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
         "A client of [`{ident}`] whose calls are futures. It implements [`{interface}`] by calling a server. \
          It is cheap to clone, and any number of tasks can share one. A future that is dropped cancels its call."
     );
-    let methods =
-        (0u32..).zip(&model.methods).map(|(number, method)| client_method(number, method));
+    let has_oneway = oneway::has_oneway(model);
+    let methods = (0u32..)
+        .zip(&model.methods)
+        .map(|(number, method)| client_method(number, method, has_oneway));
+    let flush = oneway::flush(model, true);
     let error = quote!(::peregrine::__rt::CallError);
     let result = quote!(::core::result::Result<Self, #error>);
     quote! {
@@ -195,6 +199,8 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
             #visibility fn is_alive(&self) -> bool {
                 self.binding.is_alive()
             }
+
+            #flush
         }
 
         /// Returns an async client with the same binding.
@@ -218,14 +224,14 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-fn client_method(number: u32, method: &Method) -> TokenStream {
+fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
     let Method { ident, returns, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
         let mutable = (one.form == Form::Out).then(|| quote!(mut));
         quote!(#mutable #ident: #written)
     });
-    let body = client_body(number, method);
+    let body = client_body(number, method, has_oneway);
     quote! {
         async fn #ident(&self, #(#parameters),*) -> #returns {
             #body
@@ -234,7 +240,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
 }
 
 /// Generates the code that makes a call in an async function.
-pub(crate) fn client_body(number: u32, method: &Method) -> TokenStream {
+pub(crate) fn client_body(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
     let outcome = &method.outcome;
     let native = attempt(method, &quote!(arguments), &quote!(Native));
     let swapped = attempt(method, &quote!(swapped_arguments), &quote!(Swapped));
@@ -260,27 +266,51 @@ pub(crate) fn client_body(number: u32, method: &Method) -> TokenStream {
         let again = quote!(again_unless(__streams.have_moved(), __error));
         (Some(streams), quote!(frame_with(&mut __streams)), again)
     };
-    quote! {
-        #streams
-        let mut __call = ::peregrine::__rt::AsyncCall::new(&self.binding, #number);
-        loop {
-            let __made: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = async {
-                let mut __frame = __call.#frame.await?;
-                if __call.is_native() {
-                    #native
-                } else {
-                    #swapped
+    // Generates the code that makes the call over a binding. The call is repeated until it has a result, or a
+    // repetition is not allowed.
+    let make = |binding: &TokenStream| {
+        quote! {{
+            #streams
+            let mut __call = ::peregrine::__rt::AsyncCall::new(#binding, #number);
+            loop {
+                let __made: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = async {
+                    let mut __frame = __call.#frame.await?;
+                    if __call.is_native() {
+                        #native
+                    } else {
+                        #swapped
+                    }
+                }
+                .await;
+                let __error = match __made {
+                    ::core::result::Result::Ok(__result) => {
+                        break ::core::result::Result::Ok(__result);
+                    }
+                    ::core::result::Result::Err(__error) => __error,
+                };
+                if let ::core::result::Result::Err(__error) = __call.#again.await {
+                    break ::core::result::Result::Err(__error);
                 }
             }
-            .await;
-            let __error = match __made {
-                ::core::result::Result::Ok(__result) => return __result,
-                ::core::result::Result::Err(__error) => __error,
-            };
-            if let ::core::result::Result::Err(__error) = __call.#again.await {
-                return <#outcome as ::peregrine::__rt::Outcome>::from_result(
-                    ::core::result::Result::Err(::core::convert::From::from(__error)),
-                );
+        }}
+    };
+    if method.oneway {
+        let make = make(&quote!(__in_place.binding()));
+        let in_place = quote! {{
+            let __result: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = #make;
+            __in_place.ended::<#outcome>(#number, __result)
+        }};
+        return oneway::body(number, method, true, &in_place);
+    }
+    let (before, binding) = oneway::before(has_oneway, true, number, outcome);
+    let make = make(&binding);
+    quote! {
+        #before
+        let __made: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = #make;
+        match __made {
+            ::core::result::Result::Ok(__result) => __result,
+            ::core::result::Result::Err(__error) => {
+                ::peregrine::__rt::outcome_of::<#outcome>(__error)
             }
         }
     }
@@ -408,6 +438,16 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                 true
             }
 
+            fn shared(
+                &self,
+            ) -> ::core::option::Option<::std::sync::Arc<dyn ::peregrine::__rt::Serve>> {
+                let shared = Self {
+                    object: ::std::sync::Arc::clone(&self.object),
+                    executor: self.executor.clone(),
+                };
+                ::core::option::Option::Some(::std::sync::Arc::new(shared))
+            }
+
             fn serve(
                 &self,
                 __request: &mut ::peregrine::__rt::Request<'_>,
@@ -482,7 +522,7 @@ impl Received {
             },
             Form::Out => Self {
                 take: quote!(__request.out_vec::<#ty>(&mut __room, #limit)?),
-                pass: quote!(::peregrine::Out::from(&mut #own.0)),
+                pass: quote!(::peregrine::__rt::Answered::out::<#ty>(&mut #own.0)),
                 block: quote! {
                     __blocks.push((::peregrine::__rt::Answered::block::<#ty>(&#own.0), #own.1));
                 },

@@ -1,5 +1,7 @@
 //! Converts the syntax of a trait to a model of the interface, or reports all errors in the trait.
 
+mod oneway;
+
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
 use syn::{
@@ -26,6 +28,7 @@ pub(crate) struct Method {
     pub(crate) ident: Ident,
     pub(crate) docs: String,
     pub(crate) idempotent: bool,
+    pub(crate) oneway: bool,
     /// The earlier names of the method.
     pub(crate) was: Vec<LitStr>,
     pub(crate) parameters: Vec<Parameter>,
@@ -140,6 +143,7 @@ pub(crate) fn interface(
         }
         methods.push(method(function, arguments.max_len.as_ref(), &mut errors));
     }
+    oneway::flush(&methods, &mut errors);
     foreign_errors(&methods, &mut errors);
     errors.or(Interface {
         visibility: item.vis.clone(),
@@ -274,9 +278,11 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         );
     }
     let returns = returns(function, errors);
+    let oneway = oneway::method(function, &idempotent, &parameters, &returns, errors);
     Method {
         docs: parse::docs(&function.attrs),
         idempotent: !idempotent.is_empty(),
+        oneway,
         was,
         parameters,
         outcome: returns.clone(),

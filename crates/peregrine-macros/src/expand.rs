@@ -9,6 +9,7 @@ use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
 use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
+use crate::oneway;
 use crate::parse::{self, Errors};
 use crate::types;
 
@@ -103,8 +104,11 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
         "A client of [`{ident}`], which implements the trait by calling a server. It is cheap to clone, \
          and any number of threads can share one."
     );
-    let methods =
-        (0u32..).zip(&model.methods).map(|(number, method)| client_method(number, method));
+    let has_oneway = oneway::has_oneway(model);
+    let methods = (0u32..)
+        .zip(&model.methods)
+        .map(|(number, method)| client_method(number, method, has_oneway));
+    let flush = oneway::flush(model, false);
     quote! {
         #[doc = #what]
         #[allow(dead_code)]
@@ -212,6 +216,8 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
             #visibility fn is_alive(&self) -> bool {
                 self.binding.is_alive()
             }
+
+            #flush
         }
 
         #[allow(deprecated)]
@@ -225,7 +231,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
 fn description(model: &Interface, client: &Ident) -> TokenStream {
     let Interface { name, version, docs, methods, .. } = model;
     let procedures = methods.iter().map(|method| {
-        let Method { ident, docs, idempotent, was, parameters, outcome, .. } = method;
+        let Method { ident, docs, idempotent, oneway, was, parameters, outcome, .. } = method;
         let name = ident.unraw().to_string();
         let parameters = parameters.iter().map(described_parameter);
         let at = outcome.span();
@@ -237,6 +243,7 @@ fn description(model: &Interface, client: &Ident) -> TokenStream {
                 name: #name,
                 docs: #docs,
                 idempotent: #idempotent,
+                oneway: #oneway,
                 was: &[#(#was),*],
                 parameters: &[#(#parameters),*],
                 result: &#result,
@@ -378,7 +385,7 @@ impl Sent {
     }
 }
 
-fn client_method(number: u32, method: &Method) -> TokenStream {
+fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
     let Method { ident, returns, outcome, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
@@ -387,7 +394,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     });
     if method.has_streams() {
         // Items are moved while the call is pending, so the call is made as a future.
-        let body = asynchronous::client_body(number, method);
+        let body = asynchronous::client_body(number, method, has_oneway);
         return quote! {
             fn #ident(&self, #(#parameters),*) -> #returns {
                 ::peregrine::__rt::wait_for(async { #body })
@@ -428,15 +435,25 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
             ::core::result::Result::Ok(__result)
         }
     };
-    quote! {
-        #[inline]
-        fn #ident(&self, #(#parameters),*) -> #returns {
-            let __target = ::peregrine::__rt::target(&self.binding);
+    let code = if method.oneway {
+        let in_place = quote!(__in_place.make::<#outcome>(#number, #body, #body));
+        oneway::body(number, method, false, &in_place)
+    } else {
+        let (before, binding) = oneway::before(has_oneway, false, number, outcome);
+        quote! {
+            #before
+            let __target = ::peregrine::__rt::target(#binding);
             if __target.is_native(#number) {
                 ::peregrine::__rt::call::<#outcome>(__target, #number, #body)
             } else {
-                ::peregrine::__rt::call_swapped::<#outcome>(&self.binding, #number, #body)
+                ::peregrine::__rt::call_swapped::<#outcome>(#binding, #number, #body)
             }
+        }
+    };
+    quote! {
+        #[inline]
+        fn #ident(&self, #(#parameters),*) -> #returns {
+            #code
         }
     }
 }

@@ -12,6 +12,7 @@ mod derive_value;
 mod expand;
 mod growth;
 mod list;
+mod oneway;
 mod parse;
 mod types;
 
@@ -46,6 +47,9 @@ use proc_macro::TokenStream;
 ///   expression of type `u32`. A longer buffer is refused before the procedure runs. The A-stacks of a
 ///   binding, which hold the messages of its calls, are large enough for all bounded buffers.
 /// - `#[idempotent]` on a method: the method may safely run twice.
+/// - `#[oneway]` on a method: the client does not wait for the method's end. The method returns
+///   `Result<(), E>`, and only takes parameters that travel with the call. Its failure is the error of the next
+///   call, or of `flush`, which the client then has.
 ///
 /// Interfaces may change while programs that use the old interface still run (docs/EVOLUTION.md):
 ///

@@ -67,6 +67,11 @@ macro_rules! kinds {
         }
 
         impl Kind {
+            /// Returns whether a call that may have been executed, and failed with this kind, has certainly begun.
+            pub(crate) const fn has_run(self) -> bool {
+                matches!(self, Self::Panicked | Self::BadResult | Self::Relayed)
+            }
+
             /// Returns what failed, in a few words.
             pub const fn text(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
@@ -150,8 +155,11 @@ kinds! {
     /// No server answers at the host and port of the address.
     Unreachable = 20, "the server cannot be reached",
         "check the host and the port, and that the server listens there";
+    /// One-way calls failed that were made before. The call that tells this was not executed.
+    OneWay = 21, "earlier one-way calls failed",
+        "see the first failure; the call that tells this was not executed and can be made again";
     /// The other end of a stream wants no more items, or has given up.
-    Stopped = 21, "the stream was stopped",
+    Stopped = 22, "the stream was stopped",
         "end the procedure: nobody takes the rest of the items";
 }
 
@@ -184,6 +192,8 @@ struct Inner {
     detail: String,
     /// The advice for this error, if it differs from the advice for the error's kind.
     advice: Option<&'static str>,
+    /// The number of one-way calls that failed, how many of these may not have run, and how many certainly have not.
+    oneway: [u64; 3],
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -217,6 +227,7 @@ impl CallError {
             procedure: Cow::Borrowed(""),
             detail: detail.into(),
             advice: None,
+            oneway: [0; 3],
             source: None,
         }))
     }
@@ -256,8 +267,8 @@ impl CallError {
 
     /// Returns an error with the same text, for another call that failed for the same reason.
     pub(crate) fn copy(&self) -> Self {
-        let Inner { kind, executed, phase, detail, advice, .. } = &*self.0;
-        let error = Self::new(*kind, *executed, detail.clone()).in_phase(*phase);
+        let Inner { kind, executed, phase, advice, .. } = &*self.0;
+        let error = Self::new(*kind, *executed, self.cause()).in_phase(*phase);
         match advice {
             Some(advice) => error.with_advice(advice),
             None => error,
@@ -268,6 +279,19 @@ impl CallError {
     pub(crate) fn may_have_executed(mut self) -> Self {
         self.0.executed = Executed::Maybe;
         self
+    }
+
+    /// Adds the numbers of one-way calls that failed: how many, how many of these may not have run, and how many
+    /// certainly have not.
+    pub(crate) fn with_oneway(mut self, counts: [u64; 3]) -> Self {
+        self.0.oneway = counts;
+        self
+    }
+
+    /// Makes the error say whether one-way calls were executed, instead of the call that tells it.
+    pub(crate) fn of_oneway(self) -> Self {
+        let [failed, _, certain] = self.0.oneway;
+        if certain < failed { self.may_have_executed() } else { self }
     }
 
     /// Replaces the advice for the error's kind by this advice.
@@ -291,6 +315,12 @@ impl CallError {
         if self.0.address.is_empty() {
             self.0.address = address.to_owned();
         }
+        self
+    }
+
+    /// Removes the address.
+    pub(crate) fn nowhere(mut self) -> Self {
+        self.0.address = String::new();
         self
     }
 
@@ -327,6 +357,17 @@ impl CallError {
     /// Returns the name of the called procedure. The text is empty for bindings and exports.
     pub fn procedure(&self) -> &str {
         &self.0.procedure
+    }
+
+    /// Returns how many earlier one-way calls of the binding failed, if the kind is [`Kind::OneWay`], and otherwise 0.
+    pub fn oneway_failed(&self) -> u64 {
+        self.0.oneway[0]
+    }
+
+    /// Returns how many of the [failed](Self::oneway_failed) one-way calls may not have run: it is certain that they
+    /// did not, or it is not known.
+    pub fn oneway_not_run(&self) -> u64 {
+        self.0.oneway[1]
     }
 
     /// Returns the details of the failure. The text may be empty.
@@ -474,12 +515,20 @@ mod tests {
     }
 
     #[test]
+    fn copy_has_the_text_of_the_error() {
+        let error = CallError::not_executed(Kind::ServerGone, Phase::Call, "no new handle");
+        let error = error.because("the server does not answer").with_advice("wait");
+        assert!(error.to_string().contains("the server does not answer"));
+        assert_eq!(error.copy().to_string(), error.to_string());
+    }
+
+    #[test]
     fn kinds_keep_their_numbers() {
         for kind in Kind::ALL {
             assert_eq!(Kind::from_number(*kind as u32), Some(*kind));
             assert!(!kind.text().is_empty() && !kind.advice().is_empty());
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(21), None);
+        assert_eq!(Kind::from_number(23), None);
     }
 }

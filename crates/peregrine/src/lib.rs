@@ -131,6 +131,11 @@
 //! [`GenericClient`] and [`GenericServer`] use interfaces that are known only at run time. Their values have
 //! the type [`Dynamic`].
 //!
+//! # Streams
+//!
+//! The items of a [`Sink`] or a [`Source`] are sent while the call runs: from the procedure to its caller, or from
+//! the caller to the procedure. See the chapter "Streams" of the guide.
+//!
 //! # Features
 //!
 //! All features are optional, and none is on by default.
@@ -224,8 +229,10 @@ pub mod __rt {
     };
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, Outcome, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels,
-        TravelsAsBlock, assign, call, call_swapped, target, wait_for,
+        AsyncCall, CallTarget, InPlace, Ordered, Outcome, Queued, Scratch, SinkDrive, SourceDrive,
+        Streams, Stub, Travels, TravelsAsBlock, after_oneway, after_oneway_async, assign, call,
+        call_oneway, call_oneway_async, call_swapped, flush, flush_async, outcome_of, target,
+        wait_for,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

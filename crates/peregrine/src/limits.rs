@@ -59,11 +59,17 @@
 //! * [`REPLACED_MAX`] (64): no more threads are started to replace threads that run abandoned calls. Further
 //!   calls wait.
 //! * [`DEFERRED_MAX`], [`DEFERRED_BYTES_MAX`] (131,072, 256 MiB): further calls of async procedures keep a
-//!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection.
+//!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection. A
+//!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
-//! * [`STREAM_WINDOW`] (256 KiB): a sender whose receiver has not taken that much waits.
+//! * [`STREAM_WINDOW`] (256 KiB): the sender of a stream waits if its receiver has not taken that much. Larger
+//!   items are refused with `TooLarge`.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
 //!   sends no further batch for this time.
+//! * [`ONEWAY_BYTES`] (1 MiB): a caller of a further one-way call of a binding waits until earlier ones have
+//!   ended.
+//! * [`ONEWAY_DROP_TIME`] (1 s): one-way calls of a binding that have not ended when its last handle is dropped,
+//!   and do not end within this time, may be lost.
 //! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -224,15 +230,19 @@ pub const WORKERS_MAX: usize = 256;
 pub const READERS_MAX: usize = 64;
 
 /// The largest number of calls of async procedures that a server keeps without a thread. Each further call
-/// keeps its thread until its procedure ends.
+/// keeps its thread until its procedure ends. The calls of one process, or of one host, may be at most a
+/// quarter of the number that is left.
 pub const DEFERRED_MAX: usize = 1 << 17;
 
-/// The largest number of bytes in the messages of all calls of async procedures that a server keeps without a
-/// thread.
+/// The largest number of bytes in the messages of these calls. The calls of one process, or of one host, may
+/// have at most a quarter of the number that is left. The first call of each may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
-/// The number of bytes of a stream's items that the receiver has not taken, at which the sender waits. Each item
-/// counts as 16 bytes more than it has.
+/// The number of bytes that the sender of a stream may be ahead of its receiver. If the receiver has not taken
+/// that much, the sender waits. Each item counts as 16 bytes more than it has when it is encoded.
+///
+/// It is also the size of the largest message with items. An item has at most 64 bytes less, or is refused with
+/// `TooLarge`. If the binding allows smaller messages, items must be smaller, too.
 pub const STREAM_WINDOW: usize = 256 << 10;
 
 /// The largest number of calls of one binding that share batches and have no result. Further calls are made
@@ -242,6 +252,12 @@ pub const LANE_CALLS_MAX: usize = 1 << 16;
 /// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further
 /// batch. A client that waits for results sends its next batch at once.
 pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
+
+/// The maximum number of bytes of the one-way calls of a binding that are queued or under way.
+pub const ONEWAY_BYTES: usize = 1 << 20;
+
+/// How long the drop of the last handle of a binding waits for its one-way calls.
+pub const ONEWAY_DROP_TIME: core::time::Duration = core::time::Duration::from_secs(1);
 
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.

@@ -276,6 +276,44 @@ impl WaitsAsync for Gate {
     }
 }
 
+/// Occupies its thread when it is polled first.
+struct SlowGate(Gate);
+
+impl WaitsAsync for SlowGate {
+    async fn pass(&self, number: u32) -> peregrine::Result<u32> {
+        thread::sleep(Duration::from_millis(1));
+        self.0.pass(number).await
+    }
+    async fn waiting(&self) -> peregrine::Result<u32> {
+        self.0.waiting().await
+    }
+    async fn open(&self) -> peregrine::Result<()> {
+        self.0.open().await
+    }
+}
+
+/// More calls are in flight than the binding has frames, even if the server is slow to begin them.
+#[test]
+fn slow_calls_to_an_async_server_share_batches() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let gate = Gate::default();
+    let server = WaitsAsyncServer::new(SlowGate(gate.clone()));
+    let server = peregrine::Server::new().export("slow-gate", server);
+    let _running = server.unwrap().spawn().unwrap();
+    let options = peregrine::BindOptions::default().astacks(8);
+    let options = options.on_exhausted(peregrine::OnExhausted::Wait);
+    let waits = block_on(WaitsAsyncClient::bind_with("slow-gate", &options)).unwrap();
+    let opener = thread::spawn(move || {
+        support::until("all calls wait", || gate.0.lock().unwrap().waiting == 100);
+        block_on(gate.open()).unwrap();
+    });
+    let waits = &waits.with_timeout(Duration::from_secs(20));
+    let results = join_all((0..100).map(|number| async move { waits.pass(number).await.unwrap() }));
+    assert_eq!(results, (0..100).map(|number| number * 2).collect::<Vec<_>>());
+    opener.join().unwrap();
+}
+
 #[test]
 fn ten_thousand_calls_are_in_flight_from_one_thread() {
     let _alone = support::alone();

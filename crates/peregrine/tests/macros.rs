@@ -75,6 +75,8 @@ trait Zoo: Send + Sync + 'static {
     fn numbered(&self, one: &Numbered) -> peregrine::Result<Numbered>;
     #[deprecated]
     fn old(&self) -> peregrine::Result<()>;
+    #[oneway]
+    fn note(&self, line: &str, r#in: List) -> Result<(), ZooError>;
 }
 
 #[derive(Debug, Value)]
@@ -128,6 +130,10 @@ impl Zoo for Keeper {
     fn old(&self) -> peregrine::Result<()> {
         Ok(())
     }
+
+    fn note(&self, _: &str, _: List) -> Result<(), ZooError> {
+        Ok(())
+    }
 }
 
 const HEADER: Header = Header {
@@ -144,6 +150,7 @@ fn description_matches_the_trait() {
     assert_eq!(zoo.docs, "A remote *zoo*.\n\nSecond paragraph.");
     assert_eq!(zoo.procedures[0].docs, "Feeds\neverybody.");
     assert!(zoo.procedures[0].idempotent && !zoo.procedures[1].idempotent);
+    assert!(zoo.procedures[5].oneway && !zoo.procedures[4].oneway);
     assert_eq!(zoo.procedures[1].parameters[2].max_len, Some(255));
     assert_eq!(
         zoo.canonical_text(),
@@ -154,6 +161,7 @@ fn description_matches_the_trait() {
          shape(in shape: Shape#6) -> Shape#6 or CallError#3\n\
          numbered(in one: Numbered#7) -> Numbered#7 or CallError#3\n\
          old() -> unit or CallError#3\n\
+         oneway note(in line: str max 16, in in: List#0) -> unit or ZooError#5\n\
          List#0 = struct {value: u32, next: option<List#0>}\n\
          Tree#1 = struct {leaf: text, branches: sequence<Tree#1>}\n\
          Tree#2 = struct {leaf: u8, branches: sequence<Tree#2>}\n\

@@ -17,8 +17,9 @@ use peregrine::{
     Value, interface,
 };
 use proptest::prelude::*;
-use support::link::{ENDS, Link, at_far_end};
+use support::link::{ENDS, Link, at_far_end, at_near_end};
 use support::swapped::SwappedServer;
+use support::{Process, role};
 
 // Servers on each path, and bindings to them.
 
@@ -124,22 +125,24 @@ fn contract_holds_over_udp() {
 
 #[test]
 fn contract_holds_over_raw_ethernet() {
-    on_a_link(keeps_the_contract);
+    on_a_link("contract_holds_over_raw_ethernet", keeps_the_contract);
 }
 
-/// Runs a test case at the near end of a link.
-fn on_a_link(case: fn(Way)) {
-    let link = match Link::new() {
-        Ok(link) => link,
-        Err(why) => return println!("skipped: {why}"),
-    };
-    std::thread::scope(|scope| {
-        let near_end = scope.spawn(|| {
-            link.enter();
-            case(Way::Ethernet);
-        });
-        near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
+/// The line that a child process prints at the end of its case.
+const ENDED: &str = "the case has ended";
+
+/// Runs the case of the test `name` at the near end of a link. It runs in another process, because the
+/// library starts threads that serve the whole process. Such a thread stays in the network of the thread that
+/// started it, and would later run procedures of the tests over UDP there.
+fn on_a_link(name: &str, case: fn(Way)) {
+    if role().is_none() {
+        let (_alone, directory) = (support::alone(), tempfile::tempdir().expect("a directory"));
+        let mut child = Process::launch(name, "near end", directory.path());
+        let lines = std::iter::repeat_with(|| child.line());
+        return lines.take_while(|line| line != ENDED).for_each(|line| println!("{line}"));
+    }
+    at_near_end(Link::new(), |_| case(Way::Ethernet));
+    println!("\n{ENDED}");
 }
 
 // Large messages.
@@ -289,7 +292,7 @@ fn large_messages_are_converted() {
 
 #[test]
 fn large_messages_are_converted_over_raw_ethernet() {
-    on_a_link(converts_large_messages);
+    on_a_link("large_messages_are_converted_over_raw_ethernet", converts_large_messages);
 }
 
 fn converts_large_messages(way: Way) {
@@ -396,8 +399,9 @@ fn described<T: Value>() -> Described {
     let (parameters, unit) = (&[], &Type::Unit);
     let (name, was) = ("get", &[]);
     let result = Box::leak(Box::new(T::TYPE));
+    let (idempotent, oneway) = (true, false);
     let procedure =
-        Procedure { name, docs: "", idempotent: true, was, parameters, result, error: unit };
+        Procedure { name, docs: "", idempotent, oneway, was, parameters, result, error: unit };
     let procedures = Box::leak(Box::new([procedure]));
     let digest = || Digest([0; 16]);
     let all = Interface { name: "Values", version: 0, docs: "", procedures, digest };

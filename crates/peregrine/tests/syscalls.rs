@@ -11,7 +11,8 @@ use std::io;
 use std::process::{Child, Command};
 
 use peregrine::{BindOptions, EthernetDevice, Server, Wait, sys};
-use services::{Nothing, Null, NullClient, NullServer};
+use services::{Nothing, Null, NullAsync as _, NullAsyncClient, NullClient, NullServer};
+use support::futures::join_all;
 use support::link::{ENDS, Link, in_namespace};
 
 const PART: &str = "PEREGRINE_SYSCALLS_PART";
@@ -32,9 +33,10 @@ fn child() {
     let Ok(part) = std::env::var(PART) else { return };
     let (wait, processors) = match part.as_str() {
         "spin" | "limited spin" | "udp spin" | "eth spin" | "packet spin" => (Wait::Spin, [0, 1]),
-        "block" | "limited block" | "tcp block" | "udp block" | "eth block" => {
+        "futures block" | "block" | "limited block" | "tcp block" | "udp block" | "eth block" => {
             (Wait::Block, [0, 1])
         }
+        "futures adaptive" => (Wait::Adaptive, [0, 1]),
         _ => (Wait::Block, [0, 0]),
     };
     let _directory = support::own_directory();
@@ -68,18 +70,33 @@ fn child() {
         _ => client,
     };
     sys::pin_to(processors[1]).unwrap();
-    for _ in 0..100 {
-        client.null().unwrap();
-    }
+    let run = |calls: u64| match scheme {
+        "futures" => make_together(&client, calls * TOGETHER / CALLS),
+        _ => (0..calls).for_each(|_| client.null().unwrap()),
+    };
+    run(100);
     for calls in [CALLS, 2 * CALLS] {
         mark();
-        for _ in 0..calls {
-            client.null().unwrap();
-        }
+        run(calls);
         mark();
     }
     // From here on, nothing is counted. An orderly end may take long if a thread polls, so the process exits.
     std::process::exit(0);
+}
+
+/// The number of futures that make calls at the same time.
+const FUTURES: u64 = 1000;
+/// The number of calls of futures in the first run.
+const TOGETHER: u64 = 20 * FUTURES;
+
+/// Makes calls from one thread, many of them at a time.
+fn make_together(client: &NullClient, calls: u64) {
+    let client = &NullAsyncClient::from(client.clone());
+    drop(join_all((0..FUTURES).map(|_| async move {
+        for _ in 0..calls / FUTURES {
+            client.null().await.unwrap();
+        }
+    })));
 }
 
 fn start(part: &str, far: Option<&str>) -> io::Result<Child> {
@@ -257,6 +274,19 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     // Tracing makes procedures slow. So each call wakes a second thread of the server, which receives packets
     // meanwhile. `tests/counts.rs` checks without tracing that no thread sleeps.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
+}
+
+/// With many calls in flight, a batch needs system calls, and a call almost none.
+#[test]
+fn thousand_calls_in_flight_share_their_system_calls() {
+    const MOST: f64 = 0.1;
+    let _alone = support::alone();
+    for part in ["futures adaptive", "futures block"] {
+        // `at_most` divides by the number of blocking calls.
+        let each = |each: [f64; 4]| each.iter().sum::<f64>() * CALLS as f64 / TOGETHER as f64;
+        let scaled = |counts| (each(counts) - MOST).max(0.0) * 1e6;
+        at_most(part, None, 0.0, scaled);
+    }
 }
 
 /// A call over raw Ethernet needs one system call in each direction, to send. Both sides find the packets

@@ -472,39 +472,62 @@ impl Executor for Keeps {
     }
 }
 
-/// An executor that drops futures instead of running them.
-struct Drops;
+/// An executor that keeps the first future, which watches the executor, and drops all others.
+#[derive(Default)]
+struct DropsProcedures(Mutex<Option<Polls>>);
 
-impl Executor for Drops {
+impl Executor for DropsProcedures {
+    fn spawn(&self, future: Polls) {
+        self.0.lock().unwrap().get_or_insert(future);
+    }
+}
+
+/// An executor that drops all futures, as an executor does that has shut down.
+struct DropsAll;
+
+impl Executor for DropsAll {
     fn spawn(&self, _: Polls) {}
 }
 
 #[test]
 fn call_fails_if_its_executor_drops_it() {
     let _alone = support::alone();
-    let keeps = Keeps::default();
-    let targets = [
-        Target::with(Server::new(), |server| server.with_executor(Drops)),
-        Target::with(Server::new(), |server| server.with_executor(keeps.clone())),
-    ];
-    for target in &targets {
+    let target = |executor: &dyn Fn(WorkAsyncServer<Object>) -> WorkAsyncServer<Object>| {
+        Target::with(Server::new(), executor)
+    };
+    let fails = |target: &Target, ends: &dyn Fn()| {
         let client = target.client();
         std::thread::scope(|scope| {
             let call = scope.spawn(|| client.pass(1).unwrap_err());
-            target.gate.await_waiting(1);
-            // The procedure is woken, and passed to the executor.
-            target.gate.open();
-            if !Arc::ptr_eq(&target.gate, &targets[0].gate) {
-                until("the executor has the procedure", || !keeps.0.lock().unwrap().is_empty());
-                assert_eq!(target.gate.waiting(), 1);
-                let dropped = std::mem::take(&mut *keeps.0.lock().unwrap());
-                drop(dropped);
-            }
+            ends();
             let error = call.join().unwrap();
-            assert_eq!(error.executed(), Executed::Maybe, "{error}");
+            let outcome = (error.kind(), error.executed());
+            assert_eq!(outcome, (Kind::Withdrawn, Executed::Maybe), "{error}");
         });
         assert_eq!((target.gate.waiting(), client.echo(2).unwrap()), (0, 2));
-    }
+    };
+
+    // The executor drops the procedure when the procedure is woken.
+    let woken = target(&|server| server.with_executor(DropsProcedures::default()));
+    fails(&woken, &|| {
+        woken.gate.await_waiting(1);
+        woken.gate.open();
+    });
+
+    // The executor drops the procedure later.
+    let keeps = Keeps::default();
+    let kept = target(&|server| server.with_executor(keeps.clone()));
+    fails(&kept, &|| {
+        kept.gate.await_waiting(1);
+        kept.gate.open();
+        until("the executor has the procedure", || keeps.0.lock().unwrap().len() == 2);
+        assert_eq!(kept.gate.waiting(), 1);
+        let dropped = std::mem::take(&mut *keeps.0.lock().unwrap());
+        drop(dropped);
+    });
+
+    // No executor runs the procedure. The call fails although nothing wakes the procedure.
+    fails(&target(&|server| server.with_executor(DropsAll)), &|| ());
 }
 
 #[test]

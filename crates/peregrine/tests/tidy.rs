@@ -138,10 +138,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/src/value/window.rs", "plain values out of memory that a peer may write"),
     ("crates/peregrine/src/value/plain.rs", "plain types as bytes"),
     ("crates/peregrine/src/value/buffer.rs", "a vector's spare capacity, filled by a result"),
-    (
-        "crates/peregrine-macros/src/derive_plain.rs",
-        "quoted: `unsafe impl Plain`, proven beside it",
-    ),
+    ("crates/peregrine-macros/src/derive_plain.rs", "quotes `unsafe impl Plain`, and proves it"),
     ("crates/peregrine-macros/src/check.rs", "refuses it in interfaces"),
     ("crates/peregrine-cli/src/main.rs", "forbids it"),
     ("crates/peregrine-bench/src/main.rs", "forbids it"),
@@ -155,6 +152,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/memory.rs", "sets limits and mounts of a child process"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
+    ("crates/peregrine/tests/streams/failures.rs", "forks"),
     (
         "crates/peregrine/tests/support/",
         "stops and continues child processes, and an allocator that counts",

@@ -159,8 +159,8 @@ fn server() {
     running.wait();
 }
 
-/// Returns, for each export, whether this user may bind to it. An existing session grants no access. So each
-/// later bind uses the session of the earlier binds, but is checked, too.
+/// Returns, for each export, whether this user may bind to it. The binds share one session. Each of them is
+/// checked nevertheless, because an existing session grants no access.
 fn outcomes(user: u32, group: u32) -> String {
     let mut bound = Vec::new();
     let outcomes = NAMES.map(|name| match WhoClient::bind(name) {

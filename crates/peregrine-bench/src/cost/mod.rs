@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `equation` | designs, symbols, equations and their values |
 //! | `derive` | the equations of an interface |
-//! | `print`, `show` | equations as text; the tables, and the same as JSON |
+//! | `print` | equations as text |
+//! | `show` | the results as tables, or as JSON |
 
 mod derive;
 mod equation;

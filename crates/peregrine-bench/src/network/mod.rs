@@ -361,6 +361,43 @@ pub(crate) fn penalties(
     Ok(rows)
 }
 
+/// Measures async null calls of Peregrine over TCP and UDP, `in_flight` at a time from one thread. Compares
+/// them with the same number of calls by tarpc, if this program was built with its peers.
+pub(crate) fn concurrent(
+    selection: &Selection,
+    case: &'static str,
+    in_flight: u32,
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
+    let (placement, wait) = (Placement::TwoCores, Waiting::Adaptive);
+    let filter = Filter { links: vec![Link::Loopback], ..Filter::default() };
+    let mut rows = Vec::new();
+    on_each_link(selection, &filter, placement, |link, far| {
+        progress.show(&format!("{}: {case}", link.name()));
+        let ours = Path::INTERNET.map(|path| own::Futures { path, wait, in_flight });
+        let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+        subjects.extend(ours.map(|one| Box::new(one) as Box<dyn Subject>));
+        #[cfg(feature = "peers")]
+        {
+            let cpus = placement.processors(&machine::processors()).unwrap_or_default();
+            let pair = other::Pair::start(other::Peer::Tarpc, far, cpus, in_flight)?;
+            subjects.push(Box::new(pair));
+        }
+        let samples = rounds(selection, far, subjects)?;
+        for (path, ours) in Path::INTERNET.into_iter().zip(&samples) {
+            let (ours, cpu) = split(ours);
+            let row = row(case, Some(path.name()), wait, placement, link).ours(&ours, &cpu);
+            let row = match samples.get(2).map(|samples| split(samples).0) {
+                Some(theirs) => row.limit("tarpc-tcp", &theirs).ratio(&ours, &theirs),
+                None => row,
+            };
+            rows.push(Row { bindings: 1, ..row });
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
 /// Measures null calls of Peregrine, compared with those of other systems and with the limits. All sides
 /// sleep while they wait, because the other systems do.
 #[cfg(feature = "peers")]
@@ -382,7 +419,7 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
             match peer.missing() {
                 Some(why) => eprintln!("{}: skipped: {why}", peer.name()),
                 None => {
-                    let pair = other::Pair::start(peer, far, cpus)?;
+                    let pair = other::Pair::start(peer, far, cpus, 1)?;
                     subjects.push((peer.path(), Box::new(pair)));
                 }
             }

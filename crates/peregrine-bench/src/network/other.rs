@@ -1,10 +1,11 @@
-//! Measures null calls by other systems across a network, between two separate processes.
+//! Measures null calls by other systems across a network, between two separate processes. Two of them are
+//! also measured on one machine.
 //!
 //! | peer | what it is |
 //! |---|---|
 //! | `onc-rpc` | ONC RPC of libtirpc, over UDP (`native/onc.c`) |
-//! | `tonic` | gRPC over TCP |
-//! | `tarpc` | tarpc over TCP, bincode |
+//! | `tonic`, `tonic-uds` | gRPC over TCP, and over a Unix socket |
+//! | `tarpc`, `tarpc-uds` | tarpc over TCP, and over a Unix socket, bincode |
 //!
 //! A server prints its port in a line, and serves. It sleeps while there are no calls. Each line of a
 //! client's standard input says how many calls to make. The client answers each line with the time of these
@@ -15,18 +16,21 @@ use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr};
+use std::path::{Path as FilePath, PathBuf};
 use std::pin::pin;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::task::{Context as Waking, Poll};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use futures_util::stream::FuturesUnordered;
 use peregrine::sys::pin_to;
 use tarpc::context::Context as Terms;
 use tarpc::server::Channel;
 use tarpc::tokio_serde::formats::Bincode;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tonic::codegen::tokio_stream::StreamExt;
+use tonic::codegen::tokio_stream::wrappers::UnixListenerStream;
 use tonic::codegen::{BoxFuture, Service, http};
 use tonic_prost::ProstCodec;
 
@@ -44,23 +48,30 @@ pub(crate) enum Peer {
     OncRpc,
     Tonic,
     Tarpc,
+    TonicUds,
+    TarpcUds,
 }
 
 impl Peer {
+    /// The systems that are measured across a network.
     pub(crate) const ALL: [Self; 3] = [Self::OncRpc, Self::Tonic, Self::Tarpc];
+    /// The systems that are measured on one machine.
+    pub(crate) const NEAR: [Self; 2] = [Self::TarpcUds, Self::TonicUds];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::OncRpc => "onc-rpc",
             Self::Tonic => "tonic",
             Self::Tarpc => "tarpc",
+            Self::TonicUds => "tonic-uds",
+            Self::TarpcUds => "tarpc-uds",
         }
     }
 
     pub(crate) const fn path(self) -> Path {
         match self {
             Self::OncRpc => Path::Udp,
-            Self::Tonic | Self::Tarpc => Path::Tcp,
+            Self::Tonic | Self::Tarpc | Self::TonicUds | Self::TarpcUds => Path::Tcp,
         }
     }
 
@@ -81,11 +92,17 @@ pub(crate) struct Options {
     #[arg(long, value_enum)]
     peer: Peer,
     /// Where the server listens
-    #[arg(long)]
+    #[arg(long, default_value_t = IpAddr::from([127, 0, 0, 1]))]
     at: IpAddr,
-    /// The port of the server, if this process is a client
+    /// The Unix socket at which the server listens
+    #[arg(long, default_value = "")]
+    socket: PathBuf,
+    /// The port of the server, if this process is a client; 0 for a Unix socket
     #[arg(long)]
     port: Option<u16>,
+    /// The number of calls that a client has in flight
+    #[arg(long, default_value_t = 1)]
+    in_flight: u32,
     /// The processor to run on
     #[arg(long)]
     cpu: Option<u32>,
@@ -97,7 +114,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;
     }
-    let Options { peer, at, port, .. } = *options;
+    let Options { peer, at, port, in_flight, ref socket, .. } = *options;
     if peer == Peer::OncRpc {
         let mut command = Command::new(ONC);
         match port {
@@ -110,9 +127,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         match (peer, port) {
-            (Peer::Tonic, Some(port)) => call_tonic(SocketAddr::new(at, port)).await,
+            (Peer::Tonic, Some(port)) => call_tonic(format!("http://{at}:{port}")).await,
             (Peer::Tonic, None) => serve_tonic(listening(at).await?).await,
-            (_, Some(port)) => call_tarpc(SocketAddr::new(at, port)).await,
+            (Peer::TonicUds, Some(_)) => call_tonic(format!("unix:{}", socket.display())).await,
+            (Peer::TonicUds, None) => serve_tonic_uds(socket).await,
+            (Peer::TarpcUds, Some(_)) => call_tarpc_uds(socket, in_flight).await,
+            (Peer::TarpcUds, None) => serve_tarpc_uds(socket).await,
+            (_, Some(port)) => call_tarpc(SocketAddr::new(at, port), in_flight).await,
             (_, None) => serve_tarpc(listening(at).await?).await,
         }
     })
@@ -144,6 +165,19 @@ async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Resul
         for _ in 0..calls {
             call().await?;
         }
+        write_line(start.elapsed().as_nanos())?;
+    }
+    Ok(())
+}
+
+/// Carries out the commands that a client reads, as [`as_ordered`] does. `calls` makes many calls at a time.
+async fn together(calls: impl AsyncFn(u32) -> Result<(), Failure>) -> Result<(), Failure> {
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let numbers = line.split_once(' ').ok_or("a command must have two numbers")?;
+        calls(numbers.0.parse()?).await?;
+        let start = Instant::now();
+        calls(numbers.1.parse()?).await?;
         write_line(start.elapsed().as_nanos())?;
     }
     Ok(())
@@ -188,8 +222,15 @@ async fn serve_tonic(listener: TcpListener) -> Result<(), Failure> {
     Ok(Server::builder().serve_with_incoming(Null, incoming).await?)
 }
 
-async fn call_tonic(to: SocketAddr) -> Result<(), Failure> {
-    let endpoint = tonic::transport::Endpoint::new(format!("http://{to}"))?;
+async fn serve_tonic_uds(socket: &FilePath) -> Result<(), Failure> {
+    let incoming = UnixListenerStream::new(UnixListener::bind(socket)?);
+    write_line(0)?;
+    let mut server = tonic::transport::server::Server::builder();
+    Ok(server.serve_with_incoming(Null, incoming).await?)
+}
+
+async fn call_tonic(to: String) -> Result<(), Failure> {
+    let endpoint = tonic::transport::Endpoint::new(to)?;
     let mut client = tonic::client::Grpc::new(endpoint.tcp_nodelay(true).connect().await?);
     let path = http::uri::PathAndQuery::from_static("/bench.Null/Null");
     as_ordered(async || {
@@ -217,21 +258,65 @@ async fn serve_tarpc(listener: TcpListener) -> Result<(), Failure> {
     while let Some(transport) = incoming.next().await {
         let transport = transport?;
         transport.get_ref().set_nodelay(true)?;
-        let channel = tarpc::server::BaseChannel::with_defaults(transport);
-        let mut requests = pin!(channel.execute(Null.serve()));
-        // The server answers sequentially, because there is one caller with one call at a time.
-        while let Some(answered) = requests.next().await {
-            answered.await;
-        }
+        answer(transport).await;
     }
     Ok(())
 }
 
-async fn call_tarpc(to: SocketAddr) -> Result<(), Failure> {
+async fn serve_tarpc_uds(socket: &FilePath) -> Result<(), Failure> {
+    use tarpc::serde_transport::unix::listen;
+    let mut incoming = listen(socket, Bincode::default).await?;
+    write_line(0)?;
+    while let Some(transport) = incoming.next().await {
+        answer(transport?).await;
+    }
+    Ok(())
+}
+
+/// Answers the requests of one client, one after the other, because the procedure does nothing.
+async fn answer(
+    transport: impl tarpc::Transport<tarpc::Response<NilResponse>, tarpc::ClientMessage<NilRequest>>,
+) {
+    let channel = tarpc::server::BaseChannel::with_defaults(transport);
+    let mut requests = pin!(channel.execute(Null.serve()));
+    while let Some(answered) = requests.next().await {
+        answered.await;
+    }
+}
+
+async fn call_tarpc(to: SocketAddr, in_flight: u32) -> Result<(), Failure> {
     let transport = tarpc::serde_transport::tcp::connect(to, Bincode::default).await?;
     transport.get_ref().set_nodelay(true)?;
-    let client = NilClient::new(tarpc::client::Config::default(), transport).spawn();
-    as_ordered(async || Ok(client.null(tarpc::context::current()).await?)).await
+    call_through(&NilClient::new(tarpc::client::Config::default(), transport).spawn(), in_flight)
+        .await
+}
+
+async fn call_tarpc_uds(socket: &FilePath, in_flight: u32) -> Result<(), Failure> {
+    let transport = tarpc::serde_transport::unix::connect(socket, Bincode::default).await?;
+    call_through(&NilClient::new(tarpc::client::Config::default(), transport).spawn(), in_flight)
+        .await
+}
+
+/// Makes calls as ordered. Each order is divided among `in_flight` futures.
+async fn call_through(client: &NilClient, in_flight: u32) -> Result<(), Failure> {
+    let repeat = async |calls: u32| {
+        for _ in 0..calls {
+            client.null(tarpc::context::current()).await?;
+        }
+        Ok::<(), Failure>(())
+    };
+    if in_flight == 1 {
+        return as_ordered(async || repeat(1).await).await;
+    }
+    together(async |calls: u32| {
+        let each = calls.div_ceil(in_flight);
+        let mut all: FuturesUnordered<_> = (0..in_flight).map(|_| repeat(each)).collect();
+        while let Some(ended) = all.next().await {
+            ended?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 /// The client process and the server process of a peer. Dropping this value kills both processes.
@@ -244,38 +329,61 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    /// Starts the server in the network namespace at the far end of the link, and the client in the namespace
-    /// of this process.
-    pub(crate) fn start(peer: Peer, far: &Far, cpus: [Option<u32>; 2]) -> io::Result<Self> {
-        let [here, there] = cpus;
-        let at = far.link().far();
+    /// Starts both processes. The server runs in the namespace of the far process.
+    pub(crate) fn start(
+        peer: Peer,
+        far: &Far,
+        cpus: [Option<u32>; 2],
+        in_flight: u32,
+    ) -> io::Result<Self> {
+        let place = ["--at".into(), far.link().far().to_string()];
+        Self::start_at(peer, far.second_command()?, &place, cpus, in_flight)
+    }
+
+    /// Starts both processes on this machine. They use the Unix socket `socket`.
+    pub(crate) fn start_near(
+        peer: Peer,
+        socket: &FilePath,
+        cpus: [Option<u32>; 2],
+    ) -> io::Result<Self> {
+        let place = ["--socket".into(), socket.display().to_string()];
+        Self::start_at(peer, Command::new(std::env::current_exe()?), &place, cpus, 1)
+    }
+
+    fn start_at(
+        peer: Peer,
+        mut server: Command,
+        place: &[String; 2],
+        [here, there]: [Option<u32>; 2],
+        in_flight: u32,
+    ) -> io::Result<Self> {
+        let start = |command: &mut Command, numbers: [(&str, Option<u64>); 3]| {
+            command.args(["other-network", "--peer", peer.name()]).args(place);
+            for (name, number) in numbers {
+                if let Some(number) = number {
+                    command.args([name, &number.to_string()]);
+                }
+            }
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
+        };
         let missing = || io::Error::other("a peer has no pipes");
-        let mut server = with_arguments(far.second_command()?, peer, at, None, there).spawn()?;
+        let cpu = |cpu: Option<u32>| ("--cpu", cpu.map(u64::from));
+        let mut server = start(&mut server, [("--port", None), ("--in-flight", None), cpu(there)])?;
         let mut output = BufReader::new(server.stdout.take().ok_or_else(missing)?);
         let port = number(&mut output)?;
-        let command = Command::new(std::env::current_exe()?);
-        let mut client = with_arguments(command, peer, at, Some(port), here).spawn()?;
+        let numbers = [("--port", Some(port)), ("--in-flight", Some(in_flight.into())), cpu(here)];
+        let mut client = start(&mut Command::new(std::env::current_exe()?), numbers)?;
         let orders = client.stdin.take().ok_or_else(missing)?;
         let output = BufReader::new(client.stdout.take().ok_or_else(missing)?);
         Ok(Self { peer, server, client, orders, output })
     }
-}
 
-fn with_arguments(
-    mut command: Command,
-    peer: Peer,
-    at: IpAddr,
-    port: Option<u64>,
-    cpu: Option<u32>,
-) -> Command {
-    command.args(["other-network", "--peer", peer.name(), "--at", &at.to_string()]);
-    for (name, number) in [("--port", port), ("--cpu", cpu.map(u64::from))] {
-        if let Some(number) = number {
-            command.args([name, &number.to_string()]);
-        }
+    /// Makes `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call in
+    /// nanoseconds.
+    pub(crate) fn calls(&mut self, warm: u32, calls: u32) -> io::Result<f64> {
+        writeln!(self.orders, "{warm} {calls}")?;
+        Ok(number(&mut self.output)? as f64 / f64::from(calls))
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    command
 }
 
 /// Returns the next number that a process writes.
@@ -291,9 +399,7 @@ impl Subject for Pair {
     }
 
     fn run(&mut self, _: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
-        writeln!(self.orders, "{warm} {calls}")?;
-        let ns = number(&mut self.output)? as f64 / f64::from(calls);
-        Ok(Sample { ns, cpu_ns: None })
+        Ok(Sample { ns: self.calls(warm, calls)?, cpu_ns: None })
     }
 }
 

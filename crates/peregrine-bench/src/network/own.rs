@@ -11,9 +11,10 @@ use super::path::Path;
 use super::{Subject, per_call};
 use crate::cases::{Case, Size, Waiting};
 use crate::interfaces::{
-    HugeServer, LargeServer, MiddleServer, Object, Small, SmallClient, SmallServer, Unread,
+    HugeServer, LargeServer, MiddleServer, Object, Small, SmallAsyncClient, SmallClient,
+    SmallServer, Unread,
 };
-use crate::subject::{Client, Failure, Sample};
+use crate::subject::{Client, Failure, Sample, repeat_together};
 use crate::window::{Counted, Window, now_ns};
 
 /// Returns the name of the export for data of the given size.
@@ -121,6 +122,35 @@ impl Subject for Own {
         far.end_order()?;
         let cpu_ns = ran.as_nanos() as f64 / f64::from(calls + settle);
         Ok(Sample { cpu_ns: Some(cpu_ns), ..per_call(took, calls) })
+    }
+}
+
+/// The subject that makes async null calls on one path, from one thread. `in_flight` calls are in flight.
+pub(super) struct Futures {
+    pub(super) path: Path,
+    pub(super) wait: Waiting,
+    pub(super) in_flight: u32,
+}
+
+impl Subject for Futures {
+    fn name(&self) -> &'static str {
+        "peregrine"
+    }
+
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        let &mut Self { path, wait, in_flight } = self;
+        let null = Case::named("null").ok_or("there is no case `null`")?;
+        let own = Own { path, case: null, wait, check: None };
+        let client = SmallClient::bind_with(&own.address(far, 2)?, &own.options())?;
+        let client = SmallAsyncClient::from(client);
+        repeat_together(&client, in_flight, warm)?;
+        let before = far.cpu_time()?;
+        let (made, took) = repeat_together(&client, in_flight, calls)?;
+        let ran = far.cpu_time()?.saturating_sub(before);
+        drop(client);
+        far.end_order()?;
+        let cpu_ns = ran.as_nanos() as f64 / f64::from(made);
+        Ok(Sample { cpu_ns: Some(cpu_ns), ..per_call(took, made) })
     }
 }
 

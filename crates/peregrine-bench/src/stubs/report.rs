@@ -213,7 +213,7 @@ fn to_text(study: &Study) -> String {
     });
     let header = ["type", "way", "what", "ns", "ratio", "quartiles"];
     text += &table(
-        "What Peregrine's stubs cost: over memcpy, and interpreted over compiled",
+        "The cost of Peregrine's stubs, as a ratio: to memcpy, and of interpreted to compiled ones",
         &header,
         3,
         rows.collect(),

@@ -177,6 +177,12 @@ fn make(
     });
     let mut arguments: Vec<Argument<'_>> = arguments.collect::<Result<_, Failure>>()?;
     let made = client.call_into(given.number, &mut arguments, &mut result);
+    // The end of a one-way call shows whether it has failed.
+    let is_oneway = client.described().procedures[given.number as usize].oneway;
+    let made = made.and_then(|made| match is_oneway {
+        true => client.flush().map(|()| made),
+        false => Ok(made),
+    });
     for argument in &arguments {
         if let Argument::Out(out) = argument {
             filled.push(out.filled());

@@ -110,6 +110,8 @@ impl Failure {
             Self::Local { .. } => 3,
             Self::Call(error) => match error.executed() {
                 Executed::No => 3,
+                // A one-way call that ran and has failed.
+                Executed::Maybe if error.oneway_failed() > 0 && error.oneway_not_run() == 0 => 1,
                 Executed::Maybe => 4,
             },
             Self::Unwritten { .. } => 4,

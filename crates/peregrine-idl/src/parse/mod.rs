@@ -172,6 +172,10 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
         return Err(expected(input, "a method"));
     }
     let (name, span) = name(input)?;
+    if attributes.has("idempotent") && attributes.has("oneway") {
+        let what = "a one-way method is never repeated: remove `#[oneway]` or `#[idempotent]`";
+        return Err(Error::new(span, what));
+    }
     let inside = parentheses(input)?;
     sign::<Token![&]>(&inside, "`&self`")?;
     sign::<Token![self]>(&inside, "`self`")?;
@@ -191,6 +195,7 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
         span,
         docs: attributes.docs.clone(),
         idempotent: attributes.has("idempotent"),
+        oneway: attributes.has("oneway"),
         was: attributes.was()?,
         parameters,
         result: *result,

@@ -89,7 +89,7 @@ impl Bound {
             Some(Fit { numbers, conversion: Some(conversion) }) => {
                 let path: Arc<dyn CallPath> = path.into();
                 let which = (0..numbers.len() as u32).map(|one| conversion.converts(one)).collect();
-                let over = ConvertedPath::over(&path, &frames, order, on_exhausted, conversion);
+                let over = ConvertedPath::over(&path, &frames, order, conversion);
                 let (converted, own) = over.map_err(|error| {
                     let what = "cannot allocate memory for converted calls";
                     CallError::system(Phase::Bind, what, error)
@@ -180,6 +180,12 @@ impl Bound {
         let converted = self.fit.as_ref()?.converted.as_ref()?;
         let is_converted = converted.which.get(procedure as usize).copied().unwrap_or(false);
         is_converted.then_some(&converted.bound)
+    }
+
+    /// Returns whether a message for this server can be sent to another one as it is.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let as_it_is = |one: &Self| one.flags.load(Ordering::Relaxed) & (SWAPPED | DIFFERENT) == 0;
+        as_it_is(self) && as_it_is(other)
     }
 
     /// Returns whether the binding was bound again, so that calls use a newer `Bound`.

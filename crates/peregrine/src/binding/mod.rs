@@ -14,7 +14,7 @@ pub use explain::{Candidate, Explanation, Verdict};
 
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
-use self::rebind::Home;
+pub(crate) use self::rebind::Home;
 use self::select::Unbound;
 pub(crate) use self::select::explain_all;
 
@@ -134,7 +134,7 @@ impl Binding {
     ) -> Result<Self, Unbound> {
         let home = Home::new(address, interface, digest, options);
         let bound = Arc::new(home.bind()?);
-        Ok(Self { bound: Replaceable::new(bound), home: Arc::new(home), limit: options.limit })
+        Ok(Self { bound: Replaceable::new(bound), home: home.shared(), limit: options.limit })
     }
 
     /// Returns a binding over an existing path. The binding is not bound again if the server ends.
@@ -150,7 +150,7 @@ impl Binding {
         let short = options.on_exhausted_or_default();
         let bound = Bound::new(path, fit, interface, explanation, short)?;
         let bound = Replaceable::new(Arc::new(bound));
-        Ok(Self { bound, home: Arc::new(home), limit: options.limit })
+        Ok(Self { bound, home: home.shared(), limit: options.limit })
     }
 
     /// Returns the state that calls use now. If the binding was bound again, returns the new state. Later

@@ -11,6 +11,7 @@ use super::{BindOptions, Rebind};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::{hold, until};
+use crate::stub::OneWay;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Replaceable;
 
@@ -29,6 +30,16 @@ pub(crate) struct Home {
     /// The lock is held by the thread that binds again. The value is the end of the backoff after a long
     /// failed attempt.
     binds: Mutex<Option<Instant>>,
+    /// The one-way calls. `None` if the interface has none.
+    pub(crate) oneway: Option<Arc<OneWay>>,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(oneway) = &self.oneway {
+            oneway.close();
+        }
+    }
 }
 
 /// Returns whether binding keeps failing with an error of this kind until the server or the client changes.
@@ -52,12 +63,22 @@ impl Home {
     ) -> Self {
         Self {
             address: address.to_owned(),
+            oneway: interface.has_oneway().then(|| OneWay::new(&interface)),
             interface,
             digest,
             options: options.clone(),
             latest: Mutex::default(),
             binds: Mutex::ranked(Rank::Rebind, None),
         }
+    }
+
+    /// Returns what all clones of a binding share.
+    pub(super) fn shared(self) -> Arc<Self> {
+        let home = Arc::new(self);
+        if let Some(oneway) = &home.oneway {
+            oneway.set_home(Arc::downgrade(&home));
+        }
+        home
     }
 
     pub(super) fn bind(&self) -> Result<Bound, Unbound> {

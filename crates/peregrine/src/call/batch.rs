@@ -15,7 +15,7 @@
 //! | at | bytes | record of the argument |
 //! |---|---|---|
 //! | 0 | 8 | the number of the call in its lane |
-//! | 8 | 4 | the kind: 1 is a call, 2 is a cancellation of the call, 0 is to be skipped |
+//! | 8 | 4 | the kind: 1 is a call, 2 is a cancellation of the call, 3 is a one-way call, 0 is to be skipped |
 //! | 12 | 4 | the procedure |
 //! | 16 | 4 | the size of the head in bytes |
 //! | 20 | 4 | the size in bytes of the head and the copied blocks |
@@ -29,7 +29,9 @@
 //! | 4 | 4 | how many calls of the lane have no result yet, plus 1 if results were not sent yet |
 //! | 8 | 4 | the procedure that took longest, if the server has measured its calls |
 //! | 12 | 4 | how long that procedure took in microseconds, or 0 if nothing was measured |
-//! | 16 | 16 | zero |
+//! | 16 | 4 | how many one-way calls of the batch have failed |
+//! | 20 | 4 | how many of these were not executed, or may not have been |
+//! | 24 | 8 | zero |
 //!
 //! | at | bytes | record of the result |
 //! |---|---|---|
@@ -45,11 +47,19 @@
 //! pending, it *holds* the batch: it answers the batch when there is a result. A server holds at most one
 //! batch of a lane. If all batches were answered and results are missing, the client sends an empty
 //! batch for the server to hold.
+//!
+//! A batch has one-way calls, or calls of a lane, but never both. A server runs one-way calls strictly one after
+//! the other, and answers their batch when all of them have ended. Such a batch belongs to no lane, and its
+//! token is zero. The result has a record of the first call that failed, if the record fits. It has no records of
+//! the other calls.
 
+mod counts;
 mod lanes;
+mod oneway;
 
 use core::time::Duration;
 
+pub(crate) use counts::{Account, Batched};
 pub(crate) use lanes::serve_batch;
 
 use crate::value::{align_up, bytes_of};
@@ -71,6 +81,7 @@ pub(crate) enum RecordKind {
     Skip = 0,
     Call = 1,
     Cancel = 2,
+    OneWay = 3,
 }
 
 /// The header of a record in the argument of a batch.
@@ -104,6 +115,8 @@ pub(crate) struct ResultHeader {
     pub(crate) pending: u32,
     /// The procedure that took longest, and its time in microseconds. `None` if nothing was measured.
     pub(crate) slowest: Option<(u32, u32)>,
+    /// The number of one-way calls that have failed, and how many of these may not have been executed.
+    pub(crate) failed: [u32; 2],
 }
 
 type Words = [u32; HEADER_BYTES / 4];
@@ -142,6 +155,7 @@ impl CallRecord {
             0 => RecordKind::Skip,
             1 => RecordKind::Call,
             2 => RecordKind::Cancel,
+            3 => RecordKind::OneWay,
             _ => return None,
         };
         let number = u64::from(high) << 32 | u64::from(low);
@@ -167,13 +181,14 @@ impl ResultRecord {
 impl ResultHeader {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let (procedure, took) = self.slowest.unwrap_or((0, 0));
-        bytes([self.is_async.into(), self.pending, procedure, took, 0, 0, 0, 0])
+        let [failed, not_run] = self.failed;
+        bytes([self.is_async.into(), self.pending, procedure, took, failed, not_run, 0, 0])
     }
 
     pub(crate) fn of(batch: &[u8]) -> Option<Self> {
-        let [flags, pending, procedure, took, ..] = words_at(batch, 0)?;
+        let [flags, pending, procedure, took, failed, not_run, ..] = words_at(batch, 0)?;
         let slowest = (took > 0).then_some((procedure, took));
-        Some(Self { is_async: flags & 1 != 0, pending, slowest })
+        Some(Self { is_async: flags & 1 != 0, pending, slowest, failed: [failed, not_run] })
     }
 }
 
@@ -209,7 +224,8 @@ mod tests {
         let result =
             ResultRecord { number: 1 << 60, answer: 1, head_at: 2, head_bytes: 3, total: 4 };
         assert_eq!(ResultRecord::at(&result.to_bytes(), 0), Some(result));
-        let header = ResultHeader { is_async: true, pending: 3, slowest: Some((4, 5)) };
+        let slowest = Some((4, 5));
+        let header = ResultHeader { is_async: true, pending: 3, slowest, failed: [7, 6] };
         assert_eq!(ResultHeader::of(&header.to_bytes()), Some(header));
         assert_eq!(ResultHeader::of(&[0; 31]), None);
         assert_eq!(

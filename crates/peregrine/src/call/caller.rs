@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::batch::Account;
 use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
 
@@ -76,8 +77,17 @@ pub(crate) struct CallerInfo {
     pub(crate) from: Option<SocketAddr>,
     /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
-    /// Whether the called server is stopping. `None` for calls within one process.
-    pub(crate) stopping: Option<Arc<AtomicBool>>,
+    /// Whether the called server ends. `None` for calls within one process.
+    pub(crate) ending: Option<Ending>,
+}
+
+/// Whether a server ends, or withdraws an export.
+#[derive(Clone, Debug)]
+pub(crate) struct Ending {
+    /// Whether the server is stopping.
+    pub(crate) stopping: Arc<AtomicBool>,
+    /// Whether the export is withdrawn.
+    pub(crate) withdrawn: Arc<AtomicBool>,
 }
 
 impl CallerInfo {
@@ -102,6 +112,11 @@ pub(crate) trait Calls: Send + Sync {
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let _ = (call, cancels);
         None
+    }
+
+    /// Calls `with` with the account of the client that made a call, if a server counts its calls.
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        let _ = (call, with);
     }
 }
 
@@ -238,8 +253,8 @@ impl Caller {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub fn is_stopping(&self) -> bool {
-        let stopping = self.info.stopping.as_ref();
-        stopping.is_some_and(|stopping| stopping.load(Ordering::Relaxed))
+        let ending = self.info.ending.as_ref();
+        ending.is_some_and(|ending| ending.stopping.load(Ordering::Relaxed))
     }
 
     /// Returns the name of the export to which the call was made. The name is empty for calls within a
@@ -507,6 +522,12 @@ pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
     CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
 }
 
+/// Returns the flags of the running call's server: whether it is stopping, and whether the export is
+/// withdrawn. `None` for calls within one process.
+pub(super) fn ending_of_thread() -> Option<Ending> {
+    CALLER.with_borrow(|caller| caller.as_ref().and_then(|caller| caller.ending.clone()))
+}
+
 /// The calls of a batch, which this thread runs one after the other within the call that carries the batch.
 /// When this value is dropped, the carrying call is current again.
 pub(super) struct InBatch {
@@ -523,9 +544,14 @@ impl InBatch {
     /// Begins to run the calls of a batch. `calls` is their source, or `None` if they are cancelled only
     /// together with the batch.
     pub(super) fn enter(calls: Option<Arc<dyn Calls>>) -> Self {
+        Self::enter_at(calls, Instant::now())
+    }
+
+    /// Begins to run calls as [`enter`](Self::enter) does, of a batch that arrived at this time.
+    pub(super) fn enter_at(calls: Option<Arc<dyn Calls>>, arrived: Instant) -> Self {
         let has_source = calls.is_some();
         let calls = if has_source { CALLS.replace(calls) } else { None };
-        let (call, due, arrived) = (CALL.get(), DUE.get(), Instant::now());
+        let (call, due) = (CALL.get(), DUE.get());
         Self { calls, has_source, call, due, arrived }
     }
 

@@ -21,11 +21,16 @@ pub use attached::ServerExecutor;
 pub use executor::Executor;
 pub use owned::{Answered, OwnedCall};
 pub use serve::serve_async;
+pub(crate) use serve::{ThreadWait, continue_later};
 
 use std::sync::Arc;
 
 /// The duty to send the reply to a deferred call.
 pub(crate) trait Owed: Send {
+    /// Leaves the call out of the counters of the server. It carries a batch, whose calls are counted, or items
+    /// of streams.
+    fn leave_uncounted(&mut self);
+
     /// Sends the reply. Does nothing if the caller does not wait any more.
     fn answer(self: Box<Self>, answered: Answered);
 }

@@ -7,6 +7,7 @@ use crate::interface::InterfaceRef;
 use crate::sys::Fragile;
 use crate::value::ByteOrder;
 use core::any::Any;
+use std::sync::Arc;
 
 type Report = Box<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
@@ -31,6 +32,10 @@ impl<S: Serve> Serve for Exported<S> {
 
     fn is_async(&self) -> bool {
         self.0.is_async()
+    }
+
+    fn shared(&self) -> Option<Arc<dyn Serve>> {
+        self.0.shared()
     }
 
     #[inline]

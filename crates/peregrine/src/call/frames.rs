@@ -60,6 +60,11 @@ pub struct FrameLayout {
 pub struct Frames {
     memory: Arc<Memory>,
     layout: FrameLayout,
+    states: Arc<FrameStates>,
+}
+
+/// Which callers have which frames. [`Frames::with_own_memory`] gives the same frames a second memory.
+struct FrameStates {
     pool: FramePool,
     look_every: Duration,
     /// The bells of the frames. The bell of a frame is made for the first pending call of the frame.
@@ -160,11 +165,28 @@ impl Frames {
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
         assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
-        let pool = FramePool::new(layout.count, active.clamp(1, layout.count));
-        let bells = Growing::new(layout.count, |_| Bell::default());
-        let pending = AtomicU32::new(0);
-        let look = Arc::default();
-        Self { memory, layout, pool, look_every: LOOK_EVERY, bells, pending, look }
+        let states = FrameStates {
+            pool: FramePool::new(layout.count, active.clamp(1, layout.count)),
+            look_every: LOOK_EVERY,
+            bells: Growing::new(layout.count, |_| Bell::default()),
+            pending: AtomicU32::new(0),
+            look: Arc::default(),
+        };
+        Self { memory, layout, states: Arc::new(states) }
+    }
+
+    /// Returns the same frames with another memory, which is private. A caller that takes a frame of either
+    /// `Frames` has the frame in both: no other caller uses the frame's memory here or there.
+    ///
+    /// # Errors
+    /// Fails if the kernel has no memory left.
+    pub(crate) fn with_own_memory(&self) -> io::Result<Self> {
+        let FrameLayout { count, bytes, .. } = self.layout;
+        let bytes = align_up(bytes);
+        let layout =
+            FrameLayout { count, first: 0, stride: 2 * bytes, call_at: 0, reply_at: bytes, bytes };
+        let memory = Memory::private(layout.stride.saturating_mul(count as usize))?;
+        Ok(Self { memory: Arc::new(memory), layout, states: Arc::clone(&self.states) })
     }
 
     /// Returns the memory that contains the frames.
@@ -179,13 +201,13 @@ impl Frames {
 
     /// Returns the number of active frames. Both taken and free frames can be active.
     pub fn active(&self) -> u32 {
-        self.pool.active()
+        self.states.pool.active()
     }
 
     /// Makes at least `count` frames active, or all frames if there are fewer. [`shrink`](Self::shrink) keeps
     /// them active from now on.
     pub fn at_least(&self, count: u32) {
-        self.pool.at_least(count);
+        self.states.pool.at_least(count);
     }
 
     /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
@@ -203,7 +225,7 @@ impl Frames {
         is_released: impl Fn(u32) -> bool,
         on_exhausted: OnExhausted,
     ) -> Option<FrameGuard<'_>> {
-        match self.pool.take(thread_index()) {
+        match self.states.pool.take(thread_index()) {
             Some(index) => Some(FrameGuard { frames: self, index }),
             None => self.take_slowly(deadline(), &is_released, on_exhausted),
         }
@@ -223,8 +245,9 @@ impl Frames {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
         };
-        let policy = WaitPolicy { left: &left, look_every: self.look_every };
-        let index = self.pool.take_slowly(thread_index(), &policy, is_released, on_exhausted)?;
+        let policy = WaitPolicy { left: &left, look_every: self.states.look_every };
+        let index =
+            self.states.pool.take_slowly(thread_index(), &policy, is_released, on_exhausted)?;
         Some(FrameGuard { frames: self, index })
     }
 
@@ -232,7 +255,7 @@ impl Frames {
     /// captured frames become free only when a caller finds no other frame, and their memory cannot be
     /// released until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
-        self.pool.reclaim(is_released);
+        self.states.pool.reclaim(is_released);
     }
 
     /// Releases the memory of frames that only a burst of calls needed. Call it about once a second.
@@ -244,12 +267,12 @@ impl Frames {
     ///
     /// If `release` panics, the frame is lost.
     pub fn shrink(&self, release: &dyn Fn(u32)) {
-        self.pool.shrink(release);
+        self.states.pool.shrink(release);
     }
 
     /// Calls `todo` with each free frame. While `todo` runs, nothing else uses the frame.
     pub fn each_free(&self, todo: &dyn Fn(u32)) {
-        self.pool.each_free(todo);
+        self.states.pool.each_free(todo);
     }
 }
 
@@ -322,7 +345,7 @@ impl<'a> FrameGuard<'a> {
     /// Leaves the frame to the server. The server may still use the frame after the caller has given up. The
     /// frame returns to the pool when the server releases it.
     pub fn capture(self) {
-        self.frames.pool.capture(self.index);
+        self.frames.states.pool.capture(self.index);
         core::mem::forget(self);
     }
 }
@@ -330,7 +353,7 @@ impl<'a> FrameGuard<'a> {
 impl Drop for FrameGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.frames.pool.give_back(self.index);
+        self.frames.states.pool.give_back(self.index);
     }
 }
 
@@ -355,7 +378,13 @@ mod tests {
     /// Returns frames whose callers never check for released frames. A waiting caller gets a frame only if
     /// the frame is handed over to it.
     fn strict(count: u32, active: u32) -> Frames {
-        Frames { look_every: LONG, ..frames(count, active) }
+        looking_every(LONG, frames(count, active))
+    }
+
+    fn looking_every(look_every: Duration, mut frames: Frames) -> Frames {
+        Arc::get_mut(&mut frames.states).expect("no caller has a frame yet").look_every =
+            look_every;
+        frames
     }
 
     #[test]
@@ -386,7 +415,7 @@ mod tests {
 
         /// Waits until `callers` callers wait for a frame.
         fn until_waiting(&self, callers: usize) {
-            until(|| self.pool.waiting() == callers);
+            until(|| self.states.pool.waiting() == callers);
         }
 
         /// Shrinks the pool, and returns the frames whose memory was released.
@@ -462,11 +491,11 @@ mod tests {
         assert!(frames.wait_for(MOMENT).is_none());
         assert!((MOMENT..LONG).contains(&start.elapsed()));
         assert!(frames.wait_for(Duration::ZERO).is_none());
-        assert_eq!(frames.pool.waiting(), 0);
+        assert_eq!(frames.states.pool.waiting(), 0);
         thread::scope(|scope| {
             let hasty = scope.spawn(|| frames.wait_for(MOMENT).is_none());
             // On a slow machine the hasty caller may already have given up.
-            until(|| frames.pool.waiting() == 1 || hasty.is_finished());
+            until(|| frames.states.pool.waiting() == 1 || hasty.is_finished());
             let patient = scope.spawn(|| frames.wait().is_some());
             assert!(hasty.join().unwrap());
             frames.until_waiting(1);
@@ -503,7 +532,7 @@ mod tests {
             let waits = scope.spawn(|| frames.wait().unwrap().index());
             frames.until_waiting(1);
             let second = frames.more();
-            assert_eq!((second.index(), frames.pool.waiting()), (1, 1));
+            assert_eq!((second.index(), frames.states.pool.waiting()), (1, 1));
             // Like any frame, the new one is handed over to the waiting caller.
             drop(second);
             assert_eq!(waits.join().unwrap(), 1);
@@ -705,7 +734,7 @@ mod tests {
             }
         });
         assert!(start.elapsed() < LONG, "a caller was not woken, and slept until its own check");
-        assert_eq!(frames.pool.waiting(), 0);
+        assert_eq!(frames.states.pool.waiting(), 0);
         let all = || frames.take(|| Some(Instant::now()), |_| true, OnExhausted::Wait);
         let all: Vec<_> = (0..frames.active()).map_while(|_| all()).collect();
         assert_eq!(all.len() as u32, frames.active(), "a frame was lost");
@@ -723,7 +752,7 @@ mod tests {
 
     #[test]
     fn captured_frames_return_late_but_always() {
-        let frames = Frames { look_every: Duration::from_millis(1), ..frames(3, 2) };
+        let frames = looking_every(Duration::from_millis(1), frames(3, 2));
         stress(&frames, 20_000, true);
     }
 }

@@ -20,17 +20,19 @@ mod pool;
 mod reply;
 mod request;
 mod serve;
-pub mod streams;
+pub(crate) mod streams;
 
+pub(crate) use batch::{Account, Batched};
 pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
-    CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
+    CallerInfo, Calls, Ending, Nested, due, inside, leave_call, serve_call, serve_calls_of,
+    tell_caller,
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
 pub(crate) use frames::frames_that_fit;
-pub(crate) use frames::future::FutureWait;
+pub(crate) use frames::future::{DeadlineBell, FutureWait};
 pub use frames::{FrameGuard, FrameLayout, Frames};
 pub(crate) use frames::{is_short, sparse_memory};
 pub use pending::{Begun, Bell};
@@ -42,8 +44,7 @@ pub(crate) use serve::{Placed, execute_in_place, pack_later, refuse, write_later
 use core::time::Duration;
 use std::time::Instant;
 
-use crate::error::{CallError, Executed, Kind};
-use crate::limits;
+use crate::error::CallError;
 use crate::stats::{self, Copy};
 use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
@@ -164,6 +165,9 @@ pub struct Returned {
 }
 
 /// A path to a server: transfers a complete call, and returns a complete result.
+///
+/// No function has a default. Some paths pass calls on to another path, and a path that forgot to pass on one
+/// of the functions would not compile.
 pub trait CallPath: Send + Sync {
     /// Makes the call and waits for its end. Fills the out blocks if the answer is [`Answer::Ok`].
     ///
@@ -174,75 +178,52 @@ pub trait CallPath: Send + Sync {
     /// [captures](FrameGuard::capture) the frame.
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError>;
 
-    /// Begins a [pending](pending) call, and returns without waiting for the reply. Everything that is sent
-    /// has been taken from the caller's memory when this function returns. A path that cannot begin calls
-    /// makes the call, and waits for its end.
+    /// Begins a *pending* call, and returns without waiting for the reply. Everything that is sent
+    /// has been taken from the caller's memory when this function returns.
     ///
     /// # Errors
     /// If the call was not sent. The stub then proceeds as after [`transport`](Self::transport).
-    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
-        self.transport(call).map(Begun::Ended)
-    }
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError>;
 
     /// Takes the result of a pending call, if there is one. Does not wait. Fills the out blocks if the answer
     /// is [`Answer::Ok`]. After a result, the call is no longer pending.
     ///
     /// The caller passes a call with the same frame and the same out blocks as to [`begin`](Self::begin). The
     /// other parts of the call may be empty.
-    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        let _ = call;
-        None
-    }
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>>;
 
-    /// Makes the [bell](Frames::bell) of a frame ring once: when [`poll`](Self::poll) may find a result or
+    /// Makes the [bell](Bell) of a frame ring once: when [`poll`](Self::poll) may find a result or
     /// has work to do, and otherwise at `deadline`. The caller sets the bell before this call, and polls once
     /// more after it.
-    fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        let _ = (frame, deadline);
-    }
+    fn arm(&self, frame: u32, deadline: Option<Instant>);
 
     /// Gives up a pending call: its caller does not wait any more. Tells the server that the call is
     /// cancelled. Returns the error of a call whose deadline has passed, which says whether the call ran. The
     /// stub then proceeds as after [`transport`](Self::transport).
-    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        let _ = call;
-        CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered")
-    }
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError;
 
     /// Returns whether a frame is ready for [`begin`](Self::begin). If not, [`prepare`](Self::prepare) must
     /// run first.
-    fn is_prepared(&self, frame: u32) -> bool {
-        let _ = frame;
-        true
-    }
+    fn is_prepared(&self, frame: u32) -> bool;
 
     /// Prepares a frame for its first pending call. May wait until `deadline`.
     ///
     /// # Errors
     /// If the server does not answer, or refuses. No call was made.
-    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
-        let _ = (frame, deadline);
-        Ok(())
-    }
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError>;
 
     /// Returns the size in bytes of the largest message that both sides allow. The returned size may be
     /// smaller than the real limit.
-    fn message_bytes(&self) -> usize {
-        limits::MESSAGE_BYTES_MIN
-    }
+    fn message_bytes(&self) -> usize;
 
     /// Returns how callers of this path wait.
-    fn wait(&self) -> Wait {
-        Wait::Block
-    }
+    fn wait(&self) -> Wait;
 
     /// Returns the kind of the path.
     fn kind(&self) -> PathKind;
 
     /// Returns details about the path, as text for people. Empty if the name of the path says everything.
-    fn explain(&self) -> String {
-        String::new()
-    }
+    fn explain(&self) -> String;
 
     /// Returns whether the session with the server still exists and the binding was not revoked, as far as is
     /// known without asking the server.
@@ -251,10 +232,7 @@ pub trait CallPath: Send + Sync {
     /// Returns whether a frame is captured although its call failed without being executed: the server has
     /// not released the call that used the frame. Such a frame must not be used again until it is
     /// [released](Self::is_released). Only the holder of the frame may call this.
-    fn captures(&self, frame: u32) -> bool {
-        let _ = frame;
-        false
-    }
+    fn captures(&self, frame: u32) -> bool;
 
     /// Returns whether a captured frame can be used again: the server has released it, or is gone. Only the
     /// holder of the frame may call this. A frame for which this never becomes true is lost.
@@ -328,7 +306,7 @@ impl Call<'_, '_, '_> {
             if first < last {
                 let bytes = last - first;
                 stats::count(Copy::A, bytes);
-                // The head collects the first bytes of the message, even if they belong to a block.
+                // [`Head`] writes the first bytes of the message last, even if they belong to a block.
                 let here = bytes.min(FIRST_BYTES.saturating_sub(first));
                 self.head.convert_to(first, block, first - start, here)?;
                 let to = self.head.space().part(first + here, bytes - here)?;

@@ -20,13 +20,14 @@
 //! A caller that finds no frame joins a queue under a lock and closes the *gate*: `open`, the number of
 //! frames that the fast path may try, becomes 0. Later callers then join the end of the queue. A caller that
 //! returns a frame hands the frame over to the first caller in the queue, and wakes only that caller. Only a
-//! caller that began to take a frame before the gate was closed can overtake the queue.
+//! caller that began to take a frame before the gate was closed can overtake the queue. Threads and futures
+//! wait in one order.
 //!
 //! No event announces that the server has released a captured frame: a caller must ask its path. Each caller
 //! asks its path before it waits. While callers wait, one of them asks on behalf of all, every few
-//! milliseconds. If each of them asked, ten thousand callers would keep the processors busy. A released frame
-//! goes, like any returned frame, to the caller that has waited longest. No lock is held while a path is
-//! asked: see [`queue`].
+//! milliseconds. If each of them asked, ten thousand callers would keep the processors busy. A released
+//! frame goes, like any returned frame, to the caller that has waited longest. No lock is held while a path
+//! is asked: see [`queue`].
 //!
 //! A queue is slow: a frame that is handed over stays unused until its next holder has been woken. A queue
 //! that has formed also persists (a convoy): a caller that returns a frame and begins another call finds the
@@ -38,17 +39,17 @@
 //!
 //! Returning a frame is a store of `FREE` and then a load of `open`, with no fence between them: a processor
 //! may execute the load first. Closing the gate is a store of 0 to `open`, a barrier on every processor that
-//! runs a thread of this process (`membarrier`), and then a check of all frames. For each thread that returns
-//! a frame, the barrier is executed
+//! runs a thread of this process (`membarrier`), and then a check of all frames. For each thread that
+//! returns a frame, the barrier is executed
 //!
-//! * before the thread's load. The load then sees the gate closed, so the thread takes the lock and finds the
-//!   waiting callers; or
+//! * before the thread's load. The load then sees the gate closed, so the thread takes the lock and finds
+//!   the waiting callers; or
 //! * after the thread's load, and therefore after its store. The thread that closed the gate then finds the
 //!   frame free.
 //!
-//! While the gate is closed, callers that join the queue need no further barrier. Under the lock, the gate is
-//! opened and closed, callers join and leave the queue, and frames are handed over. So a caller that leaves
-//! the queue knows whether it was given a frame before, and hands that frame on.
+//! While the gate is closed, callers that join the queue need no further barrier. Under the lock, the gate
+//! is opened and closed, callers join and leave the queue, and frames are handed over. So a caller that
+//! leaves the queue knows whether it was given a frame before, and hands that frame on.
 //!
 //! Without `membarrier` a third case exists: the load sees the gate open, and the check does not see the
 //! store, because the store is not visible yet. Therefore the caller that checks for captured frames also
@@ -211,7 +212,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Takes a free or released frame, or a new one unless `on_exhausted` is [`OnExhausted::Wait`]. Does not wait.
+    /// Takes a free or released frame, or a new one unless `on_exhausted` is [`OnExhausted::Wait`]. Does not
+    /// wait.
     #[cold]
     pub(super) fn try_take(
         &self,
@@ -241,30 +243,35 @@ impl<M: Machine> FramePool<M> {
         waker: &Waker,
     ) -> Result<u32, u64> {
         let open = self.slots.open.peek();
-        if open > 0 {
+        if ticket.is_some() {
+            // A frame may be offered to this future, so it takes no other. Released frames go to the caller
+            // that waits longest.
+            self.reclaim(is_released);
+        } else if open > 0 {
             let taken = self.slots.take_free(hint, open);
             let taken = taken.or_else(|| self.slots.recover_any(open, is_released));
             if let Some(index) = taken {
                 return Ok(index);
             }
-        } else if ticket.is_some() {
-            self.reclaim(is_released);
         }
         let more = on_exhausted != OnExhausted::Wait;
         self.queue.inner.join_future(&self.slots, hint, more, ticket, waker)
     }
 
-    /// Wakes the future that waits longest, which then asks its path for released frames. Returns whether other
-    /// futures wait.
-    pub(super) fn wake_future(&self) -> bool {
-        let (next, others) = self.queue.inner.pass_to_future(&self.slots);
+    /// Wakes the future that waits longest, which then asks its path for released frames. Returns whether
+    /// other futures wait.
+    pub(super) fn wake_future(&self, look_every: Duration) -> bool {
+        self.withdraw(look_every);
+        let (next, others) = self.queue.inner.next_future();
         next.wake();
         others
     }
 
     /// Ends the wait of a future that gives up.
     pub(super) fn leave_future(&self, ticket: u64) {
-        self.queue.inner.leave_future(&self.slots, ticket);
+        if let Some(index) = self.queue.inner.leave_future(&self.slots, ticket) {
+            self.give_back(index);
+        }
     }
 
     /// Returns a frame to the pool: to the first caller in the queue if there is one.
@@ -299,12 +306,20 @@ impl<M: Machine> FramePool<M> {
     /// given to a waiting caller for `look_every`, also activates more frames for the callers that allow it.
     fn look(&self, look_every: Duration, is_released: &dyn Fn(u32) -> bool) {
         self.queue.looked.store(M::clock());
+        self.withdraw(look_every);
         self.hand_over_free();
         self.reclaim(is_released);
         if self.queue.inner.is_stuck(&self.slots, look_every) {
             while let Some(told) = self.queue.inner.grow(&self.slots) {
                 told.wake();
             }
+        }
+    }
+
+    /// Hands over frames that were offered to futures which were not polled for `look_every`.
+    fn withdraw(&self, look_every: Duration) {
+        while let Some(told) = self.queue.inner.withdraw(&self.slots, look_every) {
+            told.wake();
         }
     }
 
@@ -500,6 +515,8 @@ impl Lock<Linux> for Mutex<State<Linux>> {
     }
 }
 
+#[cfg(test)]
+mod futures;
 #[cfg(test)]
 mod model;
 

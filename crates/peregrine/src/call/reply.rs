@@ -21,6 +21,8 @@ pub struct Reply<'a> {
     pub(super) head_bytes: usize,
     /// The number of bytes that were filled in the blocks.
     pub(super) block_bytes: usize,
+    /// Whether the call carried a batch.
+    pub(super) is_uncounted: bool,
     /// Announces written parts of blocks. `None` if the peer reads only complete replies.
     departs: Option<&'a dyn Departs>,
 }
@@ -36,6 +38,7 @@ impl<'a> Reply<'a> {
             head_at: 0,
             head_bytes: 0,
             block_bytes: 0,
+            is_uncounted: false,
             departs,
         }
     }
@@ -53,6 +56,15 @@ impl<'a> Reply<'a> {
     pub const fn expect(&mut self, outs: usize) {
         self.outs = outs;
         self.next = blocks_at(outs);
+    }
+
+    /// Forgets the blocks that were taken before.
+    #[cold]
+    pub(super) fn forget_blocks(&mut self) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.clear();
+        }
+        self.block_bytes = 0;
     }
 
     /// Prefetches the cache line of the head for writing, for a procedure that answers with a head only. See

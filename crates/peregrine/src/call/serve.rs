@@ -1,6 +1,8 @@
 //! The server's side of a call: the server copies the arguments, runs the procedure, and answers. These steps
 //! are the same on every path.
 
+use std::sync::Arc;
+
 use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
@@ -33,6 +35,13 @@ pub trait Serve: Send + Sync {
     #[doc(hidden)]
     fn is_async(&self) -> bool {
         false
+    }
+
+    /// Returns a server of the same object, for calls of an async server that begin later. Without it, the thread
+    /// that receives a batch of one-way calls waits for each of them.
+    #[doc(hidden)]
+    fn shared(&self) -> Option<Arc<dyn Serve>> {
+        None
     }
 
     /// Runs one call.
@@ -155,6 +164,9 @@ pub struct Ran {
     pub head_bytes: u32,
     /// The number of bytes that were filled in the out blocks.
     pub block_bytes: usize,
+    /// Whether the counters leave out this call: it carried a batch, whose calls are counted, or items of
+    /// streams.
+    pub is_uncounted: bool,
 }
 
 /// Runs a call and writes its answer to `reply`.
@@ -192,10 +204,10 @@ fn run<'a>(
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
 ) -> Ran {
     let ran = match request() {
-        Ok(Some(mut request)) => match serve.serve(&mut request, &mut reply) {
-            Ok(()) => Ok(()),
-            Err(refusal) => refused(serve, &mut request, &mut reply, refusal),
-        },
+        Ok(Some(mut request)) if request.procedure() >= STREAMS => {
+            built_in(serve, &mut request, &mut reply)
+        }
+        Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
         // The call is a ping, so nothing is run.
         Ok(None) => Ok(()),
         Err(undone) => Err(undone),
@@ -208,23 +220,20 @@ fn run<'a>(
     finish(&reply)
 }
 
-/// Handles a call that the stub has refused. The call may be a batch: every export runs batches, but no stub
-/// has the procedure [`BATCH`].
+/// Serves a call of a procedure that every export has, and no stub: it carries a batch, or items of streams.
 #[cold]
-fn refused(
+fn built_in(
     serve: &dyn Serve,
     request: &mut Request<'_>,
     reply: &mut Reply<'_>,
-    refusal: Refusal,
 ) -> Result<(), Undone> {
-    if refusal.kind != Kind::NoSuchProcedure {
-        return Err(Undone::Refused(refusal));
-    }
-    match request.procedure() {
-        BATCH => serve_batch(serve, request, reply).map_err(Undone::Refused),
-        STREAMS => serve_streams(request, reply).map_err(Undone::Refused),
-        _ => Err(Undone::Refused(refusal)),
-    }
+    let served = match request.procedure() {
+        BATCH => serve_batch(serve, request, reply),
+        STREAMS => serve_streams(request, reply),
+        number => Err(Refusal::no_such_procedure(number)),
+    };
+    reply.is_uncounted = served.is_ok();
+    served.map_err(Undone::Refused)
 }
 
 /// Writes a refusal to `reply`, without running a procedure.
@@ -267,7 +276,8 @@ pub(super) fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
     // Both numbers fit 32 bits, because they are at most the size of an A-stack.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
-    Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
+    let (answer, block_bytes, is_uncounted) = (reply.answer, reply.block_bytes, reply.is_uncounted);
+    Ran { answer, head_at, head_bytes, block_bytes, is_uncounted }
 }
 
 /// Why a call ended without an answer of its procedure.

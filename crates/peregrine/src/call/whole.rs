@@ -495,7 +495,7 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
         group: 6,
         from: Some(([127, 0, 0, 1], 7).into()),
         hardware: Some([1, 2, 3, 4, 5, 6]),
-        stopping: None,
+        ending: None,
     })
 }
 
@@ -760,27 +760,8 @@ fn finished_head_is_sent_unchanged() {
     }
 }
 
-/// A path that implements only the required functions.
-struct Nowhere;
-
-impl CallPath for Nowhere {
-    fn transport(&self, _: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        unreachable!("no call is made")
-    }
-    fn kind(&self) -> PathKind {
-        PathKind::InProcess
-    }
-    fn is_alive(&self) -> bool {
-        true
-    }
-    fn is_released(&self, _: u32) -> bool {
-        true
-    }
-}
-
 #[test]
 fn only_structured_in_out_values_return_in_the_head() {
-    assert_eq!(Nowhere.explain(), "");
     let mut memory = [0u8; 256];
     let mut head = Writer::new(Space::of_mut(&mut memory));
     head.count(1).unwrap();

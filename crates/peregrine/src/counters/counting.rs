@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::histogram::{BUCKETS, bucket_of};
 use super::layout::{GROUP, histogram_at, lane, thread, thread_at};
 use super::page::{Page, SHARED, Tally};
-use crate::call::Answer;
+use crate::call::{Answer, Batched};
 use crate::sys;
 
 /// A time in nanoseconds. If a timed call takes at least this time, the next call is timed, too. Timing adds
@@ -86,14 +86,20 @@ impl Counting {
         self.page.word(thread_at(self.thread), index).fetch_or(bits, Ordering::Relaxed);
     }
 
-    /// Notes that a call begins. Returns the time, if the call is timed.
+    /// Shows readers that this row counts for a binding.
     #[inline]
-    pub(crate) fn begin(&mut self, tally: &Tally) -> Option<u64> {
+    fn show(&mut self, tally: &Tally) {
         let group = 1 << (tally.row as usize / GROUP);
         if self.groups & group == 0 {
             self.groups |= group;
             self.tell(thread::BINDINGS, group);
         }
+    }
+
+    /// Notes that a call begins. Returns the time, if the call is timed.
+    #[inline]
+    pub(crate) fn begin(&mut self, tally: &Tally) -> Option<u64> {
+        self.show(tally);
         self.runs(tally, u64::from(tally.row) + 1);
         if self.skip > 0 {
             self.skip -= 1;
@@ -161,11 +167,7 @@ impl Counting {
         bytes_in: u64,
         bytes_out: u64,
     ) {
-        let group = 1 << (tally.row as usize / GROUP);
-        if self.groups & group == 0 {
-            self.groups |= group;
-            self.tell(thread::BINDINGS, group);
-        }
+        self.show(tally);
         if answer != Answer::Ok && self.is_nothing(tally, answer) {
             return;
         }
@@ -177,9 +179,27 @@ impl Counting {
         self.timed(tally, took);
     }
 
-    /// Notes that a call was deferred: this thread runs it no longer, and its reply will be counted later.
+    /// Counts calls that ended in a batch. Notes no beginning: the thread that ran the batch has noted its
+    /// own.
+    pub(crate) fn end_batched(&mut self, tally: &Tally, batched: &Batched) {
+        let Batched { ended, failed, refused, bytes_in, bytes_out, times } = batched;
+        self.show(tally);
+        let lane = self.page.lane(self.thread, tally.row);
+        let counts = [
+            (lane::ENDED, ended),
+            (lane::FAILED, failed),
+            (lane::REFUSED, refused),
+            (lane::IN, bytes_in),
+            (lane::OUT, bytes_out),
+        ];
+        counts.into_iter().for_each(|(word, more)| self.add(&lane[word], *more));
+        times.iter().for_each(|(ns, calls)| self.add_time(tally, *ns, *calls));
+    }
+
+    /// Notes that this thread runs a call no longer, and that it does not count the call: the reply is
+    /// counted later, or the call carried a batch.
     #[cold]
-    pub(crate) fn deferred(&mut self, tally: &Tally) {
+    pub(crate) fn leave(&mut self, tally: &Tally) {
         self.runs(tally, 0);
     }
 
@@ -205,14 +225,7 @@ impl Counting {
     /// call before it that was skipped.
     #[cold]
     fn timed(&mut self, tally: &Tally, ns: u64) {
-        let bit = 1 << tally.export;
-        if self.exports & bit == 0 {
-            self.exports |= bit;
-            self.tell(thread::EXPORTS, bit);
-        }
-        let at = histogram_at(self.thread, tally.export as usize);
-        let buckets: &[AtomicU64; BUCKETS] = self.page.memory().longs(at);
-        self.add(&buckets[bucket_of(ns)], self.weight.into());
+        self.add_time(tally, ns, self.weight);
         if ns >= LONG {
             return self.time_next();
         }
@@ -225,6 +238,18 @@ impl Counting {
         self.weight = self.skip + 1;
     }
 
+    /// Adds a time to the histogram `calls` times.
+    fn add_time(&mut self, tally: &Tally, ns: u64, calls: u32) {
+        let bit = 1 << tally.export;
+        if self.exports & bit == 0 {
+            self.exports |= bit;
+            self.tell(thread::EXPORTS, bit);
+        }
+        let at = histogram_at(self.thread, tally.export as usize);
+        let buckets: &[AtomicU64; BUCKETS] = self.page.memory().longs(at);
+        self.add(&buckets[bucket_of(ns)], calls.into());
+    }
+
     /// Requests that the next call is timed. The time of that call counts for that call only.
     fn time_next(&mut self) {
         (self.skip, self.weight) = (0, 1);
@@ -235,11 +260,7 @@ impl Counting {
     pub(crate) fn refused(&mut self, tally: Option<&Tally>) {
         match tally {
             Some(tally) => {
-                let group = 1 << (tally.row as usize / GROUP);
-                if self.groups & group == 0 {
-                    self.groups |= group;
-                    self.tell(thread::BINDINGS, group);
-                }
+                self.show(tally);
                 self.add(&self.page.lane(self.thread, tally.row)[lane::REFUSED], 1);
             }
             None => self.add_here(thread::STRANGE, 1),

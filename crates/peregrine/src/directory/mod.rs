@@ -377,7 +377,7 @@ fn lock_is_free(path: &Path) -> io::Result<bool> {
         lock => lock?,
     };
     // A shared lock is taken, for a moment only. Two processes that list names at the same time can both take
-    // it. With an exclusive lock, one of them would take the other one for a server.
+    // it. With an exclusive lock, one of them would mistake the other for a server.
     match flock(&lock, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
         free => Ok(free.map(|()| true)?),

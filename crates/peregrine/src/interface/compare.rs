@@ -255,6 +255,12 @@ impl<'a> Pair<'a> {
             }
             _ => {}
         }
+        if ours.oneway != theirs.oneway {
+            let Sides { ours: one, theirs: other } = self.sides;
+            let (with, without) = if ours.oneway { (one, other) } else { (other, one) };
+            let text = format_args!("{with} is a one-way call (`#[oneway]`), {without} is not");
+            self.found(Rule::OneWay, text);
+        }
         match steps(&ours.parameters, &theirs.parameters) {
             Ok(steps) => {
                 for step in steps {

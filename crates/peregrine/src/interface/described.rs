@@ -42,6 +42,8 @@ pub struct DescribedProcedure {
     pub docs: String,
     /// Whether the procedure may be executed twice.
     pub idempotent: bool,
+    /// Whether the client does not wait for the procedure's end.
+    pub oneway: bool,
     /// The earlier names of the procedure.
     pub was: Vec<String>,
     /// The parameters in order.
@@ -335,12 +337,23 @@ impl Described {
 
     /// Finds the first procedure that no Rust trait can contain. Returns its number and the reason.
     pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
+        let has_oneway = self.procedures.iter().any(|one| one.oneway);
         for (number, procedure) in self.procedures.iter().enumerate() {
+            if procedure.oneway && procedure.result != DescribedType::Unit {
+                return Some((number, "a one-way procedure returns a value".into()));
+            }
+            if has_oneway && procedure.name == "flush" {
+                let what = "clients with one-way procedures have a `flush` of their own";
+                return Some((number, what.into()));
+            }
             for one in &procedure.parameters {
                 let name = Brief(&one.name);
                 let what = match one.direction {
                     Direction::InOut if procedure.idempotent => {
                         "is sent both ways in a procedure that may run twice"
+                    }
+                    Direction::Lent | Direction::Out | Direction::InOut if procedure.oneway => {
+                        "is passed in a way that a one-way procedure does not allow"
                     }
                     Direction::Lent | Direction::Out if self.plain_bytes(&one.ty).is_none() => {
                         "is a buffer of values that are not plain"

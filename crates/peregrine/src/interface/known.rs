@@ -161,6 +161,14 @@ impl InterfaceRef {
         }
     }
 
+    /// Returns whether the interface has a one-way procedure.
+    pub(crate) fn has_oneway(&self) -> bool {
+        match &self.0 {
+            Origin::Compiled(interface) => interface.procedures.iter().any(|one| one.oneway),
+            Origin::Read(read) => read.described.procedures.iter().any(|one| one.oneway),
+        }
+    }
+
     /// Returns a message size in bytes, computed in the same way as by [`Interface::message_bytes`].
     pub(crate) fn message_bytes(&self) -> usize {
         match &self.0 {

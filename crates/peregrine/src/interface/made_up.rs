@@ -172,6 +172,7 @@ pub(crate) fn pool() -> impl Strategy<Value = Pool> {
             was,
             docs: String::new(),
             name,
+            oneway: !idempotent && result == DescribedType::Unit,
             idempotent,
             parameters,
             result,
@@ -224,6 +225,7 @@ impl Pool {
                     one.direction = Direction::In;
                 }
                 procedure.idempotent &= one.direction != Direction::InOut;
+                procedure.oneway &= one.direction == Direction::In;
             }
             all.procedures[number] = procedure;
         }

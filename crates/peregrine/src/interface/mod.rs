@@ -60,6 +60,8 @@ pub struct Procedure {
     pub docs: &'static str,
     /// Whether the procedure may be executed twice: `#[idempotent]`.
     pub idempotent: bool,
+    /// Whether the client does not wait for the procedure's end: `#[oneway]`.
+    pub oneway: bool,
     /// The earlier names of the method: `#[was("old")]`.
     pub was: &'static [&'static str],
     /// The parameters in order.
@@ -370,6 +372,9 @@ impl Procedure {
         if self.idempotent {
             text.push_str("idempotent ");
         }
+        if self.oneway {
+            text.push_str("oneway ");
+        }
         text.push_str(self.name);
         growth::write_was(self.was, text);
         text.push('(');
@@ -604,6 +609,7 @@ mod tests {
             name: "sum",
             docs: "nor this",
             idempotent: true,
+            oneway: false,
             was: &[],
             parameters: &[
                 Parameter {
@@ -653,6 +659,28 @@ mod tests {
             described.procedure_text(&described.procedures[0]),
             LISTS.canonical_text().lines().nth(1).unwrap()
         );
+    }
+
+    #[test]
+    fn words_before_a_procedure_may_be_its_name() {
+        for (line, name, oneway, was) in [
+            ("oneway()", "oneway", false, &[][..]),
+            ("oneway was a()", "oneway", false, &["a"]),
+            ("oneway was()", "was", true, &[]),
+            ("oneway was was was()", "was", true, &["was"]),
+            ("idempotent was oneway was was()", "idempotent", false, &["oneway", "was"]),
+        ] {
+            let text = format!("interface I version 0\n{line} -> unit or text\n");
+            let described = Described::parse(&text).unwrap();
+            let one = &described.procedures[0];
+            assert_eq!(
+                (&*one.name, one.oneway, &one.was[..]),
+                (name, oneway, &was.iter().map(|&one| one.to_owned()).collect::<Vec<_>>()[..]),
+                "{line}"
+            );
+            assert!(!one.idempotent, "{line}");
+            assert_eq!(described.to_string(), text);
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub enum Rule {
     LessRoom,
     /// `#[idempotent]` was removed.
     MayNotRunTwice,
+    /// `#[oneway]` was added or removed.
+    OneWay,
     /// A description is incomplete, or too complex to be compared.
     Description,
 }
@@ -73,6 +75,7 @@ impl Rule {
         Self::Passing,
         Self::LessRoom,
         Self::MayNotRunTwice,
+        Self::OneWay,
         Self::Description,
     ];
 
@@ -104,6 +107,7 @@ impl Rule {
             Self::Passing => "passing",
             Self::LessRoom => "less-room",
             Self::MayNotRunTwice => "may-not-run-twice",
+            Self::OneWay => "one-way",
             Self::Description => "description",
         }
     }
@@ -138,6 +142,7 @@ impl Rule {
             Self::Passing => "the way in which a parameter is passed must not change",
             Self::LessRoom => "the server must allow as many elements as the client",
             Self::MayNotRunTwice => "`#[idempotent]` must not be removed",
+            Self::OneWay => "`#[oneway]` must be neither added nor removed",
             Self::Description => "a description must be whole, and not too intricate",
         }
     }

@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
     }
 
     fn procedure(&mut self) -> Parsed<DescribedProcedure> {
-        let idempotent = self.takes("idempotent ");
+        let (idempotent, oneway) = (self.mark("idempotent "), self.mark("oneway "));
         let name = self.name()?.into();
         let was = self.was()?;
         self.expect("(")?;
@@ -226,11 +226,19 @@ impl<'a> Reader<'a> {
             name,
             docs: String::new(),
             idempotent,
+            oneway,
             was,
             parameters,
             result,
             error,
         })
+    }
+
+    /// Reads a word before the name of a procedure. A procedure may have this word as its name. Then the number
+    /// of words before the parameters is odd: a name, and pairs of `was` and an earlier name.
+    fn mark(&mut self, word: &str) -> bool {
+        let before = self.rest.split('(').next().unwrap_or_default();
+        before.split(' ').count().is_multiple_of(2) && self.takes(word)
     }
 
     fn parameter(&mut self) -> Parsed<DescribedParameter> {

@@ -110,7 +110,7 @@ impl InProcess {
             group: rustix::process::getegid().as_raw(),
             from: None,
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let slots = Growing::new(frames.layout().count, |_| Slot::default());
         let source = Arc::new(Source { frames: Arc::clone(frames), slots });
@@ -189,7 +189,13 @@ impl InProcess {
         let thread = thread.map_err(|error| {
             CallError::system(Phase::Call, "cannot start the thread of a procedure", error)
         });
-        thread.map(|_| Ran { answer: Answer::Deferred, head_at: 0, head_bytes: 0, block_bytes: 0 })
+        thread.map(|_| Ran {
+            answer: Answer::Deferred,
+            head_at: 0,
+            head_bytes: 0,
+            block_bytes: 0,
+            is_uncounted: false,
+        })
     }
 
     /// Returns the result of a call that has ended.
@@ -284,6 +290,14 @@ impl CallPath for InProcess {
         late()
     }
 
+    fn is_prepared(&self, _frame: u32) -> bool {
+        true
+    }
+
+    fn prepare(&self, _frame: u32, _deadline: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+
     fn message_bytes(&self) -> usize {
         self.source.frames.layout().bytes
     }
@@ -296,8 +310,16 @@ impl CallPath for InProcess {
         PathKind::InProcess
     }
 
+    fn explain(&self) -> String {
+        String::new()
+    }
+
     fn is_alive(&self) -> bool {
         true
+    }
+
+    fn captures(&self, _frame: u32) -> bool {
+        false
     }
 
     fn is_released(&self, _frame: u32) -> bool {
@@ -350,6 +372,8 @@ impl Calls for Source {
 }
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
         self.source.answer(self.call, Late::Answered(answered));
     }

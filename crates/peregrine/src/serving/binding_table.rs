@@ -281,7 +281,7 @@ mod tests {
             group: 0,
             from: None,
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         Arc::new(BindingRow::new(
             0,

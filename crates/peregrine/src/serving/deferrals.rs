@@ -1,10 +1,15 @@
 //! [`Deferrals`]: the deferred calls of a server, on all paths: their number, its bound, and their counts.
+//!
+//! The number of deferred calls is bounded, and the number of bytes of their messages. One client may use at
+//! most a quarter of what is left, so a few hostile clients leave something for others. A client is a
+//! process of this machine, or a host. A client without deferred calls may have one whose message is larger.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::net::IpAddr;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::binding_table::BindingRow;
-use crate::call::Answer;
+use crate::call::{Account, Answer, Batched, CallerInfo};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::limits;
 use crate::sync::Mutex;
@@ -12,17 +17,37 @@ use crate::sys;
 
 /// The deferred calls of one server.
 pub(crate) struct Deferrals {
-    /// The number of deferred calls without a reply.
-    pending: AtomicUsize,
-    /// The number of bytes of the messages of all pending calls.
-    bytes: AtomicUsize,
+    pending: Mutex<Pending>,
     /// Any thread may send a reply, so these counters are shared.
     counting: Mutex<Counting>,
+}
+
+/// The deferred calls without a reply.
+#[derive(Default)]
+struct Pending {
+    all: Share,
+    of: HashMap<Client, Share>,
+}
+
+/// A number of deferred calls, and the number of bytes of their messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Share {
+    calls: usize,
+    bytes: usize,
+}
+
+/// What shares the bound of deferred calls with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Client {
+    Process(u32),
+    Host(IpAddr),
+    Station([u8; 6]),
 }
 
 /// A deferred call that is counted. The call is pending until this value is dropped.
 pub(crate) struct Deferral {
     deferrals: Arc<Deferrals>,
+    client: Client,
     /// The binding of the call. `None` after the reply was counted.
     row: Option<Arc<BindingRow>>,
     /// The number of bytes of the call's message.
@@ -30,33 +55,79 @@ pub(crate) struct Deferral {
     begun: u64,
 }
 
+/// The account of the client of a binding.
+#[derive(Clone)]
+pub(crate) struct RowAccount {
+    deferrals: Arc<Deferrals>,
+    client: Client,
+    row: Arc<BindingRow>,
+}
+
+impl Client {
+    fn of(caller: &CallerInfo) -> Self {
+        match (caller.hardware, caller.from) {
+            (Some(address), _) => Self::Station(address),
+            (None, Some(from)) => Self::Host(from.ip().to_canonical()),
+            (None, None) => Self::Process(caller.process),
+        }
+    }
+}
+
+impl Pending {
+    /// Adds a call of a client. Returns false if too many calls are deferred.
+    fn add(&mut self, client: Client, bytes: usize) -> bool {
+        let calls_left = limits::DEFERRED_MAX - self.all.calls;
+        let bytes_left = limits::DEFERRED_BYTES_MAX - self.all.bytes;
+        let before = self.of.get(&client).copied().unwrap_or_default();
+        let with = Share { calls: before.calls + 1, bytes: before.bytes.saturating_add(bytes) };
+        let is_first = before.calls == 0;
+        let fits = calls_left > 0
+            && bytes <= bytes_left
+            && (is_first || with.calls <= calls_left / 4 && with.bytes <= bytes_left / 4);
+        if fits {
+            self.all = Share { calls: self.all.calls + 1, bytes: self.all.bytes + bytes };
+            self.of.insert(client, with);
+        }
+        fits
+    }
+
+    fn remove(&mut self, client: Client, bytes: usize) {
+        let Some(share) = self.of.get_mut(&client) else { return };
+        share.calls -= 1;
+        share.bytes -= bytes;
+        if share.calls == 0 {
+            self.of.remove(&client);
+        }
+        self.all = Share { calls: self.all.calls - 1, bytes: self.all.bytes - bytes };
+    }
+}
+
 impl Deferrals {
     pub(crate) fn new(page: &Arc<Page>) -> Arc<Self> {
         let counting = Mutex::new(Counting::new(page, ThreadKind::Local));
-        Arc::new(Self { pending: AtomicUsize::new(0), bytes: AtomicUsize::new(0), counting })
+        Arc::new(Self { pending: Mutex::default(), counting })
     }
 
     /// Returns how many deferred calls have no reply yet.
     pub(crate) fn pending(&self) -> usize {
-        self.pending.load(Ordering::SeqCst)
+        self.pending.lock().all.calls
     }
 
     /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of
     /// bytes of its message.
     pub(crate) fn begin(self: &Arc<Self>, row: Arc<BindingRow>, bytes: usize) -> Option<Deferral> {
-        let add = |to: &AtomicUsize, more: usize, most: usize| {
-            let more = |sum: usize| sum.checked_add(more).filter(|sum| *sum <= most);
-            to.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
-        };
-        if !add(&self.pending, 1, limits::DEFERRED_MAX) {
-            return None;
-        }
-        if !add(&self.bytes, bytes, limits::DEFERRED_BYTES_MAX) {
-            self.pending.fetch_sub(1, Ordering::SeqCst);
+        let client = Client::of(&row.caller);
+        if !self.pending.lock().add(client, bytes) {
             return None;
         }
         let (deferrals, row) = (Arc::clone(self), Some(row));
-        Some(Deferral { deferrals, row, bytes, begun: sys::boot_ns() })
+        Some(Deferral { deferrals, client, row, bytes, begun: sys::boot_ns() })
+    }
+
+    /// Returns the account of the client of a binding.
+    pub(crate) fn account(self: &Arc<Self>, row: Arc<BindingRow>) -> RowAccount {
+        let client = Client::of(&row.caller);
+        RowAccount { deferrals: Arc::clone(self), client, row }
     }
 
     /// Counts packets of replies that were retransmitted.
@@ -84,11 +155,102 @@ impl Deferral {
         // The row may be the last owner of the exported object, so it is dropped after the lock is released.
         drop(row);
     }
+
+    /// Leaves the call out of the counters.
+    pub(crate) fn leave_uncounted(&mut self) {
+        self.row = None;
+    }
 }
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        self.deferrals.bytes.fetch_sub(self.bytes, Ordering::SeqCst);
-        self.deferrals.pending.fetch_sub(1, Ordering::SeqCst);
+        self.deferrals.pending.lock().remove(self.client, self.bytes);
+    }
+}
+
+impl Account for RowAccount {
+    fn defer(&self, bytes: usize) -> bool {
+        self.deferrals.pending.lock().add(self.client, bytes)
+    }
+
+    fn release(&self, bytes: usize) {
+        self.deferrals.pending.lock().remove(self.client, bytes);
+    }
+
+    fn count(&self, batched: &Batched) {
+        self.deferrals.counting.lock().end_batched(&self.row.tally, batched);
+    }
+
+    fn keep(&self) -> Arc<dyn Account> {
+        Arc::new(self.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: Client = Client::Process(1);
+    const HONEST: Client = Client::Process(2);
+
+    /// Adds calls of a client until no more fit. Returns their number.
+    fn fill(pending: &mut Pending, client: Client, bytes: usize) -> usize {
+        (0..limits::DEFERRED_MAX).take_while(|_| pending.add(client, bytes)).count()
+    }
+
+    #[test]
+    fn client_with_many_deferred_calls_leaves_most_for_others() {
+        let mut pending = Pending::default();
+        let hostile = fill(&mut pending, HOSTILE, 0);
+        let honest = fill(&mut pending, HONEST, 0);
+        assert_eq!(hostile, limits::DEFERRED_MAX / 5);
+        assert_eq!(honest, (limits::DEFERRED_MAX - hostile) / 5);
+        (0..hostile).for_each(|_| pending.remove(HOSTILE, 0));
+        (0..honest).for_each(|_| pending.remove(HONEST, 0));
+        assert_eq!((pending.all, pending.of.len()), (Share::default(), 0));
+    }
+
+    #[test]
+    fn client_with_large_deferred_calls_leaves_most_for_others() {
+        let mut pending = Pending::default();
+        let (large, most) = (1 << 20, limits::DEFERRED_BYTES_MAX);
+        assert_eq!(fill(&mut pending, HOSTILE, large), most / large / 5);
+        let left = most - pending.all.bytes;
+        assert!(pending.add(HONEST, left / 2), "the first call of a client may be larger");
+        assert!(!pending.add(HONEST, 1));
+        assert!(!pending.add(Client::Process(3), left), "all bytes together are bounded");
+    }
+
+    #[test]
+    fn many_hostile_clients_leave_a_call_for_each_other_client() {
+        let mut pending = Pending::default();
+        for process in 0..30 {
+            fill(&mut pending, Client::Process(process), 0);
+        }
+        let others = 100..100 + (limits::DEFERRED_MAX - pending.all.calls) as u32;
+        assert!(others.len() > 100);
+        assert!(others.clone().all(|process| pending.add(Client::Process(process), 0)));
+        assert!(!pending.add(Client::Process(others.end), 0));
+    }
+
+    #[test]
+    fn processes_and_hosts_share_the_bound() {
+        let caller = |process, from: Option<&str>, hardware| CallerInfo {
+            path: crate::call::PathKind::Local,
+            export: String::new(),
+            process,
+            user: 0,
+            group: 0,
+            from: from.map(|from| from.parse().unwrap()),
+            hardware,
+            ending: None,
+        };
+        assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);
+        // Over a network, the number of the process is a claim of the client.
+        let one = Client::of(&caller(1, Some("192.0.2.1:7"), None));
+        assert_eq!(one, Client::of(&caller(2, Some("192.0.2.1:8"), None)));
+        assert_eq!(one, Client::of(&caller(2, Some("[::ffff:192.0.2.1]:8"), None)));
+        let station = Some([2; 6]);
+        assert_eq!(Client::of(&caller(1, None, station)), Client::of(&caller(2, None, station)));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::ServerCore;
 use super::binding_table::BindingRow;
-use crate::call::{CallerInfo, Serve};
+use crate::call::{CallerInfo, Ending, Serve};
 use crate::counters::{ExportCounters, Tally};
 use crate::error::Kind;
 use crate::interface::Description;
@@ -120,7 +120,7 @@ pub(crate) struct Export {
     stopping: Arc<AtomicBool>,
     since: Instant,
     /// Whether the export is closed, so that clients can no longer connect or bind.
-    closed: AtomicBool,
+    closed: Arc<AtomicBool>,
     /// The number of bindings. It is updated when a binding is added or revoked. A server may have a quarter
     /// of a million bindings. Counting them for each description would occupy the keeper, a background
     /// thread.
@@ -149,7 +149,7 @@ impl Export {
             listens: Arc::clone(&core.listens),
             stopping: Arc::clone(&core.stopping),
             since: Instant::now(),
-            closed: AtomicBool::new(false),
+            closed: Arc::default(),
             bindings: Arc::default(),
             counters,
         })
@@ -171,8 +171,9 @@ impl Export {
     /// `tally` counts the calls of the binding.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
         let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
-        let stopping = Some(Arc::clone(&self.stopping));
-        let caller = Arc::new(CallerInfo { stopping, ..caller });
+        let (stopping, withdrawn) = (Arc::clone(&self.stopping), Arc::clone(&self.closed));
+        let ending = Some(Ending { stopping, withdrawn });
+        let caller = Arc::new(CallerInfo { ending, ..caller });
         Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
     }
 
@@ -329,9 +330,9 @@ impl Exports {
         self.0.lock()
     }
 
-    /// Returns the export that clients on networks can call under a name. A private export is found as well,
-    /// because no network proves the user of a client. If the kernel proves the user, as on the local path,
-    /// [`Export::admits`] is called instead.
+    /// Returns the export that clients on networks can call under a name. An export that is open only to the
+    /// server's own user on this machine is found, too: over a network no user can be checked. If the kernel
+    /// proves the user, as on the local path, [`Export::admits`] is called instead.
     ///
     /// # Errors
     /// If there is no such export, it was withdrawn, or it is limited to users or groups.

@@ -53,6 +53,8 @@ pub(crate) struct Guard<'a> {
     took: Option<u64>,
     /// Whether the call was already added to the counts.
     counted: bool,
+    /// Whether the call carried a batch, whose calls were counted.
+    is_uncounted: bool,
 }
 
 impl Serving {
@@ -92,7 +94,7 @@ impl Serving {
         serve_call(number, row.caller.process);
         let begun = self.counting.begin(&row.tally);
         let counting = &mut self.counting;
-        Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
+        Ok(Guard { counting, row, bytes, begun, took: None, counted: false, is_uncounted: false })
     }
 
     /// Sets the caller and the source of the call. Called only if the last call had another caller.
@@ -143,6 +145,7 @@ impl Guard<'_> {
     pub(crate) fn run(&mut self, procedure: impl FnOnce(&dyn Serve) -> Ran) -> Ran {
         let ran = procedure(&*self.row.serve);
         self.took = Counting::took(self.begun);
+        self.is_uncounted = ran.is_uncounted;
         ran
     }
 
@@ -155,20 +158,25 @@ impl Guard<'_> {
     ) -> Ran {
         let ran = catching(|| procedure(&*self.row.serve));
         self.took = Counting::took(self.begun);
-        ran.unwrap_or_else(|refusal| refuse(&refusal))
+        let ran = ran.unwrap_or_else(|refusal| refuse(&refusal));
+        self.is_uncounted = ran.is_uncounted;
+        ran
     }
 
     /// Ends the call on this thread, because its reply is sent later. The reply is counted when it is sent.
     #[cold]
     pub(crate) fn defer(mut self) {
         self.counted = true;
-        self.counting.deferred(&self.row.tally);
+        self.counting.leave(&self.row.tally);
     }
 
     /// Counts the call, after its result was written or sent.
     #[inline]
     pub(crate) fn end(mut self, answer: Answer, bytes_out: u64) {
         self.counted = true;
+        if self.is_uncounted {
+            return self.counting.leave(&self.row.tally);
+        }
         self.counting.end(&self.row.tally, self.took, answer, self.bytes.into(), bytes_out);
     }
 }
@@ -250,7 +258,8 @@ mod tests {
         calls: Arc<All>,
     }
 
-    const RAN: Ran = Ran { answer: Answer::Ok, head_at: 0, head_bytes: 0, block_bytes: 0 };
+    const RAN: Ran =
+        Ran { answer: Answer::Ok, head_at: 0, head_bytes: 0, block_bytes: 0, is_uncounted: false };
 
     impl Server {
         fn new() -> Self {
@@ -264,7 +273,7 @@ mod tests {
                 group: 9,
                 from: None,
                 hardware: None,
-                stopping: None,
+                ending: None,
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = counters.tally_of(&Visitor::of(&caller));

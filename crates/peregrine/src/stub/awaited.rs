@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::compiled::{Arguments, Returned, failed, forked, no_frame, turned_over};
+use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, turned_over};
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
 use super::streams::{OpenConduit, Streams};
 use crate::binding::{BindOptions, Binding, Bound};
@@ -272,6 +272,11 @@ impl<'b> AsyncCall<'b> {
     }
 }
 
+/// Returns the outcome of a call that has failed.
+pub fn outcome_of<O: Outcome>(error: CallError) -> O {
+    O::from_result(Err(error.into()))
+}
+
 /// Takes a frame, and waits for one if none is free.
 pub(super) async fn take(
     bound: &Bound,
@@ -357,12 +362,13 @@ impl<'a> AsyncFrame<'a> {
                 let outs = outs.iter().map(|out| out.capacity()).sum();
                 let begun =
                     lane.begin(self.bound, (procedure, *company), head, [ins, lent], outs, limit);
-                let Some(ticket) = begun else {
+                let Some(begun) = begun else {
                     // The call is then made alone, so no user sees this error.
                     return Err(CallError::too_large(0, 0, None));
                 };
-                self.bound.frames.count_pending(true);
                 self.call.shares.store(false, Ordering::Relaxed);
+                let ticket = begun?;
+                self.bound.frames.count_pending(true);
                 self.state = State::Shared { ticket, looks_until: None };
                 return Ok(());
             }
@@ -516,7 +522,12 @@ impl<'a> AsyncFrame<'a> {
         }
         let mut moved = look(self, streams, context)?;
         if let Some(failure) = streams.failure() {
-            return Poll::Ready(Err(failure.may_have_executed()));
+            let ends =
+                matches!(failure.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
+            // If the server has gone, the call ends by itself, and its error says whether it was executed.
+            if !ends || !matches!(self.state, State::Pending { .. }) {
+                return Poll::Ready(Err(failure.copy().may_have_executed()));
+            }
         }
         if let State::Ended(returned) = &self.state {
             // A procedure that ran, also one that panicked, had its ends of the streams. Without them, no end of a
@@ -605,10 +616,10 @@ impl<'a> AsyncFrame<'a> {
         let (ticket, waker) = (*ticket, context.waker());
         let ended = 'ended: {
             if is_late(limit) {
-                if let Some(ended) = lane.look(bound, ticket) {
-                    break 'ended ended;
-                }
-                let executed = lane.give_up(bound, ticket);
+                let executed = match lane.end_late(bound, ticket) {
+                    Ok(ended) => break 'ended ended,
+                    Err(executed) => executed,
+                };
                 bound.frames.count_pending(false);
                 let text = "the server has not answered";
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, executed, text)));
@@ -674,7 +685,7 @@ fn is_late(limit: Limit) -> bool {
 }
 
 /// The outcome of [`spin`].
-enum Looked<T> {
+pub(super) enum Looked<T> {
     Found(T),
     /// The future has woken itself: it looks again when the other futures of its task have run.
     Again,
@@ -683,7 +694,7 @@ enum Looked<T> {
 }
 
 /// Looks for a result for as long as `wait` says. `only` returns whether no other call is pending.
-fn spin<T>(
+pub(super) fn spin<T>(
     wait: Wait,
     looks_until: &mut Option<Instant>,
     waker: &Waker,

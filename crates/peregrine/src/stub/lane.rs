@@ -28,6 +28,7 @@ use self::state::{Batch, Chunk, Phase, Slot, Speed, State};
 use super::compiled::{Returned, does_not_fit};
 use crate::binding::Bound;
 use crate::call::batch::{BATCH, CallRecord, HEADER_BYTES, RecordKind, Token};
+use crate::call::extensions::no_time_left;
 use crate::call::pending::{Bells, Rings};
 use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, PathKind};
 use crate::error::{CallError, Executed, Kind};
@@ -51,6 +52,8 @@ const SLOW_US: u32 = 100;
 /// The number of calls of a slow procedure that are made alone, before a call of the procedure is measured
 /// again.
 const ALONE: u32 = 1000;
+/// The number of such calls after the first slow call.
+const ALONE_FIRST: u32 = 16;
 /// The longest time that other calls wait for the result of a measured call. After this time, the procedure
 /// of the measured call counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
@@ -109,9 +112,17 @@ impl Lane {
     /// in use.
     fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
         loop {
-            let mut woken = core::mem::take(&mut state.woken);
+            let has_woken = !state.woken.is_empty();
+            let mut woken = if has_woken { core::mem::take(&mut state.woken) } else { Vec::new() };
             drop(state);
             woken.drain(..).for_each(Waker::wake);
+            // The memory is used again.
+            if has_woken
+                && let Some(mut state) = self.state.try_lock()
+                && state.woken.capacity() == 0
+            {
+                state.woken = woken;
+            }
             // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings
             // sets the flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
@@ -151,7 +162,7 @@ impl Lane {
     }
 
     /// Queues a call. `head` is the head of its message, and `outs` is the size of its out buffers. Returns
-    /// `None` if the call must be made alone.
+    /// `None` if the call must be made alone, and an error if its deadline has passed.
     pub(super) fn begin(
         &self,
         bound: &Bound,
@@ -160,7 +171,7 @@ impl Lane {
         [ins, lent]: [&[Block<'_>]; 2],
         outs: usize,
         limit: Limit,
-    ) -> Option<Ticket> {
+    ) -> Option<Result<Ticket, CallError>> {
         let after = |at: usize, block: &Block<'_>| Some(align_up(at) + block.unconverted()?.len());
         let at = ins.iter().try_fold(head.len(), after)?;
         let copied = if lent.is_empty() { at } else { align_up(at) };
@@ -170,6 +181,9 @@ impl Lane {
         }
         let left =
             limit.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Some(Err(no_time_left()));
+        }
         self.with(bound, |lane, state| {
             let index = state.free.pop().unwrap_or_else(|| {
                 state.slots.push(Slot::default());
@@ -192,7 +206,7 @@ impl Lane {
             state.queue.back_mut().expect("as above").calls.push(index);
             state.slots[index as usize].phase = Phase::Queued { chunk, at };
             state.pending += 1;
-            Some(Ticket { index, generation })
+            Some(Ok(Ticket { index, generation }))
         })
     }
 
@@ -254,48 +268,67 @@ impl Lane {
     /// Gives up a call. Returns whether the call may have been executed. The result of a call that has ended
     /// is dropped.
     pub(super) fn give_up(&self, bound: &Bound, ticket: Ticket) -> Executed {
+        self.with(bound, |lane, state| lane.abandon(bound, state, ticket))
+    }
+
+    /// Ends a call whose deadline has passed: takes the results that have arrived, and gives up the call if
+    /// it has none.
+    ///
+    /// # Errors
+    /// If the call has no result. The error says whether the call may have been executed.
+    pub(super) fn end_late(&self, bound: &Bound, ticket: Ticket) -> Result<Ended, Executed> {
         self.with(bound, |lane, state| {
-            let slot = &mut state.slots[ticket.index as usize];
-            if slot.generation != ticket.generation {
-                return Executed::Maybe;
-            }
-            slot.waker = None;
-            let number = u64::from(ticket.generation) << 32 | u64::from(ticket.index);
-            let executed = match core::mem::take(&mut slot.phase) {
-                Phase::Queued { chunk, at } => {
-                    state.skip(chunk, at);
-                    state.pending -= 1;
-                    lane.release(state, ticket.index);
-                    Executed::No
-                }
-                Phase::Sent => {
-                    slot.phase = Phase::Abandoned;
-                    state.pending -= 1;
-                    let cancel = CallRecord {
-                        number,
-                        kind: RecordKind::Cancel,
-                        procedure: 0,
-                        head: 0,
-                        copied: 0,
-                        total: 0,
-                        left: None,
-                    };
-                    state.append(lane.room[0], &cancel, Company::Shared);
-                    lane.turn(bound, state);
-                    Executed::Maybe
-                }
-                phase => {
-                    slot.phase = phase;
-                    lane.release(state, ticket.index);
-                    Executed::Maybe
-                }
-            };
-            state.hand_over(ticket.index);
-            executed
+            lane.receive(bound, state);
+            let ended = lane.take(state, ticket);
+            let ended = ended.ok_or_else(|| lane.abandon(bound, state, ticket));
+            // The late call is not among the calls that are sent now: `abandon` has removed it.
+            lane.turn(bound, state);
+            ended
         })
     }
 
     // The functions below need the locked state.
+
+    /// Gives up a call. Returns whether the call may have been executed.
+    fn abandon(&self, bound: &Bound, state: &mut State, ticket: Ticket) -> Executed {
+        let slot = &mut state.slots[ticket.index as usize];
+        if slot.generation != ticket.generation {
+            return Executed::Maybe;
+        }
+        slot.waker = None;
+        let number = u64::from(ticket.generation) << 32 | u64::from(ticket.index);
+        let executed = match core::mem::take(&mut slot.phase) {
+            Phase::Queued { chunk, at } => {
+                state.skip(ticket.index, chunk, at);
+                state.pending -= 1;
+                self.release(state, ticket.index);
+                Executed::No
+            }
+            Phase::Sent => {
+                slot.phase = Phase::Abandoned;
+                state.pending -= 1;
+                let cancel = CallRecord {
+                    number,
+                    kind: RecordKind::Cancel,
+                    procedure: 0,
+                    head: 0,
+                    copied: 0,
+                    total: 0,
+                    left: None,
+                };
+                state.append(self.room[0], &cancel, Company::Shared);
+                self.turn(bound, state);
+                Executed::Maybe
+            }
+            phase => {
+                slot.phase = phase;
+                self.release(state, ticket.index);
+                Executed::Maybe
+            }
+        };
+        state.hand_over(ticket.index);
+        executed
+    }
 
     /// Takes the result of a call.
     fn take(&self, state: &mut State, ticket: Ticket) -> Option<Ended> {
@@ -328,9 +361,11 @@ impl Lane {
         }
     }
 
-    /// Handles a ring: takes the results, and arms the bells again.
+    /// Handles a ring: takes the results, and arms the bells again. Any thread of the process may run this.
     fn on_ring(&self, bound: &Bound, state: &mut State) {
+        state.is_ring = true;
         self.turn(bound, state);
+        state.is_ring = false;
         if state.armed {
             self.arm(bound, state);
         }
@@ -360,7 +395,8 @@ impl Lane {
         self.receive(bound, state);
         if !state.known {
             if !state.queue.is_empty() && state.outstanding.is_empty() {
-                let _ = self.send(bound, state, Chunk::empty());
+                let chunk = state.chunk();
+                let _ = self.send(bound, state, chunk);
             }
             return;
         }
@@ -384,7 +420,8 @@ impl Lane {
         }
         // The server can return missing results only while a batch is outstanding.
         if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
-            let _ = self.send(bound, state, Chunk::empty());
+            let chunk = state.chunk();
+            let _ = self.send(bound, state, chunk);
         }
     }
 
@@ -397,7 +434,7 @@ impl Lane {
             }
             return true;
         }
-        state.set_speed(procedure, Speed::Slow(ALONE));
+        state.set_speed(procedure, Speed::Slow(0));
         false
     }
 
@@ -441,7 +478,14 @@ impl Lane {
             return Err(chunk);
         };
         if !bound.path.is_prepared(frame.index()) {
-            self.prepare(state, frame);
+            if state.is_ring {
+                // A future prepares the frame, because a new thread inherits the network namespace and other
+                // properties of the thread that starts it.
+                drop(frame);
+                state.wake_sleepers();
+            } else {
+                self.prepare(state, frame);
+            }
             return Err(chunk);
         }
         chunk.records[..size_of::<Token>()].copy_from_slice(&self.token);
@@ -473,10 +517,7 @@ impl Lane {
                 state.sent += 1;
             }
         }
-        if state.spare_records.len() < OUTSTANDING_MAX {
-            chunk.records.truncate(HEADER_BYTES);
-            state.spare_records.push(core::mem::take(&mut chunk.records));
-        }
+        state.keep_records(core::mem::take(&mut chunk.records));
         let index = frame.index();
         let batch = Batch { frame: index, results, calls: chunk.calls, alone };
         match begun {
@@ -528,6 +569,7 @@ impl Lane {
                 let complete = state.take_results(&results[..filled]);
                 state.known = true;
                 state.spare.push(results);
+                state.keep_calls(core::mem::take(&mut batch.calls));
                 if !complete {
                     state.fail_all(&CallError::bad_result("the results of a batch are malformed"));
                 }
@@ -614,7 +656,7 @@ impl Lane {
 }
 
 /// Makes the call that carries a batch.
-fn batch_call<'a, 'f, 'o>(
+pub(super) fn batch_call<'a, 'f, 'o>(
     frame: &'a FrameGuard<'f>,
     head: &'a mut Writer<'f>,
     ins: &'a [Block<'a>],

@@ -7,9 +7,10 @@ mod converted;
 mod few;
 mod interpreted;
 mod lane;
+mod oneway;
 mod streams;
 
-pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind};
+pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind, outcome_of};
 pub use compiled::{
     Arguments, CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
     call_swapped, target,
@@ -23,5 +24,10 @@ pub use interpreted::{
     Unfit,
 };
 pub(crate) use lane::Lane;
+pub(crate) use oneway::OneWay;
+pub use oneway::{
+    InPlace, Ordered, Queued, after_oneway, after_oneway_async, call_oneway, call_oneway_async,
+    flush, flush_async,
+};
 pub(crate) use streams::ClientConduit;
 pub use streams::{SinkDrive, SourceDrive, Streams, wait_for};

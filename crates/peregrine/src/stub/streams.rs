@@ -47,6 +47,8 @@ pub(crate) struct ClientConduit {
     state: Mutex<State>,
     /// Set by a ring while another thread used the state. That thread then continues in its place.
     rung: AtomicBool,
+    /// Whether the binding has more active frames for the conduit.
+    has_frames: AtomicBool,
     /// The largest number of bytes of a message, and of a result.
     room: usize,
 }
@@ -72,7 +74,7 @@ struct State {
     listed: VecDeque<Arc<Flow>>,
     /// Whether the bells of the outstanding messages are armed.
     armed: bool,
-    /// What is woken when the state is released.
+    /// What is woken after the lock of this state is released.
     woken: Vec<Waker>,
     /// Memory for results that is not used now.
     spare: Vec<Vec<u8>>,
@@ -154,6 +156,7 @@ impl ClientConduit {
             token,
             state,
             rung: AtomicBool::new(false),
+            has_frames: AtomicBool::new(false),
             room,
         }))
     }
@@ -202,6 +205,10 @@ impl ClientConduit {
             let text = "a call with streams needs three A-stacks (`BindOptions::astacks`, \
                         `ExportOptions::astacks_max`)";
             return Err(CallError::not_executed(Kind::Exhausted, Phase::Call, text));
+        }
+        if !self.has_frames.swap(true, Ordering::Relaxed) {
+            // The frames of the conduit are added to those that the program has asked for.
+            bound.frames.at_least(bound.frames.active() + FRAMES as u32);
         }
         self.with(bound, |_, state| state.users += 1);
         let open = OpenConduit { conduit: Arc::clone(self), bound };
@@ -303,10 +310,8 @@ impl ClientConduit {
 
     fn turn(&self, bound: &Bound, state: &mut State) {
         self.receive(bound, state);
-        for _ in 0..FRAMES {
-            if state.broken.is_some() || !state.has_message() {
-                break;
-            }
+        // A result that comes at once has records, which are bounded by credit, so this loop ends.
+        while state.broken.is_none() && state.has_message() {
             let Some(frame) = state.frames.pop() else { break };
             let frame = bound.frames.kept(frame);
             if bound.is_swapped_server() {
@@ -457,8 +462,8 @@ impl State {
             return false;
         }
         if self.users == 0 {
-            // The server may hold a call, and answers it when it learns that there is no stream.
-            return !self.listed.is_empty() || !self.is_closed && !self.outstanding.is_empty();
+            // The server keeps the conduit, and may hold a call, until it learns that there is no stream.
+            return !self.listed.is_empty() || !self.is_closed;
         }
         !self.listed.is_empty() || self.outstanding.is_empty()
     }
@@ -540,4 +545,17 @@ pub fn wait_for<F: Future>(call: F) -> F::Output {
     // A procedure that waits for the call keeps a thread, so calls that come back may use one more.
     let _waits = inside().map(|_| WaitingInside::begin());
     block_on(call)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last result may arrive after the last call with streams has ended, so that no message is outstanding.
+    #[test]
+    fn server_learns_that_the_last_stream_has_ended() {
+        let open = State::default();
+        assert!(!open.is_closed && open.outstanding.is_empty() && open.has_message());
+        assert!(!State { is_closed: true, ..open }.has_message());
+    }
 }

@@ -74,6 +74,7 @@ pub(crate) fn all() -> Vec<Change> {
         sign::change(),
         ty::change(),
         passing::change(),
+        one_way::change(),
         items::change(),
         closed::change(),
         discriminant::change(),
@@ -171,6 +172,21 @@ forbidden! {
     new {
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn put(&self, a: &[u32]) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "`#[oneway]`", one_way, OneWay,
+    old {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop { fn put(&self, a: u32) -> Result<()>; }
+    }
+    new {
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop {
+            #[oneway]
+            fn put(&self, a: u32) -> Result<()>;
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! and runs with each form of the client and each form of the server.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use peregrine::Executor;
@@ -54,6 +55,9 @@ impl Serve for AnyServer {
     fn is_async(&self) -> bool {
         self.0.is_async()
     }
+    fn shared(&self) -> Option<Arc<dyn Serve>> {
+        self.0.shared()
+    }
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
         self.0.serve(request, reply)
     }
@@ -61,7 +65,7 @@ impl Serve for AnyServer {
 
 /// An object whose procedures are async. They do what the procedures of a blocking object do.
 pub(crate) struct Yielding<O> {
-    pub(super) object: O,
+    pub(crate) object: O,
     /// The number of procedures that have begun.
     begun: AtomicU32,
 }
@@ -78,7 +82,7 @@ impl<O> Yielding<O> {
 
     /// Runs a procedure. Of each five procedures, two begin by yielding to the executor, and one begins by
     /// waiting for another thread. One yields when it has its result. One ends at its first poll.
-    pub(super) async fn run<T>(&self, procedure: impl FnOnce(&O) -> T) -> T {
+    pub(crate) async fn run<T>(&self, procedure: impl FnOnce(&O) -> T) -> T {
         let number = self.begin() % 5;
         match number {
             0 | 1 => yielded().await,

@@ -41,9 +41,9 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome. If the text of the outcome contains one of `texts`, that part is replaced by both
+    /// Returns the outcome. If the text of the outcome contains one of `texts`, that part is replaced by all
     /// of `texts`, because different runs report different ones.
-    pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
+    pub(crate) fn one_of<const N: usize>(self, texts: [&str; N]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
                 Self::Failed { executed, kind, text: either(text, texts) }
@@ -93,8 +93,8 @@ pub(super) fn plain(text: &str) -> String {
     either(plain, deaths).replace('|', "/")
 }
 
-/// Returns `text`. If it contains one of `texts`, that part is replaced by both of `texts`.
-fn either(text: String, texts: [&str; 2]) -> String {
+/// Returns `text`. If it contains one of `texts`, that part is replaced by all of `texts`.
+fn either<const N: usize>(text: String, texts: [&str; N]) -> String {
     match texts.into_iter().find(|one| text.contains(one)) {
         Some(one) => text.replace(one, &texts.join(", or: ")),
         None => text,
@@ -133,6 +133,19 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Returns the outcomes that differ from those of the same case with async calls.
+    pub(crate) fn differences(&self, with_async: &Self) -> Vec<String> {
+        let both = self.seen().zip(&with_async.cells);
+        let differ = both.filter(|((way, cell), other)| cell.line(*way) != other.line(*way));
+        differ
+            .map(|((way, cell), other)| {
+                format!("{}, {way}: is {cell:?}, with async calls {other:?}", self.case.title)
+            })
+            .collect()
+    }
+}
+
 impl Must {
     fn holds(&self, cell: &Cell) -> bool {
         match (self, cell) {
@@ -152,6 +165,7 @@ const HEAD: &str = "\
 
 `crates/peregrine/tests/failure_matrix` produces each line of these tables. It kills, halts and
 restarts real processes, and cuts networks between namespaces. It fails if a line is no longer true.
+Each call is made twice: by a blocking client, and by an async one. Both get the same outcome.
 The path `ethernet` is raw Ethernet. In the texts, N is a number, ADDRESS is the address that was
 bound, and DIRECTORY is a runtime directory.
 

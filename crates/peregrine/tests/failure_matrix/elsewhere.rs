@@ -7,8 +7,9 @@ use std::path::Path;
 use peregrine::Executed::{Maybe, No};
 
 use super::cases::{CASES, LONG, plain};
+use super::client::{Client, Form};
 use super::document::Cell;
-use super::subject::{Subject as _, SubjectClient};
+use super::subject::Subject as _;
 use super::support::Process;
 use super::world::{Way, World};
 
@@ -41,11 +42,17 @@ fn understood(line: &str) -> Cell {
     }
 }
 
-/// Runs every case on one path, and prints the outcomes.
-pub(crate) fn run_cases(way: &str) {
-    let way = Way::ALL.into_iter().find(|one| one.to_string() == way).expect("a path");
+/// Returns the path, or the form of calls, that has this name.
+fn named<T: ToString>(all: impl IntoIterator<Item = T>, name: &str) -> T {
+    all.into_iter().find(|one| one.to_string() == name).expect("a name")
+}
+
+/// Runs every case on one path with one form of calls, and prints the outcomes. `part` has both names.
+pub(crate) fn run_cases(part: &str) {
+    let (way, form) = part.split_once(' ').expect("two names");
+    let (way, form) = (named(Way::ALL, way), named(Form::ALL, form));
     let tell = |cell: &Cell| println!("\ncell {}", told(cell));
-    match World::new(way) {
+    match World::new(way, form) {
         Ok(world) => world.inside(|world| CASES.iter().for_each(|case| tell(&case.run(world)))),
         Err(why) => {
             eprintln!("skipped: {way}: {why}");
@@ -55,21 +62,22 @@ pub(crate) fn run_cases(way: &str) {
     println!("\nended");
 }
 
-/// Runs every case on one path in a separate process, and returns the outcomes. So all paths can be tested at
-/// the same time, and they share no resources of a process, such as connections.
-pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
-    let directory = directory.join(way.to_string());
+/// Runs every case on one path with one form of calls in a separate process, and returns the outcomes. So all
+/// paths can be tested at the same time, and they share no resources of a process, such as connections.
+pub(crate) fn outcomes_of(way: Way, form: Form, directory: &Path) -> Vec<Cell> {
+    let directory = directory.join(format!("{way}-{form}"));
     std::fs::create_dir(&directory).expect("a directory");
-    let mut process = Process::launch("child", &format!("way {way}"), &directory);
+    let mut process = Process::launch("child", &format!("way {way} {form}"), &directory);
     let cells = CASES.iter().map(|_| understood(&process.until("cell "))).collect();
     process.until("ended");
     cells
 }
 
 /// Runs the role of a client process. The client binds, makes a call when a line arrives on its standard
-/// input, and prints the outcome.
-pub(crate) fn call(address: &str) {
-    let client = SubjectClient::bind_with(address, &plain()).expect("a binding");
+/// input, and prints the outcome. `part` is the form of the call, and the address.
+pub(crate) fn call(part: &str) {
+    let (form, address) = part.split_once(' ').expect("a form and an address");
+    let client = Client::bind(named(Form::ALL, form), address, &plain()).expect("a binding");
     assert_eq!(client.echo(7).expect("a result"), 7);
     println!("\nbound");
     let mut line = String::new();
@@ -94,7 +102,7 @@ pub(crate) fn result_waits(client: &Process) -> bool {
 }
 
 /// Makes a call in a forked child, which reports the outcome as text.
-pub(crate) fn in_a_child(world: &World, client: &SubjectClient) -> Cell {
+pub(crate) fn in_a_child(world: &World, client: &Client) -> Cell {
     let file = world.home.path().join("child");
     // SAFETY: the child makes a call, writes a file, and ends without returning from this function.
     let child = unsafe { libc::fork() };

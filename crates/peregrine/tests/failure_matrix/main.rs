@@ -1,10 +1,11 @@
 //! Tests the failure matrix: causes every kind of failure of a call, on every path, with real processes and
 //! with networks between namespaces. The observed outcomes must equal those in `docs/FAILURES.md`, word for
-//! word.
+//! word. Each case runs twice: with blocking calls, and with async calls. Both must have the same outcome.
 //!
 //! `PEREGRINE_WRITE=1 cargo test --test failure_matrix` rewrites the document.
 
 mod cases;
+mod client;
 mod document;
 mod elsewhere;
 mod subject;
@@ -15,6 +16,7 @@ mod world;
 use std::path::{Path, PathBuf};
 
 use cases::CASES;
+use client::Form;
 use document::{Cell, Row};
 use support::{Process, role};
 use world::{Way, World};
@@ -25,8 +27,8 @@ use world::{Way, World};
 fn child() {
     let Some(role) = role() else { return };
     match role.split_once(' ') {
-        Some(("way", way)) => elsewhere::run_cases(way),
-        Some(("client", address)) => elsewhere::call(address),
+        Some(("way", part)) => elsewhere::run_cases(part),
+        Some(("client", part)) => elsewhere::call(part),
         _ => subject::serve(&role),
     }
 }
@@ -39,17 +41,29 @@ fn document() -> PathBuf {
 fn every_outcome_matches_the_document() {
     let _alone = support::alone();
     let directory = support::own_directory();
-    let outcomes: Vec<Vec<Cell>> = std::thread::scope(|scope| {
+    let outcomes: Vec<Vec<Vec<Cell>>> = std::thread::scope(|scope| {
         let directory = directory.path();
-        let run = |way| scope.spawn(move || elsewhere::outcomes_of(way, directory));
-        let paths = Way::ALL.map(run);
-        paths.into_iter().map(|path| path.join().expect("the outcomes")).collect()
+        let run = |form| {
+            let of_way =
+                move |way| scope.spawn(move || elsewhere::outcomes_of(way, form, directory));
+            Way::ALL.map(of_way)
+        };
+        let forms = Form::ALL.map(run);
+        let joined = forms
+            .map(|ways| ways.into_iter().map(|way| way.join().expect("the outcomes")).collect());
+        joined.into()
     });
-    let of_case = |at: usize| outcomes.iter().map(|cells| cells[at].clone()).collect();
-    let rows = CASES.iter().enumerate().map(|(at, case)| Row::of(case, of_case(at)));
-    let rows: Vec<Row> = rows.collect();
-    let is_skipped = outcomes.iter().flatten().any(|cell| matches!(cell, Cell::Skipped));
-    let wrong: Vec<String> = rows.iter().flat_map(Row::wrong).collect();
+    let is_skipped = outcomes.iter().flatten().flatten().any(|cell| matches!(cell, Cell::Skipped));
+    let rows_of = |ways: &Vec<Vec<Cell>>| -> Vec<Row> {
+        let of_case = |at: usize| ways.iter().map(|cells| cells[at].clone()).collect();
+        CASES.iter().enumerate().map(|(at, case)| Row::of(case, of_case(at))).collect()
+    };
+    let [rows, async_rows] = [&outcomes[0], &outcomes[1]].map(rows_of);
+    let wrong = rows.iter().flat_map(Row::wrong);
+    let wrong =
+        wrong.chain(async_rows.iter().flat_map(Row::wrong).map(|one| format!("async: {one}")));
+    let differ = rows.iter().zip(&async_rows).flat_map(|(row, other)| row.differences(other));
+    let wrong: Vec<String> = wrong.chain(differ).collect();
     assert!(wrong.is_empty(), "outcomes differ from the required ones:\n{}", wrong.join("\n"));
     let path = document();
     let written = std::fs::read_to_string(&path).unwrap_or_default();
@@ -80,8 +94,8 @@ fn client_paused_beyond_result_retention_gets_correct_outcome() {
     }
     let _directory = support::own_directory();
     std::thread::scope(|scope| {
-        for way in Way::ALL {
-            scope.spawn(move || match World::new(way) {
+        for (way, form) in Way::ALL.into_iter().flat_map(|way| Form::ALL.map(|form| (way, form))) {
+            scope.spawn(move || match World::new(way, form) {
                 Ok(world) => world.inside(cases::paused_for_long),
                 Err(why) => println!("skipped: {way}: {why}"),
             });

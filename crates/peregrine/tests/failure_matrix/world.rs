@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use peregrine::{BindOptions, CallError};
 
-use super::subject::{Notes, SubjectClient};
+use super::client::{Client, Form};
+use super::subject::Notes;
 use super::support::bridge::Bridge;
 use super::support::impairments::Impairments;
 use super::support::link::{ENDS, Link};
@@ -51,6 +52,8 @@ impl fmt::Display for Way {
 /// network.
 pub(crate) struct World {
     pub(crate) way: Way,
+    /// The form of all calls.
+    pub(crate) form: Form,
     pub(crate) home: tempfile::TempDir,
     link: Option<(Bridge, Link)>,
 }
@@ -60,7 +63,7 @@ impl World {
     ///
     /// # Errors
     /// If this machine lacks what the environment needs. The text says what is missing.
-    pub(crate) fn new(way: Way) -> Result<Self, String> {
+    pub(crate) fn new(way: Way, form: Form) -> Result<Self, String> {
         let link = match way {
             Way::Local => None,
             _ => {
@@ -70,7 +73,7 @@ impl World {
             }
         };
         let home = tempfile::tempdir().map_err(|error| error.to_string())?;
-        Ok(Self { way, home, link })
+        Ok(Self { way, form, home, link })
     }
 
     /// Calls `what` on a thread at the near end.
@@ -119,12 +122,12 @@ impl World {
         }
     }
 
-    pub(crate) fn bind(&self, options: &BindOptions) -> Result<SubjectClient, CallError> {
-        SubjectClient::bind_with(&self.address(), options)
+    pub(crate) fn bind(&self, options: &BindOptions) -> Result<Client, CallError> {
+        Client::bind(self.form, &self.address(), options)
     }
 
     /// Returns a bound client that has already made a call, like most clients.
-    pub(crate) fn client(&self, options: &BindOptions) -> SubjectClient {
+    pub(crate) fn client(&self, options: &BindOptions) -> Client {
         use super::subject::Subject as _;
         let client = self.bind(options).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(client.echo(7).unwrap_or_else(|error| panic!("{error}")), 7);
@@ -157,7 +160,7 @@ impl World {
 
     /// Starts a client in a separate process, and waits until the client has made its first call.
     pub(crate) fn client_elsewhere(&self) -> Process {
-        let role = format!("client {}", self.address());
+        let role = format!("client {} {}", self.form, self.address());
         let mut client = match &self.link {
             None => {
                 let directory = std::env::var_os("PEREGRINE_DIR").expect("a directory");
@@ -180,11 +183,11 @@ impl World {
 
     /// Puts a load balancer in front of both servers. Returns the balancer, and a client that is bound
     /// through the balancer.
-    pub(crate) fn balanced(&self, options: &BindOptions) -> (Nat, SubjectClient) {
+    pub(crate) fn balanced(&self, options: &BindOptions) -> (Nat, Client) {
         let balancer =
             Nat::start([PLACE, PLACE_BESIDE].map(|at| at.parse().expect("one")).to_vec());
         let address = format!("udp:{NAME}@{}", balancer.address());
-        let client = SubjectClient::bind_with(&address, options);
+        let client = Client::bind(self.form, &address, options);
         (balancer, client.unwrap_or_else(|error| panic!("{error}")))
     }
 

@@ -108,7 +108,8 @@ impl Age {
         let result = self.ty(chance, 0);
         let error = self.error(chance);
         let (idempotent, docs, was) = (false, String::new(), Vec::new());
-        DescribedProcedure { name, docs, idempotent, was, parameters, result, error }
+        let oneway = false;
+        DescribedProcedure { name, docs, idempotent, oneway, was, parameters, result, error }
     }
 
     /// Makes the type of an error. This type is used for errors only, because only enums of errors may grow

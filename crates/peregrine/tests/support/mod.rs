@@ -34,6 +34,23 @@ pub(crate) struct Process {
     lines: BufReader<ChildStdout>,
 }
 
+/// Runs a function in a forked child. Returns the result of the function, or false if the function panicked.
+/// The child must not use anything that another thread of its parent may have locked.
+pub(crate) fn in_a_child(run: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs only `run`, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let run = std::panic::AssertUnwindSafe(run);
+        let worked = std::panic::catch_unwind(run).unwrap_or(false);
+        // SAFETY: `_exit` ends the child at once, and runs no exit handlers or destructors.
+        unsafe { libc::_exit(if worked { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is ours, and the kernel writes one status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status == 0
+}
+
 /// Returns the role of this process, or `None` in the test itself.
 pub(crate) fn role() -> Option<String> {
     std::env::var(ROLE).ok()

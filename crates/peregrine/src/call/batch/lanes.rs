@@ -5,13 +5,15 @@
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use core::time::Duration;
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after};
+use super::counts::{Account, Batched, Timing};
+use super::{
+    CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after, oneway,
+};
 use crate::call::caller::{Calls, InBatch, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings};
@@ -30,14 +32,11 @@ const MEASURED_MAX: usize = 16;
 /// The lanes of this process that have calls without a result.
 struct Lanes {
     lanes: Mutex<HashMap<Token, Arc<Lane>>>,
-    /// The number of calls without a result in all lanes.
-    pending: AtomicUsize,
 }
 
 impl Default for Lanes {
     fn default() -> Self {
-        let lanes = Mutex::ranked(Rank::Lanes, HashMap::new());
-        Self { lanes, pending: AtomicUsize::new(0) }
+        Self { lanes: Mutex::ranked(Rank::Lanes, HashMap::new()) }
     }
 }
 
@@ -69,6 +68,10 @@ struct State {
     room: usize,
     /// The records of results that were not sent yet.
     ready: Vec<u8>,
+    /// Calls that have ended since calls were counted last.
+    ended: Batched,
+    /// The account of the client that sent the last batch.
+    account: Option<Arc<dyn Account>>,
     held: Option<Held>,
     /// Whether the client has gone.
     closed: bool,
@@ -81,22 +84,44 @@ struct Held {
     room: usize,
 }
 
+/// A batch of a lane while a thread runs it: the source of its calls.
+struct RunningBatch {
+    lane: Arc<Lane>,
+    account: Option<Arc<dyn Account>>,
+    /// The call that the thread runs.
+    call: Mutex<RunningCall>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct RunningCall {
+    /// The size of its message in bytes.
+    bytes: u32,
+    timing: Option<Timing>,
+}
+
 /// The duty to answer a deferred call of a lane.
 struct OwedResult {
     lane: Arc<Lane>,
     number: u64,
     room: usize,
+    call: RunningCall,
+    /// The account that counts the call as deferred until this value is dropped.
+    account: Option<Arc<dyn Account>>,
 }
 
 impl Drop for OwedResult {
     fn drop(&mut self) {
-        Lanes::of_process().pending.fetch_sub(1, Ordering::SeqCst);
+        if let Some(account) = &self.account {
+            account.release(self.call.bytes as usize);
+        }
     }
 }
 
 thread_local! {
     /// The memory in which a thread builds the results of calls in batches.
     static SCRATCH: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
+    /// The memory for the results of batches of a thread.
+    static BATCH: RefCell<Batch> = RefCell::default();
 }
 
 impl Lanes {
@@ -150,27 +175,42 @@ pub(crate) fn serve_batch(
     if room < 2 * HEADER_BYTES || records.len() < HEADER_BYTES {
         return Err(malformed());
     }
-    let (results, blocks, slowest) = (Vec::new(), Vec::new(), None);
-    let mut batch = Batch { results, blocks, room: room - 2 * HEADER_BYTES, slowest };
+    if oneway::is_oneway(&records) {
+        let Some((header, results)) = oneway::serve(serve, &mut records, room, reply)? else {
+            return Ok(());
+        };
+        let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
+        put.map_err(|_| malformed())?;
+        reply.filled(0, filled)?;
+        return reply.ok(&(), |_| Ok(()));
+    }
+    let mut batch = Batch::begin(room - 2 * HEADER_BYTES);
     let sent = match serve.is_async() {
         false => {
             let complete = batch.run(serve, &mut records, None);
-            let header = ResultHeader { slowest: batch.slowest, ..ResultHeader::default() };
-            complete.then_some((header, batch.results))
-        }
-        true => match Lanes::of_process().lane(token).serve(serve, batch, &mut records, room) {
-            Some(sent) => sent,
-            None => {
-                reply.defer();
-                return Ok(());
+            if let Some((calls, call)) = source_of_thread() {
+                calls.with_account(call, &mut |account| account.count(&batch.ended));
             }
-        },
+            let header = ResultHeader { slowest: batch.slowest, ..ResultHeader::default() };
+            complete.then(|| (header, core::mem::take(&mut batch.results)))
+        }
+        true => {
+            match Lanes::of_process().lane(token).serve(serve, &mut batch, &mut records, room) {
+                Some(sent) => sent,
+                None => {
+                    reply.defer();
+                    return Ok(());
+                }
+            }
+        }
     };
     // The calls before the malformed record have run, so this refusal says that calls may have been executed.
     let text = || Refusal::bad_result("a record of the batch is malformed".into());
     let (header, results) = sent.ok_or_else(text)?;
     let put = into.put(&header.to_bytes()).and_then(|()| into.put(&results));
     put.map_err(|_| malformed())?;
+    batch.results = results;
+    batch.end();
     reply.filled(0, filled)?;
     reply.ok(&(), |_| Ok(()))
 }
@@ -180,7 +220,15 @@ fn malformed() -> Refusal {
     Refusal::new(Kind::BadArguments, "the batch is malformed")
 }
 
-/// A batch that runs.
+/// Adds calls to the counters of the server, if a server counts them.
+fn count_all(account: Option<&dyn Account>, ended: &Batched) {
+    if let Some(account) = account {
+        account.count(ended);
+    }
+}
+
+/// The results of a batch that runs.
+#[derive(Default)]
 struct Batch {
     /// The records of results.
     results: Vec<u8>,
@@ -189,13 +237,38 @@ struct Batch {
     /// The largest size in bytes of the result of a call.
     room: usize,
     slowest: Option<(u32, u32)>,
+    /// The calls that have ended.
+    ended: Batched,
 }
 
 impl Batch {
-    /// Runs the records one after the other. If there is a `lane`, it may defer calls. Returns false if a
-    /// record is malformed.
-    fn run(&mut self, serve: &dyn Serve, records: &mut [u8], lane: Option<&Arc<Lane>>) -> bool {
-        let scope = InBatch::enter(lane.map(|lane| Arc::clone(lane) as Arc<dyn Calls>));
+    /// The largest number of bytes of memory that a thread keeps for results.
+    const KEPT_MAX: usize = 64 << 10;
+
+    fn begin(room: usize) -> Self {
+        // A procedure may call another server within the process, which runs a batch on this thread.
+        Self { room, ..BATCH.take() }
+    }
+
+    /// Keeps the memory for the next batch of this thread.
+    fn end(mut self) {
+        self.slowest = None;
+        self.results.clear();
+        self.ended.clear();
+        if self.results.capacity() <= Self::KEPT_MAX {
+            BATCH.set(self);
+        }
+    }
+
+    /// Runs the records one after the other. `source` may defer their calls. Returns false if a record is
+    /// malformed.
+    fn run(
+        &mut self,
+        serve: &dyn Serve,
+        records: &mut [u8],
+        source: Option<&Arc<RunningBatch>>,
+    ) -> bool {
+        let scope = InBatch::enter(source.map(|source| Arc::clone(source) as Arc<dyn Calls>));
         let count = count(records);
         let mut at = HEADER_BYTES;
         while at < records.len() {
@@ -207,17 +280,27 @@ impl Batch {
             }
             match record.kind {
                 RecordKind::Skip => {}
+                RecordKind::OneWay => return false,
                 RecordKind::Cancel => {
-                    if let Some(lane) = lane {
-                        lane.cancel_one(record.number);
+                    if let Some(source) = source {
+                        source.lane.cancel_one(record.number);
                     }
                 }
                 RecordKind::Call => {
-                    let begun = (count <= MEASURED_MAX).then(Instant::now);
+                    let is_measured = count <= MEASURED_MAX;
+                    let timing = match is_measured {
+                        true => Some(Timing::begin()),
+                        false => Timing::begin_seldom(record.number),
+                    };
+                    if let Some(source) = source {
+                        *source.call.lock() = RunningCall { bytes: total, timing };
+                    }
                     let in_time = scope.begin(record.number, record.left);
-                    self.call(serve, &record, &mut records[start..end], in_time);
-                    if let Some(begun) = begun {
-                        self.measured(record.procedure, begun.elapsed());
+                    let ran = self.call(serve, &record, &mut records[start..end], in_time);
+                    let time = timing.map(Timing::end);
+                    self.ended.add(&ran, total, time);
+                    if let Some((ns, _)) = time.filter(|_| is_measured) {
+                        self.measured(record.procedure, ns);
                     }
                 }
             }
@@ -226,15 +309,21 @@ impl Batch {
         true
     }
 
-    fn measured(&mut self, procedure: u32, took: Duration) {
-        let took = u32::try_from(took.as_micros()).unwrap_or(u32::MAX).max(1);
+    fn measured(&mut self, procedure: u32, ns: u64) {
+        let took = u32::try_from(ns / 1000).unwrap_or(u32::MAX).max(1);
         if self.slowest.is_none_or(|(_, slowest)| took > slowest) {
             self.slowest = Some((procedure, took));
         }
     }
 
     /// Runs one call, and appends its result unless the call is deferred.
-    fn call(&mut self, serve: &dyn Serve, record: &CallRecord, message: &mut [u8], in_time: bool) {
+    fn call(
+        &mut self,
+        serve: &dyn Serve,
+        record: &CallRecord,
+        message: &mut [u8],
+        in_time: bool,
+    ) -> Ran {
         let Self { results, blocks, room, .. } = self;
         with_scratch(*room, |space| {
             let ran = match in_time {
@@ -244,7 +333,8 @@ impl Batch {
             if ran.answer != Answer::Deferred {
                 append(results, record.number, &ran, space.window(), blocks);
             }
-        });
+            ran
+        })
     }
 }
 
@@ -261,7 +351,7 @@ fn count(records: &[u8]) -> usize {
 }
 
 /// Calls `with` with private memory of `room` bytes.
-fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
+pub(super) fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
     // The memory is taken out of `SCRATCH`, because a procedure may call a server in this process. That
     // server may run a batch on this thread.
     let mut memory = SCRATCH.with_borrow_mut(core::mem::take);
@@ -276,7 +366,7 @@ fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
 }
 
 /// Runs one call of a batch. The answer is [`Answer::Deferred`] if the result of the call comes later.
-fn run_one(
+pub(super) fn run_one(
     serve: &dyn Serve,
     record: &CallRecord,
     message: &mut [u8],
@@ -302,7 +392,13 @@ fn run_one(
 
 /// Appends the record of a result. `blocks` are the offsets of the result's blocks. Only the filled parts of
 /// the blocks are copied: the other memory may have bytes of another client's results.
-fn append(results: &mut Vec<u8>, number: u64, ran: &Ran, space: Window<'_>, blocks: &[u32]) {
+pub(super) fn append(
+    results: &mut Vec<u8>,
+    number: u64,
+    ran: &Ran,
+    space: Window<'_>,
+    blocks: &[u32],
+) {
     let Ran { answer, head_at, head_bytes, .. } = *ran;
     let blocks = if answer == Answer::Ok { blocks } else { &[] };
     let filled = |index| {
@@ -352,7 +448,7 @@ impl State {
 impl Held {
     /// Answers the batch with the records `results`.
     fn answer(self, pending: u32, results: &[u8]) {
-        let header = ResultHeader { is_async: true, pending, slowest: None };
+        let header = ResultHeader { is_async: true, pending, ..ResultHeader::default() };
         let batch = [&header.to_bytes(), results].concat();
         self.owed.answer(Answered::ok(&(), vec![(batch, self.room)], |_| Ok(())));
     }
@@ -365,16 +461,24 @@ impl InUse {
     fn serve(
         &self,
         serve: &dyn Serve,
-        mut batch: Batch,
+        batch: &mut Batch,
         records: &mut [u8],
         room: usize,
     ) -> Option<Option<(ResultHeader, Vec<u8>)>> {
         let lane = &self.0;
-        lane.state.lock().room = batch.room;
-        let complete = batch.run(serve, records, Some(lane));
+        let mut account = None;
+        if let Some((calls, call)) = source_of_thread() {
+            calls.with_account(call, &mut |one| account = Some(one.keep()));
+        }
         let mut state = lane.state.lock();
+        (state.room, state.account) = (batch.room, account.clone());
+        drop(state);
+        let source = RunningBatch { lane: Arc::clone(lane), account, call: Mutex::default() };
+        let complete = batch.run(serve, records, Some(&Arc::new(source)));
+        let mut state = lane.state.lock();
+        state.ended.append(&mut batch.ended);
         if state.ready.is_empty() {
-            state.ready = batch.results;
+            core::mem::swap(&mut state.ready, &mut batch.results);
         } else {
             state.ready.extend_from_slice(&batch.results);
         }
@@ -384,7 +488,8 @@ impl InUse {
             // The batch is held until there is a result.
             if let Some((calls, call)) = source_of_thread() {
                 let cancels: Arc<dyn Cancels> = Arc::clone(lane) as _;
-                if let Some(owed) = calls.defer(call, cancels) {
+                if let Some(mut owed) = calls.defer(call, cancels) {
+                    owed.leave_uncounted();
                     lane.hold(Held { owed, room });
                     return None;
                 }
@@ -396,12 +501,13 @@ impl InUse {
         // A lane without calls needs no held batch.
         let held = if pending == 0 { state.held.take() } else { None };
         let is_alone = state.held.is_none() && pending > 0;
-        drop(state);
+        lane.count_ended(state);
         lane.expect_batch(is_alone);
         if let Some(held) = held {
             held.answer(0, &[]);
         }
-        let header = ResultHeader { is_async: true, pending, slowest: batch.slowest };
+        let slowest = batch.slowest;
+        let header = ResultHeader { is_async: true, pending, slowest, ..ResultHeader::default() };
         Some(complete.then_some((header, results)))
     }
 }
@@ -433,10 +539,17 @@ impl Lane {
         let results = state.take_ready(held.room);
         let pending = state.left();
         let is_alone = pending > 0;
-        drop(state);
+        self.count_ended(state);
         self.expect_batch(is_alone);
         held.answer(pending, &results);
         Lanes::of_process().forget(self);
+    }
+
+    /// Counts the calls that have ended, before their results are sent.
+    fn count_ended(&self, mut state: crate::sync::MutexGuard<'_, State>) {
+        let (ended, account) = (core::mem::take(&mut state.ended), state.account.clone());
+        drop(state);
+        count_all(account.as_deref(), &ended);
     }
 
     /// Says whether the lane now waits for a batch of its client. If no batch comes within
@@ -459,7 +572,7 @@ impl Lane {
         let pending = core::mem::take(&mut state.pending);
         let held = state.held.take();
         state.ready = Vec::new();
-        drop(state);
+        self.count_ended(state);
         pending.into_values().for_each(end);
         if let Some(held) = held {
             held.owed.answer(refusal.into());
@@ -481,29 +594,28 @@ impl Lane {
     }
 }
 
-impl Calls for Lane {
+impl Calls for RunningBatch {
     fn is_given_up(&self, call: u64) -> bool {
-        let state = self.state.lock();
+        let state = self.lane.state.lock();
         state.closed || state.cancelled.contains(&call)
     }
 
-    fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
-        let pending = &Lanes::of_process().pending;
-        let more = |pending| (pending < limits::DEFERRED_MAX).then_some(pending + 1);
-        pending.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).ok()?;
-        let owed = |lane, room| Box::new(OwedResult { lane, number: call, room });
-        let mut state = self.state.lock();
-        let room = state.room;
-        if state.closed {
-            drop(state);
-            // Dropping the `OwedResult` takes back the count that was made above.
-            drop(owed(self, room));
+    fn defer(self: Arc<Self>, number: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
+        let (call, account) = (*self.call.lock(), self.account.clone());
+        if account.as_ref().is_some_and(|account| !account.defer(call.bytes as usize)) {
             return None;
         }
-        let before = state.pending.insert(call, cancels);
+        let lane = Arc::clone(&self.lane);
+        let mut owed = Box::new(OwedResult { lane, number, room: 0, call, account });
+        let mut state = self.lane.state.lock();
+        owed.room = state.room;
+        if state.closed {
+            return None;
+        }
+        let before = state.pending.insert(number, cancels);
         drop(state);
         drop(before);
-        Some(owed(self, room))
+        Some(owed)
     }
 }
 
@@ -531,16 +643,21 @@ impl Rings for Lane {
 }
 
 impl Owed for OwedResult {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
-        let Self { lane, number, room } = &*self;
+        let Self { lane, number, room, call, .. } = &*self;
         with_scratch(*room, |space| {
             let mut blocks = Vec::new();
             let ran = write_later(&answered, space, &mut blocks);
             let mut state = lane.state.lock();
+            state.ended.add(&ran, call.bytes, call.timing.map(Timing::end));
             state.cancelled.remove(number);
             if state.pending.remove(number).is_some() {
                 append(&mut state.ready, *number, &ran, space.window(), &blocks);
                 lane.answer_held(state);
+            } else {
+                lane.count_ended(state);
             }
         });
     }

@@ -18,7 +18,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use super::attached::Attached;
-use super::task::{Lock, Machine, Procedure, State, Task};
+use super::task::{Machine, Procedure, State, Task, TaskLock};
 use super::{Answered, Cancels, Executor, Owed};
 use crate::call::Answer;
 use crate::call::caller::Conditions;
@@ -26,13 +26,13 @@ use crate::call::caller::Conditions;
 struct Model;
 
 impl Machine for Model {
-    type Lock = Mutex<State<Self>>;
+    type TaskLock = Mutex<State<Self>>;
     fn schedule(task: Arc<Task<Self>>) {
         QUEUE.push(Work::Run(task));
     }
 }
 
-impl Lock<Model> for Mutex<State<Model>> {
+impl TaskLock<Model> for Mutex<State<Model>> {
     fn new(state: State<Model>) -> Self {
         Self::new(state)
     }
@@ -190,6 +190,8 @@ impl Drop for Waits {
 struct OwedReply(Arc<Seen>);
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
         assert_eq!(self.0.dropped.load(Ordering::Relaxed), 1, "the procedure still exists");
         self.0.is_ok.store(answered.answer() == Answer::Ok, Ordering::Relaxed);

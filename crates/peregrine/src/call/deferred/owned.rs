@@ -4,7 +4,7 @@
 use crate::call::request::Refusal;
 use crate::call::serve::{EStack, Served};
 use crate::call::{Answer, Reply, Request, blocks_at};
-use crate::value::{Overflow, Plain, Space, Value, Window, Writer, align_up, bytes_of};
+use crate::value::{Out, Overflow, Plain, Space, Value, Window, Writer, align_up, bytes_of};
 
 /// The number of bytes of the memory in which heads of results are first written.
 const HEAD_BYTES: usize = 256;
@@ -98,6 +98,11 @@ impl Answered {
         Self(head.map(|head| Encoded { answer: Answer::Err, head, blocks: Vec::new() }))
     }
 
+    /// Returns the out parameter that fills `values`, which are empty.
+    pub fn out<T: Plain>(values: &mut Vec<T>) -> Out<'_, T> {
+        values.into()
+    }
+
     /// Returns the bytes of the values of an out parameter, or of an in-out slice.
     pub fn block<T: Plain>(values: &[T]) -> Vec<u8> {
         bytes_of(values).to_vec()
@@ -168,6 +173,7 @@ impl Answered {
 
     fn write_sized(&self, reply: &mut Reply<'_>, size: fn(&OutBytes) -> usize) -> Served {
         let encoded = self.0.as_ref().map_err(Clone::clone)?;
+        reply.forget_blocks();
         reply.expect(encoded.blocks.len());
         for (index, block) in encoded.blocks.iter().enumerate() {
             let (size, (bytes, _)) = (size(block), block);

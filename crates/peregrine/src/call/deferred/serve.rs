@@ -59,19 +59,46 @@ where
             task.begin_waiting(procedure, Box::new(Arc::clone(&wait)));
             let is_given_up =
                 || source.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call));
-            wait.answer(&task, is_given_up).write(reply)
+            wait.answer(|| Arc::clone(&task).cancel(), is_given_up).write(reply)
         }
     }
 }
 
+/// Polls a future on this thread. If it does not end, the built-in executor polls it from then on, under the conditions
+/// of this thread. Returns whether it has ended.
+pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) -> bool {
+    let mut procedure: Procedure = Box::pin(async move {
+        future.await;
+        Answered::ok(&(), Vec::new(), |_| Ok(()))
+    });
+    let task: Arc<Task> = Task::new(&Arc::new(Conditions::of_thread()), None);
+    let waker = Waker::from(Arc::clone(&task));
+    let ended = procedure.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+    if !ended {
+        task.begin_waiting(procedure, Box::new(NoReply));
+    }
+    ended
+}
+
+/// Takes the place of the duty to reply if nothing waits for the result of a future. The result is dropped.
+struct NoReply;
+
+impl Owed for NoReply {
+    fn leave_uncounted(&mut self) {}
+
+    fn answer(self: Box<Self>, _: Answered) {}
+}
+
 /// The wait of a thread for the end of a procedure, if the path of the call cannot defer replies.
 #[derive(Debug, Default)]
-struct ThreadWait {
+pub(crate) struct ThreadWait {
     answered: Mutex<Option<Answered>>,
     ended: Condvar,
 }
 
 impl Owed for Arc<ThreadWait> {
+    fn leave_uncounted(&mut self) {}
+
     fn answer(self: Box<Self>, answered: Answered) {
         *self.answered.lock() = Some(answered);
         self.ended.notify_one();
@@ -80,7 +107,7 @@ impl Owed for Arc<ThreadWait> {
 
 impl ThreadWait {
     /// Waits for the result. Cancels the call if its caller gives it up.
-    fn answer(&self, task: &Arc<Task>, is_given_up: impl Fn() -> bool) -> Answered {
+    pub(crate) fn answer(&self, cancel: impl Fn(), is_given_up: impl Fn() -> bool) -> Answered {
         loop {
             let answered = self.answered.lock();
             let (mut answered, _) =
@@ -90,7 +117,7 @@ impl ThreadWait {
             }
             drop(answered);
             if is_given_up() {
-                Arc::clone(task).cancel();
+                cancel();
             }
         }
     }

@@ -27,13 +27,13 @@ pub(super) type Procedure = Pin<Box<dyn Future<Output = Answered> + Send>>;
 
 /// The operations that a task needs from the machine.
 pub(super) trait Machine: Sized + Send + Sync + 'static {
-    type Lock: Lock<Self>;
+    type TaskLock: TaskLock<Self>;
     /// Polls a task soon, on the built-in executor.
     fn schedule(task: Arc<Task<Self>>);
 }
 
 /// The lock of a task.
-pub(super) trait Lock<M: Machine>: Send + Sync {
+pub(super) trait TaskLock<M: Machine>: Send + Sync {
     fn new(state: State<M>) -> Self;
     fn lock(&self) -> impl DerefMut<Target = State<M>>;
 }
@@ -42,13 +42,13 @@ pub(super) trait Lock<M: Machine>: Send + Sync {
 pub(super) struct Linux;
 
 impl Machine for Linux {
-    type Lock = Mutex<State<Self>>;
+    type TaskLock = Mutex<State<Self>>;
     fn schedule(task: Arc<Task>) {
         Threads::of_process().schedule(task);
     }
 }
 
-impl Lock<Linux> for Mutex<State<Linux>> {
+impl TaskLock<Linux> for Mutex<State<Linux>> {
     fn new(state: State<Linux>) -> Self {
         Self::new(state)
     }
@@ -59,7 +59,7 @@ impl Lock<Linux> for Mutex<State<Linux>> {
 
 /// A procedure that has been polled at least once. Wakers may keep the task long after the end of its
 /// procedure, so the task holds nothing then.
-pub(super) struct Task<M: Machine = Linux>(M::Lock);
+pub(super) struct Task<M: Machine = Linux>(M::TaskLock);
 
 /// The state of a task.
 pub(super) struct State<M: Machine> {
@@ -141,7 +141,7 @@ impl<M: Machine> Task<M> {
     ) -> Arc<Self> {
         let conditions = Arc::clone(conditions);
         let circumstances = Some(Circumstances { conditions, executor: executor.cloned() });
-        Arc::new(Self(M::Lock::new(State {
+        Arc::new(Self(M::TaskLock::new(State {
             phase: Phase::Polled,
             circumstances,
             procedure: None,

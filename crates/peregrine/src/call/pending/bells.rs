@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::timers::Timers;
@@ -75,6 +75,8 @@ impl Entry {
 /// One of the threads that sleep for pending calls.
 #[derive(Default)]
 struct Watcher {
+    /// The next thread. Set when the first one watches as many calls as it can.
+    next: OnceLock<Arc<Self>>,
     entries: Mutex<Entries>,
     /// Changed to wake the thread.
     word: AtomicU32,
@@ -90,7 +92,7 @@ struct Entries {
 /// The threads of this process that sleep for pending calls.
 #[derive(Default)]
 pub(crate) struct Bells {
-    watchers: Mutex<Vec<Arc<Watcher>>>,
+    first: Arc<Watcher>,
     /// The calls without a word that have a deadline.
     timers: Timers,
 }
@@ -123,9 +125,8 @@ impl Bells {
         }
         let examine = examines.then(|| (Instant::now() + EXAMINE_AFTER, EXAMINE_AFTER));
         let entry = Entry { of: Arc::clone(of), call, deadline, examine };
-        let mut watchers = self.watchers.lock().clone();
         // The call is watched already, for example because its future was polled once more.
-        for watcher in &watchers {
+        for watcher in self.watchers() {
             let mut entries = watcher.entries.lock();
             if let Some(known) = entries.list.iter_mut().find(|one| one.is(of, call)) {
                 *known = entry;
@@ -134,24 +135,21 @@ impl Bells {
                 return Ok(());
             }
         }
-        let has_room = |watcher: &&Arc<Watcher>| watcher.entries.lock().list.len() < WATCHED_MAX;
-        let found = watchers.iter().position(|watcher| has_room(&watcher));
-        let watcher = match found {
-            Some(at) => watchers.swap_remove(at),
-            None => {
-                let new = Arc::new(Watcher::default());
-                self.watchers.lock().push(Arc::clone(&new));
-                new
-            }
-        };
+        let mut watcher = &self.first;
+        while watcher.entries.lock().list.len() >= WATCHED_MAX {
+            watcher = watcher.next.get_or_init(Arc::default);
+        }
         watcher.add(entry)
+    }
+
+    fn watchers(&self) -> impl Iterator<Item = &Arc<Watcher>> {
+        core::iter::successors(Some(&self.first), |watcher| watcher.next.get())
     }
 
     /// Stops watching a call, if it is watched.
     pub(crate) fn forget(&self, of: &Arc<dyn Rings>, call: u32) {
         self.timers.clear(of, call);
-        let watchers = self.watchers.lock().clone();
-        for watcher in &watchers {
+        for watcher in self.watchers() {
             let mut entries = watcher.entries.lock();
             if let Some(at) = entries.list.iter().position(|one| one.is(of, call)) {
                 let entry = entries.list.swap_remove(at);
@@ -185,10 +183,11 @@ impl Watcher {
     /// Rings bells and examines calls until there has been nothing to watch for a while.
     fn run(&self) {
         let mut idle_since = Instant::now();
+        let (mut due, mut watched) = (Vec::new(), Vec::new());
         loop {
             // The word is read before the entries, so that a change after this reading ends the sleep.
             let seen = self.word.load(Ordering::SeqCst);
-            self.ring_all();
+            self.ring_all(&mut due);
             self.examine_all();
             let mut entries = self.entries.lock();
             let now = Instant::now();
@@ -200,20 +199,20 @@ impl Watcher {
             }
             let next = entries.list.iter().filter_map(Entry::next).min();
             let until = next.unwrap_or(now + LINGER).saturating_duration_since(now);
-            let watched: Vec<_> =
-                entries.list.iter().map(|one| (Arc::clone(&one.of), one.call)).collect();
+            watched.extend(entries.list.iter().map(|one| (Arc::clone(&one.of), one.call)));
             drop(entries);
             self.sleep(seen, &watched, until);
+            watched.clear();
         }
     }
 
-    /// Rings the bells that are due, and stops watching their calls.
-    fn ring_all(&self) {
+    /// Rings the bells that are due, and stops watching their calls. `due` is memory for them.
+    fn ring_all(&self, due: &mut Vec<Entry>) {
         let now = Instant::now();
         let mut entries = self.entries.lock();
-        let due: Vec<_> = entries.list.extract_if(.., |one| one.is_due(now)).collect();
+        due.extend(entries.list.extract_if(.., |one| one.is_due(now)));
         drop(entries);
-        for Entry { of, call, .. } in due {
+        for Entry { of, call, .. } in due.drain(..) {
             of.ring(call);
         }
     }
@@ -296,7 +295,7 @@ mod tests {
         for call in 0..300 {
             bells.watch(&of, call, None, false).unwrap();
         }
-        assert_eq!(bells.watchers.lock().len(), 3, "one thread for each {WATCHED_MAX} words");
+        assert_eq!(bells.watchers().count(), 3, "one thread for each {WATCHED_MAX} words");
         for call in [299, 0, 150] {
             let word = &calls.words[call as usize];
             word.store(1, Ordering::Release);

@@ -1,6 +1,13 @@
 //! `Queue`: the callers that wait for a call frame, in order of arrival, and the lock that protects the
 //! callers.
 //!
+//! A caller is a thread or a future. Each gets a ticket when it begins to wait, and a frame goes to the
+//! caller with the lowest ticket. A frame for a thread is given: the thread wakes, and has it. A frame for a
+//! future is *offered*: the future is woken, and has the frame when it is polled. The program may not poll
+//! the future for a long time, for example because it waits for another future first. So if other callers
+//! wait, an offer is withdrawn after a while, and the next caller gets the frame. The future keeps its
+//! ticket, and is first again when it is polled.
+//!
 //! **No function here takes a function as an argument.** The lock does not leave this file, so no code of a
 //! path, such as `is_released`, can run while a thread holds the lock. A path's `is_released` may receive
 //! from the network, wake other callers and use the pool.
@@ -32,9 +39,11 @@ pub(in crate::call) struct State<M: Machine> {
     base: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
-    /// The futures that wait for a frame, in order of arrival. Each ticket is higher than the previous one. A
-    /// future takes its frame itself after it was woken.
-    futures: VecDeque<(u64, Waker)>,
+    /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one.
+    /// The waker is `None` if the future was woken, and was not polled since.
+    futures: VecDeque<(u64, Option<Waker>)>,
+    /// The frames that are offered to futures, in the order of the offers.
+    offers: VecDeque<Offer>,
     next_ticket: u64,
     /// The ticket of the caller that checks for frames on behalf of all waiting callers. While callers wait,
     /// it is the ticket of one of them.
@@ -56,6 +65,14 @@ struct Waiting<M: Machine> {
     waiter: Arc<Waiter<M>>,
 }
 
+/// A frame that a future has, but does not know of until it is polled.
+struct Offer {
+    ticket: u64,
+    index: u32,
+    /// The time, by [`Machine::clock`], at which the frame was offered.
+    since: u32,
+}
+
 /// The outcome of asking for a frame.
 pub(super) enum Joined<M: Machine> {
     Taken(u32),
@@ -67,8 +84,7 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Callers that have a new message, and a future that may take a frame. They must be woken after the lock is
-/// released.
+/// Callers that have a new message, and a future. They must be woken after the lock is released.
 #[must_use]
 pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
@@ -86,17 +102,34 @@ impl<M: Machine> Wakeups<M> {
 pub(super) struct Queue<M: Machine>(M::Lock);
 
 impl<M: Machine> State<M> {
-    /// Opens the gate if no caller waits. Otherwise leaves the gate closed.
-    fn settle(&self, slots: &Slots<M>) {
-        let waits = !self.waiting.is_empty() || !self.futures.is_empty();
-        slots.open.store(if waits { 0 } else { slots.active() });
+    /// Returns whether a caller waits.
+    fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty() || !self.futures.is_empty()
     }
 
-    /// Removes the future that waits longest, which may take a frame now.
-    fn next_future(&mut self, slots: &Slots<M>) -> Wakeups<M> {
-        let next = self.futures.pop_front().map(|(_, waker)| waker);
-        self.settle(slots);
-        Wakeups([None, None], next)
+    /// Opens the gate if no caller waits. Otherwise leaves the gate closed.
+    fn settle(&self, slots: &Slots<M>) {
+        slots.open.store(if self.is_awaited() { 0 } else { slots.active() });
+    }
+
+    /// Closes the gate for a caller that is about to wait, and looks once more for a free frame.
+    fn close(&self, slots: &Slots<M>, hint: u32) -> Option<u32> {
+        if self.is_awaited() {
+            return None;
+        }
+        slots.open.store(0);
+        M::barrier();
+        let taken = slots.take_free(hint, slots.active());
+        if taken.is_some() {
+            self.settle(slots);
+        }
+        taken
+    }
+
+    /// Returns whether the future with `ticket` comes before all callers that wait.
+    fn is_first(&self, ticket: u64) -> bool {
+        self.waiting.front().is_none_or(|first| ticket < first.ticket)
+            && self.futures.front().is_none_or(|(first, _)| ticket <= *first)
     }
 
     /// Activates one more frame, and gives the frame the state `state`. Returns `None` if all frames are
@@ -109,8 +142,21 @@ impl<M: Machine> State<M> {
         Some(index)
     }
 
-    /// Gives a frame that is `TAKEN` to the caller that waits longest, if one waits.
+    /// Gives or offers a frame that is `TAKEN` to the caller that waits longest. A caller must wait.
     fn give(&mut self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
+        let thread = self.waiting.front().map_or(u64::MAX, |first| first.ticket);
+        if self.futures.front().is_none_or(|(future, _)| thread < *future) {
+            return self.give_to_thread(slots, index);
+        }
+        let Some((ticket, waker)) = self.futures.pop_front() else { return Wakeups::NONE };
+        self.offers.push_back(Offer { ticket, index, since: M::clock() });
+        self.given = self.given.wrapping_add(1);
+        self.settle(slots);
+        Wakeups([None, None], waker)
+    }
+
+    /// Gives a frame that is `TAKEN` to the thread that waits longest.
+    fn give_to_thread(&mut self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let Some(Waiting { ticket, waiter, .. }) = self.waiting.pop_front() else {
             return Wakeups::NONE;
         };
@@ -139,6 +185,10 @@ impl<M: Machine> State<M> {
         self.waiting.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()
     }
 
+    fn find_offer(&self, ticket: u64) -> Option<usize> {
+        self.offers.iter().position(|offer| offer.ticket == ticket)
+    }
+
     fn find_future(&self, ticket: u64) -> Option<usize> {
         self.futures.binary_search_by_key(&ticket, |(ticket, _)| *ticket).ok()
     }
@@ -151,6 +201,7 @@ impl<M: Machine> Queue<M> {
             base,
             waiting,
             futures: VecDeque::new(),
+            offers: VecDeque::new(),
             next_ticket: 0,
             looks: 0,
             appointed: 0,
@@ -165,7 +216,7 @@ impl<M: Machine> Queue<M> {
         let mut state = self.0.lock();
         // A frame may have become free since the last check. One more check is cheaper than closing the gate,
         // because closing needs a barrier on every processor.
-        if state.waiting.is_empty()
+        if !state.is_awaited()
             && let Some(index) = slots.take_free(hint, slots.active())
         {
             return Joined::Taken(index);
@@ -175,13 +226,10 @@ impl<M: Machine> Queue<M> {
         {
             return Joined::Taken(index);
         }
+        if let Some(index) = state.close(slots, hint) {
+            return Joined::Taken(index);
+        }
         if state.waiting.is_empty() {
-            slots.open.store(0);
-            M::barrier();
-            if let Some(index) = slots.take_free(hint, slots.active()) {
-                state.settle(slots);
-                return Joined::Taken(index);
-            }
             (state.given, state.since) = (0, M::clock());
         }
         let (ticket, waiter) = (state.next_ticket, M::waiter());
@@ -214,10 +262,7 @@ impl<M: Machine> Queue<M> {
         let mut state = self.0.lock();
         // If the frame cannot be taken, another thread has it, and calls this function when it returns the
         // frame.
-        if state.waiting.is_empty() {
-            return state.next_future(slots);
-        }
-        if !slots.seize(index) {
+        if !state.is_awaited() || !slots.seize(index) {
             return Wakeups::NONE;
         }
         state.give(slots, index)
@@ -227,10 +272,23 @@ impl<M: Machine> Queue<M> {
     /// caller waits.
     pub(super) fn hand_over_free(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
-        if state.waiting.is_empty() {
+        if !state.is_awaited() {
             return None;
         }
         let index = slots.take_free(0, slots.active())?;
+        Some(state.give(slots, index))
+    }
+
+    /// Withdraws one offer that is older than `interval`, and hands the frame to the caller that waits
+    /// longest. Returns `None` if there is no such offer, or no caller waits.
+    pub(super) fn withdraw(&self, slots: &Slots<M>, interval: Duration) -> Option<Wakeups<M>> {
+        let mut state = self.0.lock();
+        let since = state.offers.front().filter(|_| state.is_awaited())?.since;
+        let passed = Duration::from_micros(M::clock().wrapping_sub(since).into());
+        if passed < interval {
+            return None;
+        }
+        let Offer { index, .. } = state.offers.pop_front()?;
         Some(state.give(slots, index))
     }
 
@@ -239,8 +297,9 @@ impl<M: Machine> Queue<M> {
         self.0.lock().activate(slots, TAKEN)
     }
 
-    /// Takes a free frame or a new one for a future, or makes the future wait: `waker` is woken when a frame
-    /// is free. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait.
+    /// Takes the frame that is offered to a future, a free one or a new one. Otherwise makes the future
+    /// wait: `waker` is woken when a frame is offered to it. `ticket` is the ticket of a future that has
+    /// waited before. Returns the ticket of the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,
@@ -250,28 +309,22 @@ impl<M: Machine> Queue<M> {
         waker: &Waker,
     ) -> Result<u32, u64> {
         // A waker is foreign code, so it is cloned before the lock is taken, and dropped after.
-        let (mut waker, mut _before) = (waker.clone(), None);
+        let (mut waker, mut _before) = (Some(waker.clone()), None);
         let mut state = self.0.lock();
-        let at = ticket.and_then(|ticket| state.find_future(ticket));
-        // A future that waited before and is not in the list was woken, so it comes first.
-        let is_first = match (ticket, at) {
-            (Some(_), at) => at.is_none_or(|at| at == 0),
-            (None, _) => state.futures.is_empty(),
-        };
-        if is_first && state.waiting.is_empty() {
-            if state.futures.is_empty() {
-                slots.open.store(0);
-                M::barrier();
-            }
-            let taken = slots.take_free(hint, slots.active());
-            let taken = taken.or_else(|| if more { state.activate(slots, TAKEN) } else { None });
-            if let Some(index) = taken {
-                if at.is_some() {
-                    _before = state.futures.pop_front();
-                }
-                state.settle(slots);
-                return Ok(index);
-            }
+        let offer = ticket.and_then(|ticket| state.find_offer(ticket));
+        if let Some(offer) = offer.and_then(|at| state.offers.remove(at)) {
+            return Ok(offer.index);
+        }
+        let is_first = ticket.map_or(!state.is_awaited(), |ticket| state.is_first(ticket));
+        let mut taken = if is_first { slots.take_free(hint, slots.active()) } else { None };
+        if more {
+            taken = taken.or_else(|| state.activate(slots, TAKEN));
+        }
+        if let Some(index) = taken.or_else(|| state.close(slots, hint)) {
+            let at = ticket.and_then(|ticket| state.find_future(ticket));
+            _before = at.and_then(|at| state.futures.remove(at));
+            state.settle(slots);
+            return Ok(index);
         }
         let ticket = ticket.unwrap_or(state.next_ticket);
         state.next_ticket = state.next_ticket.max(ticket + 1);
@@ -279,36 +332,44 @@ impl<M: Machine> Queue<M> {
             Some(at) => core::mem::swap(&mut state.futures[at].1, &mut waker),
             None => {
                 let at = state.futures.partition_point(|(other, _)| *other < ticket);
-                state.futures.insert(at, (ticket, waker));
+                state.futures.insert(at, (ticket, waker.take()));
             }
         }
         state.settle(slots);
         Err(ticket)
     }
 
-    /// Removes the future that waits longest from the queue, so that it can be woken. Returns whether other
-    /// futures wait.
-    pub(super) fn pass_to_future(&self, slots: &Slots<M>) -> (Wakeups<M>, bool) {
+    /// Takes the waker of the future that waits longest and was not woken since it was polled. Returns
+    /// whether there are others.
+    pub(super) fn next_future(&self) -> (Wakeups<M>, bool) {
         let mut state = self.0.lock();
-        let next = state.next_future(slots);
-        (next, !state.futures.is_empty())
+        let mut wakers = state.futures.iter_mut().filter(|(_, waker)| waker.is_some());
+        let next = wakers.next().and_then(|(_, waker)| waker.take());
+        let others = wakers.next().is_some();
+        (Wakeups([None, None], next), others)
     }
 
-    /// Removes a future that gives up. If it was woken before, wakes the next future in its place.
-    pub(super) fn leave_future(&self, slots: &Slots<M>, ticket: u64) {
+    /// Removes a future that gives up. A frame that is offered to it goes to the next caller. Returns the
+    /// frame if no caller waits.
+    pub(super) fn leave_future(&self, slots: &Slots<M>, ticket: u64) -> Option<u32> {
         let mut state = self.0.lock();
-        let (removed, wakeups) = match state.find_future(ticket) {
-            Some(at) => {
-                let removed = state.futures.remove(at);
-                state.settle(slots);
-                (removed, Wakeups::NONE)
+        let at = state.find_offer(ticket);
+        if let Some(Offer { index, .. }) = at.and_then(|at| state.offers.remove(at)) {
+            if !state.is_awaited() {
+                return Some(index);
             }
-            None => (None, state.next_future(slots)),
-        };
+            let next = state.give(slots, index);
+            drop(state);
+            next.wake();
+            return None;
+        }
+        let at = state.find_future(ticket);
+        let removed = at.and_then(|at| state.futures.remove(at));
+        state.settle(slots);
         drop(state);
         // A waker is foreign code, so it is dropped after the lock is released.
         drop(removed);
-        wakeups.wake();
+        None
     }
 
     /// Returns whether no frame was given to a waiting caller for as long as `interval`. If so, more frames
@@ -335,7 +396,7 @@ impl<M: Machine> Queue<M> {
         let may_grow = state.waiting.front().is_some_and(|first| first.may_grow);
         state.growth = state.growth.checked_sub(1).filter(|_| may_grow)?;
         let index = state.activate(slots, TAKEN)?;
-        Some(state.give(slots, index))
+        Some(state.give_to_thread(slots, index))
     }
 
     /// Passes the duty to check to the next caller, after the caller with `ticket` has checked and still
@@ -390,6 +451,7 @@ impl<M: Machine> Queue<M> {
     /// Returns how many callers wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.0.lock().waiting.len()
+        let state = self.0.lock();
+        state.waiting.len() + state.futures.len()
     }
 }

@@ -142,14 +142,45 @@ impl<T: Send> Produce<T> for QueueReceiver<T> {
     }
 }
 
-/// The items that a caller receives from a [`Sink`](crate::Sink), on any thread or task. It ends after the last item.
-/// The result of the call says whether the procedure has sent all of them.
+/// The items that a caller receives from a [`Sink`](crate::Sink) on any thread or task, as an iterator. With the
+/// feature `async` it is also a stream. [`Sink::channel`](crate::Sink::channel) has an example.
 ///
-/// If this value is dropped, the procedure learns that its caller wants no more items.
+/// It ends after the last item, and also if the call fails or is never made. The result of the call says whether the
+/// procedure has sent all items. If this value is dropped, the procedure learns that its caller wants no more items.
+///
+/// ```
+/// use futures_lite::future::{block_on, zip};
+/// use peregrine::Sink;
+///
+/// # use peregrine::interface;
+/// # #[interface]
+/// # trait Numbers { fn count(&self, end: u32, numbers: Sink<'_, u32>) -> peregrine::Result<()>; }
+/// # struct Counter;
+/// # impl Numbers for Counter {
+/// #     fn count(&self, end: u32, mut numbers: Sink<'_, u32>) -> peregrine::Result<()> {
+/// #         let _ = (0..end).try_for_each(|number| numbers.send(number));
+/// #         Ok(())
+/// #     }
+/// # }
+/// let client = NumbersAsyncClient::from(NumbersClient::in_process(Counter));
+/// let (sink, mut numbers) = Sink::channel(16);
+/// let sum = async {
+///     let mut sum = 0;
+///     while let Some(number) = numbers.next_async().await {
+///         sum += number;
+///     }
+///     sum
+/// };
+/// let (counted, sum) = block_on(zip(client.count(100, sink), sum));
+/// counted?;
+/// assert_eq!(sum, 4950);
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
 pub struct Items<T>(pub(super) QueueReceiver<T>);
 
 impl<T> Items<T> {
-    /// Waits for the next item. Returns `None` after the last one.
+    /// Waits for the next item without blocking the thread. Returns `None` after the last one. If the future is
+    /// dropped before it completes, no item is lost.
     pub async fn next_async(&mut self) -> Option<T> {
         poll_fn(|context| self.0.poll_next(context)).await
     }
@@ -158,7 +189,7 @@ impl<T> Items<T> {
 impl<T> Iterator for Items<T> {
     type Item = T;
 
-    /// Waits for the next item. Blocks the thread.
+    /// Waits for the next item, and blocks the thread meanwhile. Returns `None` after the last one.
     fn next(&mut self) -> Option<T> {
         park(None, |context| self.0.poll_next(context))
     }
@@ -179,14 +210,16 @@ impl<T> core::fmt::Debug for Items<T> {
     }
 }
 
-/// Sends items to a [`Source`](crate::Source), from any thread or task. The source ends when this value is dropped.
+/// Sends items to a [`Source`](crate::Source) from any thread or task. The source ends when this value is dropped.
+/// [`Source::channel`](crate::Source::channel) has an example.
 pub struct Sender<T>(pub(super) QueueSender<T>);
 
 impl<T> Sender<T> {
-    /// Sends an item. Blocks the thread while there is no room.
+    /// Sends an item. Blocks the thread while the queue is full. Returns before the procedure has taken the item.
     ///
     /// # Errors
-    /// Returns the item if the procedure wants no more items, or the call has ended.
+    /// Returns the item if the procedure wants no more items, or the call has ended or is never made. Items that were
+    /// sent before may not have arrived then.
     pub fn send(&mut self, item: T) -> Result<(), T> {
         match park(None, |context| self.0.poll_room(context)) {
             Ok(()) => {
@@ -197,10 +230,11 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends an item, as [`send`](Self::send) does, but does not block the thread.
+    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is dropped
+    /// before it completes, the item is not sent.
     ///
     /// # Errors
-    /// Returns the item if the procedure wants no more items, or the call has ended.
+    /// As [`send`](Self::send).
     pub async fn send_async(&mut self, item: T) -> Result<(), T> {
         match poll_fn(|context| self.0.poll_room(context)).await {
             Ok(()) => {

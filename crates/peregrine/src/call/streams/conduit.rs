@@ -52,6 +52,8 @@ struct State {
     listed: VecDeque<Arc<Flow>>,
     /// Whether the client has open streams, as its last message says.
     is_open: bool,
+    /// The number of the message for which the conduit waits, if nothing else can need the conduit.
+    left_at: Option<u64>,
     /// Why the conduit carries nothing more.
     broken: Option<CallError>,
 }
@@ -132,10 +134,7 @@ struct InUse(Arc<Conduit>);
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        let waits = {
-            let state = self.0.state.lock();
-            state.is_open && state.is_quiet()
-        };
+        let waits = self.0.state.lock().expects_message();
         if waits {
             self.0.expect_message();
         }
@@ -266,7 +265,10 @@ impl InUse {
     fn defer(&self) -> (HeldBy, Option<Arc<ThreadWait>>) {
         let cancels: Arc<dyn Cancels> = Arc::clone(&self.0) as _;
         match source_of_thread().and_then(|(calls, call)| calls.defer(call, cancels)) {
-            Some(owed) => (HeldBy::Source(owed), None),
+            Some(mut owed) => {
+                owed.leave_uncounted();
+                (HeldBy::Source(owed), None)
+            }
             None => {
                 let wait = Arc::new(ThreadWait::default());
                 (HeldBy::Thread(Arc::clone(&wait)), Some(wait))
@@ -285,18 +287,23 @@ impl InUse {
 }
 
 impl Conduit {
-    /// Adds a stream. Returns `None` if there is one with its number.
-    pub(super) fn open(token: Token, flow: &Arc<Flow>) -> Option<Arc<Self>> {
+    /// Adds a stream.
+    ///
+    /// # Errors
+    /// If there is one with its number, or the conduit has ended.
+    pub(super) fn open(token: Token, flow: &Arc<Flow>) -> Result<Arc<Self>, Refusal> {
         let in_use = Conduits::of_process().conduit(token);
         let conduit = Arc::clone(&in_use.0);
         let mut state = conduit.state.lock();
-        if state.broken.is_some() || state.flows.contains_key(&flow.number) {
-            return None;
+        state.check()?;
+        if state.flows.contains_key(&flow.number) {
+            let text = "the call has a stream that is open already";
+            return Err(Refusal::new(Kind::BadArguments, text));
         }
         state.flows.insert(flow.number, Arc::clone(flow));
         drop(state);
         drop(in_use);
-        Some(conduit)
+        Ok(conduit)
     }
 
     /// Notes that a stream has something to send, and answers the held call with it. `is_last` is whether the
@@ -308,11 +315,11 @@ impl Conduit {
             state.listed.push_back(Arc::clone(flow));
             state.answer_held(false, &mut afterwards);
         }
-        let is_left = is_last && !state.listed.is_empty() && state.is_left();
+        let waits = is_last && state.expects_message();
         let is_idle = state.is_idle();
         drop(state);
         afterwards.run();
-        if is_left {
+        if waits {
             self.expect_message();
         } else if is_idle {
             Conduits::of_process().forget(self);
@@ -349,12 +356,8 @@ impl Conduit {
 
 impl State {
     fn is_idle(&self) -> bool {
-        !self.is_open && self.is_quiet()
-    }
-
-    /// Returns whether only a further message of the client can need the conduit.
-    fn is_quiet(&self) -> bool {
-        self.flows.is_empty() && self.held.is_none() && self.early.is_none()
+        let is_quiet = self.held.is_none() && self.early.is_none();
+        !self.is_open && self.flows.is_empty() && is_quiet
     }
 
     /// Returns whether a message is the next one.
@@ -365,9 +368,18 @@ impl State {
         self.next == Some(header.number)
     }
 
-    /// Returns whether no procedure needs the conduit, and the client has not called for the rest.
+    /// Returns whether no procedure needs the conduit, and the client has no call for the rest.
     fn is_left(&self) -> bool {
-        self.held.is_none() && self.flows.values().all(|flow| flow.is_closed())
+        self.held.is_none()
+            && self.early.is_none()
+            && self.flows.values().all(|flow| flow.is_closed())
+    }
+
+    /// Returns whether only a message of the client can go on. Notes which one it is.
+    fn expects_message(&mut self) -> bool {
+        let expects = self.is_left() && (self.is_open || !self.listed.is_empty());
+        self.left_at = if expects { self.next } else { None };
+        expects
     }
 
     /// Refuses messages of a conduit that has ended.
@@ -474,8 +486,12 @@ impl Rings for Conduit {
     fn ring(&self, _: u32) {
         let conduit = Conduits::of_process().0.lock().get(&self.token).map(Arc::clone);
         if let Some(conduit) = conduit {
-            let is_left = conduit.state.lock().is_left();
-            if is_left {
+            let is_over = {
+                let state = conduit.state.lock();
+                // A message that has arrived since has set the timer anew if need be.
+                state.is_left() && state.left_at.is_some() && state.left_at == state.next
+            };
+            if is_over {
                 conduit.cancel();
             }
         }

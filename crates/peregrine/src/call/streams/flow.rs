@@ -322,6 +322,13 @@ impl Flow {
         state.waker.take()
     }
 
+    /// Breaks the stream, as its user: nothing that has arrived is taken any more.
+    pub(crate) fn fail(&self, error: &CallError) {
+        let mut state = self.state.lock();
+        state.inbox.clear();
+        state.end = Some(End::Broken(error.copy()));
+    }
+
     /// Returns whether the user needs the stream no more.
     pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().closed
@@ -495,5 +502,178 @@ impl End {
         };
         let text = format!("{text} (it has taken at least {taken})");
         CallError::new(Kind::Stopped, Executed::Maybe, text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::streams::{Compiled, Taken};
+    use crate::value::{Native, Value};
+
+    const ROOM: usize = 64 << 10;
+
+    fn add(flow: &Flow, item: &impl Value) -> Result<bool, Overflow> {
+        flow.add::<Native>(&mut |head| item.encode(head))
+    }
+
+    /// Moves the records of one end to the other.
+    fn carry(from: &Flow, to: &Flow) -> Left {
+        let mut message = vec![0; HEADER_BYTES];
+        let left = from.collect(ROOM, &mut message);
+        let take = |record, bytes: &[u8]| {
+            let _ = to.take(&record, bytes);
+            Some(())
+        };
+        Record::all(&message, take).expect("well-formed records");
+        left
+    }
+
+    /// Takes all items that have arrived. Returns them, and why there are no more.
+    fn taken(flow: &Flow) -> (Vec<u64>, Received) {
+        let (mut items, mut taken) = (Vec::new(), Taken::<u64>::default());
+        loop {
+            match flow.receive(None) {
+                Received::Items(chunk) => {
+                    taken.fill::<Native>(&chunk, &mut Compiled).unwrap();
+                    while let Some((item, _)) = taken.take(flow) {
+                        items.push(item);
+                    }
+                }
+                other => return (items, other),
+            }
+        }
+    }
+
+    /// Returns both ends of a stream with this window.
+    fn ends(window: u64) -> (Flow, Flow) {
+        let (sender, receiver) = (Flow::new(1, ROOM, 0, 0, 0), Flow::new(1, ROOM, 0, 0, window));
+        assert!(receiver.begin());
+        assert_eq!(carry(&receiver, &sender), Left::Nothing);
+        (sender, receiver)
+    }
+
+    #[test]
+    fn credit_bounds_what_is_under_way() {
+        let (sender, receiver) = ends(1000);
+        let mut sent = 0_u64;
+        for _ in 0..100 {
+            while matches!(sender.room(None), Room::Free) {
+                add(&sender, &sent).unwrap();
+                sent += 1;
+            }
+            // Each item costs its 8 bytes, and 16.
+            assert!(sent * 24 < receiver.state.lock().consumed_cost + 1000 + 24);
+            assert_eq!(carry(&sender, &receiver), Left::Nothing);
+            let (items, end) = taken(&receiver);
+            assert!(items.into_iter().eq(sender.state.lock().taken..sent) && sent > 0);
+            assert!(matches!(end, Received::Nothing));
+            assert_eq!(carry(&receiver, &sender), Left::Nothing);
+        }
+        assert!(sender.finish() && !sender.finish());
+        assert_eq!(carry(&sender, &receiver), Left::Over);
+        assert!(matches!(taken(&receiver), (items, Received::End) if items.is_empty()));
+    }
+
+    #[test]
+    fn receiver_that_stops_ends_its_sender() {
+        let (sender, receiver) = ends(1000);
+        add(&sender, &1_u64).unwrap();
+        carry(&sender, &receiver);
+        assert_eq!(taken(&receiver).0, [1]);
+        add(&sender, &2_u64).unwrap();
+        assert!(receiver.stop("it has enough"));
+        assert_eq!(carry(&receiver, &sender), Left::Over);
+        let Room::Ended(error) = sender.room(None) else { panic!("the sender goes on") };
+        assert_eq!(error.kind(), Kind::Stopped);
+        let text = error.to_string();
+        assert!(text.contains("it has enough") && text.contains("at least 1"), "{text}");
+        // The item that was not sent is dropped.
+        sender.finish();
+        assert_eq!(carry(&sender, &receiver), Left::Over);
+    }
+
+    #[test]
+    fn sender_that_gives_up_breaks_the_stream() {
+        let (sender, receiver) = ends(1000);
+        add(&sender, &1_u64).unwrap();
+        carry(&sender, &receiver);
+        add(&sender, &2_u64).unwrap();
+        sender.give_up();
+        assert_eq!(carry(&sender, &receiver), Left::Over);
+        let (items, Received::Broken(error)) = taken(&receiver) else { panic!("not broken") };
+        assert_eq!((items, error.kind()), (vec![1], Kind::Stopped));
+    }
+
+    #[test]
+    fn records_against_the_rules_break_the_stream() {
+        let items = |items, count, bytes| {
+            let kind = RecordKind::Items;
+            (Record { kind, stream: 1, bytes, count, credit: 0, items }, vec![0; bytes as usize])
+        };
+        let other = |kind, credit, items| {
+            (Record { kind, stream: 1, bytes: 0, count: 0, credit, items }, Vec::new())
+        };
+        let whole = items(0, 125, 1000);
+        for (before, record) in [
+            // Items that were skipped, or came twice.
+            (None, items(1, 1, 8)),
+            (Some(&whole), items(0, 1, 8)),
+            // More than the credit, or more than fits a record.
+            (Some(&whole), items(125, 1, 8)),
+            (None, items(0, 1, ROOM as u32 + 1)),
+            // An end that contradicts the items.
+            (Some(&whole), other(RecordKind::End, 0, 124)),
+            // Credit and items that were never sent.
+            (None, other(RecordKind::Credit, 0, 1)),
+        ] {
+            let (_, receiver) = ends(1000);
+            for (record, bytes) in before.into_iter().chain([&record]) {
+                let _ = receiver.take(record, bytes);
+            }
+            while let Received::Items(_) = receiver.receive(None) {}
+            assert!(matches!(receiver.receive(None), Received::Broken(_)), "{record:?}");
+        }
+        // Less credit than before.
+        let (sender, _) = ends(1000);
+        let (record, bytes) = other(RecordKind::Credit, 999, 0);
+        let _ = sender.take(&record, &bytes);
+        assert!(matches!(sender.room(None), Room::Ended(_)));
+    }
+
+    #[test]
+    fn large_items_have_records_of_their_own() {
+        let (sender, receiver) = ends(1 << 20);
+        let large = vec![7_u8; 40_000];
+        for item in [&vec![1][..], &large, &[2]] {
+            add(&sender, &item.to_vec()).unwrap();
+        }
+        assert_eq!(add(&sender, &vec![0_u8; ROOM]), Err(Overflow::Full));
+        assert_eq!(carry(&sender, &receiver), Left::Nothing);
+        let mut lengths = Vec::new();
+        while let Received::Items(chunk) = receiver.receive(None) {
+            let mut taken = Taken::<Vec<u8>>::default();
+            taken.fill::<Native>(&chunk, &mut Compiled).unwrap();
+            while let Some((item, _)) = taken.take(&receiver) {
+                lengths.push(item.len());
+            }
+        }
+        assert_eq!(lengths, [1, 40_000, 1]);
+        // A message that has no room gets no part of a record.
+        add(&sender, &large).unwrap();
+        let mut message = Vec::new();
+        assert_eq!(sender.collect(40_000, &mut message), Left::Records);
+        assert!(message.is_empty());
+        assert_eq!(sender.collect(ROOM, &mut message), Left::Nothing);
+    }
+
+    #[test]
+    fn failed_receiver_takes_nothing_more() {
+        let (sender, receiver) = ends(1000);
+        add(&sender, &1_u64).unwrap();
+        sender.finish();
+        carry(&sender, &receiver);
+        receiver.fail(&CallError::bad_result("an item is invalid"));
+        assert!(matches!(taken(&receiver), (items, Received::Broken(_)) if items.is_empty()));
     }
 }

@@ -104,9 +104,7 @@ impl Ends {
             ));
         }
         let flow = Arc::new(flow(number, credit, room.min(limits::MESSAGE_BYTES_MAX as u32)));
-        let conduit = Conduit::open(token_of(opening), &flow).ok_or_else(|| {
-            Refusal::new(Kind::BadArguments, "the call has a stream that is open already")
-        })?;
+        let conduit = Conduit::open(token_of(opening), &flow)?;
         let waits = waits.then(WaitingInside::begin);
         Ok(Self { flow, conduit, call: source_of_thread(), due: due(), _waits: waits })
     }
@@ -225,7 +223,7 @@ impl<T> RemoteSource<T> {
                     if let Err(invalid) = self.items.fill(&chunk, &mut *self.coding) {
                         let text = format!("an item of a stream is invalid: {invalid}");
                         let error = CallError::new(Kind::BadArguments, Executed::Maybe, text);
-                        let _ = self.ends.flow.break_off(&error);
+                        self.ends.flow.fail(&error);
                         return Poll::Ready(Err(error));
                     }
                 }

@@ -33,9 +33,16 @@ pub(crate) trait Receive<T>: Send {
 
 /// A parameter of a procedure that sends items to its caller while the call runs.
 ///
-/// The caller makes a sink from a closure, from a vector, or from a channel, whose other end is an iterator. The
-/// procedure [sends](Self::send) items. If the caller is slow, the procedure waits. Each item arrives once, and in
-/// order. The call ends after all its items have been received, also if the procedure fails.
+/// The caller makes a sink from a [closure](Self::new), from a vector, or as a [channel](Self::channel), whose other
+/// end is an iterator. The procedure [sends](Self::send) items. Each item arrives once, and in order. The sink ends
+/// when the procedure drops it. The call returns after all items have been received, also if the procedure returns
+/// an error or panics.
+///
+/// If the caller has not taken [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items, the procedure waits.
+/// An item may be almost as large, when it is encoded.
+///
+/// A procedure may pass its sink on to a call that it makes itself. If an object's method is called directly, without
+/// a client, the receiver gets each item at once.
 ///
 /// ```
 /// use peregrine::{Sink, interface};
@@ -85,8 +92,9 @@ impl<T, F: FnMut(T) -> ControlFlow<()> + Send> Receive<T> for Closure<F> {
 }
 
 impl<'a, T> Sink<'a, T> {
-    /// Makes a sink that calls `receive` with each item, on the thread of the call. Over an async client, the closure
-    /// must not block.
+    /// Makes a sink that calls `receive` with each item, on the thread that makes the call. While the closure runs, no
+    /// other stream of this call moves. With an async client, the closure runs when the future is polled, and must
+    /// not block. A panic of the closure gives up the call.
     pub fn new(mut receive: impl FnMut(T) + Send + 'a) -> Self {
         Self::until(move |item| {
             receive(item);
@@ -94,8 +102,37 @@ impl<'a, T> Sink<'a, T> {
         })
     }
 
-    /// Makes a sink that calls `receive` with each item until it returns [`ControlFlow::Break`]. The procedure then
-    /// learns that its caller wants no more items.
+    /// Makes a sink that calls `receive` with each item, as [`new`](Self::new) does, until it returns
+    /// [`ControlFlow::Break`]. Soon after, [`send`](Self::send) fails with [`Kind::Stopped`] in the procedure. The call
+    /// returns when the procedure has ended, with its result.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    ///
+    /// use peregrine::Sink;
+    ///
+    /// # use peregrine::interface;
+    /// # #[interface]
+    /// # trait Numbers { fn count(&self, end: u32, numbers: Sink<'_, u32>) -> peregrine::Result<()>; }
+    /// # struct Counter;
+    /// # impl Numbers for Counter {
+    /// #     fn count(&self, end: u32, mut numbers: Sink<'_, u32>) -> peregrine::Result<()> {
+    /// #         let _ = (0..end).try_for_each(|number| numbers.send(number));
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    /// let client = NumbersClient::in_process(Counter);
+    /// let mut first = Vec::new();
+    /// client.count(
+    ///     1_000_000_000,
+    ///     Sink::until(|number| {
+    ///         first.push(number);
+    ///         if first.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    ///     }),
+    /// )?;
+    /// assert_eq!(first, [0, 1, 2]);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
     pub fn until(receive: impl FnMut(T) -> ControlFlow<()> + Send + 'a) -> Self {
         Self(End::Caller(Box::new(Closure(receive))))
     }
@@ -135,17 +172,21 @@ impl<'a, T> Sink<'a, T> {
         }
     }
 
-    /// Sends an item. Blocks the thread while the caller has not taken enough of the items before.
+    /// Sends an item. Blocks the thread while the caller has not taken enough of the items before. Returns before the
+    /// caller has taken the item.
     ///
     /// # Errors
-    /// If the caller wants no more items, has given up the call or does not exist any more, or if the item does not
-    /// fit a message.
+    /// * [`Kind::Stopped`] if the caller wants no more items, or has given up the call. The text says how many items
+    ///   the caller has taken at least.
+    /// * [`Kind::TooLarge`] if the item does not fit a message. Further items may be sent.
+    /// * Other kinds if the caller is gone, or the server stops.
     pub fn send(&mut self, item: T) -> Result<(), CallError> {
         let mut item = Some(item);
         park(Some(CHECK_EVERY), |context| self.poll_send(&mut item, context))
     }
 
-    /// Sends an item, as [`send`](Self::send) does, but does not block the thread.
+    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is dropped
+    /// before it completes, the item is not sent.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -156,8 +197,9 @@ impl<'a, T> Sink<'a, T> {
 }
 
 impl<T: Send + 'static> Sink<'static, T> {
-    /// Makes a sink, and an iterator over its items for another thread or task. The iterator is also a stream for
-    /// async code. At most `capacity` items, and at least one, wait for the iterator.
+    /// Makes a sink, and an iterator over its items for another thread or task. With the feature `async`, the iterator
+    /// is also a stream. At most `capacity` items wait for the iterator, or one if `capacity` is 0. The call does not
+    /// return before the iterator has taken the other items, or is dropped.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -189,6 +231,26 @@ impl<T: Send + 'static> Sink<'static, T> {
 
 impl<'a, T: Send> From<&'a mut Vec<T>> for Sink<'a, T> {
     /// Makes a sink that appends the items to a vector.
+    ///
+    /// ```
+    /// use peregrine::Sink;
+    ///
+    /// # use peregrine::interface;
+    /// # #[interface]
+    /// # trait Numbers { fn count(&self, end: u32, numbers: Sink<'_, u32>) -> peregrine::Result<()>; }
+    /// # struct Counter;
+    /// # impl Numbers for Counter {
+    /// #     fn count(&self, end: u32, mut numbers: Sink<'_, u32>) -> peregrine::Result<()> {
+    /// #         let _ = (0..end).try_for_each(|number| numbers.send(number));
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    /// let client = NumbersClient::in_process(Counter);
+    /// let mut numbers = Vec::new();
+    /// client.count(3, Sink::from(&mut numbers))?;
+    /// assert_eq!(numbers, [0, 1, 2]);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
     fn from(items: &'a mut Vec<T>) -> Self {
         Self::new(|item| items.push(item))
     }

@@ -21,9 +21,17 @@ pub(crate) trait Produce<T>: Send {
 
 /// A parameter of a procedure that receives items from its caller while the call runs.
 ///
-/// The caller makes a source from an iterator, from a stream, or from a channel. The procedure [takes](Self::next)
-/// the items. If the procedure is slow, the caller waits. Each item arrives once, and in order. The procedure may
-/// end without taking all items.
+/// The caller makes a source from an [iterator](Self::new), from a stream of async code, or as a
+/// [channel](Self::channel), whose other end sends items. The procedure takes items by [`next`](Self::next), or as
+/// an iterator. Each item arrives once, and in order. The procedure may end without taking all items. For the call
+/// this is no error.
+///
+/// If the procedure has not taken [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items, the caller waits. An
+/// item may be almost as large, when it is encoded. A larger one ends the call with
+/// [`Kind::TooLarge`](crate::Kind::TooLarge).
+///
+/// A procedure may pass its source on to a call that it makes itself. If an object's method is called directly,
+/// without a client, it takes the items from the iterator itself.
 ///
 /// ```
 /// use peregrine::{Source, interface};
@@ -87,8 +95,10 @@ impl<S: futures_core::Stream + Send> Produce<S::Item> for Streamed<S> {
 }
 
 impl<'a, T> Source<'a, T> {
-    /// Makes a source from an iterator. The iterator runs on the thread of the call. Over an async client, it must not
-    /// block.
+    /// Makes a source from an iterator, which runs on the thread that makes the call. While the iterator makes an item,
+    /// no other stream of this call moves. With an async client, it runs when the future is polled, and must not
+    /// block. The iterator need not end. It may be asked for more items than the procedure takes. A panic of the
+    /// iterator gives up the call.
     pub fn new<I>(items: I) -> Self
     where
         I: IntoIterator<Item = T>,
@@ -128,7 +138,25 @@ impl<'a, T> Source<'a, T> {
         Self(End::Caller(Box::new(Fallible(items.into_iter()))))
     }
 
-    /// Makes a source from a stream.
+    /// Makes a source from a stream, which is polled on the thread that makes the call. It needs the feature `async`.
+    ///
+    /// ```
+    /// use peregrine::Source;
+    ///
+    /// # use peregrine::interface;
+    /// # #[interface]
+    /// # trait Sums { fn sum(&self, numbers: Source<'_, u32>) -> peregrine::Result<u32>; }
+    /// # struct Adder;
+    /// # impl Sums for Adder {
+    /// #     fn sum(&self, numbers: Source<'_, u32>) -> peregrine::Result<u32> {
+    /// #         numbers.sum()
+    /// #     }
+    /// # }
+    /// let client = SumsClient::in_process(Adder);
+    /// let numbers = futures_lite::stream::iter([1, 2, 3]);
+    /// assert_eq!(client.sum(Source::stream(numbers))?, 6);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
     #[cfg(feature = "async")]
     pub fn stream(items: impl futures_core::Stream<Item = T> + Send + 'a) -> Self {
         Self(End::Caller(Box::new(Streamed(Box::pin(items)))))
@@ -156,19 +184,20 @@ impl<'a, T> Source<'a, T> {
         }
     }
 
-    /// Takes the next item, or returns `None` after the last one. Blocks the thread while there is none.
+    /// Takes the next item, or returns `None` after the last one. Blocks the thread while no item has arrived.
     ///
     /// # Errors
-    /// If the caller has given up the call or does not exist any more, or an item is invalid.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "it does: this form suits `while let` and `?`"
-    )]
+    /// * [`Kind::Stopped`](crate::Kind::Stopped) if the caller has given up the call before its last item.
+    /// * [`Kind::BadArguments`](crate::Kind::BadArguments) if an item is invalid. Compiled clients never send such
+    ///   items.
+    /// * Other kinds if the caller is gone, or the server stops.
+    #[expect(clippy::should_implement_trait, reason = "`?` can be used for each item")]
     pub fn next(&mut self) -> Result<Option<T>, CallError> {
         park(Some(CHECK_EVERY), |context| self.poll_next(context))
     }
 
-    /// Takes the next item, as [`next`](Self::next) does, but does not block the thread.
+    /// Takes the next item as [`next`](Self::next) does, but waits without blocking the thread. If the future is
+    /// dropped before it completes, no item is lost.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -180,15 +209,37 @@ impl<'a, T> Source<'a, T> {
 impl<T> Iterator for Source<'_, T> {
     type Item = Result<T, CallError>;
 
-    /// Takes the next item as [`next`](Source::next) does.
+    /// Takes the next item as [`next`](Source::next) does. The iterator does not end after an error.
     fn next(&mut self) -> Option<Self::Item> {
         Source::next(self).transpose()
     }
 }
 
 impl<T: Send + 'static> Source<'static, T> {
-    /// Makes a source, and a sender of its items for another thread or task. At most `capacity` items, and at least
-    /// one, wait for the call.
+    /// Makes a source, and a sender of its items for another thread or task. At most `capacity` items wait to be
+    /// encoded for the call, or one if `capacity` is 0. The source ends when the sender is dropped.
+    ///
+    /// ```
+    /// use peregrine::Source;
+    ///
+    /// # use peregrine::interface;
+    /// # #[interface]
+    /// # trait Sums { fn sum(&self, numbers: Source<'_, u32>) -> peregrine::Result<u32>; }
+    /// # struct Adder;
+    /// # impl Sums for Adder {
+    /// #     fn sum(&self, numbers: Source<'_, u32>) -> peregrine::Result<u32> {
+    /// #         numbers.sum()
+    /// #     }
+    /// # }
+    /// let client = SumsClient::in_process(Adder);
+    /// let (numbers, mut sender) = Source::channel(16);
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(move || (0..100).try_for_each(|number| sender.send(number)));
+    ///     assert_eq!(client.sum(numbers)?, 4950);
+    ///     Ok::<(), peregrine::CallError>(())
+    /// })?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
     pub fn channel(capacity: usize) -> (Self, Sender<T>) {
         let (sender, receiver) = channel(capacity);
         let receiver: QueueReceiver<T> = receiver;

@@ -133,8 +133,8 @@ impl Xsk {
         let (socket, rings) = XdpSocket::new(pool.umem(), receive, transmit)?;
         // This is the last step that can fail, so that a failure takes no frames.
         let frames = pool.take(receive, transmit)?;
+        // Threads of a server always receive. Frames wait in a client's socket while no thread polls it.
         if what != SocketUse::Service {
-            // A server's socket needs no additional frames, because the server's threads always receive.
             pool.offer_more(receive);
         }
         let SocketRings { receive, transmit } = rings;

@@ -98,6 +98,16 @@ fn differences_are_pointed_at() {
             "interface `I`: ours has `f`; the server's has `g`",
         ),
         (
+            "oneway f() -> unit or text\n".into(),
+            "f() -> unit or text\n".into(),
+            "ours is a one-way call (`#[oneway]`), the server's is not",
+        ),
+        (
+            "f() -> unit or text\n".into(),
+            "oneway f() -> unit or text\n".into(),
+            "the server's is a one-way call (`#[oneway]`), ours is not",
+        ),
+        (
             types("struct {value: u32, next: option<L#0>}"),
             types("struct {value: u64, next: option<L#0>}"),
             "parameter `list`, in type `L`, field `value`: ours is `u32`, the server's is `u64`",

@@ -85,7 +85,8 @@ impl Described {
 impl Display for InDescription<'_, DescribedProcedure> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(whole, one) = self;
-        write!(f, "{}{}", if one.idempotent { "idempotent " } else { "" }, one.name)?;
+        write!(f, "{}", if one.idempotent { "idempotent " } else { "" })?;
+        write!(f, "{}{}", if one.oneway { "oneway " } else { "" }, one.name)?;
         was(f, &one.was)?;
         write!(f, "(")?;
         separated(f, whole, &one.parameters)?;

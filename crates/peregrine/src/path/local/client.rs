@@ -102,6 +102,14 @@ impl CallPath for LocalPath {
         self.give_up_pending(call)
     }
 
+    fn is_prepared(&self, _frame: u32) -> bool {
+        true
+    }
+
+    fn prepare(&self, _frame: u32, _deadline: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+
     fn message_bytes(&self) -> usize {
         self.message_bytes
     }
@@ -114,8 +122,16 @@ impl CallPath for LocalPath {
         PathKind::Local
     }
 
+    fn explain(&self) -> String {
+        String::new()
+    }
+
     fn is_alive(&self) -> bool {
         self.region.session.is_alive() && !self.revoked.load(Ordering::Acquire)
+    }
+
+    fn captures(&self, _frame: u32) -> bool {
+        false
     }
 
     fn is_released(&self, frame: u32) -> bool {

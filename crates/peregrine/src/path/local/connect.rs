@@ -157,6 +157,10 @@ impl CallPath for BoundLocalPath {
         self.path.is_alive()
     }
 
+    fn captures(&self, frame: u32) -> bool {
+        self.path.captures(frame)
+    }
+
     fn is_released(&self, frame: u32) -> bool {
         self.path.is_released(frame)
     }

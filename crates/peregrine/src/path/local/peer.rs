@@ -43,6 +43,9 @@ pub(super) struct ClientAstack {
     pub(super) reply_at: usize,
     /// The sequence number of the last call.
     pub(super) sequence: AtomicU32,
+    /// The value of the call word for the last pending call, stored after the call was posted. The bells examine
+    /// only this call.
+    pub(super) pending: AtomicU32,
     /// The value of the reply word for the last reply that was taken.
     pub(super) last_reply: AtomicU32,
     /// The processor on which the server's thread last ran.
@@ -77,6 +80,7 @@ impl ClientRegion {
             call_at: layout.call_word(index),
             reply_at: layout.reply_word(index),
             sequence: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
             last_reply: AtomicU32::new(word::AWAY),
             server_cpu: AtomicU32::new(u32::MAX),
             client_cpu: AtomicU32::new(sys::current_cpu()),

@@ -26,7 +26,9 @@ use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::word::{self, Look, Notify};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::streams::STREAMS;
-use crate::call::{Answer, Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
+use crate::call::{
+    Account, Answer, Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse,
+};
 use crate::counters::Counting;
 use crate::serving::binding_table::{BindingCache, BindingRow};
 use crate::serving::procedure::{IncomingCall, Serving};
@@ -157,7 +159,7 @@ impl ServerRegion {
         if let Some(writer) = departs {
             writer.finish();
         }
-        let Ran { answer, head_at, head_bytes, block_bytes } = ran;
+        let Ran { answer, head_at, head_bytes, block_bytes, .. } = ran;
         let reply = ReplyHeader { answer: answer as u32, cpu: *cpu, head_at, head_bytes };
         self.post(astack, id, reply);
         // The reply was posted already, so that counting the call does not delay the caller.
@@ -267,6 +269,12 @@ impl Calls for ServerRegion {
 
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         self.defer_call(call, cancels)
+    }
+
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        if let Some(account) = self.account_of(call) {
+            with(&account);
+        }
     }
 }
 

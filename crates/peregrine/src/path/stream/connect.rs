@@ -111,6 +111,14 @@ impl CallPath for Member {
         self.path.give_up(call)
     }
 
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.path.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.path.prepare(frame, deadline)
+    }
+
     fn message_bytes(&self) -> usize {
         self.path.message_bytes()
     }
@@ -129,6 +137,10 @@ impl CallPath for Member {
 
     fn is_alive(&self) -> bool {
         self.path.is_alive()
+    }
+
+    fn captures(&self, frame: u32) -> bool {
+        self.path.captures(frame)
     }
 
     fn is_released(&self, frame: u32) -> bool {

@@ -443,7 +443,8 @@ impl ClientEnd {
             return Handled::Dropped(DropReason::Late);
         }
         self.note_heard(now, header);
-        // At least one credit: zero would mean that the call waits for memory, but nothing of it was sent.
+        // At least one credit. Zero would mean that the server lacks memory for the rest of this call, but nothing
+        // of the call was sent yet.
         self.credits = header.credits.max(1);
         let fragments = Fragments::new(self.shape.total, self.piece);
         self.state = State::Sending { blast: Blast::new(fragments), held: false };

@@ -2,12 +2,13 @@
 //!
 //! The client converts the messages. When it binds, it compares both interfaces (`interface/compare.rs`) and
 //! makes a [`Program`] of all procedures whose messages differ. The usual stub marshals a call of such a
-//! procedure, in the native representation, into a private frame. [`ConvertedPath`] then rewrites the message
-//! into a frame of the real path, as the server's interface and byte order require. It rewrites the result in
-//! the other direction. The server takes no part in the conversion. Procedures that are equal on both sides
-//! are called without conversion.
+//! procedure, in the native representation, into private memory. [`ConvertedPath`] then rewrites the message
+//! into the frame of the real path, as the server's interface and byte order require. It rewrites the result
+//! in the other direction. The server takes no part in the conversion. Procedures that are equal on both
+//! sides are called without conversion.
 //!
-//! Conversion reads each value once and writes it once. It allocates memory only for a call with many blocks.
+//! Conversion reads each value once and writes it once. It allocates memory only for a call with many
+//! blocks.
 
 mod compile;
 mod convert;

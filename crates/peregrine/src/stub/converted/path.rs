@@ -1,5 +1,7 @@
 //! [`ConvertedPath`]: makes the calls whose messages the client converts, over the path to the server.
 
+use core::mem::ManuallyDrop;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,11 +9,11 @@ use std::time::Instant;
 use super::convert::{Done, Stopped, swap_of};
 use super::program::{Blocks, Elements, OpId, Program, Routine};
 use crate::call::{
-    Answer, Begun, Call, CallPath, FrameGuard, Frames, OnExhausted, PathKind, Returned, Wait,
+    Answer, Begun, Call, CallPath, FrameGuard, Frames, Limit, PathKind, Returned, Wait,
 };
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::error::{CallError, Kind, Phase};
 use crate::interface::Direction;
-use crate::stub::compiled::{does_not_fit, no_frame, unreadable};
+use crate::stub::compiled::{does_not_fit, unreadable};
 use crate::stub::few::Few;
 use crate::value::{
     Block, ByteOrder, Invalid, Native, OutBlock, Overflow, Reader, Representation, Space, Swap,
@@ -80,18 +82,24 @@ impl CallPath for SharedPath {
     }
 }
 
-/// A path that converts messages. Its own frames are private memory, and hold messages of the client's
-/// interface.
+/// A path that converts messages. Its frames are those of the path to the server, with a second memory that
+/// is private. The private memory holds messages of the client's interface, and the memory of the path those
+/// of the server's interface. So a caller that has a frame has both, and never waits for a second frame.
 pub(crate) struct ConvertedPath {
     path: Arc<dyn CallPath>,
+    /// The frames of the path to the server.
     frames: Arc<Frames>,
     order: ByteOrder,
-    on_exhausted: OnExhausted,
     program: Program,
+    /// For each frame, the procedure of its pending call.
+    procedures: Box<[AtomicU32]>,
 }
 
 /// The largest number of blocks of a call for which no memory is allocated.
 const FEW: usize = 8;
+
+/// A frame of the path to the server. It belongs to the same call as the caller's frame, which gives it back.
+type ServerFrame<'a> = ManuallyDrop<FrameGuard<'a>>;
 
 impl ConvertedPath {
     /// Returns the path for the converted procedures of a binding, and its frames. Stubs write values to
@@ -103,40 +111,62 @@ impl ConvertedPath {
         path: &Arc<dyn CallPath>,
         frames: &Arc<Frames>,
         order: ByteOrder,
-        on_exhausted: OnExhausted,
         program: Program,
     ) -> io::Result<(Self, Frames)> {
-        let layout = frames.layout();
-        // A caller takes a private frame first, and then waits for a frame of the path. So only the path's
-        // frames limit the number of calls.
-        let own = Frames::private(layout.count, frames.active(), layout.bytes)?;
+        let own = frames.with_own_memory()?;
+        let procedures = (0..frames.layout().count).map(|_| AtomicU32::default()).collect();
         let (path, frames) = (Arc::clone(path), Arc::clone(frames));
-        let converted = Self { path, frames, order, on_exhausted, program };
+        let converted = Self { path, frames, order, program, procedures };
         Ok((converted, own))
     }
 
-    /// Converts the call into `frame`, makes the converted call, and converts the result back.
-    fn make<R: Representation>(
+    fn server_frame(&self, frame: u32) -> ServerFrame<'_> {
+        ManuallyDrop::new(self.frames.kept(frame))
+    }
+
+    fn routine(&self, procedure: u32) -> Result<&Routine, CallError> {
+        self.program.routine(procedure).ok_or_else(|| {
+            let text = "the call of this procedure is not converted";
+            CallError::not_executed(Kind::NoSuchProcedure, Phase::Marshal, text)
+        })
+    }
+
+    /// Converts the call and sends it by `send`. If the call has ended, converts the result back.
+    fn send(
         &self,
-        routine: &Routine,
         call: &mut Call<'_, '_, '_>,
-        frame: &FrameGuard<'_>,
-    ) -> Result<Returned, CallError> {
-        // Making a list of blocks takes time in proportion to its capacity, so calls with few blocks use
-        // short lists.
-        match (routine.ins.max(routine.lent), routine.outs) {
-            (0..=2, 0) => self.make_with::<R, 2, 0>(routine, call, frame),
-            (0..=2, 1..=2) => self.make_with::<R, 2, 2>(routine, call, frame),
-            _ => self.make_with::<R, FEW, FEW>(routine, call, frame),
+        send: impl FnOnce(&mut Call<'_, '_, '_>) -> Result<Begun, CallError>,
+    ) -> Result<Begun, CallError> {
+        let routine = self.routine(call.procedure)?;
+        if self.order.is_native() {
+            self.send_as::<Native>(routine, call, send)
+        } else {
+            self.send_as::<Swapped>(routine, call, send)
         }
     }
 
-    fn make_with<R: Representation, const INS: usize, const OUTS: usize>(
+    fn send_as<R: Representation>(
         &self,
         routine: &Routine,
         call: &mut Call<'_, '_, '_>,
-        frame: &FrameGuard<'_>,
-    ) -> Result<Returned, CallError> {
+        send: impl FnOnce(&mut Call<'_, '_, '_>) -> Result<Begun, CallError>,
+    ) -> Result<Begun, CallError> {
+        // Making a list of blocks takes time in proportion to its capacity, so calls with few blocks use
+        // short lists.
+        match (routine.ins.max(routine.lent), routine.outs) {
+            (0..=2, 0) => self.send_with::<R, 2, 0>(routine, call, send),
+            (0..=2, 1..=2) => self.send_with::<R, 2, 2>(routine, call, send),
+            _ => self.send_with::<R, FEW, FEW>(routine, call, send),
+        }
+    }
+
+    fn send_with<R: Representation, const INS: usize, const OUTS: usize>(
+        &self,
+        routine: &Routine,
+        call: &mut Call<'_, '_, '_>,
+        send: impl FnOnce(&mut Call<'_, '_, '_>) -> Result<Begun, CallError>,
+    ) -> Result<Begun, CallError> {
+        let frame = self.server_frame(call.frame.index());
         let mut ins = Few::<_, INS>::new(routine.ins, Block::empty);
         let mut lent = Few::<_, INS>::new(routine.lent, Block::empty);
         let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
@@ -144,15 +174,11 @@ impl ConvertedPath {
         call.head.flush();
         let call_space = call.frame.call_space();
         let head = call_space.window().range(0, call.head.len());
-        // Converted blocks of the call follow the head in the call space of the client's frame. Blocks of the
-        // result that must be converted are received in the reply space of that frame.
+        // Converted blocks of the call follow the head in the private memory.
         let mut sent = Scratch::new(call_space, head.len());
-        let mut received = Scratch::new(call.frame.reply_to(), 0);
         let mut writer = Writer::<R>::represented(frame.call_space());
         let mut reader = Reader::<Native>::represented(head);
         let (mut our_ins, mut our_lent) = (call.ins.iter(), call.lent.iter());
-        let mut our_outs = call.outs.iter_mut();
-        let mut filled_bytes = filled.all().iter_mut();
         for argument in &routine.arguments {
             self.program
                 .part(argument.head, &mut reader, &mut writer, 0)
@@ -160,72 +186,112 @@ impl ConvertedPath {
             let Some(Blocks { direction, ours, theirs, elements }) = argument.blocks else {
                 continue;
             };
-            if direction != Direction::Out {
-                let lends = direction == Direction::Lent;
-                let passed = if lends { &mut our_lent } else { &mut our_ins };
-                let block = if ours { passed.next() } else { None };
-                let block = match (block, elements) {
-                    (Some(block), Some(elements)) => self.sent::<R>(block, &elements, &mut sent)?,
-                    (Some(block), None) => *block,
-                    (None, _) => Block::empty(),
-                };
-                if theirs {
-                    if lends { lent.push(block) } else { ins.push(block) }
-                }
+            if direction == Direction::Out {
+                continue;
             }
-            if matches!(direction, Direction::Out | Direction::InOut)
-                && let Some(filled) = filled_bytes.next()
-            {
-                let out = if ours { our_outs.next() } else { None };
-                let block = match (out, elements) {
-                    (Some(out), Some(elements)) if elements.is_straight::<R>() => {
-                        out.reborrowed().converted(elements.swap::<R>())
-                    }
-                    (Some(out), Some(elements)) => {
-                        let count = out.capacity() / elements.our_bytes.max(1) as usize;
-                        let bytes = count.checked_mul(elements.their_bytes as usize);
-                        let space = bytes.and_then(|bytes| received.take(bytes));
-                        OutBlock::bytes(space.ok_or_else(|| does_not_fit(Overflow::Full))?, filled)
-                    }
-                    _ => OutBlock::none(),
-                };
-                if theirs {
-                    outs.push(block);
-                }
+            let lends = direction == Direction::Lent;
+            let passed = if lends { &mut our_lent } else { &mut our_ins };
+            let block = if ours { passed.next() } else { None };
+            let block = match (block, elements) {
+                (Some(block), Some(elements)) => self.sent::<R>(block, &elements, &mut sent)?,
+                (Some(block), None) => *block,
+                (None, _) => Block::empty(),
+            };
+            if theirs {
+                if lends { lent.push(block) } else { ins.push(block) }
             }
         }
         reader.finish().map_err(|invalid| self.not_sent(invalid.into()))?;
-        let returned = {
-            let mut converted = Call {
-                procedure: routine.number,
-                frame,
-                head: &mut writer,
-                ins: ins.all(),
-                lent: lent.all(),
-                outs: outs.all(),
-                limit: call.limit,
-            };
-            self.path.transport(&mut converted)?
-        };
+        let mut received = Scratch::new(call.frame.reply_to(), 0);
+        offer::<R, OUTS>(routine, call.outs, &mut received, &mut outs, filled.all())?;
+        let begun = send(&mut Call {
+            procedure: routine.number,
+            frame: &frame,
+            head: &mut writer,
+            ins: ins.all(),
+            lent: lent.all(),
+            outs: outs.all(),
+            limit: call.limit,
+        })?;
         drop((ins, lent, outs));
-        let head =
-            frame.reply_space().part(returned.head_at as usize, returned.head_bytes as usize);
+        let Begun::Ended(returned) = begun else { return Ok(Begun::Pending) };
+        self.take::<R>(routine, call, returned, received, filled.all()).map(Begun::Ended)
+    }
+
+    /// Looks for the result of a pending call, and converts it back.
+    fn poll_as<R: Representation>(
+        &self,
+        routine: &Routine,
+        call: &mut Call<'_, '_, '_>,
+    ) -> Option<Result<Returned, CallError>> {
+        match routine.outs {
+            0 => self.poll_with::<R, 0>(routine, call),
+            1..=2 => self.poll_with::<R, 2>(routine, call),
+            _ => self.poll_with::<R, FEW>(routine, call),
+        }
+    }
+
+    fn poll_with<R: Representation, const OUTS: usize>(
+        &self,
+        routine: &Routine,
+        call: &mut Call<'_, '_, '_>,
+    ) -> Option<Result<Returned, CallError>> {
+        let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
+        let mut filled = Few::<_, OUTS>::filled(routine.outs, || 0usize);
+        let mut received = Scratch::new(call.frame.reply_to(), 0);
+        // The same blocks were offered when the call began, so they fit.
+        let offered = offer::<R, OUTS>(routine, call.outs, &mut received, &mut outs, filled.all());
+        if let Err(error) = offered {
+            return Some(Err(error.may_have_executed()));
+        }
+        let (frame, limit) = (call.frame.index(), call.limit);
+        let ended = self.of_server(frame, outs.all(), limit, |call| self.path.poll(call))?;
+        drop(outs);
+        Some(
+            ended.and_then(|returned| {
+                self.take::<R>(routine, call, returned, received, filled.all())
+            }),
+        )
+    }
+
+    /// Calls `with` with the pending call of a frame, as the path to the server knows it.
+    fn of_server<T>(
+        &self,
+        frame: u32,
+        outs: &mut [OutBlock<'_>],
+        limit: Limit,
+        with: impl FnOnce(&mut Call<'_, '_, '_>) -> T,
+    ) -> T {
+        let frame = self.server_frame(frame);
+        let head = &mut Writer::<Native>::represented(frame.call_space());
+        with(&mut Call { procedure: 0, frame: &frame, head, ins: &[], lent: &[], outs, limit })
+    }
+
+    /// Converts a result back. The head of the client's result begins in the rest of `received`.
+    fn take<R: Representation>(
+        &self,
+        routine: &Routine,
+        call: &mut Call<'_, '_, '_>,
+        returned: Returned,
+        received: Scratch<'_>,
+        filled: &[usize],
+    ) -> Result<Returned, CallError> {
+        let Returned { answer, head_at, head_bytes } = returned;
+        let frame = self.server_frame(call.frame.index());
+        let head = frame.reply_space().part(head_at as usize, head_bytes as usize);
         let head = head.ok_or_else(|| unreadable(Invalid::Short))?;
-        if returned.answer == Answer::Ok {
-            self.take_blocks::<R>(routine, call, filled.all())?;
+        if answer == Answer::Ok {
+            self.take_blocks::<R>(routine, call, filled)?;
         }
         let at = align_up(received.at);
         let mut writer = Writer::<Native>::represented(received.rest());
         let mut reader = Reader::<R>::represented(head);
-        let (answer, converted) = (
-            returned.answer,
-            match returned.answer {
-                Answer::Ok => self.result(routine, &mut reader, &mut writer),
-                Answer::Err => self.program.convert(routine.error, &mut reader, &mut writer, 0),
-                // A refusal has the same bytes in all interfaces and representations.
-                _ => copy(head, &mut writer),
-            },
-        );
+        let converted = match answer {
+            Answer::Ok => self.result(routine, &mut reader, &mut writer),
+            Answer::Err => self.program.convert(routine.error, &mut reader, &mut writer, 0),
+            // A refusal has the same bytes in all interfaces and representations.
+            _ => copy(head, &mut writer),
+        };
         let whole = match answer {
             Answer::Ok | Answer::Err => converted.and_then(|()| Ok(reader.finish()?)),
             _ => converted,
@@ -292,10 +358,7 @@ impl ConvertedPath {
         let call_space = call.frame.call_space();
         let (mut at, mut outs) = (0, call.outs.iter_mut());
         let mut filled = filled.iter();
-        for argument in &routine.arguments {
-            let Some(Blocks { direction, ours, theirs, elements }) = argument.blocks else {
-                continue;
-            };
+        for Blocks { direction, ours, theirs, elements } in routine.blocks() {
             if !matches!(direction, Direction::Out | Direction::InOut) {
                 continue;
             }
@@ -313,7 +376,7 @@ impl ConvertedPath {
             if elements.is_straight::<R>() {
                 continue;
             }
-            // The offsets are those that `make_with` reserved before the call.
+            // The offsets are those that `offer` reserved before the call.
             let count = out.capacity() / elements.our_bytes.max(1) as usize;
             let part = reply_space.part(at, *filled).ok_or_else(|| unreadable(Invalid::Short))?;
             at = align_up(at.saturating_add(count.saturating_mul(elements.their_bytes as usize)));
@@ -362,6 +425,40 @@ impl ConvertedPath {
             }
         })
     }
+}
+
+/// Makes the out blocks of a call at the server. Blocks that must be converted are received in `received`.
+fn offer<'o, 's: 'o, R: Representation, const OUTS: usize>(
+    routine: &Routine,
+    our_outs: &'o mut [OutBlock<'_>],
+    received: &mut Scratch<'s>,
+    outs: &mut Few<OutBlock<'o>, OUTS>,
+    filled: &'o mut [usize],
+) -> Result<(), CallError> {
+    let (mut our_outs, mut filled) = (our_outs.iter_mut(), filled.iter_mut());
+    for Blocks { direction, ours, theirs, elements } in routine.blocks() {
+        if !matches!(direction, Direction::Out | Direction::InOut) {
+            continue;
+        }
+        let Some(filled) = filled.next() else { continue };
+        let out = if ours { our_outs.next() } else { None };
+        let block = match (out, elements) {
+            (Some(out), Some(elements)) if elements.is_straight::<R>() => {
+                out.reborrowed().converted(elements.swap::<R>())
+            }
+            (Some(out), Some(elements)) => {
+                let count = out.capacity() / elements.our_bytes.max(1) as usize;
+                let bytes = count.checked_mul(elements.their_bytes as usize);
+                let space = bytes.and_then(|bytes| received.take(bytes));
+                OutBlock::bytes(space.ok_or_else(|| does_not_fit(Overflow::Full))?, filled)
+            }
+            _ => OutBlock::none(),
+        };
+        if theirs {
+            outs.push(block);
+        }
+    }
+    Ok(())
 }
 
 #[cold]
@@ -417,25 +514,53 @@ impl<'a> Scratch<'a> {
 
 impl CallPath for ConvertedPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        let Some(routine) = self.program.routine(call.procedure) else {
-            let text = "the call of this procedure is not converted";
-            return Err(CallError::not_executed(Kind::NoSuchProcedure, Phase::Marshal, text));
-        };
-        let limit = call.limit;
-        let is_released = |frame| self.path.is_released(frame);
-        let taken = self.frames.take(|| limit.deadline(), is_released, self.on_exhausted);
-        let Some(frame) = taken else { return Err(no_frame(&self.frames)) };
-        let made = match self.order.is_native() {
-            true => self.make::<Native>(routine, call, &frame),
-            false => self.make::<Swapped>(routine, call, &frame),
-        };
-        if let Err(error) = &made
-            && (error.executed() == Executed::Maybe || self.path.captures(frame.index()))
-        {
-            // The server may still use the frame. The server reports when it has released the frame.
-            frame.capture();
+        match self.send(call, |call| self.path.transport(call).map(Begun::Ended))? {
+            Begun::Ended(returned) => Ok(returned),
+            Begun::Pending => unreachable!("`transport` waits for the result"),
         }
-        made
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.procedures[call.frame.index() as usize].store(call.procedure, Ordering::Relaxed);
+        self.send(call, |call| self.path.begin(call))
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        // Only the holder of the frame reads and writes the number.
+        let procedure = self.procedures[call.frame.index() as usize].load(Ordering::Relaxed);
+        let routine = match self.routine(procedure) {
+            Ok(routine) => routine,
+            Err(error) => return Some(Err(error)),
+        };
+        if self.order.is_native() {
+            self.poll_as::<Native>(routine, call)
+        } else {
+            self.poll_as::<Swapped>(routine, call)
+        }
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.path.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.of_server(call.frame.index(), &mut [], call.limit, |call| self.path.give_up(call))
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.path.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.path.prepare(frame, deadline)
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes()
+    }
+
+    fn wait(&self) -> Wait {
+        self.path.wait()
     }
 
     fn kind(&self) -> PathKind {
@@ -450,8 +575,11 @@ impl CallPath for ConvertedPath {
         self.path.is_alive()
     }
 
-    fn is_released(&self, _frame: u32) -> bool {
-        // The frames of this path are private: no server uses them.
-        true
+    fn captures(&self, frame: u32) -> bool {
+        self.path.captures(frame)
+    }
+
+    fn is_released(&self, frame: u32) -> bool {
+        self.path.is_released(frame)
     }
 }

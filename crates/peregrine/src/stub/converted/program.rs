@@ -168,6 +168,13 @@ pub(super) struct Routine {
     pub(super) back: Box<[OpId]>,
 }
 
+impl Routine {
+    /// Returns the blocks of the parameters.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = Blocks> {
+        self.arguments.iter().filter_map(|argument| argument.blocks)
+    }
+}
+
 /// The steps that convert the messages of all procedures whose messages differ.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Program {

@@ -60,6 +60,7 @@ pub struct GenericClient {
 struct Shared {
     described: Described,
     program: Arc<Program>,
+    has_oneway: bool,
 }
 
 /// An argument of a call by a [`GenericClient`].
@@ -135,7 +136,8 @@ impl GenericClient {
     #[doc(hidden)]
     pub fn over(binding: Binding, described: Described) -> Self {
         let program = Arc::new(Program::flatten(&described));
-        Self { binding, shared: Arc::new(Shared { described, program }) }
+        let has_oneway = described.procedures.iter().any(|procedure| procedure.oneway);
+        Self { binding, shared: Arc::new(Shared { described, program, has_oneway }) }
     }
 
     /// Returns the description of the interface.
@@ -200,15 +202,31 @@ impl GenericClient {
         let Some(routine) = program.routines.get(procedure as usize) else {
             return Err(self.no_such(&format!("number {procedure}")));
         };
-        if routine.has_streams {
-            return self.call_with_streams(procedure, routine, arguments, result);
+        if self.shared.has_oneway {
+            return self.call_in_order(procedure, routine, arguments, result);
         }
-        let target = target(&self.binding);
+        self.call_over(&self.binding, procedure, routine, arguments, result)
+    }
+
+    /// Makes a call over this binding.
+    #[inline]
+    pub(super) fn call_over(
+        &self,
+        binding: &Binding,
+        procedure: u32,
+        routine: &Routine,
+        arguments: &mut [Argument<'_>],
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        if routine.has_streams {
+            return self.call_with_streams(binding, procedure, routine, arguments, result);
+        }
+        let target = target(binding);
         match target.is_native(procedure) {
             true => made(target, procedure, |stub: &mut Stub<'_, Native>| {
-                interpret(program, routine, stub, arguments, result)
+                interpret(&self.shared.program, routine, stub, arguments, result)
             }),
-            false => self.call_swapped(procedure, routine, arguments, result),
+            false => self.call_swapped(binding, procedure, routine, arguments, result),
         }
     }
 
@@ -216,12 +234,13 @@ impl GenericClient {
     #[inline(never)]
     fn call_swapped(
         &self,
+        binding: &Binding,
         procedure: u32,
         routine: &Routine,
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        made(CallTarget::special(&self.binding), procedure, |stub: &mut Stub<'_, Swapped>| {
+        made(CallTarget::special(binding), procedure, |stub: &mut Stub<'_, Swapped>| {
             interpret(&self.shared.program, routine, stub, arguments, result)
         })
     }

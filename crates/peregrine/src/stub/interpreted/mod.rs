@@ -10,6 +10,7 @@
 
 mod client;
 mod marshal;
+mod oneway;
 mod program;
 mod server;
 mod solid;

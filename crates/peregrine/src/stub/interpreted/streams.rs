@@ -8,6 +8,7 @@ use super::client::{
 };
 use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Step, Unfit};
+use crate::binding::Binding;
 use crate::call::streams::{Coding, Opening, Sink, Source, too_large};
 use crate::error::{CallError, Executed, Kind};
 use crate::interface::Direction;
@@ -145,12 +146,13 @@ impl GenericClient {
     #[inline(never)]
     pub(super) fn call_with_streams(
         &self,
+        binding: &Binding,
         number: u32,
         routine: &Routine,
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        let failed = |error| failed(self.binding(), number, error);
+        let failed = |error| failed(binding, number, error);
         if arguments.len() != routine.parameters.len() {
             return Err(failed(wrong_count(routine, arguments.len())));
         }
@@ -165,7 +167,7 @@ impl GenericClient {
             End::Sink(drive) => streams.with_sink(drive),
             End::Source(drive) => streams.with_source(drive),
         });
-        let mut call = AsyncCall::new(self.binding(), number);
+        let mut call = AsyncCall::new(binding, number);
         loop {
             let made = wait_for(call.frame_with(&mut streams)).and_then(|mut frame| {
                 let streams = &mut streams;

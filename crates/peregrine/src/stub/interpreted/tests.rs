@@ -170,8 +170,8 @@ fn round_trip<R: Representation>(
         TestCaseError::fail(format!("{stopped:?}: {value:?} as {}", all.type_text(ty)))
     })?;
     prop_assert_eq!(&head, &expected, "{:?} as {}", value, all.type_text(ty));
-    // The value that was read is one block where possible. When the value is marshalled again, it yields the
-    // same bytes.
+    // Reading keeps a value without gaps as one block of bytes. So the value that is read may differ from
+    // `value`, but it is marshalled to the same bytes.
     let mut taken = Dynamic::Unit;
     prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
     prop_assert_eq!(put::<R>(program, op, &taken).unwrap(), head.clone());

@@ -4,9 +4,12 @@ use core::task::Waker;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::{ALONE, SLOW_US};
+use super::{ALONE, ALONE_FIRST, OUTSTANDING_MAX, SLOW_US};
 use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
 use crate::error::CallError;
+
+/// The largest number of chunks whose memory is kept.
+const SPARE_MAX: usize = 2 * OUTSTANDING_MAX;
 
 /// The calls of a lane, the batches that have no result yet, and what is known of the server.
 pub(super) struct State {
@@ -36,9 +39,14 @@ pub(super) struct State {
     pub(super) known: bool,
     /// Whether the server has no batches.
     pub(super) unsupported: bool,
+    /// Whether the current user of the state handles a ring, and is not the future of a call.
+    pub(super) is_ring: bool,
     /// Whether a thread prepares a frame.
     pub(super) preparing: bool,
     pub(super) speeds: HashMap<u32, Speed>,
+    /// For each procedure that was slow when it was measured last, how many calls are made alone if it is
+    /// slow again.
+    alone: HashMap<u32, u32>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
     /// The number of calls that had no result at the server when the server answered the last batch.
@@ -48,7 +56,9 @@ pub(super) struct State {
     /// Unused memory for the results of batches.
     pub(super) spare: Vec<Vec<u8>>,
     /// Unused memory for the records of batches. Each vector has the space for the header of a batch.
-    pub(super) spare_records: Vec<Vec<u8>>,
+    spare_records: Vec<Vec<u8>>,
+    /// Unused memory for the calls of batches.
+    spare_calls: Vec<Vec<u32>>,
 }
 
 #[derive(Default)]
@@ -177,13 +187,6 @@ pub(in crate::stub) struct Ticket {
     pub(super) generation: u32,
 }
 
-impl Chunk {
-    /// Returns a chunk without records: only the space for the header of a batch.
-    pub(super) fn empty() -> Self {
-        Self { records: vec![0; HEADER_BYTES], calls: Vec::new(), measured: None }
-    }
-}
-
 impl State {
     pub(super) fn new(unsupported: bool) -> Self {
         Self {
@@ -202,13 +205,39 @@ impl State {
             is_async: false,
             known: false,
             unsupported,
+            is_ring: false,
             preparing: false,
             speeds: HashMap::new(),
+            alone: HashMap::new(),
             measuring: None,
             last_pending: None,
             woken: Vec::new(),
             spare: Vec::new(),
             spare_records: Vec::new(),
+            spare_calls: Vec::new(),
+        }
+    }
+
+    /// Returns a chunk without records: only the space for the header of a batch.
+    pub(super) fn chunk(&mut self) -> Chunk {
+        let records = self.spare_records.pop().unwrap_or_else(|| vec![0; HEADER_BYTES]);
+        let calls = self.spare_calls.pop().unwrap_or_default();
+        Chunk { records, calls, measured: None }
+    }
+
+    /// Keeps the memory of records that were sent, for another chunk.
+    pub(super) fn keep_records(&mut self, mut records: Vec<u8>) {
+        records.truncate(HEADER_BYTES);
+        if self.spare_records.len() < SPARE_MAX {
+            self.spare_records.push(records);
+        }
+    }
+
+    /// Keeps the memory of the calls of a batch, for another chunk.
+    pub(super) fn keep_calls(&mut self, mut calls: Vec<u32>) {
+        calls.clear();
+        if self.spare_calls.len() < SPARE_MAX {
+            self.spare_calls.push(calls);
         }
     }
 
@@ -224,8 +253,8 @@ impl State {
         let fits = |chunk: &Chunk| chunk.measured.is_none() && chunk.records.len() + bytes <= room;
         if company == Company::Measured || !self.queue.back().is_some_and(fits) {
             let measured = (company == Company::Measured).then_some(record.procedure);
-            let records = self.spare_records.pop().unwrap_or_else(|| vec![0; HEADER_BYTES]);
-            self.queue.push_back(Chunk { records, measured, ..Chunk::default() });
+            let chunk = self.chunk();
+            self.queue.push_back(Chunk { measured, ..chunk });
         }
         let number = self.gone + self.queue.len() as u64 - 1;
         let records = &mut self.queue.back_mut().expect("a chunk was pushed").records;
@@ -235,10 +264,13 @@ impl State {
         (number, at)
     }
 
-    /// Makes the server skip a record that was not sent yet.
-    pub(super) fn skip(&mut self, chunk: u64, at: usize) {
+    /// Makes the server skip the record of a call that was not sent yet. The chunk of the record does not
+    /// name the call any more, because another call may use the slot before the chunk is sent.
+    pub(super) fn skip(&mut self, index: u32, chunk: u64, at: usize) {
         let chunk = chunk.checked_sub(self.gone).and_then(|at| self.queue.get_mut(at as usize));
-        if let Some(kind) = chunk.and_then(|chunk| chunk.records.get_mut(at + 8..at + 12)) {
+        let Some(chunk) = chunk else { return };
+        chunk.calls.retain(|call| *call != index);
+        if let Some(kind) = chunk.records.get_mut(at + 8..at + 12) {
             kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
         }
     }
@@ -285,6 +317,17 @@ impl State {
         }
     }
 
+    /// Wakes all futures that sleep. The first one that is polled becomes the looker.
+    pub(super) fn wake_sleepers(&mut self) {
+        self.looker = None;
+        self.armed = false;
+        for index in self.sleepers.drain(..) {
+            let slot = &mut self.slots[index as usize];
+            slot.sleeps = false;
+            self.woken.extend(slot.waker.take());
+        }
+    }
+
     /// Ends a call.
     pub(super) fn end(&mut self, index: u32, phase: Phase) {
         let slot = &mut self.slots[index as usize];
@@ -321,7 +364,17 @@ impl State {
     }
 
     /// Stores how long a procedure takes. If the procedure is slow, its queued calls are made alone.
-    pub(super) fn set_speed(&mut self, procedure: u32, speed: Speed) {
+    pub(super) fn set_speed(&mut self, procedure: u32, mut speed: Speed) {
+        // One measurement may be wrong: other calls that are made alone may have delayed the measured call.
+        // So the number of calls that are made alone grows only while each measurement finds that the
+        // procedure is slow.
+        if let Speed::Slow(left) = &mut speed {
+            let alone = self.alone.entry(procedure).or_insert(ALONE_FIRST);
+            *left = *alone;
+            *alone = (*alone * 4).min(ALONE);
+        } else {
+            self.alone.remove(&procedure);
+        }
         if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
             self.measuring = None;
         }
@@ -333,7 +386,7 @@ impl State {
             let Phase::Queued { chunk, at } = self.slots[index as usize].phase else { continue };
             let records = &self.queue[(chunk - self.gone) as usize].records;
             if CallRecord::at(records, at).is_some_and(|record| record.procedure == procedure) {
-                self.skip(chunk, at);
+                self.skip(index, chunk, at);
                 self.end(index, Phase::Failed(Failure::Alone));
             }
         }
@@ -358,8 +411,9 @@ impl State {
         let Some(header) = ResultHeader::of(results) else { return false };
         self.is_async |= header.is_async;
         self.last_pending = Some(header.pending);
-        if let Some((procedure, took)) = header.slowest {
-            let speed = if took > SLOW_US { Speed::Slow(ALONE) } else { Speed::Fast };
+        // An async server defers calls that take long, so all calls can share batches.
+        if let Some((procedure, took)) = header.slowest.filter(|_| !self.is_async) {
+            let speed = if took > SLOW_US { Speed::Slow(0) } else { Speed::Fast };
             self.set_speed(procedure, speed);
         }
         let mut at = HEADER_BYTES;
@@ -381,5 +435,42 @@ impl State {
             self.end(index, Phase::Done(record));
         }
         at >= results.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Queues a call in the slot `index`, in a chunk of at most `room` bytes.
+    fn queue(state: &mut State, index: u32, room: usize) -> (u64, usize) {
+        let record = CallRecord {
+            number: index.into(),
+            kind: RecordKind::Call,
+            procedure: 0,
+            head: 0,
+            copied: 0,
+            total: 0,
+            left: None,
+        };
+        let (chunk, at) = state.append(room, &record, Company::Shared);
+        state.queue.back_mut().expect("a chunk").calls.push(index);
+        state.slots[index as usize].phase = Phase::Queued { chunk, at };
+        (chunk, at)
+    }
+
+    #[test]
+    fn chunk_does_not_name_a_call_that_was_given_up() {
+        let mut state = State::new(false);
+        state.slots.resize_with(2, Slot::default);
+        let (chunk, at) = queue(&mut state, 0, 1 << 10);
+        queue(&mut state, 1, 1 << 10);
+        state.skip(0, chunk, at);
+        // The next call in the slot is in the next chunk. It is not sent with the first chunk.
+        assert_eq!(queue(&mut state, 0, 0).0, chunk + 1);
+        let calls: Vec<_> = state.queue.iter().map(|chunk| chunk.calls.clone()).collect();
+        assert_eq!(calls, [vec![1], vec![0]]);
+        let kind = CallRecord::at(&state.queue[0].records, at).map(|record| record.kind);
+        assert_eq!(kind, Some(RecordKind::Skip));
     }
 }

@@ -37,7 +37,7 @@ pub(super) trait Drive: Send {
     fn has_moved(&self) -> bool;
 
     /// Returns why not all items were moved.
-    fn failure(&mut self) -> Option<CallError>;
+    fn failure(&self) -> Option<&CallError>;
 }
 
 /// A stream that is open.
@@ -187,8 +187,8 @@ impl<T: Send> Drive for SinkDrive<'_, T> {
         self.moved
     }
 
-    fn failure(&mut self) -> Option<CallError> {
-        self.failure.take()
+    fn failure(&self) -> Option<&CallError> {
+        self.failure.as_ref()
     }
 }
 
@@ -306,8 +306,8 @@ impl<T: Send> Drive for SourceDrive<'_, T> {
         self.moved
     }
 
-    fn failure(&mut self) -> Option<CallError> {
-        self.failure.take()
+    fn failure(&self) -> Option<&CallError> {
+        self.failure.as_ref()
     }
 }
 
@@ -386,8 +386,8 @@ impl<'s> Streams<'s> {
     }
 
     /// Returns why one of the streams has failed.
-    pub(in crate::stub) fn failure(&mut self) -> Option<CallError> {
-        self.streams.iter_mut().find_map(|one| one.failure())
+    pub(in crate::stub) fn failure(&self) -> Option<&CallError> {
+        self.streams.iter().find_map(|one| one.failure())
     }
 }
 

@@ -91,6 +91,10 @@ impl Records {
 }
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {
+        self.deferral.leave_uncounted();
+    }
+
     fn answer(self: Box<Self>, answered: Answered) {
         // If the socket was dropped, no client waits for the reply.
         let Some(service) = self.service.upgrade() else { return };

@@ -49,7 +49,7 @@ impl ExportHost for Only {
             group: CallerInfo::NOBODY,
             from: from.ip(),
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let phase = Arc::new(AtomicU32::new(0));
         Ok(Arc::new(BindingRow::new(

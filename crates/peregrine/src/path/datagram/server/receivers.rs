@@ -68,7 +68,8 @@ const AT_ONCE: u64 = 1500;
 /// The smallest number of threads of one socket. If procedures take long, at least this many threads receive,
 /// and sleep in the kernel meanwhile. So a call need not wake a further thread first.
 const ASLEEP: u32 = 2;
-/// The largest number of threads that may sleep in the kernel at a time, so that calls can arrive together.
+/// At most this number of threads sleep in the kernel at a time. Each of them can take one of several calls
+/// that arrive together.
 const ASLEEP_MAX: u32 = 8;
 
 /// The service that the threads use to receive datagrams and to run calls.

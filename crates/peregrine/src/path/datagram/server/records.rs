@@ -10,7 +10,7 @@ use super::deferred::DeferredCall;
 use super::retention::RetainedResult;
 use super::waiting::WaitingFor;
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::{Calls, EStack};
+use crate::call::{Account, Calls, EStack};
 use crate::limits;
 use crate::path::datagram::peer::PeerFlow;
 use crate::protocol::exchange::server_end::ServerEnd;
@@ -137,5 +137,12 @@ impl Calls for Records {
     }
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         self.defer_call(call, cancels)
+    }
+
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        let record = self.record((call >> 32) as u32);
+        if let Some(row) = record.and_then(|record| record.0.lock().row.clone()) {
+            with(&self.deferrals.account(row));
+        }
     }
 }

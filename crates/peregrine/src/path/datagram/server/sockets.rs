@@ -232,7 +232,7 @@ impl ExportHost for SocketExports {
             group: CallerInfo::NOBODY,
             from: from.ip(),
             hardware: from.link().map(|(hardware, _)| hardware),
-            stopping: None,
+            ending: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&caller));
         Ok(export.bind(caller, bytes, tally))

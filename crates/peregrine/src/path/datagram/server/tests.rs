@@ -49,7 +49,7 @@ impl ExportHost for Nothing {
             group: 0,
             from: from.ip(),
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let row = BindingRow::new(
             0,

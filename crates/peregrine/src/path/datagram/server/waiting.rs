@@ -393,7 +393,7 @@ impl ServerSocket {
 
     /// Copies the bytes of a received call into memory that only this call uses. `queued` is true if the call
     /// goes to a queue of bounded length. Such a call is accepted even if its host has used up its share,
-    /// because its bytes fit one packet.
+    /// because the bytes of each call fit one packet.
     fn keep_work(
         &self,
         receiver: &mut ReceiverState,

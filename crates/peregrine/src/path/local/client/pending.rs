@@ -43,7 +43,9 @@ impl LocalPath {
         let cpu = crate::sys::current_cpu();
         astack.client_cpu.store(cpu, Ordering::Relaxed);
         let state = CallState { astack, index, cpu, deadline };
-        self.post(call, &state, &layout, flags);
+        let id = self.post(call, &state, &layout, flags);
+        // SYNC: astack-pending, read in `examine`.
+        astack.pending.store(id, Ordering::Release);
         Ok(Begun::Pending)
     }
 
@@ -180,6 +182,12 @@ impl Rings for ClientRegion {
     fn examine(&self, call: u32) {
         let Some(astack) = self.astacks.get(call as usize) else { return };
         let id = posted(astack.sequence.load(Ordering::Relaxed));
+        // SYNC: astack-pending. A client counts a call, then posts it, and then stores this value. So if this
+        // load sees the value of the call, the next load of the call word sees the posted call or a later one.
+        // A call that is counted and not posted yet must not look like a corrupted word.
+        if astack.pending.load(Ordering::Acquire) != id {
+            return;
+        }
         // Meanwhile another thread may poll the future, take the reply, and begin the next call in the same
         // frame.
         let is_over = || {
@@ -207,5 +215,25 @@ impl Rings for ClientRegion {
 
     fn ring(&self, call: u32) {
         self.frames.bell(call).ring();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::local::fuzzing::Scripted;
+
+    #[test]
+    fn call_that_is_not_posted_yet_is_not_taken_for_a_stray_write() {
+        let (_script, scripted) = Scripted::new(4096).unwrap();
+        let region = &scripted.path.region;
+        // A thread begins a call while the bells examine the frame's last one.
+        region.astacks[0].sequence.store(1, Ordering::Relaxed);
+        region.examine(0);
+        assert!(region.session.is_alive());
+        // The call was posted, and something else has overwritten its word.
+        region.astacks[0].pending.store(posted(1), Ordering::Release);
+        region.examine(0);
+        assert!(!region.session.is_alive());
     }
 }

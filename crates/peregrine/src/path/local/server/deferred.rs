@@ -21,7 +21,7 @@ use super::worker::AstackRef;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::{Answered, Ran, write_later};
 use crate::path::local::region::header::ReplyHeader;
-use crate::serving::deferrals::Deferral;
+use crate::serving::deferrals::{Deferral, RowAccount};
 use crate::sys;
 
 /// The A-stack has no deferred call.
@@ -67,6 +67,13 @@ impl ServerRegion {
         astack.deferral.store(RUNNING, Ordering::Relaxed);
         self.deferred.lock().insert(index, DeferredCall { id, cancels });
         Some(Box::new(OwedReply { region: self, index, id, deferral }))
+    }
+
+    /// Returns the account of the client that made a call.
+    pub(super) fn account_of(&self, call: u64) -> Option<RowAccount> {
+        let astack = self.astacks.get((call >> 32) as usize)?;
+        let row = self.bindings().get(self.header(astack).binding)?;
+        Some(self.pool.upgrade()?.deferrals.account(row))
     }
 
     /// Notes that the worker has stopped polling an A-stack whose call is deferred. Returns false if the
@@ -124,12 +131,16 @@ impl ServerRegion {
 }
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {
+        self.deferral.leave_uncounted();
+    }
+
     fn answer(self: Box<Self>, answered: Answered) {
         let Self { region, index, id, deferral } = *self;
         let Some(astack) = region.astacks.get(index as usize) else { return };
         region.deferred.lock().remove(&index);
         let (_, reply) = region.spaces_of(astack, region.header(astack).flags);
-        let Ran { answer, head_at, head_bytes, block_bytes } =
+        let Ran { answer, head_at, head_bytes, block_bytes, .. } =
             write_later(&answered, reply, &mut Vec::new());
         let cpu = sys::current_cpu();
         region.post(astack, id, ReplyHeader { answer: answer as u32, cpu, head_at, head_bytes });

@@ -485,7 +485,7 @@ impl ServerSession {
             group: self.peer.gid,
             from: None,
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let row = |session: &SessionCounters| {
             export.bind(caller, export.message_bytes_max(), export.counters.tally(session.number()))

@@ -92,6 +92,14 @@ impl CallPath for StreamPath {
         self.give_up_pending(call)
     }
 
+    fn is_prepared(&self, _frame: u32) -> bool {
+        true
+    }
+
+    fn prepare(&self, _frame: u32, _deadline: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+
     fn message_bytes(&self) -> usize {
         self.message_bytes
     }
@@ -104,9 +112,17 @@ impl CallPath for StreamPath {
         PathKind::Tcp
     }
 
+    fn explain(&self) -> String {
+        String::new()
+    }
+
     fn is_alive(&self) -> bool {
         self.connection.listen();
         !self.connection.has_ended() && !self.revoked.load(Ordering::Acquire)
+    }
+
+    fn captures(&self, _frame: u32) -> bool {
+        false
     }
 
     fn is_released(&self, frame: u32) -> bool {

@@ -124,7 +124,7 @@ impl Connection {
         *self.ticks.watch.lock() = watch;
     }
 
-    /// Releases unused memory if it is time. Returns when it is time again.
+    /// Releases unused memory if this is due. Returns the time at which it is due next.
     fn tidy_if_due(&self, now: u64) -> u64 {
         let at = self.ticks.tidy.load(Ordering::SeqCst);
         if at > now {

@@ -12,7 +12,7 @@ use crate::sys;
 const FREE: u32 = 0;
 /// A thread holds the lock.
 const TAKEN: u32 = 1;
-/// Threads may sleep until the lock is free.
+/// Threads may be asleep, waiting for the lock.
 const WANTED: u32 = 2;
 /// Messages are queued.
 const QUEUED: u32 = 4;

@@ -16,7 +16,7 @@ use super::threads::{StreamThreads, Work};
 use super::{AcceptedConnection, Attended, BindTerms, Host, Intake, Resume, StreamWorker};
 use crate::address::host_of;
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait};
+use crate::call::{Account, CallerInfo, Calls, PathKind, Refusal, Wait};
 use crate::counters::{SessionCounters, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
@@ -393,6 +393,14 @@ impl Calls for ServerConnection {
         let connections = self.connections.upgrade()?;
         defer(self, call as u32, cancels, &connections.core.deferrals)
     }
+
+    fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+        let message = self.incoming.calls().message_of(call as u32);
+        let row = message.and_then(|(binding, _)| self.incoming.rows().get(binding));
+        if let (Some(row), Some(connections)) = (row, self.connections.upgrade()) {
+            with(&connections.core.deferrals.account(row));
+        }
+    }
 }
 
 impl Watched for ServerConnection {
@@ -456,7 +464,7 @@ impl Host for Visit<'_> {
             group: CallerInfo::NOBODY,
             from: Some(self.0.from),
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let tally = export.counters.tally(self.0.counters.number());
         let row = export.bind(caller, bytes, tally);

@@ -145,6 +145,10 @@ pub(super) fn defer(
 }
 
 impl Owed for OwedReply {
+    fn leave_uncounted(&mut self) {
+        self.unanswered.deferral.leave_uncounted();
+    }
+
     fn answer(self: Box<Self>, answered: Answered) {
         let Self { mut unanswered, serial, room } = *self;
         let (connection, number) = (Arc::clone(&unanswered.connection), unanswered.number);

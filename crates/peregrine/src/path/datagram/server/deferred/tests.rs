@@ -125,7 +125,7 @@ impl ExportHost for Waiting {
             group: 0,
             from: from.ip(),
             hardware: None,
-            stopping: None,
+            ending: None,
         };
         let (serve, caller) = (Arc::new(Self(Arc::clone(&self.0))), Arc::new(caller));
         let phase = Arc::default();
@@ -632,9 +632,7 @@ fn too_many_deferred_calls_keep_their_threads() {
     let mut dialogue = Dialogue::new();
     let row = dialogue.service.record(0).unwrap().0.lock().row.clone().unwrap();
     let deferrals = Arc::clone(&dialogue.service.records.deferrals);
-    let all: Vec<_> = (0..limits::DEFERRED_MAX)
-        .map(|_| deferrals.begin(Arc::clone(&row), 0).expect("room"))
-        .collect();
+    let all: Vec<_> = core::iter::from_fn(|| deferrals.begin(Arc::clone(&row), 0)).collect();
     let event = Arc::clone(&dialogue.event);
     std::thread::scope(|scope| {
         // The thread that runs the call waits for the event.

@@ -1,6 +1,9 @@
 //! Tests streams as parameters, on every path, with blocking and async clients and servers.
 
+#[path = "../support/mod.rs"]
 mod support;
+
+mod failures;
 
 use core::ops::ControlFlow;
 use std::sync::Arc;

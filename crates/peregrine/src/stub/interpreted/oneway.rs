@@ -1,0 +1,60 @@
+//! Calls of an interpreted client whose interface has one-way procedures.
+//!
+//! An interpreted client makes one-way calls in place. They have the same outcomes as those of a compiled stub: the
+//! failure of a call is told by the next one.
+
+use super::client::{Argument, GenericClient};
+use super::program::Routine;
+use crate::error::CallError;
+use crate::interface::DescribedProcedure;
+use crate::stub::oneway::{after_oneway, flush, in_place};
+use crate::value::Dynamic;
+
+impl GenericClient {
+    /// Waits until all one-way calls that were made before have ended.
+    ///
+    /// # Errors
+    /// If one of them has failed since the last call that told failures.
+    pub fn flush(&self) -> Result<(), CallError> {
+        flush(self.binding())
+    }
+
+    /// Makes a call of an interface that has one-way procedures.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn call_in_order(
+        &self,
+        number: u32,
+        routine: &Routine,
+        arguments: &mut [Argument<'_>],
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        let procedure = &self.described().procedures[number as usize];
+        if !procedure.oneway {
+            let ordered = after_oneway(self.binding(), number)?;
+            return self.call_over(ordered.binding(), number, routine, arguments, result);
+        }
+        let place = in_place(self.binding(), number)?;
+        let made = self.call_over(place.binding(), number, routine, arguments, result);
+        let failure = match made {
+            Ok(true) => return Ok(true),
+            Ok(false) => Ok(self.text_of(procedure, result)),
+            Err(error) => Err(error),
+        };
+        *result = Dynamic::Unit;
+        place.ended_with(number, failure).map(|()| true)
+    }
+
+    /// Returns the text of an error that a procedure returned, if it is a failed call.
+    fn text_of(&self, procedure: &DescribedProcedure, error: &Dynamic) -> Option<String> {
+        match error {
+            Dynamic::List(parts) if self.described().is_call_error(&procedure.error) => {
+                match &parts[..] {
+                    [Dynamic::Text(text)] => Some(text.clone()),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The client that the failure matrix calls with, in two forms: its calls block, or they are async.
+
+use core::fmt;
+use std::time::Duration;
+
+use peregrine::{BindOptions, CallError, Out};
+
+use super::subject::{
+    Deadly, Subject, SubjectAsync as _, SubjectAsyncClient, SubjectClient, other,
+};
+use super::support::futures::block_on;
+
+/// The form of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Blocking,
+    Async,
+}
+
+impl Form {
+    pub(crate) const ALL: [Self; 2] = [Self::Blocking, Self::Async];
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Blocking => "blocking",
+            Self::Async => "async",
+        })
+    }
+}
+
+/// A client whose calls all have one form.
+#[derive(Clone)]
+pub(crate) struct Client {
+    client: SubjectClient,
+    form: Form,
+}
+
+impl Client {
+    pub(crate) fn bind(
+        form: Form,
+        address: &str,
+        options: &BindOptions,
+    ) -> Result<Self, CallError> {
+        let client = match form {
+            Form::Blocking => SubjectClient::bind_with(address, options)?,
+            Form::Async => block_on(SubjectAsyncClient::bind_with(address, options))?.into(),
+        };
+        Ok(Self { client, form })
+    }
+
+    /// Binds to the name with another interface.
+    pub(crate) fn bind_other(
+        form: Form,
+        address: &str,
+        options: &BindOptions,
+    ) -> Result<(), CallError> {
+        match form {
+            Form::Blocking => other::SubjectClient::bind_with(address, options).map(drop),
+            Form::Async => {
+                block_on(other::SubjectAsyncClient::bind_with(address, options)).map(drop)
+            }
+        }
+    }
+
+    pub(crate) fn with_timeout(&self, limit: Duration) -> Self {
+        Self { client: self.client.with_timeout(limit), form: self.form }
+    }
+
+    /// Returns a client of the same binding whose calls block.
+    pub(crate) fn blocking(&self) -> Self {
+        Self { client: self.client.clone(), form: Form::Blocking }
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.client.is_alive()
+    }
+
+    fn as_async(&self) -> SubjectAsyncClient {
+        SubjectAsyncClient::from(self.client.clone())
+    }
+}
+
+impl Subject for Client {
+    fn echo(&self, x: u32) -> peregrine::Result<u32> {
+        match self.form {
+            Form::Blocking => self.client.echo(x),
+            Form::Async => block_on(self.as_async().echo(x)),
+        }
+    }
+    fn wait(&self, ms: u32) -> peregrine::Result<u32> {
+        match self.form {
+            Form::Blocking => self.client.wait(ms),
+            Form::Async => block_on(self.as_async().wait(ms)),
+        }
+    }
+    fn last(&self) -> peregrine::Result<Deadly> {
+        match self.form {
+            Form::Blocking => self.client.last(),
+            Form::Async => block_on(self.as_async().last()),
+        }
+    }
+    fn panic(&self) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.panic(),
+            Form::Async => block_on(self.as_async().panic()),
+        }
+    }
+    fn relay(&self) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.relay(),
+            Form::Async => block_on(self.as_async().relay()),
+        }
+    }
+    fn swallow(&self, bytes: &[u8]) -> peregrine::Result<u32> {
+        match self.form {
+            Form::Blocking => self.client.swallow(bytes),
+            Form::Async => block_on(self.as_async().swallow(bytes)),
+        }
+    }
+    fn fill(&self, half: bool, into: Out<'_, u8>) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.fill(half, into),
+            Form::Async => block_on(self.as_async().fill(half, into)),
+        }
+    }
+    fn outlive(&self) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.outlive(),
+            Form::Async => block_on(self.as_async().outlive()),
+        }
+    }
+}
