@@ -407,8 +407,11 @@ impl State {
     fn take(&mut self, record: &Record, bytes: &[u8]) -> Option<()> {
         match record.kind {
             RecordKind::Items => {
-                // A sender may exceed its credit by a part of its last record.
-                let allowed = self.received_cost < self.granted && bytes.len() <= self.room;
+                // A sender may exceed its credit by its last item.
+                let cost = bytes.len() as u64 + ITEM_COST * u64::from(record.count);
+                let allowed = self.received_cost < self.granted
+                    && bytes.len() <= self.room
+                    && self.received_cost + cost <= self.granted + self.room as u64 + ITEM_COST;
                 if !allowed || record.items != self.received || self.end.is_some() {
                     return None;
                 }
@@ -622,6 +625,7 @@ mod tests {
             // More than the credit, or more than fits a record.
             (Some(&whole), items(125, 1, 8)),
             (None, items(0, 1, ROOM as u32 + 1)),
+            (None, items(0, u32::MAX, 0)),
             // An end that contradicts the items.
             (Some(&whole), other(RecordKind::End, 0, 124)),
             // Credit and items that were never sent.
