@@ -384,12 +384,13 @@ impl Sequence {
 
     /// Ends the sequence.
     fn end(&self, is_complete: bool) {
-        let mut state = self.state.lock();
-        let failures = core::mem::take(&mut state.failures);
+        let failures = core::mem::take(&mut self.state.lock().failures);
+        // The counters have a lock of their own.
         if let Some(account) = &self.account {
             account.count(&failures.ended);
         }
         let results = failures.results(self.room);
+        let mut state = self.state.lock();
         state.results = Some(is_complete.then_some(results));
         self.answer(state);
     }
