@@ -318,6 +318,11 @@ impl Lane {
                 };
                 state.append(self.room[0], &cancel, Company::Shared);
                 self.turn(bound, state);
+                if !state.queue.is_empty() && !state.armed {
+                    // The bells see to the cancellation: perhaps no future is left that does.
+                    state.armed = true;
+                    self.on_ring(bound, state);
+                }
                 Executed::Maybe
             }
             phase => {
