@@ -124,8 +124,9 @@ impl Polls {
 }
 
 /// Checks that `run` allocates less than once in 100 calls, in at least one of several attempts. `run` makes
-/// as many calls as it is told, and is told to make twice as many then. Unrelated threads also allocate, and
-/// so does the examination of a call that takes long on a slow machine.
+/// the number of calls that it gets as its argument. The allocations for a number of calls and for twice this
+/// number are compared. Unrelated threads also allocate, and so does the examination of a call that takes long
+/// on a slow machine.
 #[track_caller]
 fn allocates_nothing(mut run: impl FnMut(u64)) {
     const CALLS: u64 = 10_000;

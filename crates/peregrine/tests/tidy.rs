@@ -530,8 +530,8 @@ fn test_programs_have_their_own_runtime_directories() {
     assert!(without_directory(path, "server.export(name, it)").is_some());
 }
 
-/// Returns names with banned parts, and functions whose names begin with `get_`, in code and comments. Names
-/// of other projects may be imported under a better name.
+/// Returns names with banned parts, and functions whose names begin with `get_`, in code and comments. A name
+/// of another crate is allowed if it is imported under a better name.
 fn banned_words(path: &str, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (i, line) in text.lines().enumerate() {

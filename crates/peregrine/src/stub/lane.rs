@@ -220,8 +220,8 @@ impl Lane {
         })
     }
 
-    /// Returns the result of a call. If there is none, returns what the future of the call does next. `waker`
-    /// is woken when this future has something to do.
+    /// Returns the result of a call. If the call has no result yet, returns what the future of the call does
+    /// next. `waker` is woken when this future has something to do.
     pub(super) fn wait(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Result<Ended, Role> {
         self.with(bound, |lane, state| {
             if let Some(ended) = lane.take(state, ticket) {

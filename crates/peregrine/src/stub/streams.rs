@@ -65,7 +65,7 @@ struct State {
     early: Option<(u64, Vec<u8>)>,
     /// The number of calls with streams that are under way.
     users: usize,
-    /// Whether the last message told the server that there are none, or there was no message.
+    /// Whether the last message told the server that no stream is open. True before the first message.
     is_closed: bool,
     /// The number of the next stream.
     stream: u32,

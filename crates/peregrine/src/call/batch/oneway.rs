@@ -231,7 +231,8 @@ impl Records {
         Ok(Self { memory, bytes: records.len(), at: HEADER_BYTES })
     }
 
-    /// Returns the next call. The outer `None`: there is none. The inner `None`: its record is malformed.
+    /// Returns the next call. Returns `None` after the last call, and `Some(None)` if the next record is
+    /// malformed.
     fn next(&mut self) -> Option<Option<(CallRecord, &mut [u8])>> {
         let records = &mut self.memory.memory()[..self.bytes];
         while self.at < records.len() {

@@ -136,7 +136,7 @@ impl<T: Send> Receive<T> for QueueSender<T> {
 impl<T: Send> Produce<T> for QueueReceiver<T> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>> {
         let next = ready!(Self::poll_next(self, context));
-        // The failure is told after the items before it.
+        // The receiver gets all items that were sent before the failure, and then the failure.
         let failure = if next.is_none() { self.0.0.lock().failure.clone() } else { None };
         Poll::Ready(failure.map_or(Ok(next), Err))
     }

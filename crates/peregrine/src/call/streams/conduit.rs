@@ -149,7 +149,7 @@ impl Conduits {
         CONDUITS.own()
     }
 
-    /// Returns the conduit with a token, which is made if there is none.
+    /// Returns the conduit with a token. Makes the conduit if it does not exist.
     fn conduit(&self, token: Token) -> InUse {
         let new = || Arc::new(Conduit { token, users: AtomicUsize::new(0), state: new_state() });
         let mut conduits = self.0.lock();

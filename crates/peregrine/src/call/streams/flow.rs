@@ -496,7 +496,7 @@ impl State {
 }
 
 impl End {
-    /// Returns what a sender is told. The receiver has taken at least `taken` items.
+    /// Returns the error that a sender gets. Its text says that the receiver has taken at least `taken` items.
     fn to_sender(&self, taken: u64) -> CallError {
         let text = match self {
             Self::Complete => "the stream has ended".to_owned(),

@@ -14,8 +14,8 @@ use crate::error::Kind;
 
 /// What makes the items of a source at its caller.
 pub(crate) trait Produce<T>: Send {
-    /// Returns the next item, or `None` after the last one. If there is none yet, the waker of `context` is woken
-    /// later. An error says why there are no more items, although they are not complete.
+    /// Returns the next item, or `None` after the last one. If no item is ready, the waker of `context` is woken
+    /// later. An error says why no more items come, although they are not complete.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>>;
 }
 

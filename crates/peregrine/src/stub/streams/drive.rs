@@ -24,7 +24,8 @@ pub(super) trait Drive: Send {
     /// Returns the words that the arguments of the call have for the stream.
     fn opening(&self) -> Opening;
 
-    /// Moves items. Returns whether any were moved. If there are none to move, the waker of `context` is woken later.
+    /// Moves items. Returns whether any were moved. If no item can be moved now, the waker of `context` is woken
+    /// later.
     fn drive(&mut self, context: &mut Context<'_>) -> bool;
 
     /// Returns whether all items were moved.
