@@ -28,6 +28,8 @@ impl Search for Sieve {
         while !caller.is_cancelled() {
             std::thread::sleep(Duration::from_millis(1));
         }
+        // Cleaning up: the caller does not wait for this any more.
+        std::thread::sleep(Duration::from_millis(500));
         Ok(())
     }
 }
