@@ -210,7 +210,7 @@ pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
 pub use stub::{
-    Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
+    Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
 };
 pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 
@@ -227,12 +227,14 @@ pub mod __rt {
         Body, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
         PlainVariant, Procedure, Shape, Type, Variant,
     };
+    #[cfg(feature = "async")]
+    pub use crate::stub::CallableAsync;
     pub use crate::stub::bind as bind_async;
     pub use crate::stub::{
-        AsyncCall, CallTarget, InPlace, Ordered, Outcome, Queued, Scratch, SinkDrive, SourceDrive,
-        Streams, Stub, Travels, TravelsAsBlock, after_oneway, after_oneway_async, assign, call,
-        call_oneway, call_oneway_async, call_swapped, flush, flush_async, outcome_of, target,
-        wait_for,
+        AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered, Outcome,
+        Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,
+        after_oneway, after_oneway_async, assign, call, call_oneway, call_oneway_async,
+        call_swapped, flush, flush_async, open_callback, outcome_of, target, wait_for,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

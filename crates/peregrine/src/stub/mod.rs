@@ -2,6 +2,7 @@
 //! generated code. This module also converts calls to a server whose interface differs from the client's.
 
 mod awaited;
+mod callback;
 mod compiled;
 mod converted;
 mod few;
@@ -11,6 +12,9 @@ mod oneway;
 mod streams;
 
 pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind, outcome_of};
+#[cfg(feature = "async")]
+pub use callback::CallableAsync;
+pub use callback::{Callable, CallableBy, Callback, open_callback};
 pub use compiled::{
     Arguments, CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
     call_swapped, target,
@@ -30,4 +34,4 @@ pub use oneway::{
     flush, flush_async,
 };
 pub(crate) use streams::ClientConduit;
-pub use streams::{SinkDrive, SourceDrive, Streams, wait_for};
+pub use streams::{CallbackDrive, SinkDrive, SourceDrive, Streams, wait_for};

@@ -8,8 +8,10 @@
 //! Each future that is polled takes the results that have arrived, for all streams. When a future sleeps, the bells of
 //! the outstanding messages wake the conduit, which takes the results and wakes the futures of the streams.
 
+mod callback;
 mod drive;
 
+pub use callback::CallbackDrive;
 pub use drive::{SinkDrive, SourceDrive, Streams};
 
 use core::sync::atomic::{AtomicBool, Ordering};

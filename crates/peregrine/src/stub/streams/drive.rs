@@ -3,7 +3,7 @@
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
-use super::{ClientConduit, HEADER_BYTES};
+use super::{CallbackDrive, ClientConduit, HEADER_BYTES};
 use crate::binding::Bound;
 use crate::call::streams::{
     Coding, Compiled, Flow, InBothOrders, Opening, Produce, Receive, Received, Room, Sink, Source,
@@ -346,6 +346,13 @@ impl<'s> Streams<'s> {
     #[must_use]
     pub fn with_source<T: Send>(mut self, source: &'s mut SourceDrive<'_, T>) -> Self {
         self.streams.push(source);
+        self
+    }
+
+    /// Adds a callback.
+    #[must_use]
+    pub fn with_callback(mut self, callback: &'s mut CallbackDrive<'_>) -> Self {
+        self.streams.push(callback);
         self
     }
 
