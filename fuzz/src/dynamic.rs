@@ -64,8 +64,10 @@ fn serve(described: &Described, message: &[u8]) {
                 GenericParameter::Lent(lent) => {
                     let _ = lent.write_to(&mut std::io::sink());
                 }
-                // Without a client, an item would wait without end.
-                GenericParameter::Sink(_) | GenericParameter::Source(_) => {}
+                // Without a client, an item or a call would wait without end.
+                GenericParameter::Sink(_)
+                | GenericParameter::Source(_)
+                | GenericParameter::Callback(_) => {}
             }
         }
         Ok(Ok(Dynamic::Unit))

@@ -169,6 +169,9 @@ impl Header<'_> {
                 (Direction::Sink | Direction::Source, ..) => {
                     parts.call_head.push(format!("stream {name} of {element}: u32[8]"));
                 }
+                (Direction::Callback, ..) => {
+                    parts.call_head.push(format!("callback {name} of {element}: u32[8]"));
+                }
                 (Direction::InOut, Shape::One, _) => {
                     parts.call_head.push(format!("{name} {element}"));
                     parts.reply_head.push(format!("{name} {element}"));

@@ -278,6 +278,7 @@ impl<'a> Printer<'a> {
             (Shape::One, Direction::InOut) => format!("&mut {one}"),
             (_, Direction::Sink) => format!("Sink<'_, {one}>"),
             (_, Direction::Source) => format!("Source<'_, {one}>"),
+            (_, Direction::Callback) => format!("Callback<'_, dyn {one}>"),
             (Shape::One, _) => match ty {
                 DescribedType::Named(_) | DescribedType::Array(..) => format!("&{one}"),
                 _ => one,

@@ -221,6 +221,17 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
         impl #interface for #client {
             #(#methods)*
         }
+
+        #[allow(deprecated)]
+        impl ::peregrine::__rt::CallableAsync for dyn #ident + '_ {
+            type AsyncClient = #client;
+
+            fn async_client(client: &Self::Client) -> Self::AsyncClient {
+                #client {
+                    binding: client.binding.clone(),
+                }
+            }
+        }
     }
 }
 
@@ -246,13 +257,15 @@ pub(crate) fn client_body(number: u32, method: &Method, has_oneway: bool) -> Tok
     let swapped = attempt(method, &quote!(swapped_arguments), &quote!(Swapped));
     let streams = method.parameters.iter().filter_map(|one| {
         let (ident, stream) = (&one.ident, format_ident!("__stream_{}", one.ident));
-        let (drive, with) = match one.form {
-            Form::Sink => ("SinkDrive", "with_sink"),
-            Form::Source => ("SourceDrive", "with_source"),
+        let (drive, new, with) = match one.form {
+            Form::Sink => ("SinkDrive", "new", "with_sink"),
+            Form::Source => ("SourceDrive", "new", "with_source"),
+            Form::Callback { kept: false } => ("CallbackDrive", "new", "with_callback"),
+            Form::Callback { kept: true } => ("CallbackDrive", "kept", "with_callback"),
             _ => return None,
         };
-        let (drive, with) = (format_ident!("{drive}"), format_ident!("{with}"));
-        let made = quote!(let mut #stream = ::peregrine::__rt::#drive::new(#ident););
+        let [drive, new, with] = [drive, new, with].map(|name| format_ident!("{name}"));
+        let made = quote!(let mut #stream = ::peregrine::__rt::#drive::#new(#ident););
         Some((made, quote!(.#with(&mut #stream))))
     });
     let (made, with): (Vec<_>, Vec<_>) = streams.unzip();
@@ -554,6 +567,11 @@ impl Received {
             },
             Form::Source => Self {
                 take: quote!(__request.source_async::<#ty>()?),
+                pass: quote!(#own),
+                ..immutable
+            },
+            Form::Callback { .. } => Self {
+                take: quote!(::peregrine::__rt::open_callback(&mut __request)?),
                 pass: quote!(#own),
                 ..immutable
             },

@@ -1,5 +1,6 @@
 //! Converts the syntax of a trait to a model of the interface, or reports all errors in the trait.
 
+mod callback;
 mod oneway;
 
 use proc_macro2::Ident;
@@ -38,9 +39,9 @@ pub(crate) struct Method {
 }
 
 impl Method {
-    /// Returns whether the method has streams.
+    /// Returns whether the method has streams or callbacks.
     pub(crate) fn has_streams(&self) -> bool {
-        self.parameters.iter().any(|one| one.form.is_stream())
+        self.parameters.iter().any(|one| one.form.is_live())
     }
 }
 
@@ -79,17 +80,19 @@ pub(crate) enum Form {
     Sink,
     /// `Source<'_, T>`
     Source,
+    /// `Callback<'_, dyn T>`, or `Callback<'static, dyn T>`, which the procedure may keep after the call
+    Callback { kept: bool },
 }
 
 impl Form {
     /// Returns whether the parameter is a buffer, whose length can be bounded.
     pub(crate) const fn is_buffer(self) -> bool {
-        !matches!(self, Self::Value | Self::Borrowed | Self::InOut) && !self.is_stream()
+        !matches!(self, Self::Value | Self::Borrowed | Self::InOut) && !self.is_live()
     }
 
-    /// Returns whether the items of the parameter are sent while the call runs.
-    pub(crate) const fn is_stream(self) -> bool {
-        matches!(self, Self::Sink | Self::Source)
+    /// Returns whether both sides exchange messages for the parameter while the call runs.
+    pub(crate) const fn is_live(self) -> bool {
+        matches!(self, Self::Sink | Self::Source | Self::Callback { .. })
     }
 
     /// Returns whether the parameter is sent in both directions.
@@ -484,6 +487,14 @@ fn parameter(
             &*typed,
             "a stream cannot have a default: add a method instead",
         )),
+        Form::Callback { .. } if growth.has_default() => Err(syn::Error::new_spanned(
+            &*typed,
+            "a callback cannot have a default: add a method instead",
+        )),
+        Form::Callback { .. } if growth.widens => Err(syn::Error::new_spanned(
+            &*typed,
+            "`#[widens]` applies only to integers, and this parameter is a callback: remove it",
+        )),
         _ if form.is_buffer() => growth.of_buffer(),
         _ => Ok(growth),
     });
@@ -502,6 +513,7 @@ fn form(written: &Type, errors: &mut Errors) -> Option<(Form, Type)> {
         Type::Path(path) if last_is(path, "Lent") => buffer(path, Form::Lent, errors),
         Type::Path(path) if last_is(path, "Sink") => buffer(path, Form::Sink, errors),
         Type::Path(path) if last_is(path, "Source") => buffer(path, Form::Source, errors),
+        Type::Path(path) if last_is(path, "Callback") => callback::callback(path, errors),
         other => {
             value_type(other, Place::Parameter, errors);
             Some((Form::Value, other.clone()))
@@ -531,6 +543,10 @@ fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Typ
         }
         Type::Path(path) if last_is(path, "Sink") || last_is(path, "Source") => {
             errors.at(reference, "a stream is passed on to the procedure: remove the `&`");
+            return None;
+        }
+        Type::Path(path) if last_is(path, "Callback") => {
+            errors.at(reference, "a callback is passed on to the procedure: remove the `&`");
             return None;
         }
         Type::Slice(slice) if mutable => (Form::InOutSlice, &*slice.elem),
@@ -646,6 +662,13 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
         errors.at(
             path,
             "`Sink` and `Source` can only be whole parameters, not results or parts of another type",
+        );
+        return;
+    }
+    if last_is(path, "Callback") {
+        errors.at(
+            path,
+            "`Callback` can only be a whole parameter, not a result or a part of another type",
         );
         return;
     }

@@ -46,7 +46,8 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     let shared = shared(item_trait, model);
     let asynchronous =
         cfg!(feature = "async").then(|| asynchronous::items(item_trait, model, &names.client));
-    quote!(#item_trait #client #server #shared #asynchronous)
+    let callable = callable(model, &names);
+    quote!(#item_trait #client #server #shared #callable #asynchronous)
 }
 
 /// Generates implementations of the trait for `Arc`, `Box` and `&` of an object that implements the trait.
@@ -279,11 +280,13 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
         Form::InOutSlice => ("InOut", "Buffer"),
         Form::Sink => ("Sink", "One"),
         Form::Source => ("Source", "One"),
+        Form::Callback { .. } => ("Callback", "One"),
     };
     let (direction, shape) = (format_ident!("{direction}"), format_ident!("{shape}"));
     let growth = parameter.growth.described(ty);
     let ty = match parameter.form {
         Form::Text => quote!(::peregrine::__rt::Type::Text),
+        Form::Callback { .. } => quote!(<#ty as ::peregrine::__rt::Callable>::TYPE),
         _ => {
             quote_spanned!(ty.span()=> <#ty as ::peregrine::__rt::Value>::TYPE)
         }
@@ -377,7 +380,7 @@ impl Sent {
                 assign: quote!(::peregrine::__rt::assign(&mut *#ident, #back);),
                 ..none
             },
-            Form::Sink | Form::Source => Self {
+            Form::Sink | Form::Source | Form::Callback { .. } => Self {
                 marshal: quote!(__stub.value::<[u32; 8]>(&__streams.next_opening())?;),
                 ..none
             },
@@ -507,12 +510,79 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
                 __request: &mut ::peregrine::__rt::Request<'_>,
                 __reply: &mut ::peregrine::__rt::Reply<'_>,
             ) -> ::peregrine::__rt::Served {
+                Self::__serve(&self.object, __request, __reply)
+            }
+        }
+
+        #[allow(deprecated)]
+        impl<__Object: #ident> #server<__Object> {
+            /// Serves a call with the object, which may be borrowed.
+            #[inline(always)]
+            fn __serve(
+                __object: &__Object,
+                __request: &mut ::peregrine::__rt::Request<'_>,
+                __reply: &mut ::peregrine::__rt::Reply<'_>,
+            ) -> ::peregrine::__rt::Served {
                 match __request.procedure() {
                     #(#arms)*
                     __number => ::core::result::Result::Err(
                         ::peregrine::__rt::Refusal::no_such_procedure(__number),
                     ),
                 }
+            }
+        }
+    }
+}
+
+/// Generates what callbacks of the interface need. Each interface is dyn-compatible, because `check` refuses generic
+/// and async methods, `Self` in methods, and all supertraits but `Send`, `Sync` and `'static`.
+fn callable(model: &Interface, names: &Names) -> TokenStream {
+    let Interface { ident, name, .. } = model;
+    let Names { client, server } = names;
+    quote! {
+        #[allow(deprecated)]
+        impl ::peregrine::__rt::Callable for dyn #ident + '_ {
+            const INTERFACE: &'static ::peregrine::__rt::Interface = #client::INTERFACE;
+            const TYPE: ::peregrine::__rt::Type =
+                ::peregrine::__rt::Type::Named(::peregrine::__rt::Named {
+                    name: #name,
+                    path: ::core::any::type_name::<Self>,
+                    body: || ::peregrine::__rt::Body::Interface(#client::INTERFACE),
+                });
+            type Client = #client;
+
+            fn client(binding: ::peregrine::__rt::Binding) -> Self::Client {
+                #client { binding }
+            }
+
+            fn of_client(client: &Self::Client) -> &Self {
+                client
+            }
+
+            fn serve_client(
+                client: &Self::Client,
+                request: &mut ::peregrine::__rt::Request<'_>,
+                reply: &mut ::peregrine::__rt::Reply<'_>,
+            ) -> ::peregrine::__rt::Served {
+                #server::<#client>::__serve(client, request, reply)
+            }
+        }
+
+        #[allow(deprecated)]
+        impl<'__object, __Object> ::peregrine::__rt::CallableBy<__Object> for dyn #ident + '__object
+        where
+            __Object: #ident + ::core::marker::Send + ::core::marker::Sync + '__object,
+        {
+            fn of(object: &__Object) -> &Self {
+                object
+            }
+
+            fn serve(
+                object: &__Object,
+                request: &mut ::peregrine::__rt::Request<'_>,
+                reply: &mut ::peregrine::__rt::Reply<'_>,
+            ) -> ::peregrine::__rt::Served {
+                #server::<__Object>::__serve(object, request, reply)
             }
         }
     }
@@ -612,6 +682,11 @@ impl Received {
                 pass: quote!(#own),
                 ..none
             },
+            Form::Callback { .. } => Self {
+                take: quote!(let #own = ::peregrine::__rt::open_callback(__request)?;),
+                pass: quote!(#own),
+                ..none
+            },
         }
     }
 }
@@ -642,7 +717,7 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
             __request.finish()?;
             #head_only
             let __result: #outcome =
-                <__Object as #interface>::#ident(&self.object, #(#pass),*);
+                <__Object as #interface>::#ident(__object, #(#pass),*);
             match #as_result {
                 ::core::result::Result::Ok(__value) => {
                     #(#blocks)*

@@ -12,7 +12,7 @@ const NAMES: [&str; 3] = ["default", "was", "widens"];
 #[derive(Default)]
 pub(crate) struct Growth {
     was: Vec<LitStr>,
-    widens: bool,
+    pub(crate) widens: bool,
     default: Option<Default>,
 }
 

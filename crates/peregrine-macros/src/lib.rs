@@ -33,6 +33,7 @@ use proc_macro::TokenStream;
 /// | `Lent<'_, T>` | with the call, a buffer that is not copied for the procedure |
 /// | `Out<'_, T>` | with the result: the caller's buffer, filled |
 /// | `&mut T`, `&mut [T]` | both ways; assigned only when the result is `Ok` |
+/// | `Callback<'_, dyn Trait>` | with the call: an object of the caller, which the procedure calls |
 ///
 /// Arguments of the attribute, all optional:
 ///

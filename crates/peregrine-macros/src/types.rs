@@ -22,7 +22,7 @@ pub(crate) fn name(model: &mut Interface) {
     for method in &mut model.methods {
         for parameter in &mut method.parameters {
             parameter.ty = match parameter.form {
-                Form::Text => continue,
+                Form::Text | Form::Callback { .. } => continue,
                 Form::Out | Form::Lent => types.bound(&parameter.ty, "TravelsAsBlock"),
                 _ => types.bound(&parameter.ty, "Travels"),
             };

@@ -36,8 +36,10 @@ fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome
             GenericParameter::Lent(lent) => Argument::Bytes(*lent),
             GenericParameter::Out(out) => Argument::Out(out.by_ref()),
             GenericParameter::InOut(value) => Argument::InOut(value),
-            GenericParameter::Sink(_) | GenericParameter::Source(_) => {
-                unreachable!("tests/generic_streams.rs forwards streams")
+            GenericParameter::Sink(_)
+            | GenericParameter::Source(_)
+            | GenericParameter::Callback(_) => {
+                unreachable!("tests/generic_streams.rs forwards streams and callbacks")
             }
         })
         .collect();
@@ -168,7 +170,11 @@ fn before_blocks(number: u32) -> (usize, usize) {
     let is_block = |direction, shape| match direction {
         Direction::Out => true,
         Direction::InOut => shape != Shape::One,
-        Direction::In | Direction::Lent | Direction::Sink | Direction::Source => false,
+        Direction::In
+        | Direction::Lent
+        | Direction::Sink
+        | Direction::Source
+        | Direction::Callback => false,
     };
     let blocks = parameters.iter().filter(|one| is_block(one.direction, one.shape)).count();
     (4 * blocks, if blocks == 0 { 0 } else { align_up(4 * blocks).max(32) })

@@ -154,11 +154,19 @@ fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome
             GenericParameter::Source(source) => {
                 Argument::Source(core::mem::replace(source, Source::new([])))
             }
+            GenericParameter::Callback(callback) => Argument::Callback(forwarder(callback)),
         })
         .collect();
     let mut result = Dynamic::Unit;
     let ok = client.call_into(number, &mut arguments, &mut result)?;
     Ok(if ok { Ok(result) } else { Err(result) })
+}
+
+/// Returns a server that forwards the calls of a callback.
+fn forwarder(callback: &GenericClient) -> Arc<dyn Serve> {
+    let callback = callback.clone();
+    let described = callback.described().clone();
+    Arc::new(GenericServer::new(described, move |call| forward(&callback, call)))
 }
 
 /// The object as a generic server.

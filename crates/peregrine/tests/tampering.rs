@@ -122,7 +122,9 @@ fn interpreted(pause: Arc<impl Pause>) -> GenericServer {
                 }
                 GenericParameter::Out(into) => format!("{} {}", into.capacity(), into.filled()),
                 GenericParameter::Lent(lent) => lent.len().to_string(),
-                GenericParameter::Sink(_) | GenericParameter::Source(_) => {
+                GenericParameter::Sink(_)
+                | GenericParameter::Source(_)
+                | GenericParameter::Callback(_) => {
                     unreachable!("the interface has no streams")
                 }
             });

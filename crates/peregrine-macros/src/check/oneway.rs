@@ -41,6 +41,9 @@ pub(super) fn method(
             Form::Sink | Form::Source => {
                 "because the caller does not wait while its items move: remove `#[oneway]`"
             }
+            Form::Callback { .. } => {
+                "because the caller does not wait while its object is called: remove `#[oneway]`"
+            }
         };
         let name = &one.ident;
         errors.at(

@@ -50,6 +50,12 @@ pub trait Serve: Send + Sync {
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served;
 }
 
+impl core::fmt::Debug for dyn Serve + '_ {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Serve").field("interface", &self.interface()).finish_non_exhaustive()
+    }
+}
+
 /// What the head of a reply contains. The numbers are the same on every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]

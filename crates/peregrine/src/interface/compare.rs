@@ -13,6 +13,7 @@ mod place;
 use core::fmt::{self, Display};
 use std::collections::HashSet;
 
+use self::items::Unlike;
 use self::place::{Names, Place, Portion};
 use super::brief::Brief;
 use super::matching::{Index, Part, Step, steps, variant_of};
@@ -39,8 +40,8 @@ pub struct Difference {
     /// The place in the interface, such as "procedure `get`, parameter `key`". It is empty if the difference
     /// is in the name or the version of the interface.
     pub place: String,
-    /// The named type that contains the difference, and the place in this type. It is empty if the difference
-    /// is not in a named type.
+    /// The named type or the interface of a callback that contains the difference, and the place in it. It is
+    /// empty if the difference is in neither.
     pub inside: String,
     /// The difference, as a sentence for users.
     pub text: String,
@@ -332,10 +333,21 @@ impl<'a> Pair<'a> {
         if let Some(rule) = room {
             self.differ(rule, texts.0, texts.1);
         }
-        if ours.direction.is_stream() {
-            if !items::are_same((self.ours, &ours.ty), (self.theirs, &theirs.ty)) {
-                let texts = (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
-                self.differ(Rule::Type, texts.0, texts.1);
+        if ours.direction.is_live() {
+            match items::compare((self.ours, &ours.ty), (self.theirs, &theirs.ty)) {
+                Err(Unlike { within, texts: [one, other] })
+                    if ours.direction == Direction::Callback =>
+                {
+                    self.place.enter_callback(within);
+                    self.differ(Rule::Type, one, other);
+                    self.place.leave_callback();
+                }
+                Err(_) => {
+                    let texts =
+                        (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
+                    self.differ(Rule::Type, texts.0, texts.1);
+                }
+                Ok(()) => {}
             }
             return;
         }
@@ -437,6 +449,7 @@ impl<'a> Pair<'a> {
             (Enum(variants), Enum(others)) => {
                 self.variants(variants, others, flow);
             }
+            // This includes the interfaces of callbacks, which are not the types of values.
             _ => {
                 let (ours, theirs) =
                     (InDescription(self.ours, ours), InDescription(self.theirs, theirs));
@@ -633,6 +646,8 @@ fn weight(named: &DescribedNamed) -> usize {
         DescribedBody::Enum(variants) => {
             variants.iter().map(|one| of_names(one) + of_fields(&one.fields)).sum()
         }
+        // The interfaces of callbacks are not compared as the types of values are.
+        DescribedBody::Interface { .. } => 0,
     }
 }
 

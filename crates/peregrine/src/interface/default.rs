@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::brief::Brief;
 use super::{
     DEFAULT_BYTES_MAX, Described, DescribedBody, DescribedField, DescribedGrowth,
-    DescribedParameter, DescribedType, Direction, Shape,
+    DescribedParameter, DescribedProcedure, DescribedType, Direction, Shape,
 };
 use crate::limits::CANONICAL_DEPTH_MAX;
 
@@ -35,7 +35,8 @@ impl Described {
     /// if the parameter has no default. An in-out parameter never has one.
     pub(crate) fn parameter_default<'a>(&self, one: &'a DescribedParameter) -> Option<&'a [u8]> {
         match (one.direction, one.shape) {
-            (Direction::InOut | Direction::Sink | Direction::Source, _) => None,
+            (Direction::InOut, _) => None,
+            (direction, _) if direction.is_live() => None,
             (_, Shape::One) => self.default_of(&one.ty, &one.growth),
             _ => one.growth.default.as_deref(),
         }
@@ -47,12 +48,8 @@ impl Described {
         let mut walk =
             Walk { whole: self, bytes: &[], at: 0, steps: 0, discriminants: HashMap::new() };
         for (line, procedure) in (2..).zip(&self.procedures) {
-            for one in &procedure.parameters {
-                let what =
-                    walk.parameter(one).err().map(|what| format!("`{}`: {what}", Brief(&one.name)));
-                if let Some(what) = what {
-                    return Some((line, what));
-                }
+            if let Err(what) = walk.procedure(procedure) {
+                return Some((line, what));
             }
         }
         for (line, named) in (self.procedures.len() + 2..).zip(&self.types) {
@@ -77,11 +74,18 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
+    fn procedure(&mut self, procedure: &'a DescribedProcedure) -> Result<(), String> {
+        procedure.parameters.iter().try_for_each(|one| {
+            self.parameter(one).map_err(|what| format!("`{}`: {what}", Brief(&one.name)))
+        })
+    }
+
     fn parameter(&mut self, one: &'a DescribedParameter) -> Result<(), &'static str> {
         let Some(default) = &one.growth.default else { return Ok(()) };
         match (one.direction, one.shape) {
             (Direction::InOut, _) => Err("an in-out parameter has no default"),
             (Direction::Sink | Direction::Source, _) => Err("a stream has no default"),
+            (Direction::Callback, _) => Err("a callback has no default"),
             (_, Shape::One) => self.whole(&one.ty, default),
             _ if default[..] == [0; 4] => Ok(()),
             _ => Err("the default of a buffer is an empty one"),
@@ -109,6 +113,9 @@ impl<'a> Walk<'a> {
                     }
                     others += usize::from(variant.is_other);
                 }
+            }
+            DescribedBody::Interface { procedures, .. } => {
+                procedures.iter().try_for_each(|one| self.procedure(one))?;
             }
         }
         match others {
@@ -191,6 +198,7 @@ impl<'a> Walk<'a> {
                     let fields = &variants.get(number as usize)?.fields;
                     fields.iter().try_for_each(|field| self.value(&field.ty, depth + 1))
                 }
+                DescribedBody::Interface { .. } => None,
             },
             primitive => {
                 let bytes = usize::try_from(primitive.primitive_bytes()?).ok()?;

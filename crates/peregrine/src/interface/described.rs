@@ -166,6 +166,14 @@ pub enum DescribedBody {
     Struct(Vec<DescribedField>),
     /// A structured enum: the number of the variant (u32) is sent, and then the fields of the variant.
     Enum(Vec<DescribedVariant>),
+    /// The interface of a callback. It is the type of a callback parameter, and no values have it. The name of
+    /// the type is the name of the interface.
+    Interface {
+        /// The version of the interface.
+        version: u32,
+        /// The procedures. They have no documentation.
+        procedures: Vec<DescribedProcedure>,
+    },
 }
 
 /// A field of a named type.
@@ -263,8 +271,8 @@ impl Described {
                 Shape::Text => count,
             };
             let bytes = bytes.saturating_add(32);
-            if parameter.direction.is_stream() {
-                // The call has only the numbers by which the items are sent.
+            if parameter.direction.is_live() {
+                // The call has only the numbers that the messages for the parameter need.
                 call = call.saturating_add(64);
                 continue;
             }
@@ -301,7 +309,9 @@ impl Described {
             DescribedType::Named(number) => match &self.types.get(*number)?.body {
                 DescribedBody::Plain { size, .. } => usize::try_from(*size).unwrap_or(usize::MAX),
                 DescribedBody::PlainEnum { repr, .. } => repr.primitive_bytes()? as usize,
-                DescribedBody::Struct(_) | DescribedBody::Enum(_) => return None,
+                DescribedBody::Struct(_)
+                | DescribedBody::Enum(_)
+                | DescribedBody::Interface { .. } => return None,
             },
             primitive => primitive.primitive_bytes()? as usize,
         })
@@ -316,7 +326,9 @@ impl Described {
             DescribedType::Named(number) => match &self.types.get(*number)?.body {
                 DescribedBody::Plain { size, .. } => *size,
                 DescribedBody::PlainEnum { repr, .. } => repr.primitive_bytes()?,
-                DescribedBody::Struct(_) | DescribedBody::Enum(_) => return None,
+                DescribedBody::Struct(_)
+                | DescribedBody::Enum(_)
+                | DescribedBody::Interface { .. } => return None,
             },
             primitive => primitive.primitive_bytes()?,
         })
@@ -329,39 +341,62 @@ impl Described {
             DescribedType::Named(number) => match &self.types.get(*number)?.body {
                 DescribedBody::Plain { align, .. } => *align,
                 DescribedBody::PlainEnum { repr, .. } => repr.primitive_bytes()?,
-                DescribedBody::Struct(_) | DescribedBody::Enum(_) => return None,
+                DescribedBody::Struct(_)
+                | DescribedBody::Enum(_)
+                | DescribedBody::Interface { .. } => return None,
             },
             primitive => primitive.primitive_bytes()?,
         })
     }
 
-    /// Finds the first procedure that no Rust trait can contain. Returns its number and the reason.
+    /// Finds the first procedure that no Rust trait can contain, also in the interfaces of callbacks. Returns its
+    /// line in the canonical text, and the reason.
     pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
-        let has_oneway = self.procedures.iter().any(|one| one.oneway);
-        for (number, procedure) in self.procedures.iter().enumerate() {
-            if procedure.oneway && procedure.result != DescribedType::Unit {
-                return Some((number, "a one-way procedure returns a value".into()));
+        let has_oneway = |all: &[DescribedProcedure]| all.iter().any(|one| one.oneway);
+        let own = has_oneway(&self.procedures);
+        for (line, procedure) in (2..).zip(&self.procedures) {
+            if let Some(what) = self.impossible_in(own, procedure) {
+                return Some((line, what));
             }
-            if has_oneway && procedure.name == "flush" {
-                let what = "clients with one-way procedures have a `flush` of their own";
-                return Some((number, what.into()));
+        }
+        for (line, named) in (self.procedures.len() + 2..).zip(&self.types) {
+            let DescribedBody::Interface { procedures, .. } = &named.body else { continue };
+            let nested = has_oneway(procedures);
+            let what = procedures.iter().find_map(|one| self.impossible_in(nested, one));
+            if let Some(what) = what {
+                return Some((line, what));
             }
-            for one in &procedure.parameters {
-                let name = Brief(&one.name);
-                let what = match one.direction {
-                    Direction::InOut if procedure.idempotent => {
-                        "is sent both ways in a procedure that may run twice"
-                    }
-                    Direction::Lent | Direction::Out | Direction::InOut if procedure.oneway => {
-                        "is passed in a way that a one-way procedure does not allow"
-                    }
-                    Direction::Lent | Direction::Out if self.plain_bytes(&one.ty).is_none() => {
-                        "is a buffer of values that are not plain"
-                    }
-                    _ => continue,
-                };
-                return Some((number, format!("`{name}` {what}")));
-            }
+        }
+        None
+    }
+
+    /// Returns why no Rust trait can contain a procedure. `has_oneway` is whether the trait has a one-way
+    /// procedure.
+    fn impossible_in(&self, has_oneway: bool, procedure: &DescribedProcedure) -> Option<String> {
+        if procedure.oneway && procedure.result != DescribedType::Unit {
+            return Some("a one-way procedure returns a value".into());
+        }
+        if has_oneway && procedure.name == "flush" {
+            return Some("clients with one-way procedures have a `flush` of their own".into());
+        }
+        for one in &procedure.parameters {
+            let name = Brief(&one.name);
+            let what = match one.direction {
+                Direction::InOut if procedure.idempotent => {
+                    "is sent both ways in a procedure that may run twice"
+                }
+                Direction::Lent | Direction::Out | Direction::InOut if procedure.oneway => {
+                    "is passed in a way that a one-way procedure does not allow"
+                }
+                direction if direction.is_live() && procedure.oneway => {
+                    "is passed in a way that a one-way procedure does not allow"
+                }
+                Direction::Lent | Direction::Out if self.plain_bytes(&one.ty).is_none() => {
+                    "is a buffer of values that are not plain"
+                }
+                _ => continue,
+            };
+            return Some(format!("`{name}` {what}"));
         }
         None
     }
@@ -383,7 +418,9 @@ impl Described {
                         return Some((number, what));
                     }
                 }
-                DescribedBody::Struct(_) | DescribedBody::Enum(_) => {}
+                DescribedBody::Struct(_)
+                | DescribedBody::Enum(_)
+                | DescribedBody::Interface { .. } => {}
             }
         }
         let number = self.plain_in_itself()?;

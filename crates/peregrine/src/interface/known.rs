@@ -144,19 +144,19 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns whether the procedure with this number has streams.
+    /// Returns whether the procedure with this number has streams or callbacks.
     pub(crate) fn has_streams(&self, number: u32) -> bool {
         let number = number as usize;
         match &self.0 {
             Origin::Compiled(interface) => {
                 let procedure = interface.procedures.get(number);
                 procedure
-                    .is_some_and(|one| one.parameters.iter().any(|one| one.direction.is_stream()))
+                    .is_some_and(|one| one.parameters.iter().any(|one| one.direction.is_live()))
             }
             Origin::Read(read) => {
                 let procedure = read.described.procedures.get(number);
                 procedure
-                    .is_some_and(|one| one.parameters.iter().any(|one| one.direction.is_stream()))
+                    .is_some_and(|one| one.parameters.iter().any(|one| one.direction.is_live()))
             }
         }
     }

@@ -15,6 +15,7 @@ mod known;
 #[cfg(test)]
 pub(crate) mod made_up;
 mod matching;
+mod nested;
 mod rule;
 mod text;
 
@@ -140,12 +141,20 @@ pub enum Direction {
     Sink,
     /// The caller sends items to the procedure while the call runs: `Source<'_, T>`.
     Source,
+    /// The procedure calls an object of its caller: `Callback<'_, dyn Trait>`.
+    Callback,
 }
 
 impl Direction {
     /// Returns whether the items of the parameter are sent while the call runs.
     pub const fn is_stream(self) -> bool {
         matches!(self, Self::Sink | Self::Source)
+    }
+
+    /// Returns whether both sides exchange messages for the parameter while the call runs. The call itself only
+    /// has the numbers that these messages need.
+    pub const fn is_live(self) -> bool {
+        self.is_stream() || matches!(self, Self::Callback)
     }
 }
 
@@ -247,6 +256,8 @@ pub enum Body {
     Struct(&'static [Field]),
     /// A structured enum: the number of the variant (u32) is sent, and then the fields of the variant.
     Enum(&'static [Variant]),
+    /// The interface of a callback. It is the type of a callback parameter, and no values have it.
+    Interface(&'static Interface),
 }
 
 /// A field of a named type.
@@ -357,8 +368,10 @@ impl Procedure {
             match parameter.direction {
                 Direction::In | Direction::Lent => call = call.saturating_add(bytes),
                 Direction::Out => reply = reply.saturating_add(bytes),
-                // The call has only the numbers by which the items are sent.
-                Direction::Sink | Direction::Source => call = call.saturating_add(64),
+                // The call has only the numbers that the messages for the parameter need.
+                Direction::Sink | Direction::Source | Direction::Callback => {
+                    call = call.saturating_add(64);
+                }
                 Direction::InOut => {
                     call = call.saturating_add(bytes);
                     reply = reply.saturating_add(bytes);
@@ -400,6 +413,7 @@ impl Parameter {
             Direction::InOut => "inout ",
             Direction::Sink => "sink ",
             Direction::Source => "source ",
+            Direction::Callback => "callback ",
         });
         text.push_str(self.name);
         text.push_str(": ");
@@ -466,7 +480,7 @@ impl Type {
             Self::Named(named) => match (named.body)() {
                 Body::Plain { size, .. } => size,
                 Body::PlainEnum { repr, .. } => repr.bytes_max()?,
-                Body::Struct(_) | Body::Enum(_) => return None,
+                Body::Struct(_) | Body::Enum(_) | Body::Interface(_) => return None,
             },
             Self::Text | Self::Sequence(_) => return None,
         })
@@ -526,6 +540,14 @@ impl Named {
                     text.push(' ');
                     write_fields(variant.fields, text, named);
                 }
+            }
+            Body::Interface(interface) => {
+                let _ = write!(text, "interface version {} {{", interface.version);
+                for (i, procedure) in interface.procedures.iter().enumerate() {
+                    text.push_str(if i > 0 { "; " } else { "" });
+                    procedure.write(text, named);
+                }
+                text.push('}');
             }
         }
     }

@@ -93,11 +93,10 @@ impl Described {
             return fail(last, what);
         }
         let described = Self { name: name.into(), version, docs: String::new(), procedures, types };
-        if let Some((line, what)) = described.impossible_growth() {
+        let impossible = described.impossible_callback();
+        let impossible = impossible.or_else(|| described.impossible_growth());
+        if let Some((line, what)) = impossible.or_else(|| described.impossible_procedure()) {
             return fail(line, what);
-        }
-        if let Some((number, what)) = described.impossible_procedure() {
-            return fail(number + 2, what);
         }
         match described.impossible_plain() {
             Some((number, what)) => fail(described.procedures.len() + 2 + number, what),
@@ -255,6 +254,9 @@ impl<'a> Reader<'a> {
         }
         if direction.is_stream() && shape != Shape::One {
             return self.fail("the type of an item before this");
+        }
+        if *direction == Direction::Callback && !matches!(ty, DescribedType::Named(_)) {
+            return self.fail("the name of an interface before this");
         }
         let max_len = if self.takes(" max ") { Some(self.number()?) } else { None };
         let growth = self.growth()?;
@@ -420,6 +422,12 @@ impl<'a> Reader<'a> {
         if self.takes("struct ") {
             return Ok(DescribedBody::Struct(self.fields()?));
         }
+        if self.takes("interface version ") {
+            let version = self.number()?;
+            self.expect(" {")?;
+            let procedures = self.list_with("; ", "}", Self::procedure)?;
+            return Ok(DescribedBody::Interface { version, procedures });
+        }
         self.expect("enum")?;
         let mut variants = Vec::new();
         while self.takes(" ") {
@@ -440,8 +448,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a list of items with commas between them, up to `close`. The list may be empty.
-    fn list<T>(
+    fn list<T>(&mut self, close: &str, one: impl FnMut(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
+        self.list_with(", ", close, one)
+    }
+
+    fn list_with<T>(
         &mut self,
+        separator: &str,
         close: &str,
         mut one: impl FnMut(&mut Self) -> Parsed<T>,
     ) -> Parsed<Vec<T>> {
@@ -454,7 +467,7 @@ impl<'a> Reader<'a> {
             if self.takes(close) {
                 return Ok(all);
             }
-            self.expect(", ")?;
+            self.expect(separator)?;
         }
     }
 }
@@ -466,6 +479,7 @@ const DIRECTIONS: &[(&str, Direction)] = &[
     ("inout ", Direction::InOut),
     ("sink ", Direction::Sink),
     ("source ", Direction::Source),
+    ("callback ", Direction::Callback),
 ];
 
 fn only(mut parts: Vec<DescribedType>) -> Box<DescribedType> {

@@ -18,6 +18,7 @@ const DIRECTIONS: &[(&str, Direction)] = &[
     ("inout", Direction::InOut),
     ("sink", Direction::Sink),
     ("source", Direction::Source),
+    ("callback", Direction::Callback),
 ];
 const SHAPES: &[(&str, Shape)] =
     &[("one", Shape::One), ("buffer", Shape::Buffer), ("text", Shape::Text)];
@@ -59,7 +60,7 @@ impl Described {
     pub fn from_json(json: &Value) -> Result<Self, Unfit> {
         let all = object(json)?;
         let name = text(all, "interface")?;
-        let version = member(all, "version", |one| number(one, u64::from(u32::MAX)))? as u32;
+        let version = version_from(all)?;
         let procedures = each(all, "procedures", procedure_from)?;
         let types = each(all, "types", named_from)?;
         let docs = optional_text(all, "docs")?;
@@ -192,6 +193,12 @@ fn named_to(one: &DescribedNamed) -> Value {
             });
             json!({ "name": name, "kind": "enum", "variants": variants.collect::<Vec<_>>() })
         }
+        DescribedBody::Interface { version, procedures } => {
+            let procedures: Vec<Value> = procedures.iter().map(procedure_to).collect();
+            json!({
+                "name": name, "kind": "interface", "version": version, "procedures": procedures,
+            })
+        }
     }
 }
 
@@ -235,6 +242,10 @@ fn number(json: &Value, most: u64) -> Read<u64> {
         return Err(Unfit::new(format!("{found} is more than {most}")));
     }
     Ok(found)
+}
+
+fn version_from(all: &Map<String, Value>) -> Read<u32> {
+    Ok(member(all, "version", |one| number(one, u64::from(u32::MAX)))? as u32)
 }
 
 fn each<T>(all: &Map<String, Value>, name: &str, read: impl Fn(&Value) -> Read<T>) -> Read<Vec<T>> {
@@ -401,6 +412,12 @@ fn named_from(json: &Value) -> Read<DescribedNamed> {
                 is_other: flag(all, "other"),
             })
         })?),
+        "interface" => DescribedBody::Interface {
+            version: version_from(all)?,
+            procedures: each(all, "procedures", |json| {
+                procedure_from(json).map(|one| DescribedProcedure { docs: String::new(), ..one })
+            })?,
+        },
         other => {
             let what = format!("`{}` is no kind of type", other.escape_debug());
             return Err(Unfit::new(what).of("kind"));

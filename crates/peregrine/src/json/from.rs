@@ -239,6 +239,7 @@ impl Described {
                     .map_err(|_| unknown(json, variants.iter().map(|one| &*one.name)))?;
                 Ok(number)
             }
+            DescribedBody::Interface { .. } => Err(Unfit::new("an interface has no values")),
             DescribedBody::Enum(variants) => {
                 let (name, inner) = match json {
                     Value::String(name) => (name.as_str(), None),

@@ -30,6 +30,7 @@ fn has_twins(all: &Described) -> bool {
             twins(variants.iter().map(|one| &*one.name).collect())
                 || variants.iter().any(|one| fields(&one.fields))
         }
+        DescribedBody::Interface { .. } => false,
     })
 }
 

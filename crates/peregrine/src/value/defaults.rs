@@ -141,6 +141,7 @@ impl<'a, R: Representation> Taker<'a, R> {
                     }
                     DescribedBody::PlainEnum { repr, .. } => self.value(repr, depth + 1)?,
                     DescribedBody::Struct(fields) => Dynamic::List(self.fields(fields, depth)?),
+                    DescribedBody::Interface { .. } => return None,
                     DescribedBody::Enum(variants) => {
                         let number: u32 = self.head.plain().ok()?;
                         let fields = &variants.get(number as usize)?.fields;

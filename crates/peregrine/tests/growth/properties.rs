@@ -95,8 +95,10 @@ fn answer(
                 };
                 *place = returned.clone();
             }
-            GenericParameter::Sink(_) | GenericParameter::Source(_) => {
-                unreachable!("no made-up interface has streams")
+            GenericParameter::Sink(_)
+            | GenericParameter::Source(_)
+            | GenericParameter::Callback(_) => {
+                unreachable!("no made-up interface has streams or callbacks")
             }
         }
         noted.received.push(received);

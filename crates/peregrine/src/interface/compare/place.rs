@@ -4,6 +4,7 @@ use core::fmt::{self, Display};
 
 use super::super::brief::Brief;
 use super::super::matching::Part;
+use super::items::Within;
 
 /// The maximum number of names that a text lists.
 const NAMES_MAX: usize = 20;
@@ -14,6 +15,8 @@ pub(super) struct Place<'a> {
     is_inside: bool,
     procedure: Option<&'a str>,
     pub(super) portion: Portion<'a>,
+    /// The interface of a callback that contains the place, and a procedure of this interface.
+    nested: (Option<&'a str>, Option<&'a str>),
     /// The named type that contains the place. `variant` and `field` say where in this type the place is.
     ty: Option<&'a str>,
     variant: Option<&'a str>,
@@ -47,6 +50,15 @@ impl<'a> Place<'a> {
         (self.variant, self.field) = (Some(name), None);
     }
 
+    /// Enters the interface of a callback.
+    pub(super) fn enter_callback(&mut self, Within { interface, procedure, ty }: Within<'a>) {
+        *self = Self { nested: (interface, procedure), ty, ..*self };
+    }
+
+    pub(super) fn leave_callback(&mut self) {
+        self.enter_callback(Within::default());
+    }
+
     pub(super) fn leave_type(&mut self) {
         *self = Self { ty: None, variant: None, field: None, ..*self };
     }
@@ -69,14 +81,21 @@ impl<'a> Place<'a> {
         text
     }
 
-    /// Returns the named type, and the place in this type, as a text. The text is empty if the place is not
-    /// in a named type.
+    /// Returns the place in the interface of a callback, or in a named type, as a text. The text is empty if the
+    /// place is in neither.
     pub(super) fn inside_text(&self) -> String {
-        let Some(name) = self.ty else { return String::new() };
-        let mut text = format!("in type `{}`", Brief(name));
-        for (what, name) in [("variant", self.variant), ("field", self.field)] {
+        let parts = [
+            ("interface", self.nested.0),
+            ("procedure", self.nested.1),
+            ("type", self.ty),
+            ("variant", self.variant),
+            ("field", self.field),
+        ];
+        let mut text = String::new();
+        for (what, name) in parts {
             if let Some(name) = name {
-                text += &format!(", {what} `{}`", Brief(name));
+                text += if text.is_empty() { "in " } else { ", " };
+                text += &format!("{what} `{}`", Brief(name));
             }
         }
         text

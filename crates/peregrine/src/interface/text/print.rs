@@ -24,8 +24,20 @@ fn separated<'a, T: 'a>(
 where
     InDescription<'a, T>: Display,
 {
+    separated_by(", ", f, whole, parts)
+}
+
+fn separated_by<'a, T: 'a>(
+    separator: &str,
+    f: &mut fmt::Formatter<'_>,
+    whole: &'a Described,
+    parts: &'a [T],
+) -> fmt::Result
+where
+    InDescription<'a, T>: Display,
+{
     for (i, part) in parts.iter().enumerate() {
-        write!(f, "{}{}", if i > 0 { ", " } else { "" }, InDescription(whole, part))?;
+        write!(f, "{}{}", if i > 0 { separator } else { "" }, InDescription(whole, part))?;
     }
     Ok(())
 }
@@ -188,6 +200,11 @@ impl Display for InDescription<'_, DescribedBody> {
                     write!(f, "}}")?;
                 }
                 Ok(())
+            }
+            DescribedBody::Interface { version, procedures } => {
+                write!(f, "interface version {version} {{")?;
+                separated_by("; ", f, whole, procedures)?;
+                write!(f, "}}")
             }
         }
     }

@@ -223,10 +223,8 @@ impl<'a> Compiler<'a> {
         let mut blocks = blocks_of(ours, true, true);
         let head = match ours.shape {
             Shape::Text => number(self),
-            // The items are not converted. The head has eight words for the stream.
-            Shape::One if ours.direction.is_stream() => {
-                self.push(Op::Numbers { bytes: 4, count: 8 })
-            }
+            // Items and calls of callbacks are not converted. The head has eight words for them.
+            Shape::One if ours.direction.is_live() => self.push(Op::Numbers { bytes: 4, count: 8 }),
             Shape::One => {
                 if ours.direction == Direction::InOut {
                     back.push(self.reply(&ours.ty, &theirs.ty));
@@ -246,7 +244,7 @@ impl<'a> Compiler<'a> {
                     // one direction only.
                     let ways = match ours.direction {
                         Direction::In | Direction::Lent => &[call][..],
-                        Direction::Sink | Direction::Source => &[],
+                        Direction::Sink | Direction::Source | Direction::Callback => &[],
                         Direction::Out => &[reply],
                         Direction::InOut => &[call, reply],
                     };

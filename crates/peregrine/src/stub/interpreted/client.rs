@@ -9,7 +9,7 @@ use super::server::GenericServer;
 use super::solid::swap_of;
 use crate::binding::{BindOptions, Binding, describe};
 use crate::call::streams::{Opening, Sink, Source};
-use crate::call::{Answer, Limit};
+use crate::call::{Answer, Limit, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Described, Direction};
 use crate::stub::compiled::{
@@ -57,10 +57,18 @@ pub struct GenericClient {
 
 /// The parts that all clones of a client share.
 #[derive(Debug)]
-struct Shared {
+pub(super) struct Shared {
     described: Described,
     program: Arc<Program>,
     has_oneway: bool,
+}
+
+impl Shared {
+    pub(super) fn new(described: Described) -> Self {
+        let program = Arc::new(Program::flatten(&described));
+        let has_oneway = described.procedures.iter().any(|procedure| procedure.oneway);
+        Self { described, program, has_oneway }
+    }
 }
 
 /// An argument of a call by a [`GenericClient`].
@@ -81,6 +89,9 @@ pub enum Argument<'a> {
     /// For a stream that the procedure receives. A call takes the source, and leaves an empty one. If an item is
     /// not of the declared type, the call ends with [`Kind::BadArguments`], and the detail names the item.
     Source(Source<'a, Dynamic>),
+    /// For a callback: the server of its interface, such as a [`GenericServer`] or the server of a compiled
+    /// interface. The procedure may keep the callback after the call, until one side drops it.
+    Callback(Arc<dyn Serve>),
 }
 
 /// The largest number of block arguments for which no memory is allocated.
@@ -135,9 +146,12 @@ impl GenericClient {
     /// Returns a client that calls through `binding`. The interface of `binding` is `described`.
     #[doc(hidden)]
     pub fn over(binding: Binding, described: Described) -> Self {
-        let program = Arc::new(Program::flatten(&described));
-        let has_oneway = described.procedures.iter().any(|procedure| procedure.oneway);
-        Self { binding, shared: Arc::new(Shared { described, program, has_oneway }) }
+        Self { binding, shared: Arc::new(Shared::new(described)) }
+    }
+
+    /// Returns a client that calls through `binding`, and has the same description as other clients.
+    pub(super) const fn sharing(binding: Binding, shared: Arc<Shared>) -> Self {
+        Self { binding, shared }
     }
 
     /// Returns the description of the interface.
@@ -264,7 +278,7 @@ fn wrong_arguments(text: String) -> CallError {
 }
 
 #[cold]
-fn unfit(unfit: &Unfit) -> CallError {
+pub(super) fn unfit(unfit: &Unfit) -> CallError {
     wrong_arguments(unfit.to_string())
 }
 
@@ -285,7 +299,7 @@ pub(super) fn another(step: &Step, wanted: &str) -> CallError {
 pub(super) trait Transporter<'a, R: Representation>:
     DerefMut<Target = Arguments<'a, R>>
 {
-    /// Returns what the arguments have for the next stream.
+    /// Returns what the arguments have for the next stream or callback.
     fn opening(&mut self) -> Opening;
 
     /// Makes the call with these blocks.
@@ -385,7 +399,7 @@ where
                 program.put(op, value, stub.head()).map_err(|error| stopped(error, step))?;
             }
             Form::Text => ins.push(text_block(step, stub, argument)?),
-            Form::Stream(_) => {
+            Form::Stream(_) | Form::Callback => {
                 let opening = stub.opening();
                 stub.value(&opening)?;
             }

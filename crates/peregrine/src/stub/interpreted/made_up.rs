@@ -96,6 +96,7 @@ pub(crate) fn some_value(
                     // All plain enums of these random interfaces have the integer type `i128`.
                     Dynamic::I128(variants.get(chance.below(count.max(1)) as usize)?.value)
                 }
+                DescribedBody::Interface { .. } => return None,
                 DescribedBody::Enum(variants) => {
                     let number = chance.below(variants.len().max(1) as u64) as u32;
                     let variant = variants.get(number as usize)?;

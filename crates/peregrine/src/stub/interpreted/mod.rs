@@ -8,6 +8,7 @@
 //!
 //! Interpreted stubs send the same bytes as compiled stubs, in both representations.
 
+mod callbacks;
 mod client;
 mod marshal;
 mod oneway;

@@ -1,8 +1,9 @@
 //! `Program`: a description that was converted to steps of known sizes.
 
 use core::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::callbacks::Nested;
 use crate::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Direction, Shape,
 };
@@ -178,7 +179,7 @@ pub(super) struct Routine {
     pub(super) lent: usize,
     /// The number of blocks of a result.
     pub(super) outs: usize,
-    /// Whether parameters are streams.
+    /// Whether parameters are streams or callbacks.
     pub(super) has_streams: bool,
 }
 
@@ -190,6 +191,9 @@ pub(super) struct Step {
     pub(super) form: Form,
     /// The largest number of elements of the parameter.
     pub(super) max_len: usize,
+    /// The interface of a callback, since it was first needed. Interfaces can contain each other without end, so
+    /// not all of them can be prepared.
+    pub(super) nested: OnceLock<Arc<Nested>>,
 }
 
 /// How a parameter is sent.
@@ -205,6 +209,8 @@ pub(super) enum Form {
     Head(OpId),
     /// The parameter is a stream: eight numbers in the head. The items have this step.
     Stream(OpId),
+    /// The parameter is a callback: eight numbers in the head.
+    Callback,
 }
 
 /// Why a value does not have the type that it should have: the place in the value, and what was expected
@@ -285,7 +291,7 @@ impl Program {
                 ins: count(&|one| matches!(one, Direction::In | Direction::InOut)),
                 lent: count(&|one| one == Direction::Lent),
                 outs: count(&|one| matches!(one, Direction::Out | Direction::InOut)),
-                has_streams: parameters.iter().any(|one| matches!(one.form, Form::Stream(_))),
+                has_streams: parameters.iter().any(|one| one.direction.is_live()),
                 result: flattener.ty(&procedure.result),
                 error: flattener.ty(&procedure.error),
                 fails_as_call: described.is_call_error(&procedure.error),
@@ -415,6 +421,7 @@ impl fmt::Display for Program {
                         self.write(op, f, 1)?;
                         f.write_str(")")?;
                     }
+                    Form::Callback => f.write_str("callback")?,
                     Form::Block(solid, _) => write!(f, "block({} bytes each)", solid.bytes)?,
                     Form::Head(op) => {
                         f.write_str("sequence(")?;
@@ -503,6 +510,8 @@ impl<'a> Flattener<'a> {
                 self.program.discriminants.extend(values);
                 Op::Choice { repr, first, count }
             }
+            // An interface has no values. The description of a callback's interface has a program of its own.
+            DescribedBody::Interface { .. } => Op::Nothing,
             DescribedBody::Enum(variants) => {
                 let variants = variants.iter().map(|variant| {
                     let op = self.fields(&variant.fields);
@@ -546,6 +555,7 @@ impl<'a> Flattener<'a> {
         let op = self.ty(&parameter.ty);
         let form = match parameter.shape {
             Shape::One if parameter.direction.is_stream() => Form::Stream(op),
+            Shape::One if parameter.direction == Direction::Callback => Form::Callback,
             Shape::One => Form::One(op),
             Shape::Text => Form::Text,
             // The type alone decides whether a slice is a block.
@@ -560,7 +570,7 @@ impl<'a> Flattener<'a> {
         };
         let max_len = parameter.max_len.map_or(usize::MAX, |max_len| max_len as usize);
         let name = parameter.name.as_str().into();
-        Step { name, direction: parameter.direction, form, max_len }
+        Step { name, direction: parameter.direction, form, max_len, nested: OnceLock::new() }
     }
 
     /// Joins the steps of data without gaps.

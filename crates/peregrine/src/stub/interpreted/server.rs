@@ -4,6 +4,8 @@
 use core::fmt;
 use std::sync::Arc;
 
+use super::callbacks::nested as interface_of;
+use super::client::GenericClient;
 use super::marshal::{Stopped, nested};
 use super::program::{Form, Program, Routine, Unfit};
 use super::streams::Items;
@@ -89,6 +91,9 @@ pub enum GenericParameter<'a> {
     Sink(Sink<'a, Dynamic>),
     /// A stream that the procedure receives.
     Source(Source<'a, Dynamic>),
+    /// A callback: a client that calls the caller's object. The procedure may keep a clone after the call if the
+    /// caller allows it.
+    Callback(GenericClient),
 }
 
 impl<'a> GenericCall<'a> {
@@ -189,7 +194,7 @@ impl Serve for GenericServer {
         let mut spaces: Vec<(Option<Departing<'_>>, usize)> = Vec::with_capacity(routine.outs);
         let mut parameters = Vec::with_capacity(routine.parameters.len());
         let mut counters = filled.iter_mut();
-        for step in &routine.parameters {
+        for (index, step) in routine.parameters.iter().enumerate() {
             let mut count = || {
                 let count = head.count()?;
                 let within = count <= step.max_len || step.direction == Direction::Out;
@@ -210,6 +215,12 @@ impl Serve for GenericServer {
                         }
                         _ => GenericParameter::Source(open_source(&opening, true, items)?),
                     });
+                    continue;
+                }
+                Form::Callback => {
+                    let opening = Opening::decode(&mut head)?;
+                    let nested = interface_of(&self.described, number, index, step);
+                    parameters.push(GenericParameter::Callback(nested.open(&opening)?));
                     continue;
                 }
                 Form::Text => {

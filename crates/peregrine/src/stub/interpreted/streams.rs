@@ -1,8 +1,9 @@
-//! Streams of interpreted stubs: the items are [`Dynamic`] values.
+//! Streams of interpreted stubs, whose items are [`Dynamic`] values, and calls with streams or callbacks.
 
 use core::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use super::callbacks::{nested, served};
 use super::client::{
     ADVICE, Argument, FEW, GenericClient, Transporter, another, interpret_with, wrong_count,
 };
@@ -14,7 +15,7 @@ use crate::error::{CallError, Executed, Kind};
 use crate::interface::Direction;
 use crate::stub::awaited::{AsyncCall, AsyncFrame, Scratch};
 use crate::stub::compiled::{Arguments, Returned, failed};
-use crate::stub::streams::{SinkDrive, SourceDrive, Streams, wait_for};
+use crate::stub::streams::{CallbackDrive, SinkDrive, SourceDrive, Streams, wait_for};
 use crate::value::{
     Block, Dynamic, Invalid, Native, OutBlock, Overflow, Reader, Representation, Space, Swapped,
     Writer,
@@ -71,10 +72,11 @@ impl<R: Representation> Coding<Dynamic, R> for Items {
     }
 }
 
-/// The caller's end of a stream.
+/// The caller's end of a stream or a callback.
 enum End<'a> {
     Sink(SinkDrive<'a, Dynamic>),
     Source(SourceDrive<'a, Dynamic>),
+    Callback(CallbackDrive<'static>),
 }
 
 impl<'a> End<'a> {
@@ -101,7 +103,7 @@ impl<'a> End<'a> {
     }
 }
 
-/// A call with streams.
+/// A call with streams or callbacks.
 struct StreamTransporter<'c, 'a, 's, R: Representation> {
     frame: &'c mut AsyncFrame<'a>,
     streams: &'c mut Streams<'s>,
@@ -141,7 +143,7 @@ impl<'c, R: Representation> Transporter<'c, R> for StreamTransporter<'c, '_, '_,
 }
 
 impl GenericClient {
-    /// Makes a call with streams.
+    /// Makes a call with streams or callbacks.
     #[cold]
     #[inline(never)]
     pub(super) fn call_with_streams(
@@ -157,15 +159,22 @@ impl GenericClient {
             return Err(failed(wrong_count(routine, arguments.len())));
         }
         let mut ends = Vec::new();
-        for (step, argument) in routine.parameters.iter().zip(&mut *arguments) {
-            if let Form::Stream(op) = step.form {
-                let end = End::take(self.shared_program(), step, op, argument);
-                ends.push(end.map_err(failed)?);
-            }
+        for (place, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate()
+        {
+            let end = match step.form {
+                Form::Stream(op) => End::take(self.shared_program(), step, op, argument),
+                Form::Callback => {
+                    let nested = nested(self.described(), number, place, step);
+                    served(step, &nested, argument).map(End::Callback)
+                }
+                _ => continue,
+            };
+            ends.push(end.map_err(failed)?);
         }
         let mut streams = ends.iter_mut().fold(Streams::new(), |streams, end| match end {
             End::Sink(drive) => streams.with_sink(drive),
             End::Source(drive) => streams.with_source(drive),
+            End::Callback(drive) => streams.with_callback(drive),
         });
         let mut call = AsyncCall::new(binding, number);
         loop {

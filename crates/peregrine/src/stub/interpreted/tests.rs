@@ -194,7 +194,8 @@ fn stream<R: Representation>(
     items: &[Dynamic],
 ) -> Result<(), TestCaseError> {
     let (name, direction) = ("items".into(), Direction::Sink);
-    let step = Step { name, direction, form: Form::Stream(op), max_len: usize::MAX };
+    let (form, max_len, nested) = (Form::Stream(op), usize::MAX, Default::default());
+    let step = Step { name, direction, form, max_len, nested };
     let mut coding = Items::new(program, &step, op);
     let sender = Flow::new(1, 1 << 20, u64::MAX, 0, 0);
     for item in items {
