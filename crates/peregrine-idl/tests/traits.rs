@@ -375,7 +375,7 @@ fn error_has_position_and_reason() {
             "trait A { fn f(&self, x: Vec<Callback<'_, dyn A>>) -> peregrine::Result<()>; }",
             1,
             39,
-            "expected a type, found `'_`",
+            "expected a type",
         ),
         (
             "trait A { fn f(&self, x: Callback<'_, dyn B>) -> peregrine::Result<()>; }\n\
