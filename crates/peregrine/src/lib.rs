@@ -210,7 +210,8 @@ pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
 pub use stub::{
-    Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
+    Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter,
+    GenericServer, Registration,
 };
 pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 

@@ -190,6 +190,10 @@ pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 /// The number of A-stacks that stay active while a session is idle.
 pub const ASTACKS: u32 = 8;
 
+/// The maximum number of calls that a procedure has in flight to an object of its caller at a time (a
+/// [callback](crate::Callback)).
+pub const CALLBACK_CALLS_MAX: u32 = 64;
+
 /// The number of A-stacks that a session has, unless a binding asks for more. This is also how many calls can
 /// be in flight between two processes before callers wait. With messages of 16 MiB, 227 A-stacks fit
 /// [`REGION_BYTES_MAX`]. Memory that was never touched costs nothing.

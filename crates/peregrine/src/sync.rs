@@ -65,6 +65,8 @@ pub(crate) enum Rank {
     Ring,
     /// The lanes of a server. A lane is the calls of one client binding that share batches.
     Lanes,
+    /// The items of a callback that wait for credit.
+    Callback,
     /// The conduits of a server: which clients have streams.
     Conduits,
     /// One conduit of a server.

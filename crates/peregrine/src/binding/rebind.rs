@@ -2,7 +2,7 @@
 //! server.
 
 use core::time::Duration;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::bound::Bound;
@@ -11,7 +11,7 @@ use super::{BindOptions, Rebind};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::{hold, until};
-use crate::stub::OneWay;
+use crate::stub::{ClientConduit, OneWay};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Replaceable;
 
@@ -32,12 +32,18 @@ pub(crate) struct Home {
     binds: Mutex<Option<Instant>>,
     /// The one-way calls. `None` if the interface has none.
     pub(crate) oneway: Option<Arc<OneWay>>,
+    /// The conduits with callbacks that servers have kept.
+    kept: Mutex<Vec<Weak<ClientConduit>>>,
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
         if let Some(oneway) = &self.oneway {
             oneway.close();
+        }
+        let kept = core::mem::take(&mut *self.kept.lock());
+        for conduit in kept.iter().filter_map(Weak::upgrade) {
+            conduit.drop_kept();
         }
     }
 }
@@ -69,6 +75,7 @@ impl Home {
             options: options.clone(),
             latest: Mutex::default(),
             binds: Mutex::ranked(Rank::Rebind, None),
+            kept: Mutex::default(),
         }
     }
 
@@ -79,6 +86,15 @@ impl Home {
             oneway.set_home(Arc::downgrade(&home));
         }
         home
+    }
+
+    /// Notes that a conduit has callbacks that the server has kept. They end when all clients were dropped.
+    pub(crate) fn keeps(&self, conduit: &Arc<ClientConduit>) {
+        let mut kept = self.kept.lock();
+        kept.retain(|one| one.strong_count() > 0);
+        if !kept.iter().any(|one| core::ptr::eq(one.as_ptr(), Arc::as_ptr(conduit))) {
+            kept.push(Arc::downgrade(conduit));
+        }
     }
 
     pub(super) fn bind(&self) -> Result<Bound, Unbound> {

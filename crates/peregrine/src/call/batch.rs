@@ -60,16 +60,15 @@ mod oneway;
 use core::time::Duration;
 
 pub(crate) use counts::{Account, Batched};
-pub(crate) use lanes::serve_batch;
+pub(crate) use lanes::{append, serve_batch, with_scratch};
 
-use crate::value::{align_up, bytes_of};
+pub(crate) use super::words::HEADER_BYTES;
+use super::words::{halves, to_bytes, wide, words_at};
+use crate::value::align_up;
 
 /// The number of the procedure that runs a batch. Every export has this procedure. The two higher numbers
 /// belong to the ping and, over datagrams, to the description of an export.
 pub(crate) const BATCH: u32 = u32::MAX - 2;
-
-/// The size in bytes of the header of a batch, and of a record.
-pub(crate) const HEADER_BYTES: usize = 32;
 
 /// The token of a lane.
 pub(crate) type Token = [u8; 16];
@@ -119,24 +118,6 @@ pub(crate) struct ResultHeader {
     pub(crate) failed: [u32; 2],
 }
 
-type Words = [u32; HEADER_BYTES / 4];
-
-fn words_at(bytes: &[u8], at: usize) -> Option<Words> {
-    let bytes: &[u8; HEADER_BYTES] = bytes.get(at..)?.first_chunk()?;
-    let mut words = Words::default();
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    Some(words)
-}
-
-fn bytes(words: Words) -> [u8; HEADER_BYTES] {
-    let words = words.map(u32::to_le);
-    let mut bytes = [0; HEADER_BYTES];
-    bytes.copy_from_slice(bytes_of(&words));
-    bytes
-}
-
 impl CallRecord {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let Self { number, kind, procedure, head, copied, total, left } = self;
@@ -144,8 +125,8 @@ impl CallRecord {
             // A limit that does not fit 32 bits is not sent. The client enforces such a limit itself.
             u32::try_from(left.as_micros()).map_or(0, |left| left.max(1))
         });
-        let (low, high) = (number as u32, (number >> 32) as u32);
-        bytes([low, high, kind as u32, procedure, head, copied, total, left])
+        let [low, high] = halves(number);
+        to_bytes([low, high, kind as u32, procedure, head, copied, total, left])
     }
 
     /// Reads the record at the offset `at` of a batch.
@@ -158,7 +139,7 @@ impl CallRecord {
             3 => RecordKind::OneWay,
             _ => return None,
         };
-        let number = u64::from(high) << 32 | u64::from(low);
+        let number = wide(low, high);
         let left = (left > 0).then(|| Duration::from_micros(left.into()));
         Some(Self { number, kind, procedure, head, copied, total, left })
     }
@@ -167,13 +148,14 @@ impl CallRecord {
 impl ResultRecord {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let Self { number, answer, head_at, head_bytes, total } = self;
-        bytes([number as u32, (number >> 32) as u32, answer, head_at, head_bytes, total, 0, 0])
+        let [low, high] = halves(number);
+        to_bytes([low, high, answer, head_at, head_bytes, total, 0, 0])
     }
 
     /// Reads the record at the offset `at` of a batch.
     pub(crate) fn at(batch: &[u8], at: usize) -> Option<Self> {
         let [low, high, answer, head_at, head_bytes, total, _, _] = words_at(batch, at)?;
-        let number = u64::from(high) << 32 | u64::from(low);
+        let number = wide(low, high);
         Some(Self { number, answer, head_at, head_bytes, total })
     }
 }
@@ -182,7 +164,7 @@ impl ResultHeader {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let (procedure, took) = self.slowest.unwrap_or((0, 0));
         let [failed, not_run] = self.failed;
-        bytes([self.is_async.into(), self.pending, procedure, took, failed, not_run, 0, 0])
+        to_bytes([self.is_async.into(), self.pending, procedure, took, failed, not_run, 0, 0])
     }
 
     pub(crate) fn of(batch: &[u8]) -> Option<Self> {

@@ -10,6 +10,9 @@ use std::time::Instant;
 use super::batch::Account;
 use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
+use super::extensions;
+use super::request::Refusal;
+use crate::value::Window;
 
 /// The kind of path that a binding uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -404,6 +407,37 @@ impl Nested {
             calls: CALLS.replace(Some(calls)),
             call: CALL.replace(call),
         }
+    }
+}
+
+/// As [`Nested`], for a call that another process has sent to this thread.
+pub(crate) struct NestedReceived {
+    chain: Vec<Link>,
+    _nested: Nested,
+}
+
+impl NestedReceived {
+    /// Begins a call with its extensions. `waited` returns how long ago the call was received.
+    ///
+    /// # Errors
+    /// Fails if the deadline of the call has passed.
+    pub(crate) fn enter(
+        caller: &Arc<CallerInfo>,
+        calls: Arc<dyn Calls>,
+        call: u64,
+        extensions: Window<'_>,
+        waited: impl FnOnce() -> Duration,
+    ) -> Result<Self, Refusal> {
+        let chain = chain::links();
+        let nested = Self { chain, _nested: Nested::enter(caller, None, calls, call) };
+        extensions::enter(extensions, waited)?;
+        Ok(nested)
+    }
+}
+
+impl Drop for NestedReceived {
+    fn drop(&mut self) {
+        chain::enter(self.chain.iter().copied());
     }
 }
 

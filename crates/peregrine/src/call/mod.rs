@@ -21,13 +21,14 @@ mod reply;
 mod request;
 mod serve;
 pub(crate) mod streams;
+pub(crate) mod words;
 
-pub(crate) use batch::{Account, Batched};
+pub(crate) use batch::{Account, Batched, append, with_scratch};
 pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
-    CallerInfo, Calls, Ending, Nested, due, inside, leave_call, serve_call, serve_calls_of,
-    tell_caller,
+    CallerInfo, Calls, Ending, Nested, NestedReceived, due, inside, leave_call, serve_call,
+    serve_calls_of, tell_caller,
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;

@@ -48,7 +48,9 @@
 //! | `sink`, `source` | the parameters, and what a caller makes them from |
 //! | `coding` | how items become bytes, and bytes become items |
 //! | `channel` | a queue between a stream and another thread or task |
+//! | `callback` | the two streams of a callback |
 
+mod callback;
 mod channel;
 mod coding;
 mod conduit;
@@ -57,6 +59,7 @@ mod remote;
 mod sink;
 mod source;
 
+pub(crate) use callback::{CallbackEnds, Carries};
 pub use channel::{Items, Sender};
 pub(crate) use coding::{Coding, Compiled, InBothOrders, too_large};
 pub(crate) use conduit::serve_streams;
@@ -67,22 +70,27 @@ pub(crate) use sink::{Receive, Stopped};
 pub(crate) use source::Produce;
 pub use source::Source;
 
-use crate::value::{align_up, bytes_of};
+pub(crate) use super::words::HEADER_BYTES;
+use super::words::{halves, to_bytes, wide, words_at};
+use crate::value::align_up;
 
 /// The number of the procedure that carries streams, and that every export answers itself.
 pub(crate) const STREAMS: u32 = u32::MAX - 3;
 
-/// The size in bytes of the header of a message, of a result, and of a record.
-pub(crate) const HEADER_BYTES: usize = 32;
-
 /// The cost of an item in addition to its bytes.
 const ITEM_COST: u64 = 16;
+
+/// Returns the cost of an item of `bytes` bytes.
+pub(crate) const fn item_cost(bytes: usize) -> u64 {
+    bytes as u64 + ITEM_COST
+}
 
 /// The token of a conduit.
 pub(crate) type Token = [u8; 16];
 
 /// What a call says of a stream in its arguments: four words of the conduit's token, the number of the stream, the
-/// client's first credit, the largest record that the client takes, and zero.
+/// client's first credit, the largest record that the client takes, and zero. For a callback, the last word is the
+/// byte order of the client.
 pub(crate) type Opening = [u32; 8];
 
 /// What a record says.
@@ -102,6 +110,13 @@ pub(crate) enum RecordKind {
     Break = 5,
 }
 
+impl RecordKind {
+    /// Returns whether this is the last record of a stream from its sender.
+    pub(crate) const fn is_last(self) -> bool {
+        matches!(self, Self::End | Self::Break)
+    }
+}
+
 /// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -113,33 +128,11 @@ pub(crate) struct Record {
     pub(crate) items: u64,
 }
 
-type Words = [u32; HEADER_BYTES / 4];
-
-fn to_bytes(words: Words) -> [u8; HEADER_BYTES] {
-    let words = words.map(u32::to_le);
-    let mut bytes = [0; HEADER_BYTES];
-    bytes.copy_from_slice(bytes_of(&words));
-    bytes
-}
-
-fn words_at(bytes: &[u8], at: usize) -> Option<Words> {
-    let bytes: &[u8; HEADER_BYTES] = bytes.get(at..)?.first_chunk()?;
-    let mut words = Words::default();
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    Some(words)
-}
-
-const fn wide(low: u32, high: u32) -> u64 {
-    (high as u64) << 32 | low as u64
-}
-
 impl Record {
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let Self { kind, stream, bytes, count, credit, items } = self;
-        let [credit, items] = [credit, items].map(|wide| (wide as u32, (wide >> 32) as u32));
-        to_bytes([kind as u32, stream, bytes, count, credit.0, credit.1, items.0, items.1])
+        let [credit, items] = [credit, items].map(halves);
+        to_bytes([kind as u32, stream, bytes, count, credit[0], credit[1], items[0], items[1]])
     }
 
     /// Reads the records of a message or of a result, and passes each to `take` with the bytes after its header.
@@ -179,7 +172,7 @@ pub(crate) fn message_header(
     is_first: bool,
 ) -> [u8; HEADER_BYTES] {
     let flags = u32::from(is_open) | u32::from(is_first) << 1;
-    let mut header = to_bytes([0, 0, 0, 0, number as u32, (number >> 32) as u32, flags, 0]);
+    let mut header = to_bytes([0, 0, 0, 0, halves(number)[0], halves(number)[1], flags, 0]);
     header[..token.len()].copy_from_slice(&token);
     header
 }
@@ -202,7 +195,8 @@ fn read_message(message: &[u8]) -> Option<(Token, MessageHeader)> {
 }
 
 fn result_header(number: u64) -> [u8; HEADER_BYTES] {
-    to_bytes([number as u32, (number >> 32) as u32, 0, 0, 0, 0, 0, 0])
+    let [low, high] = halves(number);
+    to_bytes([low, high, 0, 0, 0, 0, 0, 0])
 }
 
 /// Reads the number of a result.

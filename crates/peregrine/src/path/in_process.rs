@@ -17,80 +17,30 @@
 //! reply arrives in the slot, too.
 
 use core::cell::RefCell;
-use core::sync::atomic::AtomicU32;
-use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::slots::{Late, Slots, is_late, late, take_result, too_large};
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::pending::{Bells, Rings};
 use crate::call::{
     Answer, Answered, Begun, Call, CallPath, CallerInfo, Calls, EStack, Frames, Incoming, Layout,
-    PathKind, Ran, Returned, Serve, Wait, execute, extensions, refuse, write_later,
+    PathKind, Ran, Returned, Serve, Wait, execute, extensions, refuse,
 };
-use crate::error::{CallError, Executed, Kind, Phase};
-use crate::growing::Growing;
+use crate::error::{CallError, Phase};
 use crate::serving::procedure;
-use crate::sync::{Condvar, Mutex};
 use crate::value::{Space, Window, bytes_of, bytes_of_blocks};
 
 /// The path of calls that run on the caller's thread.
 pub(crate) struct InProcess {
     serve: Arc<dyn Serve>,
     caller: Arc<CallerInfo>,
-    source: Arc<Source>,
-}
-
-/// Keeps the deferred calls of an in-process path: one slot for each frame.
-struct Source {
-    frames: Arc<Frames>,
-    slots: Growing<Slot>,
-}
-
-/// The deferred call of a frame.
-#[derive(Default)]
-struct Slot {
-    deferred: Mutex<Deferred>,
-    /// Notified when the reply has arrived.
-    answered: Condvar,
-}
-
-#[derive(Default)]
-struct Deferred {
-    /// The number of the last call of the frame.
-    call: u64,
-    /// Whether the caller has given up this call.
-    given_up: bool,
-    cancels: Option<Arc<dyn Cancels>>,
-    answered: Option<Late>,
-}
-
-/// A reply that arrives in a slot.
-enum Late {
-    Answered(Answered),
-    /// The reply of a procedure that has run on a thread of its own.
-    Memory(Ran, Vec<u128>),
-}
-
-impl Late {
-    /// Writes the reply to the frame of the call.
-    fn write(self, call: &Call<'_, '_, '_>) -> Ran {
-        let reply = call.frame.reply_to();
-        match self {
-            Self::Answered(answered) => write_later(&answered, reply, &mut Vec::new()),
-            Self::Memory(ran, memory) => {
-                let bytes = bytes_of(&memory);
-                let bytes = &bytes[..bytes.len().min(reply.window().len())];
-                reply.copy_from(Window::from(bytes));
-                ran
-            }
-        }
-    }
+    /// Where the replies to deferred calls arrive.
+    slots: Arc<Slots>,
 }
 
 /// The duty to answer a deferred call.
 struct OwedReply {
-    source: Arc<Source>,
+    slots: Arc<Slots>,
     call: u64,
 }
 
@@ -112,9 +62,7 @@ impl InProcess {
             hardware: None,
             ending: None,
         };
-        let slots = Growing::new(frames.layout().count, |_| Slot::default());
-        let source = Arc::new(Source { frames: Arc::clone(frames), slots });
-        Self { serve, caller: Arc::new(caller), source }
+        Self { serve, caller: Arc::new(caller), slots: Slots::new(frames) }
     }
 
     /// Runs the call on this thread. The answer is [`Answer::Deferred`] if the procedure has not ended.
@@ -136,11 +84,11 @@ impl InProcess {
             departs: None,
         };
         let reply = call.frame.reply_to();
-        let number = self.source.begin(call.frame.index());
+        let number = self.slots.begin(call.frame.index());
         if !self.serve.is_async() && self.serve.interface().has_streams(call.procedure) {
             return self.run_on_thread(call, &layout, number);
         }
-        let calls = Arc::clone(&self.source) as Arc<dyn Calls>;
+        let calls = Arc::clone(&self.slots) as Arc<dyn Calls>;
         let ran = procedure::within(&self.caller, due, calls, number, || {
             execute(&*self.serve, &incoming, reply, &mut estack)
         });
@@ -164,7 +112,7 @@ impl InProcess {
         let (procedure, due) = (call.procedure, call.limit.deadline());
         let reply_bytes = call.frame.reply_to().window().len();
         let (serve, caller) = (Arc::clone(&self.serve), Arc::clone(&self.caller));
-        let source = Arc::clone(&self.source);
+        let slots = Arc::clone(&self.slots);
         let run = move || {
             let incoming = Incoming {
                 procedure,
@@ -177,13 +125,13 @@ impl InProcess {
             };
             let mut memory = vec![0; reply_bytes.div_ceil(16)];
             let reply = Space::of_mut(&mut bytes_of_blocks(&mut memory)[..reply_bytes]);
-            let calls = Arc::clone(&source) as Arc<dyn Calls>;
+            let calls = Arc::clone(&slots) as Arc<dyn Calls>;
             let mut estack = EStack::default();
             let ran = procedure::within(&caller, due, calls, number, || {
                 execute(&*serve, &incoming, reply, &mut estack)
             });
             let ran = ran.unwrap_or_else(|refusal| refuse(reply, &refusal));
-            source.answer(number, Late::Memory(ran, memory));
+            slots.answer(number, Late::Memory(ran, memory));
         };
         let thread = std::thread::Builder::new().name("peregrine-call".into()).spawn(run);
         let thread = thread.map_err(|error| {
@@ -197,53 +145,16 @@ impl InProcess {
             is_uncounted: false,
         })
     }
-
-    /// Returns the result of a call that has ended.
-    fn take(call: &mut Call<'_, '_, '_>, ran: Ran) -> Result<Returned, CallError> {
-        let Ran { answer, head_at, head_bytes, .. } = ran;
-        if is_late(call.limit.deadline()) {
-            return Err(late());
-        }
-        if answer == Answer::Ok {
-            call.take_blocks(0).map_err(|invalid| {
-                CallError::new(Kind::BadResult, Executed::Maybe, invalid.to_string())
-                    .in_phase(Phase::Unmarshal)
-            })?;
-        }
-        Ok(Returned { answer, head_at, head_bytes })
-    }
-
-    /// Waits for the reply to a deferred call. Returns `None` if the deadline passes.
-    fn await_reply(&self, index: u32, due: Option<Instant>) -> Option<Late> {
-        let slot = &self.source.slots[index as usize];
-        let mut deferred = slot.deferred.lock();
-        loop {
-            if let Some(answered) = deferred.answered.take() {
-                return Some(answered);
-            }
-            let left =
-                due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                return None;
-            }
-            // Without a deadline, the caller waits again after an hour.
-            let limit = left.min(Duration::from_secs(3600));
-            deferred = slot.answered.wait_timeout(deferred, limit).0;
-        }
-    }
 }
 
 impl CallPath for InProcess {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let ran = self.run(call)?;
         if ran.answer != Answer::Deferred {
-            return Self::take(call, ran);
+            return take_result(call, ran);
         }
-        match self.await_reply(call.frame.index(), call.limit.deadline()) {
-            Some(late) => {
-                let ran = late.write(call);
-                Self::take(call, ran)
-            }
+        match self.slots.wait(call.frame.index(), call.limit.deadline()) {
+            Some(late) => late.take(call),
             None => Err(self.give_up(call)),
         }
     }
@@ -251,40 +162,20 @@ impl CallPath for InProcess {
     fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
         match self.run(call)? {
             Ran { answer: Answer::Deferred, .. } => Ok(Begun::Pending),
-            ran => Self::take(call, ran).map(Begun::Ended),
+            ran => take_result(call, ran).map(Begun::Ended),
         }
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        let slot = &self.source.slots[call.frame.index() as usize];
-        let answered = slot.deferred.lock().answered.take()?;
-        if call.limit.deadline().is_some() {
-            let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
-            Bells::of_process().forget(&rings, call.frame.index());
-        }
-        let ran = answered.write(call);
-        Some(Self::take(call, ran))
+        self.slots.poll(call)
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        let has_answer = self.source.slots[frame as usize].deferred.lock().answered.is_some();
-        let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
-        let watched =
-            deadline.is_none() || Bells::of_process().watch(&rings, frame, deadline, false).is_ok();
-        if has_answer || !watched {
-            self.source.frames.bell(frame).ring();
-        }
+        self.slots.arm(frame, deadline);
     }
 
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        let index = call.frame.index();
-        let rings: Arc<dyn Rings> = Arc::clone(&self.source) as _;
-        Bells::of_process().forget(&rings, index);
-        let mut deferred = self.source.slots[index as usize].deferred.lock();
-        deferred.given_up = true;
-        let cancels = deferred.cancels.take();
-        drop(deferred);
-        if let Some(cancels) = cancels {
+        if let (_, Some(cancels)) = self.slots.give_up(call.frame.index()) {
             cancels.cancel();
         }
         late()
@@ -299,7 +190,7 @@ impl CallPath for InProcess {
     }
 
     fn message_bytes(&self) -> usize {
-        self.source.frames.layout().bytes
+        self.slots.frames.layout().bytes
     }
 
     fn wait(&self) -> Wait {
@@ -327,47 +218,14 @@ impl CallPath for InProcess {
     }
 }
 
-impl Source {
-    /// Begins a call of a frame. Returns the number of the call.
-    fn begin(&self, index: u32) -> u64 {
-        let mut deferred = self.slots[index as usize].deferred.lock();
-        let count = (deferred.call as u32).wrapping_add(1);
-        let call = u64::from(index) << 32 | u64::from(count);
-        *deferred = Deferred { call, ..Deferred::default() };
-        call
-    }
-
-    /// Stores the reply of a call, and wakes its caller.
-    fn answer(&self, call: u64, late: Late) {
-        let Some(slot) = self.slot(call) else { return };
-        let mut deferred = slot.deferred.lock();
-        // The frame may have another call already: its caller has given up this one.
-        if deferred.call != call || deferred.given_up {
-            return;
-        }
-        deferred.cancels = None;
-        deferred.answered = Some(late);
-        drop(deferred);
-        slot.answered.notify_one();
-        self.frames.bell((call >> 32) as u32).ring();
-    }
-
-    fn slot(&self, call: u64) -> Option<&Slot> {
-        self.slots.get((call >> 32) as usize)
-    }
-}
-
-impl Calls for Source {
+impl Calls for Slots {
     fn is_given_up(&self, call: u64) -> bool {
-        self.slot(call).is_none_or(|slot| {
-            let deferred = slot.deferred.lock();
-            deferred.call != call || deferred.given_up
-        })
+        Self::is_given_up(self, call)
     }
 
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
-        self.slot(call)?.deferred.lock().cancels = Some(cancels);
-        Some(Box::new(OwedReply { source: self, call }))
+        self.set_cancels(call, cancels)?;
+        Some(Box::new(OwedReply { slots: self, call }))
     }
 }
 
@@ -375,31 +233,6 @@ impl Owed for OwedReply {
     fn leave_uncounted(&mut self) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
-        self.source.answer(self.call, Late::Answered(answered));
+        self.slots.answer(self.call, Late::Answered(answered));
     }
-}
-
-impl Rings for Source {
-    fn word(&self, _: u32) -> Option<(&AtomicU32, u32)> {
-        None
-    }
-    fn examine(&self, _: u32) {}
-    fn ring(&self, call: u32) {
-        self.frames.bell(call).ring();
-    }
-}
-
-fn is_late(due: Option<Instant>) -> bool {
-    due.is_some_and(|due| due <= Instant::now())
-}
-
-#[cold]
-fn late() -> CallError {
-    let text = "the deadline passed while the procedure ran";
-    CallError::new(Kind::TimedOut, Executed::Maybe, text)
-}
-
-#[cold]
-fn too_large(call: &Call<'_, '_, '_>) -> CallError {
-    CallError::too_large(call.layout().total, call.frame.call_space().len(), None)
 }

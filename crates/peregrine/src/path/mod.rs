@@ -3,8 +3,10 @@
 //! [`ServerPath`](crate::serving::ServerPath) on the server.
 
 pub(crate) mod bind;
+pub(crate) mod callback;
 pub(crate) mod datagram;
 pub(crate) mod in_process;
 pub(crate) mod local;
 pub(crate) mod options;
+mod slots;
 pub(crate) mod stream;

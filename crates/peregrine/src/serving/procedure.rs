@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use super::binding_table::BindingRow;
 use crate::call::{
-    Answer, CallerInfo, Calls, Nested, Ran, Refusal, Serve, extensions, leave_call, serve_call,
-    serve_calls_of, tell_caller,
+    Answer, CallerInfo, Calls, Nested, NestedReceived, Ran, Refusal, Serve, extensions, leave_call,
+    serve_call, serve_calls_of, tell_caller,
 };
 use crate::counters::Counting;
 use crate::value::Window;
@@ -209,6 +209,20 @@ pub(crate) fn within(
     procedure: impl FnOnce() -> Ran,
 ) -> Result<Ran, Refusal> {
     let _restores = Nested::enter(caller, due, calls, call);
+    catching(procedure)
+}
+
+/// Runs a procedure on the thread of its caller, as [`within`] does. The call was received with extensions.
+/// `waited` returns how long ago.
+pub(crate) fn within_received(
+    caller: &Arc<CallerInfo>,
+    calls: Arc<dyn Calls>,
+    call: u64,
+    extensions: Window<'_>,
+    waited: impl FnOnce() -> Duration,
+    procedure: impl FnOnce() -> Ran,
+) -> Result<Ran, Refusal> {
+    let _restores = NestedReceived::enter(caller, calls, call, extensions, waited)?;
     catching(procedure)
 }
 

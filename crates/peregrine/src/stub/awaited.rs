@@ -534,6 +534,9 @@ impl<'a> AsyncFrame<'a> {
             // stream is sent.
             let ran = returned.answer != Answer::NotExecuted;
             if streams.are_done() || !ran && !streams.have_begun() {
+                if ran {
+                    streams.outlive(&self.call.binding.home);
+                }
                 return Poll::Ready(Ok(()));
             }
             if is_late(self.limit) {

@@ -1,12 +1,18 @@
 //! [`Callback`]: a parameter by which a procedure calls an object of its caller.
 
+use core::marker::PhantomData;
 use core::ops::Deref;
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::task::Waker;
 use std::sync::Arc;
 
-use crate::binding::Binding;
+use crate::binding::{BindOptions, Binding, Verdict, explain_all};
+use crate::call::streams::Opening;
 use crate::call::{Refusal, Reply, Request, Serve, Served};
-use crate::error::CallError;
+use crate::error::{CallError, Kind, Phase};
 use crate::interface::{Interface, InterfaceRef, Type};
+use crate::path::callback::client;
+use crate::sync::Mutex;
 
 /// An interface that a callback can have: `dyn Listener` for each trait `Listener` with `#[interface]`.
 #[diagnostic::on_unimplemented(
@@ -60,7 +66,7 @@ trait ObjectOf<L: ?Sized>: Serve {
 }
 
 /// An object or a pointer to an object.
-struct Pointed<P, L: ?Sized>(P, core::marker::PhantomData<fn(&L)>);
+struct Pointed<P, L: ?Sized>(P, PhantomData<fn(&L)>);
 
 impl<P: Send + Sync, L: CallableBy<P> + ?Sized> Serve for Pointed<P, L> {
     fn interface(&self) -> InterfaceRef {
@@ -127,10 +133,42 @@ impl<L: Callable + ?Sized> ObjectOf<L> for WithServer<L> {
     }
 }
 
+/// Whether a caller has revoked a callback.
+#[derive(Debug, Default)]
+pub(in crate::stub) struct Revocation {
+    revoked: AtomicBool,
+    /// Wakes what runs the calls of the callback.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Revocation {
+    /// Returns whether the callback was revoked. If not, `waker` is woken when it is.
+    pub(in crate::stub) fn is_revoked(&self, waker: &Waker) -> bool {
+        *self.waker.lock() = Some(waker.clone());
+        self.revoked.load(Ordering::SeqCst)
+    }
+}
+
+/// A callback that its caller can revoke. The procedure can call the object while this value exists.
+///
+/// [`Callback::registered`] has an example.
+#[derive(Debug)]
+pub struct Registration(Arc<Revocation>);
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.0.revoked.store(true, Ordering::SeqCst);
+        let waker = self.0.waker.lock().take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
 /// A parameter by which a procedure calls an object of its caller while the call runs.
 pub struct Callback<'a, L: ?Sized + Callable + 'a> {
     object: Box<dyn ObjectOf<L> + 'a>,
+    /// The client in a procedure, or that of a server.
     client: Option<L::Client>,
+    revocation: Option<Arc<Revocation>>,
 }
 
 impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
@@ -139,12 +177,24 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
     where
         L: CallableBy<P>,
     {
-        Self { object: Box::new(Pointed(object, core::marker::PhantomData)), client: None }
+        let object = Box::new(Pointed(object, PhantomData));
+        Self { object, client: None, revocation: None }
     }
 
-    /// Returns the server of the object.
-    pub(in crate::stub) fn into_serve(self) -> Box<dyn Serve + 'a> {
-        self.object
+    /// Makes a callback as [`new`](Self::new) does, and what revokes it: when the [`Registration`] is dropped, the
+    /// procedure can make no more calls. A call that runs continues.
+    pub fn registered<P: Send + Sync + 'a>(object: P) -> (Self, Registration)
+    where
+        L: CallableBy<P>,
+    {
+        let revocation = Arc::new(Revocation::default());
+        let registration = Registration(Arc::clone(&revocation));
+        (Self { revocation: Some(revocation), ..Self::new(object) }, registration)
+    }
+
+    /// Returns the server of the object, and whether the callback can be revoked.
+    pub(in crate::stub) fn into_parts(self) -> (Box<dyn Serve + 'a>, Option<Arc<Revocation>>) {
+        (self.object, self.revocation)
     }
 
     /// Makes a callback from a server, such as one of an object whose methods are async.
@@ -152,8 +202,16 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
     /// # Errors
     /// If the server has another interface.
     pub fn served(server: impl Serve + 'static) -> Result<Self, CallError> {
-        let _ = server;
-        todo!()
+        let (ours, theirs) = (L::INTERFACE, server.interface());
+        if ours.digest() != theirs.digest() {
+            let text =
+                format!("the server has the interface `{}`, not `{}`", theirs.name(), ours.name);
+            return Err(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text));
+        }
+        let server: Arc<dyn Serve> = Arc::new(server);
+        let client = L::client(Binding::in_process(Arc::clone(&server), &BindOptions::default()));
+        let object = Box::new(WithServer::<L> { server, client: client.clone() });
+        Ok(Self { object, client: Some(client), revocation: None })
     }
 
     /// Returns a client whose calls do not block the thread.
@@ -165,8 +223,13 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
     where
         L: CallableAsync,
     {
-        let _ = &self.client;
-        todo!()
+        match &self.client {
+            Some(client) => Ok(L::async_client(client)),
+            None => {
+                let text = "the object of the callback is called directly, without a client";
+                Err(CallError::not_executed(Kind::NotFound, Phase::Call, text))
+            }
+        }
     }
 }
 
@@ -191,6 +254,24 @@ impl<L: Callable + ?Sized> core::fmt::Debug for Callback<'_, L> {
 pub fn open_callback<'a, L: Callable + ?Sized + 'a>(
     request: &mut Request<'_>,
 ) -> Result<Callback<'a, L>, Refusal> {
-    let _ = (request, |client| Remote::<L>(client));
-    todo!()
+    let interface = InterfaceRef::from(L::INTERFACE);
+    let client = L::client(open_remote(&request.value()?, interface)?);
+    let object = Box::new(Remote::<L>(client.clone()));
+    Ok(Callback { object, client: Some(client), revocation: None })
+}
+
+/// Opens a procedure's side of a callback, as a binding to the caller's object.
+///
+/// # Errors
+/// If the words are not a callback of the caller.
+pub(in crate::stub) fn open_remote(
+    opening: &Opening,
+    interface: InterfaceRef,
+) -> Result<Binding, Refusal> {
+    let options = BindOptions::default();
+    let path = client::open(opening, options.message_bytes_for(&interface))?;
+    let why = "the callback uses the binding of its caller";
+    let explanation = explain_all("callback", Verdict::NotNeeded, why);
+    Binding::of_path(path, None, interface, explanation, &options)
+        .map_err(|error| Refusal::exhausted(&error.to_string()))
 }

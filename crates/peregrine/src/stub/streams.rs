@@ -10,6 +10,9 @@
 
 mod callback;
 mod drive;
+mod kept;
+
+use callback::OfClient;
 
 pub use callback::CallbackDrive;
 pub use drive::{SinkDrive, SourceDrive, Streams};
@@ -27,7 +30,7 @@ use crate::binding::Bound;
 use crate::call::chain::WaitingInside;
 use crate::call::pending::{block_on, unblock};
 use crate::call::streams::{
-    Flow, HEADER_BYTES, Left, Record, STREAMS, Token, message_header, result_number,
+    CallbackEnds, Flow, HEADER_BYTES, Left, Record, STREAMS, Token, message_header, result_number,
 };
 use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -36,6 +39,8 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Block, Native, Out, OutBlock, Representation, Swapped, Window, Writer};
 
+/// The largest number of items that one stream moves before the others and the call have their turn.
+const TURN: usize = 1024;
 /// The number of frames of a conduit.
 const FRAMES: usize = 2;
 /// The largest message. Larger ones would only delay the first items.
@@ -53,6 +58,8 @@ pub(crate) struct ClientConduit {
     has_frames: AtomicBool,
     /// The largest number of bytes of a message, and of a result.
     room: usize,
+    /// The callbacks that outlive their calls.
+    kept: kept::Kept,
 }
 
 #[derive(Default)]
@@ -160,6 +167,7 @@ impl ClientConduit {
             rung: AtomicBool::new(false),
             has_frames: AtomicBool::new(false),
             room,
+            kept: kept::Kept::default(),
         }))
     }
 
@@ -254,6 +262,24 @@ impl ClientConduit {
                 Some(error) => drop(flow.break_off(error)),
             }
             flow
+        })
+    }
+
+    /// Adds the two streams of a callback.
+    fn add_callback(self: &Arc<Self>, bound: &Arc<Bound>) -> CallbackEnds {
+        let carrier = OfClient { conduit: Arc::clone(self), bound: Arc::clone(bound) };
+        self.with(bound, |conduit, state| {
+            let number = state.stream.wrapping_add(1);
+            state.stream = number.wrapping_add(1);
+            let room = conduit.room - HEADER_BYTES;
+            let ends = CallbackEnds::of_caller(number, room, Arc::new(carrier));
+            for flow in [&ends.incoming, &ends.outgoing] {
+                match &state.broken {
+                    None => drop(state.flows.insert(flow.number, Arc::clone(flow))),
+                    Some(error) => drop(flow.break_off(error)),
+                }
+            }
+            ends
         })
     }
 
@@ -505,6 +531,9 @@ impl State {
             // A record of a stream that has ended here may still arrive.
             if let Some(flow) = flows.get(&record.stream) {
                 woken.extend(flow.take(&record, bytes));
+            }
+            if record.kind.is_last() {
+                flows.remove(&record.stream);
             }
             Some(())
         })?;

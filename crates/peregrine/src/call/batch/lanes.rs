@@ -351,7 +351,7 @@ fn count(records: &[u8]) -> usize {
 }
 
 /// Calls `with` with private memory of `room` bytes.
-pub(super) fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
+pub(crate) fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
     // The memory is taken out of `SCRATCH`, because a procedure may call a server in this process. That
     // server may run a batch on this thread.
     let mut memory = SCRATCH.with_borrow_mut(core::mem::take);
@@ -392,7 +392,7 @@ pub(super) fn run_one(
 
 /// Appends the record of a result. `blocks` are the offsets of the result's blocks. Only the filled parts of
 /// the blocks are copied: the other memory may have bytes of another client's results.
-pub(super) fn append(
+pub(crate) fn append(
     results: &mut Vec<u8>,
     number: u64,
     ran: &Ran,

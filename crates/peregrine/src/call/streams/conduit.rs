@@ -48,6 +48,8 @@ struct State {
     /// The call that is answered when there is something to send.
     held: Option<Held>,
     flows: HashMap<u32, Arc<Flow>>,
+    /// Whether there was a stream whose user does not notice by itself that the client has gone.
+    has_unattended: bool,
     /// The streams that have something to send.
     listed: VecDeque<Arc<Flow>>,
     /// Whether the client has open streams, as its last message says.
@@ -301,6 +303,7 @@ impl Conduit {
             return Err(Refusal::new(Kind::BadArguments, text));
         }
         state.flows.insert(flow.number, Arc::clone(flow));
+        state.has_unattended |= flow.is_left();
         drop(state);
         drop(in_use);
         Ok(conduit)
@@ -315,7 +318,8 @@ impl Conduit {
             state.listed.push_back(Arc::clone(flow));
             state.answer_held(false, &mut afterwards);
         }
-        let waits = is_last && state.expects_message();
+        // After the held call was answered, nothing but the next message tells that the client exists.
+        let waits = (is_last || state.has_unattended) && state.expects_message();
         let is_idle = state.is_idle();
         drop(state);
         afterwards.run();
@@ -372,7 +376,7 @@ impl State {
     fn is_left(&self) -> bool {
         self.held.is_none()
             && self.early.is_none()
-            && self.flows.values().all(|flow| flow.is_closed())
+            && self.flows.values().all(|flow| flow.is_left())
     }
 
     /// Returns whether only a message of the client can go on. Notes which one it is.
@@ -401,6 +405,9 @@ impl State {
             // A record of a stream that has ended here may still arrive.
             if let Some(flow) = self.flows.get(&record.stream) {
                 afterwards.woken.extend(flow.take(&record, bytes));
+            }
+            if record.kind.is_last() {
+                self.flows.remove(&record.stream);
             }
             Some(())
         });

@@ -54,6 +54,8 @@ struct State {
     notice: Option<Notice>,
     /// Whether the user needs the stream no more.
     closed: bool,
+    /// Whether the user of the stream notices by itself that its client has gone.
+    attended: bool,
     /// Why nothing more arrives from the peer.
     end: Option<End>,
     /// Whether a conduit knows that there is something to send.
@@ -139,15 +141,16 @@ impl Chunk {
 
     /// Returns the items as they were encoded.
     pub(crate) fn items(&self) -> Window<'_> {
-        Window::from(bytes_of(&self.memory)).range(HEADER_BYTES, self.bytes())
+        Window::from(self.bytes())
     }
 
-    const fn bytes(&self) -> usize {
-        self.length - HEADER_BYTES
+    /// Returns the bytes of the items.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &bytes_of(&self.memory)[HEADER_BYTES..self.length]
     }
 
     pub(crate) const fn cost(&self) -> u64 {
-        self.bytes() as u64 + ITEM_COST * self.count as u64
+        (self.length - HEADER_BYTES) as u64 + ITEM_COST * self.count as u64
     }
 
     /// Appends an item. If there is an error, the chunk has the items of before.
@@ -187,11 +190,18 @@ impl Flow {
             window,
             notice: None,
             closed: false,
+            attended: true,
             end: None,
             listed: false,
             waker: None,
         };
         Self { number, state: Mutex::ranked(Rank::Stream, state) }
+    }
+
+    /// Returns the same end, whose user does not notice by itself that its client has gone.
+    pub(crate) fn unattended(self) -> Self {
+        self.state.lock().attended = false;
+        self
     }
 
     // For the user of the stream. Functions that return a bool return whether a conduit must be told that there is
@@ -329,9 +339,10 @@ impl Flow {
         state.end = Some(End::Broken(error.copy()));
     }
 
-    /// Returns whether the user needs the stream no more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state.lock().closed
+    /// Returns whether no user notices that the client has gone.
+    pub(crate) fn is_left(&self) -> bool {
+        let state = self.state.lock();
+        state.closed || !state.attended
     }
 
     /// Appends the records that are to be sent to a message, which may get `room` bytes more.

@@ -22,6 +22,18 @@ pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// The smallest record that a client may ask for.
 const ROOM_MIN: u32 = 1 << 10;
 
+/// Returns the largest size in bytes of a record that a client takes.
+///
+/// # Errors
+/// If the size is too small for the records that every stream has.
+pub(super) fn room_of(opening: &Opening) -> Result<usize, Refusal> {
+    let [.., room, _] = *opening;
+    if room < ROOM_MIN {
+        return Err(Refusal::new(Kind::BadArguments, "the records of the stream are too small"));
+    }
+    Ok((room as usize).min(limits::MESSAGE_BYTES_MAX))
+}
+
 /// An end of a stream, and the call to which it belongs.
 struct Ends {
     flow: Arc<Flow>,
@@ -93,17 +105,11 @@ impl Ends {
     /// Opens the end of a stream of the call that this thread runs.
     fn open(
         opening: &Opening,
-        flow: impl FnOnce(u32, u32, u32) -> Flow,
+        flow: impl FnOnce(u32, u32, usize) -> Flow,
         waits: bool,
     ) -> Result<Self, Refusal> {
-        let [.., number, credit, room, _] = *opening;
-        if room < ROOM_MIN {
-            return Err(Refusal::new(
-                Kind::BadArguments,
-                "the records of the stream are too small",
-            ));
-        }
-        let flow = Arc::new(flow(number, credit, room.min(limits::MESSAGE_BYTES_MAX as u32)));
+        let [.., number, credit, _, _] = *opening;
+        let flow = Arc::new(flow(number, credit, room_of(opening)?));
         let conduit = Conduit::open(token_of(opening), &flow)?;
         let waits = waits.then(WaitingInside::begin);
         Ok(Self { flow, conduit, call: source_of_thread(), due: due(), _waits: waits })
@@ -137,8 +143,7 @@ pub(crate) fn open_sink<T>(
     waits: bool,
     coding: impl Coding<T, Native> + 'static,
 ) -> Result<Sink<'static, T>, Refusal> {
-    let flow =
-        |number, credit: u32, room: u32| Flow::new(number, room as usize, credit.into(), 0, 0);
+    let flow = |number, credit: u32, room| Flow::new(number, room, credit.into(), 0, 0);
     let ends = Ends::open(opening, flow, waits)?;
     Ok(Sink::of_procedure(RemoteSink { ends, coding: Box::new(coding) }))
 }
@@ -152,8 +157,7 @@ pub(crate) fn open_source<T>(
     waits: bool,
     coding: impl Coding<T, Native> + 'static,
 ) -> Result<Source<'static, T>, Refusal> {
-    let flow =
-        |number, _, room: u32| Flow::new(number, room as usize, 0, 0, limits::STREAM_WINDOW as u64);
+    let flow = |number, _, room| Flow::new(number, room, 0, 0, limits::STREAM_WINDOW as u64);
     let ends = Ends::open(opening, flow, waits)?;
     let tells = ends.flow.begin();
     ends.tell(tells);

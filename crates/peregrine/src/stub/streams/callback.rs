@@ -1,58 +1,177 @@
-//! The caller's end of a callback.
+//! The caller's end of a callback: it runs the procedure's calls on the thread that makes the call.
 
 use core::task::Context;
 use std::sync::Arc;
 
-use super::ClientConduit;
 use super::drive::Drive;
-use crate::binding::Bound;
+use super::kept::KeptCallback;
+use super::{ClientConduit, TURN};
+use crate::binding::{Bound, Home};
 use crate::call::Serve;
-use crate::call::streams::Opening;
+use crate::call::streams::{Carries, Flow, Opening};
 use crate::error::CallError;
-use crate::stub::callback::{Callable, Callback};
+use crate::path::callback::server::{Next, ObjectSide};
+use crate::stub::callback::{Callable, Callback, Revocation};
 
-/// The caller's end of a callback, which serves the procedure's calls.
+/// The caller's end of a callback.
 pub struct CallbackDrive<'a> {
-    serve: Box<dyn Serve + 'a>,
-    outlives: bool,
+    object: Object<'a>,
+    revocation: Option<Arc<Revocation>>,
+    open: Option<OpenCallback>,
+    opening: Opening,
+    has_moved: bool,
+    ended: Option<Option<CallError>>,
+}
+
+/// What serves the calls.
+enum Object<'a> {
+    /// An object that the procedure can call only during the call.
+    Lent(Box<dyn Serve + 'a>),
+    /// An object that the procedure may keep.
+    Given(Arc<dyn Serve>),
+}
+
+/// A callback that is open.
+pub(super) struct OpenCallback {
+    side: ObjectSide,
+    pub(super) conduit: Arc<ClientConduit>,
+    pub(super) bound: Arc<Bound>,
+}
+
+/// Sends the records of a caller's streams.
+pub(super) struct OfClient {
+    pub(super) conduit: Arc<ClientConduit>,
+    pub(super) bound: Arc<Bound>,
+}
+
+impl Carries for OfClient {
+    fn list(&self, flow: &Arc<Flow>, _: bool) {
+        self.conduit.list(&self.bound, flow);
+        // The thread that lists something may run the caller's code next, and that code may wait.
+        self.conduit.send_before_waiting(&self.bound);
+    }
+
+    fn look(&self) {
+        self.conduit.look(&self.bound);
+    }
+}
+
+/// What has happened to a callback.
+pub(super) enum Driven {
+    /// It goes on. The value says whether calls have run.
+    Goes(bool),
+    /// It has ended, because of the error if there is one.
+    Ended(Option<CallError>),
+}
+
+impl OpenCallback {
+    /// Runs the calls that have arrived. If none has, the waker of `context` is woken later.
+    pub(super) fn run_calls(
+        &self,
+        serve: &dyn Serve,
+        revocation: Option<&Revocation>,
+        context: &mut Context<'_>,
+    ) -> Driven {
+        for ran in 0..TURN {
+            if revocation.is_some_and(|revocation| revocation.is_revoked(context.waker())) {
+                self.side.close("the caller has revoked the callback");
+                return Driven::Ended(None);
+            }
+            // While a method waits for the items of its own streams, the bells see to the messages.
+            let before = || self.conduit.sleep(&self.bound);
+            match self.side.run_next(serve, context, before) {
+                Next::Ran => {}
+                Next::Nothing => return Driven::Goes(ran > 0),
+                Next::Ended => return Driven::Ended(None),
+                Next::Failed(error) => return Driven::Ended(Some(error)),
+            }
+        }
+        // The others have their turn.
+        context.waker().wake_by_ref();
+        Driven::Goes(true)
+    }
+
+    /// Ends the callback.
+    pub(super) fn close(&self, reason: &str) {
+        self.side.close(reason);
+    }
 }
 
 impl<'a> CallbackDrive<'a> {
     /// Makes the caller's end of a callback that ends with its call.
     pub fn new<L: Callable + ?Sized>(callback: Callback<'a, L>) -> Self {
-        Self { serve: callback.into_serve(), outlives: false }
+        let (serve, revocation) = callback.into_parts();
+        Self::of(Object::Lent(serve), revocation)
+    }
+
+    const fn of(object: Object<'a>, revocation: Option<Arc<Revocation>>) -> Self {
+        Self { object, revocation, open: None, opening: [0; 8], has_moved: false, ended: None }
     }
 }
 
 impl CallbackDrive<'static> {
     /// Makes the caller's end of a callback that the procedure may keep after the call.
     pub fn kept<L: Callable + ?Sized>(callback: Callback<'static, L>) -> Self {
-        Self { serve: callback.into_serve(), outlives: true }
+        let (serve, revocation) = callback.into_parts();
+        Self::of(Object::Given(serve.into()), revocation)
     }
 }
 
 impl Drive for CallbackDrive<'_> {
-    fn open(&mut self, _: &Arc<ClientConduit>, _: &Arc<Bound>) {
-        let _ = (&self.serve, self.outlives);
-        todo!()
+    fn open(&mut self, conduit: &Arc<ClientConduit>, bound: &Arc<Bound>) {
+        let ends = conduit.add_callback(bound);
+        self.opening = ends.opening(conduit.token);
+        let side = ObjectSide::new(ends, bound.path.kind());
+        let (conduit, bound) = (Arc::clone(conduit), Arc::clone(bound));
+        self.open = Some(OpenCallback { side, conduit, bound });
+        self.ended = None;
     }
+
     fn opening(&self) -> Opening {
-        todo!()
+        self.opening
     }
-    fn drive(&mut self, _: &mut Context<'_>) -> bool {
-        todo!()
+
+    fn drive(&mut self, context: &mut Context<'_>) -> bool {
+        let (Some(open), None) = (&self.open, &self.ended) else { return false };
+        let serve = match &self.object {
+            Object::Lent(serve) => &**serve,
+            Object::Given(serve) => &**serve,
+        };
+        match open.run_calls(serve, self.revocation.as_deref(), context) {
+            Driven::Goes(moved) => {
+                self.has_moved |= moved;
+                moved
+            }
+            Driven::Ended(error) => {
+                self.ended = Some(error);
+                true
+            }
+        }
     }
+
     fn is_done(&self) -> bool {
-        todo!()
+        self.ended.is_some() || matches!(self.object, Object::Given(_))
     }
+
     fn has_begun(&self) -> bool {
-        todo!()
+        self.open.as_ref().is_some_and(|open| open.side.has_begun())
     }
+
     fn has_moved(&self) -> bool {
-        todo!()
+        self.has_moved
     }
+
     fn failure(&self) -> Option<&CallError> {
-        todo!()
+        self.ended.as_ref()?.as_ref()
+    }
+
+    fn outlive(&mut self, home: &Home) {
+        let (Object::Given(serve), None) = (&self.object, &self.ended) else { return };
+        let Some(open) = self.open.take() else { return };
+        let (serve, revocation) = (Arc::clone(serve), self.revocation.take());
+        home.keeps(&open.conduit);
+        let conduit = Arc::clone(&open.conduit);
+        conduit.keep(KeptCallback { open, serve, revocation });
     }
 }
 

@@ -3,8 +3,8 @@
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
-use super::{CallbackDrive, ClientConduit, HEADER_BYTES};
-use crate::binding::Bound;
+use super::{CallbackDrive, ClientConduit, HEADER_BYTES, TURN};
+use crate::binding::{Bound, Home};
 use crate::call::streams::{
     Coding, Compiled, Flow, InBothOrders, Opening, Produce, Receive, Received, Room, Sink, Source,
     Stopped, Taken, opening,
@@ -12,9 +12,6 @@ use crate::call::streams::{
 use crate::error::{CallError, Kind};
 use crate::limits;
 use crate::value::{Native, Representation, Swapped, Value, Writer};
-
-/// The largest number of items that one stream moves before the others and the call have their turn.
-const TURN: usize = 1024;
 
 /// The caller's end of a stream.
 pub(super) trait Drive: Send {
@@ -39,6 +36,11 @@ pub(super) trait Drive: Send {
 
     /// Returns why not all items were moved.
     fn failure(&self) -> Option<&CallError>;
+
+    /// Goes on after the call, if the procedure may have kept it. `home` is the binding of the call.
+    fn outlive(&mut self, home: &Home) {
+        let _ = home;
+    }
 }
 
 /// A stream that is open.
@@ -391,6 +393,11 @@ impl<'s> Streams<'s> {
     /// Returns whether the caller's code has seen an item. The call is not repeated then.
     pub fn have_moved(&self) -> bool {
         self.streams.iter().any(|one| one.has_moved())
+    }
+
+    /// Lets callbacks that the procedure may have kept go on after the call.
+    pub(in crate::stub) fn outlive(&mut self, home: &Home) {
+        self.streams.iter_mut().for_each(|one| one.outlive(home));
     }
 
     /// Returns why one of the streams has failed.

@@ -1,0 +1,214 @@
+//! The procedure's side of a callback: a call path to the object of the caller.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::wire::{Handles, RequestHeader, RequestKind, Side, item_bytes, take_result};
+use crate::call::chain::WaitingInside;
+use crate::call::extensions::{self, Extensions};
+use crate::call::streams::{CallbackEnds, Opening};
+use crate::call::words::HEADER_BYTES;
+use crate::call::{
+    Answer, Begun, Call, CallPath, Frames, PathKind, Ran, Refusal, Returned, Wait, caller, inside,
+};
+use crate::error::{CallError, Kind, Phase};
+use crate::limits;
+use crate::path::bind::BoundPath;
+use crate::path::slots::{Late, Slots, late, too_large};
+use crate::sync::Mutex;
+use crate::value::{Window, align_up, bytes_of_blocks};
+
+/// The path from a procedure to an object of its caller.
+struct CallbackPath {
+    side: Arc<Side<Results>>,
+    slots: Arc<Slots>,
+    kind: PathKind,
+}
+
+/// Takes the results.
+struct Results {
+    slots: Arc<Slots>,
+    /// Why no more results come.
+    ended: Mutex<Option<CallError>>,
+}
+
+/// Opens the procedure's side of a callback. `bytes` is the size of the largest message that its interface needs.
+///
+/// # Errors
+/// If the words are not a callback of the caller, or there is no memory.
+pub(crate) fn open(opening: &Opening, bytes: usize) -> Result<BoundPath, Refusal> {
+    let (ends, order) = CallbackEnds::of_procedure(opening)?;
+    // An item has a header, the message and its extensions. A record has one item at least.
+    let around = HEADER_BYTES + item_bytes(0, extensions::BYTES_MAX);
+    let bytes = bytes.min(ends.room.saturating_sub(around)) & !15;
+    let frames = Frames::private(limits::CALLBACK_CALLS_MAX, limits::ASTACKS, bytes.max(1024));
+    let frames = Arc::new(frames.map_err(|_| Refusal::exhausted("no memory for a callback"))?);
+    let slots = Slots::new(&frames);
+    let ended = Mutex::default();
+    let side = Side::new(ends, Results { slots: Arc::clone(&slots), ended });
+    side.receive();
+    let kind = caller().map_or(PathKind::InProcess, |caller| caller.path());
+    Ok(BoundPath { path: Box::new(CallbackPath { side, slots, kind }), frames, order })
+}
+
+impl CallbackPath {
+    /// Sends a call.
+    ///
+    /// # Errors
+    /// If the call was not sent.
+    fn send(&self, call: &mut Call<'_, '_, '_>) -> Result<(), CallError> {
+        let Some(layout) = call.put(usize::MAX) else { return Err(too_large(call)) };
+        call.head.flush();
+        let extensions = match (inside(), call.limit.deadline()) {
+            (None, None) => None,
+            (inside, deadline) => Some(Extensions::of(inside, deadline)?),
+        };
+        let extensions = extensions.as_ref().map_or(&[][..], Extensions::as_bytes);
+        let number = self.slots.begin(call.frame.index());
+        // An end that comes after this check fails the call in its slot.
+        let ended = self.side.handler.ended.lock().as_ref().map(CallError::copy);
+        if let Some(error) = ended.or_else(|| self.side.ended()) {
+            return Err(not_sent(&error));
+        }
+        let header = RequestHeader {
+            number,
+            kind: RequestKind::Call,
+            procedure: call.procedure,
+            // The sizes fit 32 bits: a frame is smaller.
+            head: layout.head as u32,
+            copied: layout.copied as u32,
+            total: layout.total as u32,
+            extensions: extensions.len() as u32,
+        };
+        let message = call.frame.call_space().window().part(0, layout.total);
+        let message = message.ok_or_else(|| too_large(call))?;
+        let header = header.to_bytes();
+        let parts = [Window::from(&header[..]), message, Window::from(extensions)];
+        self.side.send(number, &parts).map_err(|_| too_large(call))
+    }
+}
+
+/// Makes the error of a call that was not sent, because the callback has ended.
+#[cold]
+fn not_sent(error: &CallError) -> CallError {
+    CallError::not_executed(error.kind(), Phase::Call, error.to_string())
+}
+
+impl CallPath for CallbackPath {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        self.send(call)?;
+        // The object may call this server again.
+        let _waits = inside().map(|_| WaitingInside::begin());
+        match self.slots.wait(call.frame.index(), call.limit.deadline()) {
+            Some(late) => late.take(call),
+            None => Err(self.give_up(call)),
+        }
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.send(call).map(|()| Begun::Pending)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        self.slots.poll(call)
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.slots.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        let (number, _) = self.slots.give_up(call.frame.index());
+        if self.side.take_back(number) {
+            return extensions::no_time_left();
+        }
+        let header = RequestHeader {
+            number,
+            kind: RequestKind::Cancel,
+            procedure: 0,
+            head: 0,
+            copied: 0,
+            total: 0,
+            extensions: 0,
+        };
+        // A header always fits a message.
+        let _ = self.side.send(number, &[Window::from(&header.to_bytes()[..])]);
+        late()
+    }
+
+    fn is_prepared(&self, _frame: u32) -> bool {
+        true
+    }
+
+    fn prepare(&self, _frame: u32, _deadline: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.slots.frames.layout().bytes
+    }
+
+    fn wait(&self) -> Wait {
+        Wait::Block
+    }
+
+    fn kind(&self) -> PathKind {
+        self.kind
+    }
+
+    fn explain(&self) -> String {
+        "a callback uses the binding of its caller".into()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.side.ended().is_none() && self.side.handler.ended.lock().is_none()
+    }
+
+    fn captures(&self, _frame: u32) -> bool {
+        false
+    }
+
+    fn is_released(&self, _frame: u32) -> bool {
+        true
+    }
+}
+
+impl Drop for CallbackPath {
+    fn drop(&mut self) {
+        self.side.close("the procedure has dropped the callback");
+    }
+}
+
+impl Handles for Results {
+    fn take(&self, side: &Arc<Side<Self>>, items: &mut &[u8]) -> Option<()> {
+        let before = items.len();
+        let (record, result) = take_result(items)?;
+        side.consume(before - items.len());
+        let answer = Answer::from_number(record.answer)
+            .filter(|answer| !matches!(answer, Answer::PostAgain | Answer::Deferred))?;
+        let mut memory: Vec<u128> = vec![0; align_up(result.len()) / size_of::<u128>()];
+        bytes_of_blocks(&mut memory)[..result.len()].copy_from_slice(result);
+        let (head_at, head_bytes) = (record.head_at, record.head_bytes);
+        let ran = Ran { answer, head_at, head_bytes, block_bytes: 0, is_uncounted: false };
+        self.slots.answer(record.number, Late::Memory(ran, memory));
+        Some(())
+    }
+
+    fn woken(&self) {}
+
+    fn end(&self, error: Option<CallError>) {
+        // The object's side answers every call that it has begun before it ends the callback.
+        let error = error.unwrap_or_else(|| {
+            let text = "the caller has ended the callback";
+            CallError::not_executed(Kind::Withdrawn, Phase::Call, text)
+        });
+        let mut ended = self.ended.lock();
+        if ended.is_none() {
+            *ended = Some(error.copy());
+            drop(ended);
+            self.slots.fail_all(&error);
+        }
+    }
+}
+
+const _: () = assert!(limits::CALLBACK_CALLS_MAX >= limits::ASTACKS);

@@ -1,0 +1,295 @@
+//! The two streams of a callback at one side, and the items that they carry.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+use core::task::Waker;
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::task::Wake;
+
+use crate::call::batch::ResultRecord;
+use crate::call::streams::{CallbackEnds, Carries, Flow, Received, Room, item_cost};
+use crate::call::words::{HEADER_BYTES, halves, to_bytes, wide, words_at};
+use crate::error::CallError;
+use crate::sync::{Mutex, Rank};
+use crate::value::{Native, Overflow, Window, Writer, align_up};
+
+/// What an item from the procedure says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum RequestKind {
+    Call = 1,
+    Cancel = 2,
+}
+
+/// The header of an item from the procedure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestHeader {
+    pub(super) number: u64,
+    pub(super) kind: RequestKind,
+    pub(super) procedure: u32,
+    pub(super) head: u32,
+    pub(super) copied: u32,
+    pub(super) total: u32,
+    pub(super) extensions: u32,
+}
+
+impl RequestHeader {
+    pub(super) fn to_bytes(self) -> [u8; HEADER_BYTES] {
+        let Self { number, kind, procedure, head, copied, total, extensions } = self;
+        let [low, high] = halves(number);
+        to_bytes([low, high, kind as u32, procedure, head, copied, total, extensions])
+    }
+
+    /// Takes an item from the front of `items`. Returns the header, the message and the extensions.
+    pub(super) fn take<'i>(items: &mut &'i [u8]) -> Option<(Self, &'i [u8], &'i [u8])> {
+        let [low, high, kind, procedure, head, copied, total, extensions] = words_at(items, 0)?;
+        let kind = match kind {
+            1 => RequestKind::Call,
+            2 => RequestKind::Cancel,
+            _ => return None,
+        };
+        if head > copied || copied > total {
+            return None;
+        }
+        let message = take(items, HEADER_BYTES, total)?;
+        let rest = take(items, 0, extensions)?;
+        let number = wide(low, high);
+        Some((Self { number, kind, procedure, head, copied, total, extensions }, message, rest))
+    }
+}
+
+/// Returns the number of bytes of an item with a message and extensions of these sizes.
+pub(super) const fn item_bytes(message: usize, extensions: usize) -> usize {
+    HEADER_BYTES + align_up(message) + align_up(extensions)
+}
+
+/// Takes an item of the object from the front of `items`. Returns its header and the result.
+pub(super) fn take_result<'i>(items: &mut &'i [u8]) -> Option<(ResultRecord, &'i [u8])> {
+    let record = ResultRecord::at(items, 0)?;
+    if record.head_at.checked_add(record.head_bytes)? > record.total {
+        return None;
+    }
+    Some((record, take(items, HEADER_BYTES, record.total)?))
+}
+
+/// Takes `bytes` bytes after the first `skipped` ones, and the padding after them.
+fn take<'i>(items: &mut &'i [u8], skipped: usize, bytes: u32) -> Option<&'i [u8]> {
+    let end = skipped.checked_add(bytes as usize)?;
+    let taken = items.get(skipped..end)?;
+    *items = items.get(end.checked_next_multiple_of(16)?..)?;
+    Some(taken)
+}
+
+/// Handles what one side of a callback receives.
+pub(crate) trait Handles: Send + Sync + Sized + 'static {
+    /// Handles an item at the front of `items`, and removes it there. Returns `None` if the item is malformed.
+    fn take(&self, side: &Arc<Side<Self>>, items: &mut &[u8]) -> Option<()>;
+
+    /// Handles a wake, after everything that has arrived was handled. There may be credit now.
+    fn woken(&self);
+
+    /// Handles the end: the peer sends nothing more. `error` is the reason, unless the peer has sent everything.
+    fn end(&self, error: Option<CallError>);
+}
+
+/// One side of a callback.
+pub(crate) struct Side<H> {
+    incoming: Arc<Flow>,
+    outgoing: Arc<Flow>,
+    carrier: Arc<dyn Carries>,
+    /// The largest size in bytes of a record.
+    room: usize,
+    pub(super) handler: H,
+    /// Items for which there was no credit yet, and the numbers of their calls.
+    unsent: Mutex<VecDeque<(u64, Vec<u8>)>>,
+    /// The number of wakes that were not handled yet.
+    wakes: AtomicUsize,
+    /// The waker of this side. It keeps nothing alive.
+    waker: Waker,
+}
+
+/// Wakes a side that may be gone.
+struct WakesSide<H>(Weak<Side<H>>);
+
+impl<H: Handles> Wake for WakesSide<H> {
+    fn wake(self: Arc<Self>) {
+        if let Some(side) = self.0.upgrade() {
+            side.receive();
+        }
+    }
+}
+
+impl<H: Handles> Side<H> {
+    /// Makes one side of a callback. It receives nothing before [`receive`](Self::receive) was called.
+    pub(super) fn new(ends: CallbackEnds, handler: H) -> Arc<Self> {
+        let CallbackEnds { incoming, outgoing, carrier, room } = ends;
+        Arc::new_cyclic(|side| Self {
+            incoming,
+            outgoing,
+            carrier,
+            room,
+            handler,
+            unsent: Mutex::ranked(Rank::Callback, VecDeque::new()),
+            wakes: AtomicUsize::new(0),
+            waker: Waker::from(Arc::new(WakesSide(Weak::clone(side)))),
+        })
+    }
+
+    /// Handles everything that has arrived, and sends what there is credit for. The streams wake this side when
+    /// something arrives.
+    pub(super) fn receive(self: &Arc<Self>) {
+        // Handling an item may wake this side on the same thread, and another thread may wake it at any time. The
+        // first one to come does the work of all.
+        if self.wakes.fetch_add(1, Ordering::SeqCst) > 0 {
+            return;
+        }
+        let mut handled = 1;
+        loop {
+            self.receive_once();
+            self.send_unsent();
+            self.handler.woken();
+            // SYNC: wakes. A wake that is not subtracted here came after the items were looked for.
+            match self.wakes.fetch_sub(handled, Ordering::SeqCst) - handled {
+                0 => return,
+                more => handled = more,
+            }
+        }
+    }
+
+    fn receive_once(self: &Arc<Self>) {
+        loop {
+            match self.incoming.receive(Some(&self.waker)) {
+                Received::Nothing => return,
+                Received::End => return self.handler.end(None),
+                Received::Broken(error) => return self.handler.end(Some(error)),
+                Received::Items(chunk) => {
+                    let mut items = chunk.bytes();
+                    for _ in 0..chunk.count() {
+                        if self.handler.take(self, &mut items).is_none() {
+                            let error = CallError::bad_result("an item of a callback is malformed");
+                            self.incoming.fail(&error);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Grants the peer credit for an item of `bytes` bytes, which was handled.
+    pub(super) fn consume(&self, bytes: usize) {
+        if self.incoming.consume(1, item_cost(bytes)) {
+            self.carrier.list(&self.incoming, false);
+        }
+    }
+
+    /// Returns whether the peer has sent anything.
+    pub(super) fn has_begun(&self) -> bool {
+        self.incoming.has_begun() || self.outgoing.has_begun()
+    }
+
+    /// Returns whether the peer takes more items. If not, `waker` is woken later, together with this side.
+    pub(super) fn room(&self) -> Room {
+        if !self.unsent.lock().is_empty() {
+            Room::Full
+        } else {
+            self.outgoing.room(Some(&self.waker))
+        }
+    }
+
+    /// Returns why the peer takes no more items, if it has said so.
+    pub(super) fn ended(&self) -> Option<CallError> {
+        match self.outgoing.room(None) {
+            Room::Ended(error) => Some(error),
+            Room::Free | Room::Full => None,
+        }
+    }
+
+    /// Sends an item of the call `number`, or keeps it until there is credit. `parts` are the header of the item and
+    /// what follows, each of which begins at a multiple of 16 bytes.
+    ///
+    /// # Errors
+    /// If the item does not fit a message.
+    pub(super) fn send(&self, number: u64, parts: &[Window<'_>]) -> Result<(), Overflow> {
+        let bytes: usize = parts.iter().map(|part| align_up(part.len())).sum();
+        if bytes > self.item_bytes_max() {
+            return Err(Overflow::Full);
+        }
+        let mut unsent = self.unsent.lock();
+        if unsent.is_empty() && matches!(self.outgoing.room(Some(&self.waker)), Room::Free) {
+            let tells = self.add(parts)?;
+            drop(unsent);
+            self.tell(tells);
+            return Ok(());
+        }
+        let mut item = Vec::with_capacity(bytes);
+        for part in parts {
+            let start = item.len();
+            item.resize(start + align_up(part.len()), 0);
+            let _ = part.read(0, &mut item[start..start + part.len()]);
+        }
+        unsent.push_back((number, item));
+        Ok(())
+    }
+
+    /// Returns the largest size in bytes of an item.
+    pub(super) const fn item_bytes_max(&self) -> usize {
+        (self.room & !15) - HEADER_BYTES
+    }
+
+    fn add(&self, parts: &[Window<'_>]) -> Result<bool, Overflow> {
+        self.outgoing.add(&mut |items: &mut Writer<'_, Native>| {
+            parts.iter().try_for_each(|part| items.window(16, *part))?;
+            items.align_to(16)
+        })
+    }
+
+    fn send_unsent(&self) {
+        let mut tells = false;
+        let mut unsent = self.unsent.lock();
+        while !unsent.is_empty() {
+            match self.outgoing.room(Some(&self.waker)) {
+                Room::Full => break,
+                Room::Ended(_) => unsent.clear(),
+                Room::Free => {
+                    if let Some((_, item)) = unsent.pop_front() {
+                        // Its size was checked. Without memory it is lost, and its call waits for its deadline.
+                        tells |= self.add(&[Window::from(&item[..])]).unwrap_or(false);
+                    }
+                }
+            }
+        }
+        drop(unsent);
+        self.tell(tells);
+    }
+
+    /// Forgets the items of a call that were not sent. Returns whether there were any.
+    pub(super) fn take_back(&self, number: u64) -> bool {
+        let mut unsent = self.unsent.lock();
+        let before = unsent.len();
+        unsent.retain(|(one, _)| *one != number);
+        unsent.len() < before
+    }
+
+    fn tell(&self, tells: bool) {
+        if tells {
+            self.carrier.list(&self.outgoing, false);
+        }
+    }
+
+    /// Takes what has arrived at this process and was not handed on.
+    pub(super) fn look(&self) {
+        self.carrier.look();
+    }
+
+    /// Ends the callback: this side sends nothing more, and wants nothing more.
+    pub(super) fn close(&self, reason: &str) {
+        self.send_unsent();
+        if self.incoming.stop(reason) {
+            self.carrier.list(&self.incoming, true);
+        }
+        if self.outgoing.finish() {
+            self.carrier.list(&self.outgoing, true);
+        }
+    }
+}
