@@ -6,10 +6,10 @@
 //!
 //! # What is read
 //!
-//! The text must contain one trait and the types that it uses. The text may be the server's source file, if
-//! that file contains only the following:
+//! The text must contain one trait, the types that it uses, and the traits of its callbacks. The text may be the
+//! server's source file, if that file contains only the following:
 //!
-//! * one trait, with the attributes of `#[interface]` (`name`, `version`, `max_len`) and methods that
+//! * one trait that is not the trait of a callback, with the attributes of `#[interface]` (`name`, `version`, `max_len`) and methods that
 //!   take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
 //! * structs and enums. They are plain if they have `#[derive(Plain)]`, and otherwise structured values;
 //! * the attributes by which interfaces grow: `#[default]`, `#[was]`, `#[widens]` and `#[other]`. The
@@ -20,7 +20,8 @@
 //! * types of `uuid`, `bytes`, `chrono` and `time` that are values, such as `Uuid` and `DateTime<Utc>`. The
 //!   exception is `time::Duration`: write `time::SignedDuration` instead. [`to_trait`] prints a type of
 //!   another crate as the struct or enum that describes it;
-//! * modules that contain structs and enums, one level deep;
+//! * the traits of callbacks, such as `Listener` for `Callback<'_, dyn Listener>`;
+//! * modules that contain structs, enums and traits of callbacks, one level deep;
 //! * `use` declarations and `impl` blocks, which are skipped, and comments;
 //! * documentation comments. Those of the trait and of its methods are kept.
 //!
@@ -30,10 +31,11 @@
 //! # What is not in a description
 //!
 //! The printed trait equals the one in the server's source, except for parts that a description does not
-//! contain: bodies of `impl` blocks, other items, and the documentation of types. The printed trait compiles
+//! contain: bodies of `impl` blocks, other items, the documentation of types and of the traits of callbacks, and
+//! whether a callback may be kept after the call (`Callback<'static, ...>`). The printed trait compiles
 //! if all of its names are valid names in Rust, and if [`Plain`](peregrine::Plain),
 //! [`Value`](peregrine::Value), [`Lent`](peregrine::Lent), [`Out`](peregrine::Out),
-//! [`Sink`](peregrine::Sink) and [`Source`](peregrine::Source) are in scope.
+//! [`Sink`](peregrine::Sink), [`Source`](peregrine::Source) and [`Callback`](peregrine::Callback) are in scope.
 //!
 //! ```
 //! let files = peregrine_idl::parse_trait(

@@ -15,7 +15,7 @@ use unicode_ident::{is_xid_continue, is_xid_start};
 
 /// Names that no type of an interface can have, because Rust or Peregrine already defines them.
 const TAKEN: &str = "bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 \
-    String Vec Option Result Box Lent Out Sink Source CallError Self Plain Value";
+    String Vec Option Result Box Lent Out Sink Source Callback CallError Self Plain Value";
 
 /// Keywords, which are valid names only with the prefix `r#`.
 const KEYWORDS: &str = concat!(
@@ -28,9 +28,10 @@ const KEYWORDS: &str = concat!(
 pub(crate) fn trait_of(described: &Described) -> String {
     let printer = Printer {
         described,
+        root: root(described),
         in_modules: in_modules(described),
         cycles: cycles(described),
-        failed: described.procedures.iter().filter_map(|one| named(&one.error)).collect(),
+        failed: failed(described),
         choices: Choices::default(),
         text: String::new(),
     };
@@ -39,6 +40,8 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
+    /// The type that is the interface itself, if callbacks have this interface.
+    root: Option<usize>,
     /// For each type, whether it is printed in a separate module. This is necessary if its name is
     /// already used.
     in_modules: Vec<bool>,
@@ -49,6 +52,31 @@ struct Printer<'a> {
     failed: HashSet<usize>,
     choices: Choices,
     text: String,
+}
+
+/// Returns the type that is the interface itself, as the interface of a callback.
+fn root(described: &Described) -> Option<usize> {
+    // Only one type is compared, because a peer chooses the number of types with the same name.
+    let number = described.types.iter().position(|one| match &one.body {
+        DescribedBody::Interface { version, procedures } => {
+            one.name == described.name
+                && *version == described.version
+                && procedures.len() == described.procedures.len()
+        }
+        _ => false,
+    })?;
+    let same = described.interface_of(&DescribedType::Named(number))?;
+    (same.to_string() == described.to_string()).then_some(number)
+}
+
+/// Returns the types that are errors of procedures.
+fn failed(described: &Described) -> HashSet<usize> {
+    let nested = described.types.iter().filter_map(|one| match &one.body {
+        DescribedBody::Interface { procedures, .. } => Some(procedures),
+        _ => None,
+    });
+    let all = nested.chain([&described.procedures]).flatten();
+    all.filter_map(|one| named(&one.error)).collect()
 }
 
 fn named(ty: &DescribedType) -> Option<usize> {
@@ -79,11 +107,26 @@ fn name(name: &str) -> String {
 /// Peregrine defines.
 fn in_modules(described: &Described) -> Vec<bool> {
     // `#[interface]` generates types, whose names are also taken.
-    let ident = ident(&described.name);
-    let made = [format!("{ident}Client"), format!("{ident}Server"), ident];
-    let mut seen: HashSet<&str> = made.iter().map(String::as_str).collect();
-    let names = described.types.iter().map(|named| &*named.name);
-    names.map(|name| !seen.insert(name) || is_one_of(TAKEN, name)).collect()
+    let made = |name: &str| {
+        let ident = ident(name);
+        vec![format!("{ident}Client"), format!("{ident}Server"), ident]
+    };
+    let mut seen: HashSet<String> = made(&described.name).into_iter().collect();
+    let root = root(described);
+    let in_module = |(number, one): (usize, &DescribedNamed)| {
+        let names = match &one.body {
+            DescribedBody::Interface { .. } if root == Some(number) => return false,
+            DescribedBody::Interface { .. } => made(&one.name),
+            _ => vec![one.name.clone()],
+        };
+        let is_taken = |name: &String| seen.contains(name) || is_one_of(TAKEN, name);
+        let in_module = names.iter().any(is_taken);
+        if !in_module {
+            seen.extend(names);
+        }
+        in_module
+    };
+    described.types.iter().enumerate().map(in_module).collect()
 }
 
 /// Returns for each type the number of its cycle. Types that contain each other have the same number. A field
@@ -188,26 +231,13 @@ fn camel(name: &str) -> String {
 impl<'a> Printer<'a> {
     fn whole(mut self) -> String {
         let Described { name: own, version, docs, procedures, types } = self.described;
-        let ident = ident(own);
-        let plain = ident == *own;
         self.docs("", docs);
-        match (plain, version) {
-            (true, 0) => {}
-            (true, version) => self.line(format_args!("#[interface(version = {version})]")),
-            (false, 0) => self.line(format_args!("#[interface(name = {own:?})]")),
-            (false, version) => {
-                self.line(format_args!("#[interface(name = {own:?}, version = {version})]"));
-            }
-        }
-        self.line(format_args!("pub trait {ident} {{"));
-        for procedure in procedures {
-            self.procedure(procedure);
-        }
-        self.line(format_args!("}}"));
+        self.interface("", (own, *version), procedures, None);
         for (number, named) in types.iter().enumerate() {
             // These types are not printed: Peregrine defines `CallError`, and the standard library defines
             // the other ones.
-            let is_defined = self.described.is_call_error(&DescribedType::Named(number))
+            let is_defined = self.root == Some(number)
+                || self.described.is_call_error(&DescribedType::Named(number))
                 || library::path_of(self.described, named).is_some();
             if !is_defined {
                 self.text.push('\n');
@@ -215,6 +245,33 @@ impl<'a> Printer<'a> {
             }
         }
         self.text
+    }
+
+    /// Prints a trait. `within` is its number if it is the interface of a callback.
+    fn interface(
+        &mut self,
+        indent: &str,
+        (own, version): (&str, u32),
+        procedures: &[DescribedProcedure],
+        within: Option<usize>,
+    ) {
+        let ident = ident(own);
+        let arguments = match (ident == *own, version) {
+            (true, 0) => None,
+            (true, version) => Some(format!("version = {version}")),
+            (false, 0) => Some(format!("name = {own:?}")),
+            (false, version) => Some(format!("name = {own:?}, version = {version}")),
+        };
+        match arguments {
+            Some(arguments) => self.line(format_args!("{indent}#[interface({arguments})]")),
+            None if within.is_some() => self.line(format_args!("{indent}#[interface]")),
+            None => {}
+        }
+        self.line(format_args!("{indent}pub trait {ident} {{"));
+        for procedure in procedures {
+            self.procedure(&format!("{indent}    "), procedure, within);
+        }
+        self.line(format_args!("{indent}}}"));
     }
 
     fn line(&mut self, text: core::fmt::Arguments<'_>) {
@@ -234,41 +291,41 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn procedure(&mut self, procedure: &DescribedProcedure) {
-        self.docs("    ", &procedure.docs);
+    fn procedure(&mut self, indent: &str, procedure: &DescribedProcedure, within: Option<usize>) {
+        self.docs(indent, &procedure.docs);
         if procedure.idempotent {
-            self.line(format_args!("    #[idempotent]"));
+            self.line(format_args!("{indent}#[idempotent]"));
         }
         if procedure.oneway {
-            self.line(format_args!("    #[oneway]"));
+            self.line(format_args!("{indent}#[oneway]"));
         }
         if !procedure.was.is_empty() {
             let was = was(&procedure.was);
-            self.line(format_args!("    {}", was.trim_end()));
+            self.line(format_args!("{indent}{}", was.trim_end()));
         }
         let parameters: Vec<String> = core::iter::once("&self".to_owned())
-            .chain(procedure.parameters.iter().map(|one| self.parameter(one)))
+            .chain(procedure.parameters.iter().map(|one| self.parameter(one, within)))
             .collect();
-        let result = self.ty(&procedure.result, None);
+        let result = self.ty(&procedure.result, within);
         let returns = match self.described.is_call_error(&procedure.error) {
             true => format!("peregrine::Result<{result}>"),
-            false => format!("Result<{result}, {}>", self.ty(&procedure.error, None)),
+            false => format!("Result<{result}, {}>", self.ty(&procedure.error, within)),
         };
         let name = name(&procedure.name);
-        let one = format!("    fn {name}({}) -> {returns};", parameters.join(", "));
+        let one = format!("{indent}fn {name}({}) -> {returns};", parameters.join(", "));
         if one.chars().count() <= 100 {
             return self.line(format_args!("{one}"));
         }
-        self.line(format_args!("    fn {name}("));
+        self.line(format_args!("{indent}fn {name}("));
         for parameter in parameters {
-            self.line(format_args!("        {parameter},"));
+            self.line(format_args!("{indent}    {parameter},"));
         }
-        self.line(format_args!("    ) -> {returns};"));
+        self.line(format_args!("{indent}) -> {returns};"));
     }
 
-    fn parameter(&self, parameter: &DescribedParameter) -> String {
+    fn parameter(&self, parameter: &DescribedParameter, within: Option<usize>) -> String {
         let DescribedParameter { name: own, direction, shape, ty, max_len, growth } = parameter;
-        let one = self.ty(ty, None);
+        let one = self.ty(ty, within);
         let written = match (shape, direction) {
             (Shape::Text, _) => "&str".to_owned(),
             (Shape::Buffer, Direction::In) => format!("&[{one}]"),
@@ -278,7 +335,7 @@ impl<'a> Printer<'a> {
             (Shape::One, Direction::InOut) => format!("&mut {one}"),
             (_, Direction::Sink) => format!("Sink<'_, {one}>"),
             (_, Direction::Source) => format!("Source<'_, {one}>"),
-            (_, Direction::Callback) => format!("Callback<'_, dyn {one}>"),
+            (_, Direction::Callback) => format!("Callback<'_, dyn {}>", self.unboxed(ty, within)),
             (Shape::One, _) => match ty {
                 DescribedType::Named(_) | DescribedType::Array(..) => format!("&{one}"),
                 _ => one,
@@ -286,7 +343,7 @@ impl<'a> Printer<'a> {
         };
         let bound = max_len.map(|max_len| format!("#[max_len({max_len})] ")).unwrap_or_default();
         let growth = match shape {
-            Shape::One => self.growth(ty, growth, None),
+            Shape::One => self.growth(ty, growth, within),
             _ if growth.default.is_some() => format!("{}#[default] ", attributes(growth)),
             _ => attributes(growth),
         };
@@ -365,7 +422,10 @@ impl<'a> Printer<'a> {
         if let Some(path) = library::path_of(self.described, named) {
             return path.to_owned();
         }
-        let own = name(&named.name);
+        let own = match named.body {
+            DescribedBody::Interface { .. } => ident(&named.name),
+            _ => name(&named.name),
+        };
         let from_module = within.is_some_and(|within| self.is_in_module(within));
         let up = if from_module { "super::" } else { "" };
         if self.is_in_module(number) {
@@ -453,6 +513,9 @@ impl<'a> Printer<'a> {
                     ));
                 }
                 self.line(format_args!("{indent}}}"));
+            }
+            DescribedBody::Interface { version, procedures } => {
+                self.interface(indent, (&named.name, *version), procedures, Some(number));
             }
             // This is a kind of type that a later version of the library adds. It cannot be printed yet.
             _ => {}

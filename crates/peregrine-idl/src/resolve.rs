@@ -17,9 +17,12 @@ use crate::syntax::{
 
 /// Returns the interface that a text describes.
 pub(crate) fn described(source: Source) -> Result<Described> {
-    let spans: Vec<Span> = core::iter::once(source.root.span)
-        .chain(source.root.methods.iter().map(|method| method.span))
-        .collect();
+    let Some(Definition { span, body: Body::Interface(root), .. }) = source.types.get(&source.root)
+    else {
+        return Err(Error::new(Span::call_site(), "there is no trait"));
+    };
+    let spans: Vec<Span> =
+        core::iter::once(*span).chain(root.methods.iter().map(|method| method.span)).collect();
     let library = library::definitions();
     let mut resolver = Resolver {
         types: &source.types,
@@ -29,19 +32,28 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         arguments: HashMap::new(),
         defaults: Vec::new(),
     };
-    let methods = source.root.methods.into_iter().enumerate();
     let mut described = Described {
-        name: source.root.name,
-        version: source.root.version,
-        docs: source.root.docs,
-        procedures: methods.map(|(number, one)| resolver.procedure(number, one)).collect(),
+        name: root.name.clone(),
+        version: root.version,
+        docs: root.docs.clone(),
+        procedures: resolver.procedures(&root.methods, Place::Parameter),
         types: Vec::new(),
     };
+    for (procedure, method) in described.procedures.iter_mut().zip(&root.methods) {
+        procedure.docs.clone_from(&method.docs);
+    }
     let (mut alignments, mut defined) = (Vec::new(), Vec::new());
-    while let Some(Use { path, span: used, arguments }) =
+    while let Some(Use { path, span: used, is_trait, arguments }) =
         resolver.uses.get(described.types.len()).cloned()
     {
         let definition = source.types.get(&path).or_else(|| library.get(&path));
+        let mut name = path.rsplit("::").next().unwrap_or(&path).to_owned();
+        if let Some(Definition { body: Body::Interface(one), .. }) = definition {
+            name.clone_from(&one.name);
+        } else if is_trait {
+            let what = format!("there is no trait `{path}` in this text; add it");
+            return Err(Error::new(used, what));
+        }
         let (body, align, span) = match definition {
             Some(Definition { span, parameters, body }) => {
                 if parameters.len() != arguments.len() {
@@ -57,7 +69,6 @@ pub(crate) fn described(source: Source) -> Result<Described> {
             None if path == "CallError" => (call_error(), None, used),
             None => return Err(Error::new(used, resolver.unknown(&path))),
         };
-        let name = path.rsplit("::").next().unwrap_or(&path).to_owned();
         described.types.push(DescribedNamed { name, body });
         alignments.push(align);
         defined.push((path, span));
@@ -76,6 +87,9 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     let Sizes { mut described, defined, .. } = sizes;
     for Pending { place, written, span } in defaults {
         let bytes = match place.of(&mut described).map(|(ty, _)| ty.clone()) {
+            Some(Some(ty)) if described.interface_of(&ty).is_some() => {
+                return Err(Error::new(span, "a callback has no default"));
+            }
             Some(Some(ty)) => default::bytes(&described, &ty, &written, span)?,
             // For a buffer, there is no type here. The default of a buffer is an empty buffer.
             _ => vec![0; 4],
@@ -106,12 +120,20 @@ enum Place {
     Parameter(usize, usize),
     Field(usize, usize),
     VariantField(usize, usize, usize),
+    /// A parameter of a procedure of a callback's interface.
+    NestedParameter(usize, usize, usize),
 }
 
 impl Place {
     /// Returns the growth of the field or parameter, which says how it may change. Also returns its type,
     /// unless it is a buffer.
     fn of(self, all: &mut Described) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
+        fn parameter(
+            one: &mut DescribedParameter,
+        ) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
+            let is_one = one.shape == Shape::One;
+            Some((is_one.then(|| one.ty.clone()), &mut one.growth))
+        }
         fn field(
             one: &mut DescribedField,
         ) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
@@ -119,9 +141,15 @@ impl Place {
         }
         match self {
             Self::Parameter(procedure, number) => {
-                let one = all.procedures.get_mut(procedure)?.parameters.get_mut(number)?;
-                let is_one = one.shape == Shape::One;
-                Some((is_one.then(|| one.ty.clone()), &mut one.growth))
+                parameter(all.procedures.get_mut(procedure)?.parameters.get_mut(number)?)
+            }
+            Self::NestedParameter(ty, procedure, number) => {
+                match &mut all.types.get_mut(ty)?.body {
+                    DescribedBody::Interface { procedures, .. } => {
+                        parameter(procedures.get_mut(procedure)?.parameters.get_mut(number)?)
+                    }
+                    _ => None,
+                }
             }
             Self::Field(ty, number) => match &mut all.types.get_mut(ty)?.body {
                 DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
@@ -156,6 +184,8 @@ fn checked(described: Described, spans: &[Span]) -> Result<Described> {
 struct Use {
     path: String,
     span: Span,
+    /// Whether it is used as the trait of a callback.
+    is_trait: bool,
     arguments: Vec<Type>,
 }
 
@@ -172,16 +202,42 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    fn procedure(&mut self, procedure: usize, method: Method) -> DescribedProcedure {
+    /// Returns the procedures without documentation. `place` returns the place of a parameter from the numbers of its
+    /// procedure and of the parameter.
+    fn procedures(
+        &mut self,
+        methods: &[Method],
+        place: impl Fn(usize, usize) -> Place,
+    ) -> Vec<DescribedProcedure> {
+        let one = |(number, method): (usize, &Method)| {
+            self.procedure(method, |parameter| place(number, parameter))
+        };
+        methods.iter().enumerate().map(one).collect()
+    }
+
+    fn procedure(&mut self, method: &Method, place: impl Fn(usize) -> Place) -> DescribedProcedure {
         let mut parameters = Vec::new();
-        for Parameter { name, direction, shape, ty, max_len, growth } in method.parameters {
-            let ty = self.ty(&ty);
-            let growth = self.growth(Place::Parameter(procedure, parameters.len()), &growth);
-            parameters.push(DescribedParameter { name, direction, shape, ty, max_len, growth });
+        for Parameter { name, direction, shape, ty, max_len, growth } in &method.parameters {
+            let growth = self.growth(place(parameters.len()), growth);
+            parameters.push(DescribedParameter {
+                name: name.clone(),
+                direction: *direction,
+                shape: *shape,
+                ty: self.ty(ty),
+                max_len: *max_len,
+                growth,
+            });
         }
-        let (result, error) = (self.ty(&method.result), self.ty(&method.error));
-        let Method { name, docs, idempotent, oneway, was, .. } = method;
-        DescribedProcedure { name, docs, idempotent, oneway, was, parameters, result, error }
+        DescribedProcedure {
+            name: method.name.clone(),
+            docs: String::new(),
+            idempotent: method.idempotent,
+            oneway: method.oneway,
+            was: method.was.clone(),
+            parameters,
+            result: self.ty(&method.result),
+            error: self.ty(&method.error),
+        }
     }
 
     fn growth(&mut self, place: Place, growth: &Growth) -> DescribedGrowth {
@@ -202,23 +258,17 @@ impl Resolver<'_> {
             Type::Option(one) => Type::Option(boxed(one)),
             Type::Result(ok, error) => Type::Result(boxed(ok), boxed(error)),
             Type::Tuple(parts) => Type::Tuple(parts.iter().map(|one| self.closed(one)).collect()),
+            Type::Interface(name) => Type::Interface(name.clone()),
             Type::Named(name) => match self.arguments.get(&name.path) {
                 Some(argument) if name.arguments.is_empty() => argument.clone(),
                 _ => Type::Named(TypeName {
-                    path: self.path(name),
+                    path: name.path_in(self.types),
                     span: name.span,
                     module: None,
                     arguments: name.arguments.iter().map(|one| self.closed(one)).collect(),
                 }),
             },
         }
-    }
-
-    /// Returns the path under which a named type is defined.
-    fn path(&self, TypeName { path, module, .. }: &TypeName) -> String {
-        let within = module.as_ref().map(|module| format!("{module}::{path}"));
-        let within = within.filter(|one| self.types.contains_key(one));
-        within.unwrap_or_else(|| path.clone())
     }
 
     #[cold]
@@ -258,16 +308,25 @@ impl Resolver<'_> {
                 if let Some(other) = library::other(&closed).filter(|_| !is_defined) {
                     return self.ty_of(&other);
                 }
-                let key = key(&closed);
-                let known = self.numbers.get(&key).copied();
-                DescribedType::Named(known.unwrap_or_else(|| {
-                    let TypeName { path, arguments, .. } = closed;
-                    self.uses.push(Use { path, span: name.span, arguments });
-                    self.numbers.insert(key, self.uses.len() - 1);
-                    self.uses.len() - 1
-                }))
+                self.used(closed, name.span, false)
+            }
+            Type::Interface(name) => {
+                let path = name.path_in(self.types);
+                self.used(TypeName { path, ..name.clone() }, name.span, true)
             }
         }
+    }
+
+    /// Returns the number of a named type, which is a new number at its first use.
+    fn used(&mut self, name: TypeName, span: Span, is_trait: bool) -> DescribedType {
+        let key = key(&name);
+        let known = self.numbers.get(&key).copied();
+        DescribedType::Named(known.unwrap_or_else(|| {
+            let TypeName { path, arguments, .. } = name;
+            self.uses.push(Use { path, span, is_trait, arguments });
+            self.numbers.insert(key, self.uses.len() - 1);
+            self.uses.len() - 1
+        }))
     }
 
     /// Resolves a type that was an argument. Such a type contains no type parameters.
@@ -308,6 +367,12 @@ impl Resolver<'_> {
                 };
                 DescribedBody::Enum(variants.iter().enumerate().map(variant).collect())
             }
+            Body::Interface(one) => {
+                let place =
+                    |procedure, parameter| Place::NestedParameter(number, procedure, parameter);
+                let procedures = self.procedures(&one.methods, place);
+                DescribedBody::Interface { version: one.version, procedures }
+            }
         };
         (body, None)
     }
@@ -325,7 +390,7 @@ fn key(name: &TypeName) -> String {
             Type::Tuple(parts) => {
                 format!("({})", parts.iter().map(of).collect::<Vec<_>>().join(", "))
             }
-            Type::Named(name) => key(name),
+            Type::Named(name) | Type::Interface(name) => key(name),
         }
     }
     let arguments: Vec<_> = name.arguments.iter().map(of).collect();

@@ -16,15 +16,15 @@ pub(crate) enum Kind {
 
 /// All items of a text.
 pub(crate) struct Source {
-    pub(crate) root: Trait,
-    /// The types, by their paths. The path of a type is its name. If the type is in a module, the name of the
+    /// The path of the trait that is the interface.
+    pub(crate) root: String,
+    /// The types and the traits, by their paths. The path of a type is its name. If the type is in a module, the name of the
     /// module precedes the name of the type.
     pub(crate) types: HashMap<String, Definition>,
 }
 
 pub(crate) struct Trait {
     pub(crate) name: String,
-    pub(crate) span: Span,
     pub(crate) version: u32,
     pub(crate) docs: String,
     pub(crate) methods: Vec<Method>,
@@ -69,6 +69,8 @@ pub(crate) enum Type {
     Result(Box<Self>, Box<Self>),
     Tuple(Vec<Self>),
     Named(TypeName),
+    /// The trait of a callback.
+    Interface(TypeName),
 }
 
 /// The name by which a type is used.
@@ -83,7 +85,17 @@ pub(crate) struct TypeName {
     pub(crate) arguments: Vec<Type>,
 }
 
-/// A struct or an enum.
+impl TypeName {
+    /// Returns the path under which the type or the trait is defined in `types`, if it is defined there.
+    pub(crate) fn path_in(&self, types: &HashMap<String, Definition>) -> String {
+        let Self { path, module, .. } = self;
+        let within = module.as_ref().map(|module| format!("{module}::{path}"));
+        let within = within.filter(|one| types.contains_key(one));
+        within.unwrap_or_else(|| path.clone())
+    }
+}
+
+/// A struct, an enum or a trait.
 pub(crate) struct Definition {
     pub(crate) span: Span,
     /// The names of the type parameters.
@@ -96,6 +108,7 @@ pub(crate) enum Body {
     PlainEnum { repr: DescribedType, variants: Vec<DescribedPlainVariant> },
     Struct(Vec<Field>),
     Enum(Vec<Variant>),
+    Interface(Trait),
 }
 
 /// A variant of an enum that is not plain.

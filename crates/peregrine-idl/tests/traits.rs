@@ -251,7 +251,12 @@ fn error_has_position_and_reason() {
             1,
             "expected a trait, a struct, an enum or a module, found `fn`",
         ),
-        ("trait A {}\nmod b { mod c {} }", 2, 9, "expected a struct or an enum, found `mod`"),
+        (
+            "trait A {}\nmod b { mod c {} }",
+            2,
+            9,
+            "expected a struct, an enum or a trait, found `mod`",
+        ),
         (
             "#[interface(max_len = x)]\ntrait A {}",
             1,
@@ -337,6 +342,56 @@ fn error_has_position_and_reason() {
             "expected",
         ),
         (
+            "trait A { fn f(&self, x: Callback<'_, dyn B>) -> peregrine::Result<()>; }",
+            1,
+            43,
+            "there is no trait `B` in this text; add it",
+        ),
+        (
+            "trait A { fn f(&self, x: Callback<'_, dyn B>) -> peregrine::Result<()>; } struct B {}",
+            1,
+            43,
+            "there is no trait `B` in this text; add it",
+        ),
+        (
+            "trait A { fn f(&self, x: Callback<'_, B>) -> peregrine::Result<()>; } trait B {}",
+            1,
+            39,
+            "expected `dyn` and a trait, found `B`",
+        ),
+        (
+            "trait A { fn f(&self, x: Callback<'_, dyn B>, y: B) -> peregrine::Result<()>; } trait B {}",
+            1,
+            14,
+            "the interface `B` is not the type of a callback here",
+        ),
+        (
+            "trait A { fn f(&self, #[default] x: Callback<'_, dyn A>) -> peregrine::Result<()>; }",
+            1,
+            25,
+            "a callback has no default",
+        ),
+        (
+            "trait A { fn f(&self, x: Vec<Callback<'_, dyn A>>) -> peregrine::Result<()>; }",
+            1,
+            39,
+            "expected a type",
+        ),
+        (
+            "trait A { fn f(&self, x: Callback<'_, dyn B>) -> peregrine::Result<()>; }\n\
+             trait B {}\ntrait C {}",
+            3,
+            7,
+            "more than one trait",
+        ),
+        (
+            "trait A { fn f(&self, x: Callback<'_, dyn B>) -> peregrine::Result<()>; }\n\
+             trait B { fn g(&self, x: Out<'_, String>) -> peregrine::Result<()>; }",
+            2,
+            7,
+            "`x` is a buffer of values that are not plain",
+        ),
+        (
             "trait A { fn f(&self, x: Out<'_, String>) -> peregrine::Result<()>; }",
             1,
             14,
@@ -401,6 +456,136 @@ fn streams_are_read_in_each_way_to_write_them() {
     }
     let source = described("Source<'_, String>").unwrap();
     assert!(source.to_string().contains("f(source x: text) ->"), "{source}");
+}
+
+#[test]
+fn callbacks_are_read_in_each_way_to_write_them() {
+    let described = |ty: &str| {
+        let text = "trait B { fn g(&self, x: S) -> peregrine::Result<()>; } struct S { x: u8 }";
+        parse_trait(&format!("{text} trait A {{ fn f(&self, x: {ty}) -> peregrine::Result<()>; }}"))
+    };
+    let one = described("Callback<'_, dyn B>").unwrap();
+    assert_eq!(
+        one.to_string(),
+        "interface A version 0\n\
+         f(callback x: B#0) -> unit or CallError#1\n\
+         B#0 = interface version 0 {g(in x: S#2) -> unit or CallError#1}\n\
+         CallError#1 = struct {chain: text}\n\
+         S#2 = struct {x: u8}\n"
+    );
+    for ty in [
+        "peregrine::Callback<'static, dyn B>",
+        "::peregrine::Callback<'_, dyn crate::B,>",
+        "Callback<dyn B>",
+    ] {
+        assert_eq!(described(ty), Ok(one.clone()), "{ty}");
+    }
+}
+
+const ROOM: &str = r#"#[interface(name = "chat.room", version = 1)]
+pub trait ChatRoom {
+    fn join(&self, name: &str, #[was("one")] listener: Callback<'_, dyn Listener>) -> peregrine::Result<u32>;
+    fn all(&self, rooms: Callback<'_, dyn ChatRoom>, other: Callback<'_, dyn m3::Listener>) -> Result<(), Failed>;
+}
+
+/// Not kept.
+#[interface(name = "listener", version = 2)]
+pub trait Listener {
+    /// Nor this.
+    #[idempotent]
+    fn said(&self, #[default("?")] text: String, entry: &Entry) -> peregrine::Result<()>;
+    #[oneway]
+    fn bye(&self) -> Result<(), Failed>;
+}
+
+pub mod m3 {
+    use super::*;
+    #[interface]
+    pub trait Listener {
+        #[was("before")]
+        fn introduce(
+            &self,
+            room: Callback<'_, dyn super::ChatRoom>,
+            more: Callback<'_, dyn m3::Listener>,
+            first: Callback<'_, dyn super::Listener>,
+        ) -> Result<super::Entry, super::Failed>;
+    }
+}
+
+#[derive(Value)]
+pub enum Failed {
+    Call(peregrine::CallError),
+}
+impl From<peregrine::CallError> for Failed {
+    fn from(error: peregrine::CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+#[derive(Value)]
+pub struct Entry {
+    pub name: String,
+    pub more: Vec<Entry>,
+}
+"#;
+
+#[test]
+fn traits_of_callbacks_are_printed_after_the_trait() {
+    let read = parse_trait(ROOM).unwrap();
+    assert_eq!(
+        read.to_string(),
+        "interface chat.room version 1\n\
+         join(in name: str, callback listener: listener#0 was one) -> u32 or CallError#1\n\
+         all(callback rooms: chat.room#2, callback other: Listener#3) -> unit or Failed#4\n\
+         listener#0 = interface version 2 {idempotent said(in text: text = x010000003f, in entry: Entry#5) \
+         -> unit or CallError#1; oneway bye() -> unit or Failed#4}\n\
+         CallError#1 = struct {chain: text}\n\
+         chat.room#2 = interface version 1 {join(in name: str, callback listener: listener#0 was one) -> u32 \
+         or CallError#1; all(callback rooms: chat.room#2, callback other: Listener#3) -> unit or Failed#4}\n\
+         Listener#3 = interface version 0 {introduce was before(callback room: chat.room#2, callback more: \
+         Listener#3, callback first: listener#0) -> Entry#5 or Failed#4}\n\
+         Failed#4 = enum Call {0: CallError#1}\n\
+         Entry#5 = struct {name: text, more: sequence<Entry#5>}\n"
+    );
+    let text = to_trait(&read);
+    assert_eq!(parse_trait(&text), Ok(read), "{text}");
+    let expected = r#"#[interface(name = "chat.room", version = 1)]
+pub trait ChatRoom {
+    fn join(
+        &self,
+        name: &str,
+        #[was("one")] listener: Callback<'_, dyn Listener>,
+    ) -> peregrine::Result<u32>;
+    fn all(
+        &self,
+        rooms: Callback<'_, dyn ChatRoom>,
+        other: Callback<'_, dyn m3::Listener>,
+    ) -> Result<(), Failed>;
+}
+
+#[interface(name = "listener", version = 2)]
+pub trait Listener {
+    #[idempotent]
+    fn said(&self, #[default("?".to_owned())] text: String, entry: &Entry) -> peregrine::Result<()>;
+    #[oneway]
+    fn bye(&self) -> Result<(), Failed>;
+}
+
+pub mod m3 {
+    use super::*;
+    #[interface]
+    pub trait Listener {
+        #[was("before")]
+        fn introduce(
+            &self,
+            room: Callback<'_, dyn super::ChatRoom>,
+            more: Callback<'_, dyn super::m3::Listener>,
+            first: Callback<'_, dyn super::Listener>,
+        ) -> Result<super::Entry, super::Failed>;
+    }
+}
+"#;
+    assert!(text.starts_with(expected), "{text}");
 }
 
 #[test]

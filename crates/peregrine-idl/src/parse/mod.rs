@@ -7,7 +7,7 @@
 mod attributes;
 mod types;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use peregrine::interface::{DescribedPlainVariant, DescribedType, Shape};
 use proc_macro2::{Delimiter, Span, TokenTree};
@@ -23,25 +23,46 @@ use types::{passed, ty};
 
 /// Parses a whole text.
 pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> Result<Source> {
-    let mut found = Found { root: None, types: HashMap::new(), kinds };
+    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds };
     found.items(input, None)?;
-    let Some(root) = found.root else {
-        return Err(expected(input, "a trait"));
-    };
-    Ok(Source { root, types: found.types })
+    match root(&found.traits, &found.types)? {
+        Some(root) => Ok(Source { root, types: found.types }),
+        None => Err(expected(input, "a trait")),
+    }
+}
+
+/// Returns the path of the trait that is the interface: the one that is not the trait of another trait's callback. If
+/// each trait is that of a callback, the first trait is the interface.
+fn root(traits: &[String], types: &HashMap<String, Definition>) -> Result<Option<String>> {
+    let mut called = HashSet::new();
+    for path in traits {
+        let Some(Definition { body: Body::Interface(one), .. }) = types.get(path) else { continue };
+        for parameter in one.methods.iter().flat_map(|method| &method.parameters) {
+            if let Type::Interface(name) = &parameter.ty {
+                called.extend(Some(name.path_in(types)).filter(|called| called != path));
+            }
+        }
+    }
+    let mut apart = traits.iter().filter(|path| !called.contains(*path));
+    let (first, second) = (apart.next(), apart.next());
+    if let Some(Definition { span, .. }) = second.and_then(|second| types.get(second)) {
+        return Err(Error::new(*span, "more than one trait that is not that of a callback"));
+    }
+    Ok(first.or(traits.first()).cloned())
 }
 
 /// Parses types without a trait.
 pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Definition>> {
     let kinds = HashMap::new();
-    let mut found = Found { root: None, types: HashMap::new(), kinds: &kinds };
+    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds };
     found.items(input, None)?;
     Ok(found.types)
 }
 
 /// The items of a text that have been parsed so far.
 struct Found<'a> {
-    root: Option<Trait>,
+    /// The paths of the traits, in order.
+    traits: Vec<String>,
     types: HashMap<String, Definition>,
     /// The kinds of types, by the names of the types. They apply to types that have no derives in the text.
     kinds: &'a HashMap<String, Kind>,
@@ -77,17 +98,17 @@ impl Found<'_> {
                 let kind = self.kind(&attributes, &name);
                 let body = enumeration(input, &attributes, module, span, kind)?;
                 self.define(module, name, Definition { span, parameters, body })?;
+            } else if keyword::<Token![trait]>(input) {
+                let (name, span) = name(input)?;
+                let found = interface(input, &name, &attributes, module)?;
+                self.traits.push(path_of(module, &name));
+                let body = Body::Interface(found);
+                self.define(module, name, Definition { span, parameters: Vec::new(), body })?;
             } else if module.is_some() {
-                return Err(expected(input, "a struct or an enum"));
+                return Err(expected(input, "a struct, an enum or a trait"));
             } else if keyword::<Token![mod]>(input) {
                 let (name, _) = name(input)?;
                 self.items(&braces(input)?, Some(&name))?;
-            } else if keyword::<Token![trait]>(input) {
-                let found = interface(input, &attributes)?;
-                let span = found.span;
-                if self.root.replace(found).is_some() {
-                    return Err(Error::new(span, "more than one trait"));
-                }
             } else {
                 return Err(expected(input, "a trait, a struct, an enum or a module"));
             }
@@ -102,9 +123,8 @@ impl Found<'_> {
     }
 
     fn define(&mut self, module: Option<&str>, name: String, one: Definition) -> Result<()> {
-        let path = module.map_or_else(|| name.clone(), |module| format!("{module}::{name}"));
         let span = one.span;
-        match self.types.insert(path, one) {
+        match self.types.insert(path_of(module, &name), one) {
             None => Ok(()),
             Some(first) => {
                 let line = first.span.start().line;
@@ -112,6 +132,11 @@ impl Found<'_> {
             }
         }
     }
+}
+
+/// Returns the path of a type or a trait that is defined in a module.
+fn path_of(module: Option<&str>, name: &str) -> String {
+    module.map_or_else(|| name.to_owned(), |module| format!("{module}::{name}"))
 }
 
 /// Parses the type parameters of a struct or an enum, without their bounds.
@@ -148,25 +173,28 @@ fn skip_past(
     Err(expected(input, wanted))
 }
 
-/// Parses the rest of a trait, after the keyword `trait`.
-fn interface(input: ParseStream<'_>, attributes: &Attributes) -> Result<Trait> {
-    let (name, span) = name(input)?;
+/// Parses the rest of a trait, which follows its name.
+fn interface(
+    input: ParseStream<'_>,
+    name: &str,
+    attributes: &Attributes,
+    module: Option<&str>,
+) -> Result<Trait> {
     let arguments = attributes.interface()?;
     let inside = braces(input)?;
     let mut methods = Vec::new();
     while !inside.is_empty() {
-        methods.push(method(&inside, arguments.max_len)?);
+        methods.push(method(&inside, arguments.max_len, module)?);
     }
     Ok(Trait {
-        name: arguments.name.unwrap_or(name),
-        span,
+        name: arguments.name.unwrap_or_else(|| name.to_owned()),
         version: arguments.version,
         docs: attributes.docs.clone(),
         methods,
     })
 }
 
-fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
+fn method(input: ParseStream<'_>, max_len: Option<u32>, module: Option<&str>) -> Result<Method> {
     let attributes = attributes(input)?;
     if !keyword::<Token![fn]>(input) {
         return Err(expected(input, "a method"));
@@ -182,11 +210,11 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
     let mut parameters = Vec::new();
     if !inside.is_empty() {
         sign::<Token![,]>(&inside, "`,`")?;
-        parameters = list(&inside, |input| parameter(input, max_len))?;
+        parameters = list(&inside, |input| parameter(input, max_len, module))?;
     }
     sign::<Token![->]>(input, "`->` and a `Result`")?;
     let before = input.fork();
-    let Type::Result(result, error) = ty(input, None, 0)? else {
+    let Type::Result(result, error) = ty(input, module, 0)? else {
         return Err(expected(&before, "`Result<T, E>` or `peregrine::Result<T>`"));
     };
     sign::<Token![;]>(input, "`;`")?;
@@ -203,12 +231,16 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
     })
 }
 
-fn parameter(input: ParseStream<'_>, default_max_len: Option<u32>) -> Result<Parameter> {
+fn parameter(
+    input: ParseStream<'_>,
+    default_max_len: Option<u32>,
+    module: Option<&str>,
+) -> Result<Parameter> {
     let attributes = attributes(input)?;
     let (max_len, growth) = (attributes.max_len()?, attributes.growth()?);
     let (name, _) = name(input)?;
     sign::<Token![:]>(input, "`:`")?;
-    let (direction, shape, ty) = passed(input)?;
+    let (direction, shape, ty) = passed(input, module)?;
     let max_len = max_len.or(default_max_len.filter(|_| shape != Shape::One));
     Ok(Parameter { name, direction, shape, ty, max_len, growth })
 }

@@ -41,9 +41,12 @@ pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
 
 /// Parses the type of a parameter. Returns its direction, its shape, and the type of its value or of its
 /// elements.
-pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
+pub(super) fn passed(
+    input: ParseStream<'_>,
+    module: Option<&str>,
+) -> Result<(Direction, Shape, Type)> {
     if keyword::<Token![&]>(input) {
-        return referenced(input);
+        return referenced(input, module);
     }
     let ahead = input.fork();
     let is_name = ahead.peek(Ident::peek_any) || ahead.peek(Token![::]);
@@ -53,21 +56,33 @@ pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)>
         "Out" => (Direction::Out, Shape::Buffer),
         "Sink" => (Direction::Sink, Shape::One),
         "Source" => (Direction::Source, Shape::One),
-        _ => return Ok((Direction::In, Shape::One, ty(input, None, 0)?)),
+        "Callback" => (Direction::Callback, Shape::One),
+        _ => return Ok((Direction::In, Shape::One, ty(input, module, 0)?)),
     };
     path(input)?;
     sign::<Token![<]>(input, "`<`")?;
     if input.parse::<Option<Lifetime>>()?.is_some() {
         sign::<Token![,]>(input, "`,`")?;
     }
-    let one = ty(input, None, 0)?;
+    let one = match direction {
+        Direction::Callback => interface(input, module)?,
+        _ => ty(input, module, 0)?,
+    };
     keyword::<Token![,]>(input);
     sign::<Token![>]>(input, "`>`")?;
     Ok((direction, shape, one))
 }
 
+/// Parses the trait of a callback.
+fn interface(input: ParseStream<'_>, module: Option<&str>) -> Result<Type> {
+    sign::<Token![dyn]>(input, "`dyn` and a trait")?;
+    let Path { path, span, is_above } = path(input)?;
+    let module = module.filter(|_| !is_above).map(str::to_owned);
+    Ok(Type::Interface(TypeName { path, span, module, arguments: Vec::new() }))
+}
+
 /// Parses the type after `&`.
-fn referenced(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
+fn referenced(input: ParseStream<'_>, module: Option<&str>) -> Result<(Direction, Shape, Type)> {
     input.parse::<Option<Lifetime>>()?;
     let direction = if keyword::<Token![mut]>(input) { Direction::InOut } else { Direction::In };
     let is_text = |one: Ident| one == "str";
@@ -76,10 +91,10 @@ fn referenced(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
         return Ok((direction, Shape::Text, Type::Simple(DescribedType::Text)));
     }
     if !input.peek(token::Bracket) {
-        return Ok((direction, Shape::One, ty(input, None, 0)?));
+        return Ok((direction, Shape::One, ty(input, module, 0)?));
     }
     let inside = brackets(input)?;
-    let one = ty(&inside, None, 1)?;
+    let one = ty(&inside, module, 1)?;
     if inside.is_empty() {
         return Ok((direction, Shape::Buffer, one));
     }

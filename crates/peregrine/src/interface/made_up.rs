@@ -16,7 +16,11 @@ pub(crate) struct Pool {
     bodies: Vec<DescribedBody>,
 }
 
+/// The number of types of values.
 const POOL: usize = 6;
+
+/// The number of interfaces of callbacks, whose numbers follow those of the types.
+const INTERFACES: usize = 3;
 
 /// Names that Rust does not allow, or that already have a meaning in Rust.
 const ODD: &[&str] = &["größe", "str", "type", "get-size", "①", "_"];
@@ -149,11 +153,22 @@ fn parameter() -> impl Strategy<Value = DescribedParameter> {
         (Direction::InOut, Shape::Buffer),
         (Direction::Sink, Shape::One),
         (Direction::Source, Shape::One),
+        (Direction::Callback, Shape::One),
     ];
-    (name(), prop::sample::select(shapes), ty(), any::<Option<u32>>(), growth()).prop_map(
-        |(name, (direction, shape), ty, max_len, growth)| {
-            let ty = if shape == Shape::Text { DescribedType::Text } else { ty };
+    let interface = (POOL..POOL + INTERFACES).prop_map(DescribedType::Named);
+    let ty = (ty(), interface);
+    (name(), prop::sample::select(shapes), ty, any::<Option<u32>>(), growth()).prop_map(
+        |(name, (direction, shape), (ty, interface), max_len, growth)| {
+            let ty = match (direction, shape) {
+                (Direction::Callback, _) => interface,
+                (_, Shape::Text) => DescribedType::Text,
+                _ => ty,
+            };
+            let max_len = max_len.filter(|_| direction != Direction::Callback);
             let growth = match (direction, shape) {
+                (Direction::Callback, _) => {
+                    DescribedGrowth { was: growth.was, ..DescribedGrowth::default() }
+                }
                 (Direction::InOut | Direction::Sink | Direction::Source, _) => {
                     DescribedGrowth { default: None, ..growth }
                 }
@@ -165,7 +180,7 @@ fn parameter() -> impl Strategy<Value = DescribedParameter> {
     )
 }
 
-pub(crate) fn pool() -> impl Strategy<Value = Pool> {
+fn procedures() -> impl Strategy<Value = Vec<DescribedProcedure>> {
     let parameters = prop::collection::vec(parameter(), 0..4);
     let procedure = (name(), any::<bool>(), parameters, ty(), ty(), was()).prop_map(
         |(name, idempotent, parameters, result, error, was)| DescribedProcedure {
@@ -179,24 +194,31 @@ pub(crate) fn pool() -> impl Strategy<Value = Pool> {
             error,
         },
     );
-    (prop::collection::vec(procedure, 0..4), prop::collection::vec(body(), POOL))
-        .prop_map(|(procedures, bodies)| Pool { procedures, bodies })
+    prop::collection::vec(procedure, 0..4)
+}
+
+pub(crate) fn pool() -> impl Strategy<Value = Pool> {
+    let interface = (0..3u32, procedures())
+        .prop_map(|(version, procedures)| DescribedBody::Interface { version, procedures });
+    let bodies = prop::collection::vec(body(), POOL);
+    let interfaces = prop::collection::vec(interface, INTERFACES);
+    (procedures(), bodies, interfaces).prop_map(|(procedures, mut bodies, interfaces)| {
+        bodies.extend(interfaces);
+        Pool { procedures, bodies }
+    })
 }
 
 impl Pool {
     /// Returns the interface. Its types are numbered in the order in which the canonical text mentions them.
     pub(crate) fn described(mut self) -> Described {
         let mut order = Vec::new();
-        for procedure in &mut self.procedures {
-            for parameter in &mut procedure.parameters {
-                number(&mut parameter.ty, &mut order);
-            }
-            number(&mut procedure.result, &mut order);
-            number(&mut procedure.error, &mut order);
-        }
+        number_procedures(&mut self.procedures, &mut order);
         let mut types = Vec::new();
         while let Some(&one) = order.get(types.len()) {
             let mut body = self.bodies[one].clone();
+            if let DescribedBody::Interface { procedures, .. } = &mut body {
+                number_procedures(procedures, &mut order);
+            }
             let all: Vec<&mut DescribedField> = match &mut body {
                 DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
                     fields.iter_mut().collect()
@@ -217,19 +239,39 @@ impl Pool {
             types,
         };
         // If no Rust trait can contain a procedure, the procedure is changed so that a trait can contain it.
-        for number in 0..all.procedures.len() {
-            let mut procedure = all.procedures[number].clone();
-            for one in &mut procedure.parameters {
-                let plain = all.plain_bytes(&one.ty).is_some();
-                if matches!(one.direction, Direction::Lent | Direction::Out) && !plain {
-                    one.direction = Direction::In;
-                }
-                procedure.idempotent &= one.direction != Direction::InOut;
-                procedure.oneway &= one.direction == Direction::In;
+        let mut procedures = core::mem::take(&mut all.procedures);
+        procedures.iter_mut().for_each(|one| possible(one, &all));
+        all.procedures = procedures;
+        for number in 0..all.types.len() {
+            let mut body = all.types[number].body.clone();
+            if let DescribedBody::Interface { procedures, .. } = &mut body {
+                procedures.iter_mut().for_each(|one| possible(one, &all));
             }
-            all.procedures[number] = procedure;
+            all.types[number].body = body;
         }
         all
+    }
+}
+
+/// Changes a procedure so that a Rust trait can contain it.
+fn possible(procedure: &mut DescribedProcedure, all: &Described) {
+    for one in &mut procedure.parameters {
+        let plain = all.plain_bytes(&one.ty).is_some();
+        if matches!(one.direction, Direction::Lent | Direction::Out) && !plain {
+            one.direction = Direction::In;
+        }
+        procedure.idempotent &= one.direction != Direction::InOut;
+        procedure.oneway &= one.direction == Direction::In;
+    }
+}
+
+fn number_procedures(procedures: &mut [DescribedProcedure], order: &mut Vec<usize>) {
+    for procedure in procedures {
+        for parameter in &mut procedure.parameters {
+            number(&mut parameter.ty, order);
+        }
+        number(&mut procedure.result, order);
+        number(&mut procedure.error, order);
     }
 }
 

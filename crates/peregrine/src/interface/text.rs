@@ -255,7 +255,8 @@ impl<'a> Reader<'a> {
         if direction.is_stream() && shape != Shape::One {
             return self.fail("the type of an item before this");
         }
-        if *direction == Direction::Callback && !matches!(ty, DescribedType::Named(_)) {
+        let is_name = shape == Shape::One && matches!(ty, DescribedType::Named(_));
+        if *direction == Direction::Callback && !is_name {
             return self.fail("the name of an interface before this");
         }
         let max_len = if self.takes(" max ") { Some(self.number()?) } else { None };

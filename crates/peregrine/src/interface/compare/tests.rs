@@ -227,6 +227,117 @@ fn items_of_streams_are_the_same_type_on_both_sides() {
 }
 
 #[test]
+fn interfaces_of_callbacks_are_the_same_on_both_sides() {
+    use Rule::*;
+    let f = |parameters: &str, types: &str| format!("f({parameters}) -> unit or text\n{types}");
+    let of = |procedures: &str, types: &str| {
+        f("callback a: L#0", &format!("L#0 = interface version 1 {{{procedures}}}\n{types}"))
+    };
+    let one = of(
+        "g(in x: [S#1] max 3, callback back: L#0) -> unit or text; oneway h() -> unit or text",
+        "S#1 = struct {x: u8, y: text}\n",
+    );
+    assert_eq!(compare(&one, &one), Ok(None));
+    // As for the items of streams, attributes that only matter for other interfaces may differ.
+    let more = "g was e(in x: [S#1] max 3, callback back: L#0 was b) -> unit or text; \
+                oneway h() -> unit or text";
+    let more = of(more, "S#1 = struct {x: u8 was z = x01, y: text}\n");
+    assert_eq!(compare(&one, &more), Ok(None));
+    // Only the procedure is converted, if another parameter of it differs.
+    let added = one.replacen("callback a: L#0)", "callback a: L#0, in b: option<u8>)", 1);
+    assert_eq!(rules(&one, &added), (vec![Default], true));
+    assert_eq!(rules(&added, &one), (vec![Default], true));
+    let (before, within) = ("procedure `f`, parameter `a`", "in interface `L`");
+    let g = |line: &str, types: &str| of(&format!("g({line}) -> unit or text"), types);
+    for (ours, theirs, rule, said) in [
+        (
+            f("callback a: L#0", "L#0 = interface version 1 {}\n"),
+            f("sink a: u8", ""),
+            Passing,
+            "ours is `callback a: L#0`, the server's is `sink a: u8`".to_owned(),
+        ),
+        (
+            f("callback a: L#0", "L#0 = interface version 1 {}\n"),
+            f("callback a: M#0", "M#0 = interface version 1 {}\n"),
+            Type,
+            format!("{before}: ours is `L`, the server's is `M`"),
+        ),
+        (
+            f("callback a: L#0", "L#0 = interface version 1 {}\n"),
+            f("callback a: L#0", "L#0 = interface version 2 {}\n"),
+            Type,
+            format!("{before}, {within}: ours is `interface version 1 {{}}`, the server's is"),
+        ),
+        (
+            g("", ""),
+            of("g() -> unit or text; h() -> unit or text", ""),
+            Type,
+            format!(
+                "{before}, {within}: ours is `interface version 1 {{g() -> unit or text}}`, the \
+                 server's is `interface version 1 {{g() -> unit or text; h() -> unit or text}}`"
+            ),
+        ),
+        (
+            g("", ""),
+            of("h() -> unit or text", ""),
+            Type,
+            format!(
+                "{before}, {within}, procedure `g`: ours is `g() -> unit or text`, the server's is \
+                 `h() -> unit or text`"
+            ),
+        ),
+        (
+            g("", ""),
+            of("oneway g() -> unit or text", ""),
+            Type,
+            format!("{before}, {within}, procedure `g`: ours is `g()"),
+        ),
+        (
+            g("in x: u8", ""),
+            g("in x: u16", ""),
+            Type,
+            format!("{before}, {within}, procedure `g`: ours is `u8`, the server's is `u16`"),
+        ),
+        // In other places, each of these changes is allowed.
+        (
+            g("in x: [u8] max 3", ""),
+            g("in x: [u8] max 4", ""),
+            Type,
+            format!("{before}, {within}, procedure `g`: ours is `g(in x: [u8] max 3)"),
+        ),
+        (
+            g("in x: u8", ""),
+            g("in x: u8, in y: option<u8>", ""),
+            Type,
+            format!("{before}, {within}, procedure `g`: ours is `g(in x: u8)"),
+        ),
+        (
+            g("in x: S#1", "S#1 = struct {x: u8}\n"),
+            g("in x: S#1", "S#1 = struct {x: u8, y: option<u8>}\n"),
+            Type,
+            format!("{before}, {within}, procedure `g`, type `S`: ours is `struct {{x: u8}}`"),
+        ),
+        (
+            g("callback x: M#1", "M#1 = interface version 0 {h() -> u8 or text}\n"),
+            g("callback x: M#1", "M#1 = interface version 0 {h() -> u16 or text}\n"),
+            Type,
+            format!("{before}, in interface `M`, procedure `h`: ours is `u8`"),
+        ),
+    ] {
+        assert_eq!(rules(&ours, &theirs).0, [rule], "{ours}{theirs}");
+        assert_eq!(rules(&theirs, &ours).0, [rule], "{theirs}{ours}");
+        let error = compare(&ours, &theirs).unwrap_err();
+        assert!(error.contains(&said), "{error}\nrather than\n{said}");
+    }
+    // The place of a later difference is not in the interface.
+    let ours = f("callback a: L#0, in b: u8", "L#0 = interface version 1 {}\n");
+    let theirs = f("callback a: L#0, in b: i8", "L#0 = interface version 2 {}\n");
+    let all = super::compare(&parse(&ours), &parse(&theirs), Sides::BY_CLIENT);
+    let insides: Vec<&str> = all.differences.iter().map(|one| &*one.inside).collect();
+    assert_eq!(insides, ["in interface `L`", ""]);
+}
+
+#[test]
 fn rules_of_growth() {
     use Rule::*;
     let types = |body: &str| format!("f(in a: L#0) -> unit or text\nL#0 = {body}\n");

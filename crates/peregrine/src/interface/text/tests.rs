@@ -8,6 +8,16 @@ use crate::interface::made_up::pool;
 
 proptest! {
     #[test]
+    fn interfaces_of_callbacks_are_interfaces(pool in pool()) {
+        let described = pool.described();
+        for number in 0..described.types.len() {
+            if let Some(one) = described.interface_of(&DescribedType::Named(number)) {
+                prop_assert_eq!(Described::parse(&one.to_string()), Ok(one));
+            }
+        }
+    }
+
+    #[test]
     fn what_is_printed_is_read_again(pool in pool()) {
         let described = pool.described();
         let text = described.to_string();
@@ -87,6 +97,122 @@ fn refusals_say_where_and_why() {
             "line 3",
             "is not plain",
         ),
+        ("f(callback x: text) -> unit or unit\n", "line 2", "the name of an interface"),
+        ("f(callback x: [A#0]) -> unit or unit\n", "line 2", "the name of an interface"),
+        ("f(callback x: option<A#0>) -> unit or unit\n", "line 2", "the name of an interface"),
+        ("f(callback x: str) -> unit or unit\n", "line 2", "a slice"),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = struct {}\n",
+            "line 2",
+            "the type of the callback `x` is not an interface",
+        ),
+        (
+            "f(callback x: A#0 max 3) -> unit or unit\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "`x` has a maximum length",
+        ),
+        (
+            "f(callback x: A#0 widens) -> unit or unit\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "`x` has `widens`",
+        ),
+        (
+            "f(callback x: A#0 = x00) -> unit or unit\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "`x` has a default",
+        ),
+        (
+            "oneway f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "a one-way procedure does not allow",
+        ),
+        ("oneway f(sink x: u8) -> unit or unit\n", "line 2", "a one-way procedure does not allow"),
+        (
+            "f(in x: A#0) -> unit or unit\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "the interface `A` is not the type of a callback here",
+        ),
+        (
+            "f(source x: A#0) -> unit or unit\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "the interface `A` is not",
+        ),
+        (
+            "f() -> A#0 or unit\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "the interface `A` is not",
+        ),
+        (
+            "f() -> unit or tuple<u8, A#0>\nA#0 = interface version 0 {}\n",
+            "line 2",
+            "the interface `A` is not",
+        ),
+        (
+            "f(callback x: A#0) -> B#1 or unit\nA#0 = interface version 0 {}\nB#1 = struct {x: sequence<A#0>}\n",
+            "line 4",
+            "the interface `A` is not",
+        ),
+        (
+            "f(callback x: A#0) -> B#1 or unit\nA#0 = interface version 0 {}\nB#1 = enum C {x: result<u8, A#0>}\n",
+            "line 4",
+            "the interface `A` is not",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g() -> [A#0; 2] or unit}\n",
+            "line 3",
+            "the interface `A` is not",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g(callback y: B#1) -> unit or unit}\nB#1 = struct {}\n",
+            "line 3",
+            "the type of the callback `y` is not an interface",
+        ),
+        // The procedures of the interface obey the same rules.
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {oneway g() -> u8 or unit}\n",
+            "line 3",
+            "a one-way procedure returns a value",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {oneway g() -> unit or unit; flush() -> unit or unit}\n",
+            "line 3",
+            "a `flush` of their own",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g(lent y: [text]) -> unit or unit}\n",
+            "line 3",
+            "values that are not plain",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {idempotent g(inout y: u8) -> unit or unit}\n",
+            "line 3",
+            "may run twice",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g(in y: u8 = x0000) -> unit or unit}\n",
+            "line 3",
+            "the default is not a value of its type",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 01 {}\n",
+            "line 3",
+            "a number",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g() -> unit or unit, h() -> unit or unit}\n",
+            "line 3",
+            "`; `",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g() -> unit or unit; }\n",
+            "line 3",
+            "a name",
+        ),
+        (
+            "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g() -> unit or unit\n",
+            "line 3",
+            "`; `",
+        ),
         ("f() -> \u{1b} or unit\n", "line 2", "`\\u{1b} or unit`"),
         ("f() -> unit or", "line 2", "line feed"),
     ];
@@ -95,6 +221,46 @@ fn refusals_say_where_and_why() {
         assert!(said.contains(line) && said.contains(why), "{text:?}: {said}");
     }
     assert!(Described::parse("").is_err() && Described::parse("\n").is_err());
+}
+
+/// Interfaces of callbacks may contain each other. The described interface is as long as the text nevertheless.
+#[test]
+fn interfaces_of_callbacks_are_extracted() {
+    let text = format!(
+        "{HEAD}join(in a: E#0, callback l: Listener#1) -> unit or E#0\n\
+         E#0 = struct {{chain: text}}\n\
+         Listener#1 = interface version 3 {{idempotent said was told(in x: [S#2] max 4) -> E#0 or text; \
+         oneway oneway(in a: [u8; 3], in b: u8 = x01) -> unit or E#0; \
+         join(callback room: A#3) -> unit or [unit; 2]}}\n\
+         S#2 = struct {{more: sequence<S#2>}}\n\
+         A#3 = interface version 0 {{join(in a: E#0, callback l: Listener#1) -> unit or E#0}}\n"
+    );
+    let whole = Described::parse(&text).unwrap();
+    assert_eq!(whole.to_string(), text);
+    let listener = whole.interface_of(&DescribedType::Named(1)).unwrap();
+    assert_eq!(
+        listener.to_string(),
+        "interface Listener version 3\n\
+         idempotent said was told(in x: [S#0] max 4) -> E#1 or text\n\
+         oneway oneway(in a: [u8; 3], in b: u8 = x01) -> unit or E#1\n\
+         join(callback room: A#2) -> unit or [unit; 2]\n\
+         S#0 = struct {more: sequence<S#0>}\n\
+         E#1 = struct {chain: text}\n\
+         A#2 = interface version 0 {join(in a: E#1, callback l: Listener#3) -> unit or E#1}\n\
+         Listener#3 = interface version 3 {idempotent said was told(in x: [S#0] max 4) -> E#1 or text; \
+         oneway oneway(in a: [u8; 3], in b: u8 = x01) -> unit or E#1; \
+         join(callback room: A#2) -> unit or [unit; 2]}\n"
+    );
+    assert_eq!(Described::parse(&listener.to_string()), Ok(listener.clone()));
+    // The interface of the whole is the same again.
+    let room = &listener.procedures[2].parameters[0].ty;
+    assert_eq!(listener.interface_of(room).map(|one| one.digest()), Some(whole.digest()));
+    assert_eq!(whole.interface_of(&DescribedType::Named(0)), None);
+    assert_eq!(whole.interface_of(&DescribedType::Named(5)), None);
+    assert_eq!(whole.interface_of(&DescribedType::Text), None);
+    assert!(whole.message_bytes() >= 128);
+    assert_eq!(whole.bytes_max(&DescribedType::Named(1)), None);
+    assert_eq!(whole.plain_bytes(&DescribedType::Named(1)), None);
 }
 
 #[test]
