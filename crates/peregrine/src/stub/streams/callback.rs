@@ -117,6 +117,11 @@ impl CallbackDrive<'static> {
         let (serve, revocation) = callback.into_parts();
         Self::of(Object::Given(serve.into()), revocation)
     }
+
+    /// Makes the caller's end of a callback from a server. The procedure may keep the callback after the call.
+    pub(in crate::stub) fn of_server(server: Arc<dyn Serve>) -> Self {
+        Self::of(Object::Given(server), None)
+    }
 }
 
 impl Drive for CallbackDrive<'_> {
