@@ -570,8 +570,13 @@ impl Received {
                 pass: quote!(#own),
                 ..immutable
             },
-            Form::Callback { .. } => Self {
+            Form::Callback { kept: false } => Self {
                 take: quote!(::peregrine::__rt::open_callback(&mut __request)?),
+                pass: quote!(#own),
+                ..immutable
+            },
+            Form::Callback { kept: true } => Self {
+                take: quote!(::peregrine::__rt::open_kept_callback(&mut __request)?),
                 pass: quote!(#own),
                 ..immutable
             },

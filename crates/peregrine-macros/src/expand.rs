@@ -682,8 +682,13 @@ impl Received {
                 pass: quote!(#own),
                 ..none
             },
-            Form::Callback { .. } => Self {
+            Form::Callback { kept: false } => Self {
                 take: quote!(let #own = ::peregrine::__rt::open_callback(__request)?;),
+                pass: quote!(#own),
+                ..none
+            },
+            Form::Callback { kept: true } => Self {
+                take: quote!(let #own = ::peregrine::__rt::open_kept_callback(__request)?;),
                 pass: quote!(#own),
                 ..none
             },

@@ -551,7 +551,7 @@ impl Conditions {
 }
 
 /// Returns the source of the call that this thread runs, and the call's number there.
-pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
+pub(crate) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
     inside()?;
     CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
 }

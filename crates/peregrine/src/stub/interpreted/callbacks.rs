@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::client::{Argument, GenericClient, Shared, another};
 use super::program::{Step, Unfit};
+use crate::call::Refusal;
 use crate::call::streams::Opening;
-use crate::call::{Refusal, Serve};
 use crate::error::CallError;
 use crate::interface::{Described, InterfaceRef};
 use crate::stub::callback::open_remote;
@@ -63,7 +63,7 @@ impl Nested {
     /// # Errors
     /// If the numbers of the request are not those of a callback.
     pub(super) fn open(&self, opening: &Opening) -> Result<GenericClient, Refusal> {
-        let binding = open_remote(opening, self.interface.clone())?;
+        let binding = open_remote(opening, self.interface.clone(), true)?;
         Ok(GenericClient::sharing(binding, Arc::clone(&self.shared)))
     }
 }
