@@ -477,7 +477,10 @@ fn one_way_calls_of_a_callback_run_in_order() {
 fn threads_of_a_procedure_share_a_callback() {
     each(2, |client, _| {
         let doubler = Doubler::new(None);
-        assert_eq!(client.many(100, Callback::new(&doubler)).unwrap(), (0..100).sum::<u64>() * 2 - 26);
+        assert_eq!(
+            client.many(100, Callback::new(&doubler)).unwrap(),
+            (0..100).sum::<u64>() * 2 - 26
+        );
     });
 }
 
