@@ -214,6 +214,12 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         Ok(Self { object, client: Some(client), revocation: None })
     }
 
+    /// Returns the client by which the procedure calls the object: with it, calls can have a limit of their own, and
+    /// one-way calls can be flushed. Returns `None` if the object is called directly, without a client.
+    pub const fn client(&self) -> Option<&L::Client> {
+        self.client.as_ref()
+    }
+
     /// Returns a client whose calls do not block the thread.
     ///
     /// # Errors

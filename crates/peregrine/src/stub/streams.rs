@@ -18,7 +18,8 @@ pub use callback::CallbackDrive;
 pub use drive::{SinkDrive, SourceDrive, Streams};
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::task::Waker;
+use core::task::{Poll, Waker};
+use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::task::Wake;
@@ -28,7 +29,7 @@ use super::awaited::{no_thread, take};
 use super::compiled::{Returned, does_not_fit};
 use crate::binding::Bound;
 use crate::call::chain::WaitingInside;
-use crate::call::pending::{block_on, unblock};
+use crate::call::pending::{block_on, park, unblock};
 use crate::call::streams::{
     CallbackEnds, Flow, HEADER_BYTES, Left, Record, STREAMS, Token, message_header, result_number,
 };
@@ -41,6 +42,8 @@ use crate::value::{Block, Native, Out, OutBlock, Representation, Swapped, Window
 
 /// The largest number of items that one stream moves before the others and the call have their turn.
 const TURN: usize = 1024;
+/// How often a thread that waits for the end of the messages looks without being woken.
+const CLOSE_LOOK: Duration = Duration::from_secs(1);
 /// The number of frames of a conduit.
 const FRAMES: usize = 2;
 /// The largest message. Larger ones would only delay the first items.
@@ -52,6 +55,8 @@ pub(crate) struct ClientConduit {
     this: Weak<Self>,
     token: Token,
     state: Mutex<State>,
+    /// Streams that have something to send, from threads that do not wait for the state.
+    later: Mutex<Vec<Arc<Flow>>>,
     /// Set by a ring while another thread used the state. That thread then continues in its place.
     rung: AtomicBool,
     /// Whether the binding has more active frames for the conduit.
@@ -85,6 +90,8 @@ struct State {
     armed: bool,
     /// What is woken after the lock of this state is released.
     woken: Vec<Waker>,
+    /// What waits until no message is outstanding.
+    closing: Option<Waker>,
     /// Memory for results that is not used now.
     spare: Vec<Vec<u8>>,
     /// Why the conduit carries nothing more.
@@ -164,6 +171,7 @@ impl ClientConduit {
             this: Weak::clone(this),
             token,
             state,
+            later: Mutex::default(),
             rung: AtomicBool::new(false),
             has_frames: AtomicBool::new(false),
             room,
@@ -267,7 +275,7 @@ impl ClientConduit {
 
     /// Adds the two streams of a callback.
     fn add_callback(self: &Arc<Self>, bound: &Arc<Bound>) -> CallbackEnds {
-        let carrier = OfClient { conduit: Arc::clone(self), bound: Arc::clone(bound) };
+        let carrier = OfClient { conduit: Arc::clone(self), _bound: Arc::clone(bound) };
         self.with(bound, |conduit, state| {
             let number = state.stream.wrapping_add(1);
             state.stream = number.wrapping_add(1);
@@ -288,9 +296,31 @@ impl ClientConduit {
         self.with(bound, |_, state| state.list(flow));
     }
 
+    /// Notes that a stream has something to send, without waiting for the state. A [ring](Self::wake) must follow.
+    fn list_later(&self, flow: &Arc<Flow>) {
+        self.later.lock().push(Arc::clone(flow));
+    }
+
     /// Takes the results that have arrived, and sends what is to be sent.
     fn look(&self, bound: &Bound) {
         self.with(bound, |conduit, state| conduit.turn(bound, state));
+    }
+
+    /// Waits until the server has answered all messages, if no call uses the conduit: the last message tells the
+    /// server which streams have ended.
+    fn wait_until_closed(&self, bound: &Bound) {
+        let until = Instant::now() + limits::LANE_TIME;
+        park(Some(CLOSE_LOOK), |context| {
+            self.with(bound, |conduit, state| {
+                conduit.on_ring(bound, state);
+                let is_closed = state.users > 0 || state.outstanding.is_empty();
+                if is_closed || state.broken.is_some() || Instant::now() >= until {
+                    return Poll::Ready(());
+                }
+                state.closing = Some(context.waker().clone());
+                Poll::Pending
+            })
+        });
     }
 
     /// Makes the bells of the outstanding messages wake the conduit. Takes the results that have arrived.
@@ -318,6 +348,8 @@ impl ClientConduit {
     /// Handles a ring: takes the results, and arms the bells again.
     fn on_ring(&self, bound: &Bound, state: &mut State) {
         self.turn(bound, state);
+        // Without a free frame, the bells see to what is left.
+        state.armed |= !state.listed.is_empty();
         if state.armed {
             self.arm(bound, state);
         }
@@ -338,6 +370,9 @@ impl ClientConduit {
 
     fn turn(&self, bound: &Bound, state: &mut State) {
         self.receive(bound, state);
+        for flow in self.later.lock().drain(..) {
+            state.list(&flow);
+        }
         // A result that comes at once has records, which are bounded by credit, so this loop ends.
         while state.broken.is_none() && state.has_message() {
             let Some(frame) = state.frames.pop() else { break };
@@ -349,6 +384,7 @@ impl ClientConduit {
             }
         }
         if state.users == 0 && state.outstanding.is_empty() {
+            state.woken.extend(state.closing.take());
             for frame in state.frames.drain(..) {
                 drop(bound.frames.kept(frame));
             }

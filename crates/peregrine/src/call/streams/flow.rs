@@ -257,6 +257,14 @@ impl Flow {
         state.list()
     }
 
+    /// Returns why the receiver wants no more items, if it has said so.
+    pub(crate) fn stop_reason(&self) -> Option<String> {
+        match &self.state.lock().end {
+            Some(End::Stopped(reason)) => Some(reason.clone()),
+            _ => None,
+        }
+    }
+
     /// Returns whether the peer has sent anything.
     pub(crate) fn has_begun(&self) -> bool {
         let state = self.state.lock();

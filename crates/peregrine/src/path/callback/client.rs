@@ -66,9 +66,11 @@ impl CallbackPath {
         let extensions = extensions.as_ref().map_or(&[][..], Extensions::as_bytes);
         let number = self.slots.begin(call.frame.index());
         // An end that comes after this check fails the call in its slot.
-        let ended = self.side.handler.ended.lock().as_ref().map(CallError::copy);
-        if let Some(error) = ended.or_else(|| self.side.ended()) {
-            return Err(not_sent(&error));
+        if let Some(error) = &*self.side.handler.ended.lock() {
+            return Err(error.copy());
+        }
+        if self.side.has_ended() {
+            return Err(ended(&self.side));
         }
         let header = RequestHeader {
             number,
@@ -88,10 +90,12 @@ impl CallbackPath {
     }
 }
 
-/// Makes the error of a call that was not sent, because the callback has ended.
+/// Makes the error of a call that the object has not begun, because the caller has ended the callback.
 #[cold]
-fn not_sent(error: &CallError) -> CallError {
-    CallError::not_executed(error.kind(), Phase::Call, error.to_string())
+fn ended(side: &Side<Results>) -> CallError {
+    let reason = side.reason().unwrap_or_else(|| "the caller does not say why".into());
+    let text = format!("the callback has ended: {reason}");
+    CallError::not_executed(Kind::Stopped, Phase::Call, text)
 }
 
 impl CallPath for CallbackPath {
@@ -161,7 +165,7 @@ impl CallPath for CallbackPath {
     }
 
     fn is_alive(&self) -> bool {
-        self.side.ended().is_none() && self.side.handler.ended.lock().is_none()
+        !self.side.has_ended() && self.side.handler.ended.lock().is_none()
     }
 
     fn captures(&self, _frame: u32) -> bool {
@@ -196,17 +200,21 @@ impl Handles for Results {
 
     fn woken(&self) {}
 
-    fn end(&self, error: Option<CallError>) {
-        // The object's side answers every call that it has begun before it ends the callback.
-        let error = error.unwrap_or_else(|| {
-            let text = "the caller has ended the callback";
-            CallError::not_executed(Kind::Withdrawn, Phase::Call, text)
-        });
-        let mut ended = self.ended.lock();
-        if ended.is_none() {
-            *ended = Some(error.copy());
-            drop(ended);
-            self.slots.fail_all(&error);
+    fn end(&self, side: &Side<Self>, error: Option<CallError>) {
+        // If there is an error, a call that begins later is certainly not executed, and one in flight may be.
+        let (later, in_flight) = match error {
+            Some(error) => {
+                let later = CallError::not_executed(error.kind(), Phase::Call, error.detail());
+                (later, error)
+            }
+            // The object's side answers every call that it has begun before it ends the callback.
+            None => (ended(side), ended(side)),
+        };
+        let mut known = self.ended.lock();
+        if known.is_none() {
+            *known = Some(later);
+            drop(known);
+            self.slots.fail_all(&in_flight);
         }
     }
 }

@@ -152,7 +152,7 @@ impl ObjectSide {
         let (calls, begun) = (core::mem::take(&mut state.calls), core::mem::take(&mut state.begun));
         drop(state);
         for queued in calls {
-            self.refuse(queued.header.number, &Refusal::new(Kind::Withdrawn, reason));
+            self.refuse(queued.header.number, &Refusal::new(Kind::Stopped, reason));
         }
         for (number, running) in begun {
             if let Some(cancels) = running.cancels {
@@ -293,7 +293,7 @@ impl Handles for Requests {
         waker.into_iter().for_each(Waker::wake);
     }
 
-    fn end(&self, error: Option<CallError>) {
+    fn end(&self, _: &Side<Self>, error: Option<CallError>) {
         let mut state = self.state.lock();
         state.ended.get_or_insert(error);
         // Calls that were not begun are not run any more: their caller has gone.

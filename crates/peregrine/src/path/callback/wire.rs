@@ -89,7 +89,7 @@ pub(crate) trait Handles: Send + Sync + Sized + 'static {
     fn woken(&self);
 
     /// Handles the end: the peer sends nothing more. `error` is the reason, unless the peer has sent everything.
-    fn end(&self, error: Option<CallError>);
+    fn end(&self, side: &Side<Self>, error: Option<CallError>);
 }
 
 /// One side of a callback.
@@ -160,8 +160,8 @@ impl<H: Handles> Side<H> {
         loop {
             match self.incoming.receive(Some(&self.waker)) {
                 Received::Nothing => return,
-                Received::End => return self.handler.end(None),
-                Received::Broken(error) => return self.handler.end(Some(error)),
+                Received::End => return self.handler.end(self, None),
+                Received::Broken(error) => return self.handler.end(self, Some(error)),
                 Received::Items(chunk) => {
                     let mut items = chunk.bytes();
                     for _ in 0..chunk.count() {
@@ -197,12 +197,14 @@ impl<H: Handles> Side<H> {
         }
     }
 
-    /// Returns why the peer takes no more items, if it has said so.
-    pub(super) fn ended(&self) -> Option<CallError> {
-        match self.outgoing.room(None) {
-            Room::Ended(error) => Some(error),
-            Room::Free | Room::Full => None,
-        }
+    /// Returns whether the peer takes no more items.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.outgoing.room(None), Room::Ended(_))
+    }
+
+    /// Returns why the peer has ended the callback, if it has said so.
+    pub(super) fn reason(&self) -> Option<String> {
+        self.outgoing.stop_reason()
     }
 
     /// Sends an item of the call `number`, or keeps it until there is credit. `parts` are the header of the item and

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::client::{Argument, GenericClient, Shared, another};
 use super::program::{Step, Unfit};
-use crate::binding::Binding;
+use crate::call::Refusal;
 use crate::call::streams::Opening;
-use crate::call::{Refusal, Serve};
 use crate::error::CallError;
 use crate::interface::{Described, InterfaceRef};
+use crate::stub::callback::open_remote;
 use crate::stub::streams::CallbackDrive;
 
 /// The interface of a callback.
@@ -54,7 +54,7 @@ pub(super) fn served(
         let unfit = Unfit::expected(&format!("a server of {}", text(wanted)), &text(&got));
         return Err(super::client::unfit(&unfit.of(&step.name)));
     }
-    Ok(CallbackDrive::of_server(Arc::clone(server), true))
+    Ok(CallbackDrive::of_server(Arc::clone(server)))
 }
 
 impl Nested {
@@ -66,22 +66,4 @@ impl Nested {
         let binding = open_remote(opening, self.interface.clone())?;
         Ok(GenericClient::sharing(binding, Arc::clone(&self.shared)))
     }
-}
-
-impl CallbackDrive<'static> {
-    /// Makes the caller's end of a callback from a server. `outlives` is whether the procedure may keep the
-    /// callback after the call.
-    fn of_server(server: Arc<dyn Serve>, outlives: bool) -> Self {
-        let _ = (server, outlives);
-        todo!()
-    }
-}
-
-/// Returns a binding over which a procedure calls its caller's object.
-///
-/// # Errors
-/// If the numbers of the request are not those of a callback.
-fn open_remote(opening: &Opening, interface: InterfaceRef) -> Result<Binding, Refusal> {
-    let _ = (opening, interface);
-    todo!()
 }

@@ -2,6 +2,7 @@
 
 use core::task::Context;
 use std::sync::Arc;
+use std::task::Wake as _;
 
 use super::drive::Drive;
 use super::kept::KeptCallback;
@@ -41,18 +42,19 @@ pub(super) struct OpenCallback {
 /// Sends the records of a caller's streams.
 pub(super) struct OfClient {
     pub(super) conduit: Arc<ClientConduit>,
-    pub(super) bound: Arc<Bound>,
+    /// The conduit works only while this exists.
+    pub(super) _bound: Arc<Bound>,
 }
 
 impl Carries for OfClient {
     fn list(&self, flow: &Arc<Flow>, _: bool) {
-        self.conduit.list(&self.bound, flow);
-        // The thread that lists something may run the caller's code next, and that code may wait.
-        self.conduit.send_before_waiting(&self.bound);
+        self.conduit.list_later(flow);
+        self.look();
     }
 
+    // The thread may hold the lock of another conduit, so it does not wait for this one.
     fn look(&self) {
-        self.conduit.look(&self.bound);
+        Arc::clone(&self.conduit).wake();
     }
 }
 
@@ -114,6 +116,11 @@ impl CallbackDrive<'static> {
     pub fn kept<L: Callable + ?Sized>(callback: Callback<'static, L>) -> Self {
         let (serve, revocation) = callback.into_parts();
         Self::of(Object::Given(serve.into()), revocation)
+    }
+
+    /// Makes the caller's end of a callback that is served by `server`, and that the procedure may keep.
+    pub(in crate::stub) const fn of_server(server: Arc<dyn Serve>) -> Self {
+        Self::of(Object::Given(server), None)
     }
 }
 

@@ -97,6 +97,9 @@ impl ClientConduit {
                 }
             }
         });
+        drop(open);
+        // The server learns which callbacks have ended before this thread releases the binding.
+        self.wait_until_closed(bound);
     }
 
     /// Takes over new callbacks. Returns whether the thread has nothing more to do.
