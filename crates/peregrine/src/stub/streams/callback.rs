@@ -118,8 +118,8 @@ impl CallbackDrive<'static> {
         Self::of(Object::Given(serve.into()), revocation)
     }
 
-    /// Makes the caller's end of a callback that is served by `server`, and that the procedure may keep.
-    pub(in crate::stub) const fn of_server(server: Arc<dyn Serve>) -> Self {
+    /// Makes the caller's end of a callback from a server. The procedure may keep the callback after the call.
+    pub(in crate::stub) fn of_server(server: Arc<dyn Serve>) -> Self {
         Self::of(Object::Given(server), None)
     }
 }
