@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::client::{Argument, GenericClient, Shared, another};
 use super::program::{Step, Unfit};
+use crate::call::Refusal;
 use crate::call::streams::Opening;
-use crate::call::{Refusal, Serve};
 use crate::error::CallError;
 use crate::interface::{Described, InterfaceRef};
 use crate::stub::callback::open_remote;
