@@ -201,7 +201,7 @@ fn calls_return_empty_values_or_are_refused() {
         let call = json!({ "procedure": "limits", "arguments": { "bytes": "abc" } });
         assert_eq!(report["calls"], json!({ "listener": [call] }));
         let (code, report) = served.json(address, &["choose"]);
-        let said = "cannot answer `choose`: its result Choice#0 has no empty value";
+        let said = "cannot answer `choose`: its result Choice#2 has no empty value";
         assert!(report["result"].as_str().unwrap().contains(said), "{code}: {report}");
         let (code, report) = served.json(address, &["watch", "count=1", "listener=5"]);
         assert_eq!(code, 2);
@@ -231,8 +231,8 @@ fn procedure_learns_that_nothing_reads_its_calls() {
 fn callbacks_are_described() {
     let served = Served::new();
     let done = served.sandbox.run(&["describe", "events"]);
-    let watch = "fn watch(&self, count: u64, listener: Callback<'_, dyn EventsListener>)";
-    assert!(done.out.contains(watch), "{}", done.out);
+    let choose = "fn choose(&self, listener: Callback<'_, dyn EventsListener>)";
+    assert!(done.out.contains(choose), "{}", done.out);
     let listener =
         "#[interface(name = \"events.listener\", version = 2)]\npub trait EventsListener {\n";
     assert!(done.out.contains(listener), "{}", done.out);
@@ -250,4 +250,6 @@ fn callbacks_are_described() {
     }
     let done = served.sandbox.run(&["describe", "events", "--format", "c"]);
     assert!(done.out.contains("callback listener of events.listener#0: u32[8]"), "{}", done.out);
+    let number = "#define EVENTS_EVENTS_LISTENER_LIMITS 1u\n";
+    assert!(done.out.contains(number), "{}", done.out);
 }
