@@ -350,7 +350,8 @@ Arguments:
 
 A parameter with a default is optional, also one of type Option, whose default is None. All others are
 required. The items of a sink are printed as they arrive, one in each line, and the result goes to
-standard error. With `--format json`, they are a member of the one object.";
+standard error. So are the calls of a callback, with their arguments; each of them returns zero, an
+empty text or the like. With `--format json`, they are members of the one object.";
 
 /// The value of `--bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

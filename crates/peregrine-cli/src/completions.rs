@@ -165,13 +165,12 @@ pub(crate) fn procedures(begun: &OsStr) -> Vec<CompletionCandidate> {
 /// Returns the parameters of the named procedure for which the command line has no value yet.
 pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
     let Some(called) = PartialCall::read() else { return Vec::new() };
-    let is_given = |one: &DescribedParameter| {
+    let has_value = |one: &DescribedParameter| {
         let given = called.arguments.iter().filter(|word| OsStr::new(word) != begun);
         let mut names = given.filter_map(|word| word.split_once('='));
         names.any(|(name, _)| name.strip_suffix(':').unwrap_or(name) == one.name)
     };
-    // The items of a sink are printed, so no argument is given for it.
-    called.assignments(begun, |_, one| one.direction != Direction::Sink && !is_given(one))
+    called.assignments(begun, |_, one| call::is_given(one.direction) && !has_value(one))
 }
 
 /// Returns the buffers that the named procedure returns.

@@ -54,7 +54,7 @@ impl Header<'_> {
             self.named(number);
         }
         for (number, procedure) in described.procedures.iter().enumerate() {
-            self.procedure(number, procedure, &procedure.docs);
+            self.procedure("", number, procedure, &procedure.docs);
         }
         let _ = writeln!(self.text, "\n#endif");
     }
@@ -120,11 +120,19 @@ impl Header<'_> {
                     self.define(&format!("{name}_{}", variant.name), &format!("{number}u"));
                 }
             }
+            DescribedBody::Interface { version, procedures } => {
+                self.define(&format!("{name}_VERSION"), &format!("{version}u"));
+                self.define(&format!("{name}_PROCEDURES"), &format!("{}u", procedures.len()));
+                for (number, procedure) in procedures.iter().enumerate() {
+                    self.procedure(&format!("{name}_"), number, procedure, "");
+                }
+            }
             _ => {}
         }
     }
 
-    fn procedure(&mut self, number: usize, one: &DescribedProcedure, docs: &str) {
+    /// Writes the numbers and the parts of a procedure. `prefix` precedes its name.
+    fn procedure(&mut self, prefix: &str, number: usize, one: &DescribedProcedure, docs: &str) {
         let parts = self.parts(one);
         let part = |name: &str, parts: &[String]| {
             if parts.is_empty() { String::new() } else { format!("{name}: {}", parts.join("; ")) }
@@ -141,11 +149,12 @@ impl Header<'_> {
             &part("reply, head", &parts.reply_head),
             &error,
         ]);
-        self.define(&one.name, &format!("{number}u"));
-        self.define(&format!("{}_BLOCKS", one.name), &format!("{}u", parts.reply_blocks.len()));
+        let own = format!("{prefix}{}", one.name);
+        self.define(&own, &format!("{number}u"));
+        self.define(&format!("{own}_BLOCKS"), &format!("{}u", parts.reply_blocks.len()));
         for parameter in &one.parameters {
             if let Some(max_len) = parameter.max_len {
-                let name = format!("{}_{}_MAX", one.name, parameter.name);
+                let name = format!("{own}_{}_MAX", parameter.name);
                 self.define(&name, &format!("{max_len}u"));
             }
         }

@@ -36,6 +36,16 @@ pub(crate) struct Interrupt {
     shared: Arc<Shared>,
 }
 
+/// Whether a signal has arrived, for other threads.
+pub(crate) struct SignalFlag(Arc<Shared>);
+
+impl SignalFlag {
+    /// Returns whether a signal has arrived.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.signal.load(Ordering::Relaxed) != 0
+    }
+}
+
 struct Shared {
     /// The number of the first signal; 0 before it arrives.
     signal: AtomicI32,
@@ -95,6 +105,11 @@ impl Interrupt {
     /// Returns the number of the first signal. Returns `None` if no signal has arrived.
     pub(crate) fn signal(&self) -> Option<i32> {
         Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+
+    /// Returns whether a signal has arrived, for other threads.
+    pub(crate) fn flag(&self) -> SignalFlag {
+        SignalFlag(Arc::clone(&self.shared))
     }
 
     /// Returns an error after a signal, so that the command returns and its destructors clean up. `what`

@@ -262,10 +262,8 @@ impl<'a> Printer<'a> {
             (false, 0) => Some(format!("name = {own:?}")),
             (false, version) => Some(format!("name = {own:?}, version = {version}")),
         };
-        match arguments {
-            Some(arguments) => self.line(format_args!("{indent}#[interface({arguments})]")),
-            None if within.is_some() => self.line(format_args!("{indent}#[interface]")),
-            None => {}
+        if let Some(arguments) = arguments {
+            self.line(format_args!("{indent}#[interface({arguments})]"));
         }
         self.line(format_args!("{indent}pub trait {ident} {{"));
         for procedure in procedures {

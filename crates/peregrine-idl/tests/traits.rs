@@ -573,7 +573,6 @@ pub trait Listener {
 
 pub mod m3 {
     use super::*;
-    #[interface]
     pub trait Listener {
         #[was("before")]
         fn introduce(

@@ -23,7 +23,7 @@ const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 const HEAD_BYTES: usize = 64;
 /// The maximum number of bytes that an argument takes in addition to its content: a length and padding.
 const ARGUMENT_BYTES: usize = 32;
-/// The number of bytes that an argument has for a stream. The items are not in the message of the call.
+/// The number of bytes that an argument has for a stream or a callback. The items are not in the message of the call.
 const STREAM_BYTES: usize = 32;
 /// The number of bytes by which the message size is increased if the size of a value is only estimated.
 const ESTIMATE_BYTES: usize = 64 << 10;
@@ -89,6 +89,7 @@ pub(super) enum Slot {
     InOut(Dynamic),
     Out(Vec<u8>),
     Sink,
+    Callback,
     /// The items of a source. A call takes them.
     Source(Option<StreamInput>),
 }
@@ -139,13 +140,13 @@ impl PreparedCall {
                 given.slots.push(Slot::Out(vec![0; room]));
                 continue;
             }
-            if parameter.direction == Direction::Sink {
+            if let Some((what, slot)) = printed(parameter.direction) {
                 if written.is_some() {
                     let name = &parameter.name;
-                    return Err(usage(format!("`{name}` is a sink: its items are printed")));
+                    return Err(usage(format!("`{name}` is {what} are printed")));
                 }
                 needed.add(parameter.direction, STREAM_BYTES);
-                given.slots.push(Slot::Sink);
+                given.slots.push(slot);
                 continue;
             }
             let Some(written) = written else {
@@ -180,6 +181,20 @@ impl PreparedCall {
         given.message_bytes = needed.message_bytes(described, procedure);
         Ok(given)
     }
+}
+
+/// Returns what a parameter is and what of it is printed, if the command takes no argument for it.
+fn printed(direction: Direction) -> Option<(&'static str, Slot)> {
+    match direction {
+        Direction::Sink => Some(("a sink: its items", Slot::Sink)),
+        Direction::Callback => Some(("a callback: its calls", Slot::Callback)),
+        _ => None,
+    }
+}
+
+/// Returns whether an argument can be given for a parameter that is sent in this direction.
+pub(crate) fn is_given(direction: Direction) -> bool {
+    printed(direction).is_none()
 }
 
 /// The message sizes that a call needs, in bytes.
@@ -372,7 +387,7 @@ fn read_array(
 ) -> Result<(), Failure> {
     let parameters = procedure.parameters.iter().enumerate();
     let places: Vec<usize> = parameters
-        .filter(|(_, one)| !matches!(one.direction, Direction::Out | Direction::Sink))
+        .filter(|(_, one)| one.direction != Direction::Out && is_given(one.direction))
         .map(|(place, _)| place)
         .collect();
     if all.len() > places.len() {

@@ -2,9 +2,11 @@
 //! description.
 
 mod arguments;
+mod callbacks;
 mod show;
 mod streams;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use peregrine::interface::{Described, DescribedProcedure, Direction};
@@ -15,8 +17,8 @@ use peregrine::{
 use serde_json::{Map, Value, json};
 
 use self::arguments::{PreparedCall, Slot, Target};
-pub(crate) use self::arguments::{find_procedure, is_buffer_back};
-use self::streams::Printer;
+pub(crate) use self::arguments::{find_procedure, is_buffer_back, is_given};
+use self::streams::{Collected, Printer};
 use crate::args::{Call, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
@@ -57,11 +59,11 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let described = client.described().clone();
     let procedure = &described.procedures[given.number as usize];
     let bytes = call.bytes.into();
-    let printer = Printer::new(&described, procedure, bytes, format, &interrupt);
+    let printer = Arc::new(Printer::new(&described, procedure, bytes, format, &interrupt));
     let called = Instant::now();
     let made = make(&client, &mut given, &printer)?;
     let took = called.elapsed();
-    let items = printer.end();
+    let collected = printer.end();
     let path = client.binding().path().to_string();
     let mut members = json!({
         "path": path,
@@ -73,12 +75,14 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         Some(refused) if error.kind() == Kind::TooLarge => refused,
         _ => error,
     });
-    // Without a reader of the items, only the end of the output matters.
-    let items = items.inspect_err(|_| interrupt.leave())?;
-    if streams::has_sink(procedure) {
+    // Without a reader of the lines, only the end of the output matters.
+    let Collected { items, calls } = collected.inspect_err(|_| interrupt.leave())?;
+    if streams::has_lines(procedure) {
         interrupt.check(|| format!("the call of `{}` was cancelled", procedure.name))?;
-        if !items.is_empty() {
-            members["items"] = Value::Object(items);
+        for (name, all) in [("items", items), ("calls", calls)] {
+            if !all.is_empty() {
+                members[name] = Value::Object(all);
+            }
         }
     }
     let result = match made.map_err(Failure::from) {
@@ -156,7 +160,7 @@ type Made = Result<Result<Dynamic, Dynamic>, CallError>;
 fn make(
     client: &GenericClient,
     given: &mut PreparedCall,
-    printer: &Printer<'_>,
+    printer: &Arc<Printer>,
 ) -> Result<Made, Failure> {
     let described = client.described();
     let parameters = &described.procedures[given.number as usize].parameters;
@@ -169,6 +173,7 @@ fn make(
             Slot::InOut(value) => Argument::InOut(value),
             Slot::Out(room) => Argument::Out(Out::from(&mut room[..])),
             Slot::Sink => Argument::Sink(printer.sink(parameter)),
+            Slot::Callback => Argument::Callback(callbacks::server(printer, parameter)),
             Slot::Source(items) => Argument::Source(match items.take() {
                 Some(items) => items.source(described, parameter)?,
                 None => Source::new([]),
@@ -285,15 +290,15 @@ impl CompletedCall<'_> {
                 None => output::print(whole),
             };
         }
-        // The lines of standard output are items.
-        let say = match streams::has_sink(self.procedure) {
+        // The lines of standard output are items and calls.
+        let say = match streams::has_lines(self.procedure) {
             true => |text: String| {
                 output::note(text);
                 Ok(())
             },
             false => |text: String| output::say(text),
         };
-        if !streams::has_sink(self.procedure) || !result.is_null() || !back.is_empty() {
+        if !streams::has_lines(self.procedure) || !result.is_null() || !back.is_empty() {
             show::text(&result, &back, piped, say)?;
         }
         output::note(show::how(path, took));

@@ -1,9 +1,9 @@
 //! The streams of a call: the items of a sink are printed as they arrive, and the items of a source are read line
-//! by line.
+//! by line. The calls of callbacks are printed in the same way as items.
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use peregrine::interface::{Described, DescribedParameter, DescribedProcedure, Direction};
 use peregrine::json::Bytes;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::{is_number, is_text};
 use crate::args::Format;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, SignalFlag};
 use crate::output::{self, Failure};
 
 /// The number of items that are read before the procedure takes them.
@@ -95,46 +95,72 @@ fn item(
     described.argument_from_json(parameter, &json).map_err(|unfit| unfit.to_string())
 }
 
-/// Prints the items of sinks, or collects them for a single JSON object.
-pub(super) struct Printer<'a> {
-    described: &'a Described,
-    bytes: Bytes,
+/// Prints the items of sinks and the calls of callbacks, or collects them for a single JSON object.
+pub(super) struct Printer {
+    pub(super) described: Described,
+    pub(super) bytes: Bytes,
     format: Format,
-    /// Whether a line must say to which sink its item belongs.
+    /// Whether a line must say to which sink its item, or to which callback its call belongs.
     has_several: bool,
-    interrupt: &'a Interrupt,
+    interrupted: SignalFlag,
     state: Mutex<State>,
 }
 
+/// What was printed.
 #[derive(Default)]
 struct State {
-    /// The items that were not printed, by the names of the sinks.
-    collected: Map<String, Value>,
-    /// Why an item was not printed.
+    /// The items and calls that were not printed.
+    collected: Collected,
+    /// Why an item or a call was not printed.
     failure: Option<Failure>,
 }
 
-/// Returns whether a procedure has a sink.
-pub(super) fn has_sink(procedure: &DescribedProcedure) -> bool {
-    procedure.parameters.iter().any(|one| one.direction == Direction::Sink)
+/// What arrived while the call ran.
+#[derive(Default)]
+pub(super) struct Collected {
+    /// The items, by the names of the sinks.
+    pub(super) items: Map<String, Value>,
+    /// The calls, by the names of the callbacks.
+    pub(super) calls: Map<String, Value>,
 }
 
-impl<'a> Printer<'a> {
+/// Returns whether the command prints lines while a procedure runs.
+pub(super) fn has_lines(procedure: &DescribedProcedure) -> bool {
+    procedure.parameters.iter().any(|one| prints(one.direction))
+}
+
+/// Returns whether the command prints lines for a parameter while the procedure runs.
+const fn prints(direction: Direction) -> bool {
+    matches!(direction, Direction::Sink | Direction::Callback)
+}
+
+impl Printer {
     pub(super) fn new(
-        described: &'a Described,
+        described: &Described,
         procedure: &DescribedProcedure,
         bytes: Bytes,
         format: Format,
-        interrupt: &'a Interrupt,
+        interrupt: &Interrupt,
     ) -> Self {
-        let sinks = procedure.parameters.iter().filter(|one| one.direction == Direction::Sink);
-        let mut collected = Map::new();
+        let mut collected = Collected::default();
+        let parameters = || procedure.parameters.iter().filter(|one| prints(one.direction));
         if format == Format::Json {
-            collected.extend(sinks.clone().map(|one| (one.name.clone(), json!([]))));
+            for one in parameters() {
+                let all = match one.direction {
+                    Direction::Sink => &mut collected.items,
+                    _ => &mut collected.calls,
+                };
+                all.insert(one.name.clone(), json!([]));
+            }
         }
-        let has_several = sinks.count() > 1;
-        let state = Mutex::new(State { collected, failure: None });
-        Self { described, bytes, format, has_several, interrupt, state }
+        Self {
+            described: described.clone(),
+            bytes,
+            format,
+            has_several: parameters().count() > 1,
+            interrupted: interrupt.flag(),
+            state: Mutex::new(State { collected, failure: None }),
+        }
     }
 
     /// Returns a sink for a parameter.
@@ -142,12 +168,61 @@ impl<'a> Printer<'a> {
         Sink::until(move |item| self.receive(parameter, &item))
     }
 
-    fn receive(&self, parameter: &DescribedParameter, item: &Dynamic) -> ControlFlow<()> {
-        let json = self.described.argument_to_json(parameter, item, self.bytes);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Prints a call of a callback.
+    ///
+    /// # Errors
+    /// If the command ends.
+    pub(super) fn called(
+        &self,
+        callback: &str,
+        procedure: &str,
+        arguments: Map<String, Value>,
+    ) -> Result<(), ()> {
+        let mut state = self.state();
         let line = match self.format {
             Format::Json => {
-                if let Some(Value::Array(items)) = state.collected.get_mut(&parameter.name) {
+                if let Some(Value::Array(calls)) = state.collected.calls.get_mut(callback) {
+                    calls.push(json!({ "procedure": procedure, "arguments": arguments }));
+                }
+                None
+            }
+            Format::Ndjson => Some(
+                json!({ "callback": callback, "procedure": procedure, "arguments": arguments }),
+            ),
+            Format::Human if self.has_several => {
+                Some(json!({ callback: { procedure: arguments } }))
+            }
+            Format::Human => Some(json!({ procedure: arguments })),
+        };
+        match self.print(&mut state, line) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(()),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Prints a line. Returns whether the procedure need not go on.
+    fn print(&self, state: &mut State, line: Option<Value>) -> ControlFlow<()> {
+        // Without a reader of the output, the procedure need not go on.
+        if let Some(Err(failure)) = line.map(output::print) {
+            state.failure = Some(failure);
+            return ControlFlow::Break(());
+        }
+        match self.interrupted.is_set() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+
+    fn receive(&self, parameter: &DescribedParameter, item: &Dynamic) -> ControlFlow<()> {
+        let json = self.described.argument_to_json(parameter, item, self.bytes);
+        let mut state = self.state();
+        let line = match self.format {
+            Format::Json => {
+                if let Some(Value::Array(items)) = state.collected.items.get_mut(&parameter.name) {
                     items.push(json);
                 }
                 None
@@ -156,23 +231,15 @@ impl<'a> Printer<'a> {
             Format::Human if self.has_several => Some(json!({ &parameter.name: json })),
             Format::Human => Some(json),
         };
-        // Without a reader of the output, the procedure need not go on.
-        if let Some(Err(failure)) = line.map(output::print) {
-            state.failure = Some(failure);
-            return ControlFlow::Break(());
-        }
-        match self.interrupt.signal() {
-            Some(_) => ControlFlow::Break(()),
-            None => ControlFlow::Continue(()),
-        }
+        self.print(&mut state, line)
     }
 
-    /// Returns the items that were not printed.
+    /// Returns the items and calls that were not printed.
     ///
     /// # Errors
-    /// If an item could not be printed.
-    pub(super) fn end(self) -> Result<Map<String, Value>, Failure> {
-        let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        state.failure.map_or(Ok(state.collected), Err)
+    /// If an item or a call could not be printed.
+    pub(super) fn end(&self) -> Result<Collected, Failure> {
+        let State { collected, failure } = core::mem::take(&mut *self.state());
+        failure.map_or(Ok(collected), Err)
     }
 }

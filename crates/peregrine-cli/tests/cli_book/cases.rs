@@ -166,7 +166,10 @@ pub(crate) static CASES: &[Case] = &[
                input (`items=@-`), which are read while the call runs, or a JSON array. The items of a sink are \
                printed as they arrive, one JSON value in each line, and the result goes to standard error. With \
                `--format ndjson`, each line names its sink, and the last line has the result. With `--format \
-               json`, the one object has all items.",
+               json`, the one object has all items. A callback needs no argument: the command serves its \
+               interface. Each call that arrives is printed like an item, with its arguments, and returns an \
+               empty value: `()`, zero, an empty text or list, `None`. A call whose result has no empty value, \
+               such as an enum, fails.",
         steps: &[
             Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
             Step { line: "call files write path=note offset=0 bytes=words", code: 1, ..STEP },

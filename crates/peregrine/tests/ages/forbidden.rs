@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use peregrine::call::Serve;
 use peregrine::interface::{Described, Rule};
-use peregrine::{Binding, GenericServer, Plain, Result, Sink, Value, interface};
+use peregrine::{Binding, Callback, GenericServer, Plain, Result, Sink, Value, interface};
 
 use crate::changes::{Age, Change, Expected};
 use crate::interpreted::told;
@@ -76,6 +76,7 @@ pub(crate) fn all() -> Vec<Change> {
         passing::change(),
         one_way::change(),
         items::change(),
+        callback::change(),
         closed::change(),
         discriminant::change(),
         none_left::change(),
@@ -203,6 +204,29 @@ forbidden! {
         pub(crate) struct Item { name: String, price: Option<u32> }
         #[interface(name = "Shop")]
         pub(crate) trait Shop { fn watch(&self, items: Sink<'_, Item>) -> Result<()>; }
+    }
+}
+
+forbidden! {
+    "any change of a callback's interface", callback, Type,
+    old {
+        #[interface]
+        pub(crate) trait Listener { fn said(&self, text: &str) -> Result<()>; }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop {
+            fn watch(&self, listener: Callback<'_, dyn Listener>) -> Result<()>;
+        }
+    }
+    new {
+        #[interface]
+        pub(crate) trait Listener {
+            fn said(&self, text: &str) -> Result<()>;
+            fn bye(&self) -> Result<()>;
+        }
+        #[interface(name = "Shop")]
+        pub(crate) trait Shop {
+            fn watch(&self, listener: Callback<'_, dyn Listener>) -> Result<()>;
+        }
     }
 }
 

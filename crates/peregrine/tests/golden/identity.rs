@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use peregrine::interface::Described;
-use peregrine::{CallError, Lent, Out, Plain, Value, interface};
+use peregrine::{CallError, Callback, Lent, Out, Plain, Value, interface};
 
 use crate::values::{Colour, List, Point, Shape};
 
@@ -91,6 +91,41 @@ fn attributes_of_growth_are_in_the_text() {
     assert_eq!(ShopClient::INTERFACE.digest().to_string(), digest.trim());
     let read = Described::parse(&text).unwrap();
     assert_eq!(read.to_string(), text);
+}
+
+#[interface]
+trait Chat {
+    fn join(&self, name: &str, listener: Callback<'static, dyn Listener>)
+    -> peregrine::Result<u32>;
+}
+
+#[interface(name = "chat.listener", version = 2)]
+trait Listener {
+    fn said(&self, note: Note) -> peregrine::Result<()>;
+    fn invited(&self, to: Callback<'_, dyn Chat>) -> peregrine::Result<bool>;
+    #[oneway]
+    fn bye(&self, reason: &str) -> peregrine::Result<()>;
+}
+
+#[derive(Value)]
+struct Note {
+    from: String,
+    text: String,
+}
+
+#[test]
+fn interfaces_of_callbacks_are_in_the_text() {
+    let text = block("REPRESENTATION.md", "calls-back");
+    assert_eq!(ChatClient::INTERFACE.canonical_text(), text);
+    let digest = block("REPRESENTATION.md", "calls-back-digest");
+    assert_eq!(ChatClient::INTERFACE.digest().to_string(), digest.trim());
+    let read = Described::parse(&text).unwrap();
+    assert_eq!(read.to_string(), text);
+    let called = read.interface_of(&read.procedures[0].parameters[1].ty).unwrap();
+    assert_eq!(called.to_string(), block("REPRESENTATION.md", "called-back"));
+    assert_eq!(called.to_string(), ListenerClient::INTERFACE.canonical_text());
+    assert_eq!(called.digest(), ListenerClient::INTERFACE.digest());
+    assert_eq!(called.message_bytes(), ListenerClient::INTERFACE.message_bytes());
 }
 
 #[interface(name = "Word")]
