@@ -2,6 +2,7 @@
 //! client binds.
 
 mod bound;
+mod callback;
 mod compare;
 mod disclosure;
 mod explain;
@@ -14,6 +15,7 @@ pub use explain::{Candidate, Explanation, Verdict};
 
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
+pub(crate) use self::callback::{Next, ObjectSide};
 pub(crate) use self::rebind::Home;
 use self::select::Unbound;
 pub(crate) use self::select::explain_all;

@@ -7,11 +7,10 @@ use std::task::Wake as _;
 use super::drive::Drive;
 use super::kept::KeptCallback;
 use super::{ClientConduit, TURN};
-use crate::binding::{Bound, Home};
+use crate::binding::{Bound, Home, Next, ObjectSide};
 use crate::call::Serve;
 use crate::call::streams::{Carries, Flow, Opening};
 use crate::error::CallError;
-use crate::path::callback::server::{Next, ObjectSide};
 use crate::stub::callback::{Callable, Callback, Revocation};
 
 /// The caller's end of a callback.
