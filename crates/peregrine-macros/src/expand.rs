@@ -9,6 +9,7 @@ use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
 use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
+use crate::generated_at;
 use crate::oneway;
 use crate::parse::{self, Errors};
 use crate::types;
@@ -541,6 +542,7 @@ fn callable(model: &Interface, names: &Names) -> TokenStream {
     let Names { client, server } = names;
     quote! {
         #[allow(deprecated)]
+        #[diagnostic::do_not_recommend]
         impl ::peregrine::__rt::Callable for dyn #ident + '_ {
             const INTERFACE: &'static ::peregrine::__rt::Interface = #client::INTERFACE;
             const TYPE: ::peregrine::__rt::Type =
@@ -683,7 +685,9 @@ impl Received {
                 ..none
             },
             Form::Callback { .. } => Self {
-                take: quote!(let #own = ::peregrine::__rt::open_callback(__request)?;),
+                take: quote_spanned! {generated_at(ty.span())=>
+                    let #own = ::peregrine::__rt::open_callback(__request)?;
+                },
                 pass: quote!(#own),
                 ..none
             },
