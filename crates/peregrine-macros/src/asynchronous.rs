@@ -6,7 +6,7 @@ use syn::spanned::Spanned as _;
 use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
-use crate::expand::{Sent, as_result, limit};
+use crate::expand::{Sent, as_result, limit, opener};
 use crate::generated_at;
 use crate::oneway;
 
@@ -578,13 +578,16 @@ impl Received {
                 pass: quote!(#own),
                 ..immutable
             },
-            Form::Callback { .. } => Self {
-                take: quote_spanned! {generated_at(ty.span())=>
-                    ::peregrine::__rt::open_callback(&mut __request)?
-                },
-                pass: quote!(#own),
-                ..immutable
-            },
+            Form::Callback { kept } => {
+                let open = opener(kept);
+                Self {
+                    take: quote_spanned! {generated_at(ty.span())=>
+                        ::peregrine::__rt::#open(&mut __request)?
+                    },
+                    pass: quote!(#own),
+                    ..immutable
+                }
+            }
         }
     }
 }

@@ -684,15 +684,23 @@ impl Received {
                 pass: quote!(#own),
                 ..none
             },
-            Form::Callback { .. } => Self {
-                take: quote_spanned! {generated_at(ty.span())=>
-                    let #own = ::peregrine::__rt::open_callback(__request)?;
-                },
-                pass: quote!(#own),
-                ..none
-            },
+            Form::Callback { kept } => {
+                let open = opener(kept);
+                Self {
+                    take: quote_spanned! {generated_at(ty.span())=>
+                        let #own = ::peregrine::__rt::#open(__request)?;
+                    },
+                    pass: quote!(#own),
+                    ..none
+                }
+            }
         }
     }
+}
+
+/// Returns the name of the function that takes a callback in a procedure, which may keep it or not.
+pub(crate) fn opener(kept: bool) -> Ident {
+    format_ident!("{}", if kept { "open_kept_callback" } else { "open_callback" })
 }
 
 fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {

@@ -106,6 +106,12 @@ pub(crate) trait Calls: Send + Sync {
     /// longer exists.
     fn is_given_up(&self, call: u64) -> bool;
 
+    /// Returns whether the client of this source is known to exist no longer. Sources that serve many clients do not
+    /// know this.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
     /// Takes over the running call, whose reply any thread may send later. From now on the source calls
     /// [`Cancels::cancel`] when the caller gives up the call or does not exist any more. Returns `None` if
     /// the source cannot defer replies: the thread that runs the call must then wait for its end.
@@ -551,7 +557,7 @@ impl Conditions {
 }
 
 /// Returns the source of the call that this thread runs, and the call's number there.
-pub(super) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
+pub(crate) fn source_of_thread() -> Option<(Arc<dyn Calls>, u64)> {
     inside()?;
     CALLS.with_borrow(Clone::clone).map(|calls| (calls, CALL.get()))
 }

@@ -28,7 +28,7 @@ pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, PathKind, caller, undeferred};
 pub(crate) use caller::{
     CallerInfo, Calls, Ending, Nested, NestedReceived, due, inside, leave_call, serve_call,
-    serve_calls_of, tell_caller,
+    serve_calls_of, source_of_thread, tell_caller,
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;

@@ -253,29 +253,48 @@ impl<L: Callable + ?Sized> core::fmt::Debug for Callback<'_, L> {
     }
 }
 
-/// Takes the callback of a procedure.
+/// Takes the callback of a procedure. It ends with the call.
 ///
 /// # Errors
 /// If the bytes are not a callback of the caller.
 pub fn open_callback<'a, L: Callable + ?Sized + 'a>(
     request: &mut Request<'_>,
 ) -> Result<Callback<'a, L>, Refusal> {
+    open(request, false)
+}
+
+/// Takes the callback of a procedure, which may keep it after the call.
+///
+/// # Errors
+/// If the bytes are not a callback of the caller.
+pub fn open_kept_callback<L: Callable + ?Sized + 'static>(
+    request: &mut Request<'_>,
+) -> Result<Callback<'static, L>, Refusal> {
+    open(request, true)
+}
+
+fn open<'a, L: Callable + ?Sized + 'a>(
+    request: &mut Request<'_>,
+    outlives: bool,
+) -> Result<Callback<'a, L>, Refusal> {
     let interface = InterfaceRef::from(L::INTERFACE);
-    let client = L::client(open_remote(&request.value()?, interface)?);
+    let client = L::client(open_remote(&request.value()?, interface, outlives)?);
     let object = Box::new(Remote::<L>(client.clone()));
     Ok(Callback { object, client: Some(client), revocation: None })
 }
 
-/// Opens a procedure's side of a callback, as a binding to the caller's object.
+/// Opens a procedure's side of a callback, as a binding to the caller's object. `outlives` is whether the procedure
+/// may keep the callback after the call.
 ///
 /// # Errors
 /// If the words are not a callback of the caller.
 pub(in crate::stub) fn open_remote(
     opening: &Opening,
     interface: InterfaceRef,
+    outlives: bool,
 ) -> Result<Binding, Refusal> {
     let options = BindOptions::default();
-    let path = client::open(opening, options.message_bytes_for(&interface))?;
+    let path = client::open(opening, options.message_bytes_for(&interface), outlives)?;
     let why = "the callback uses the binding of its caller";
     let explanation = explain_all("callback", Verdict::NotNeeded, why);
     Binding::of_path(path, None, interface, explanation, &options)

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod failures;
 mod kept;
 
 use core::future::poll_fn;
@@ -88,10 +89,16 @@ pub(crate) trait Service {
     fn call(&self, number: u64, value: u64) -> peregrine::Result<u64>;
     /// Lets go of a listener.
     fn release(&self, number: u64) -> peregrine::Result<()>;
+    /// Calls the listener until there is an error.
+    fn hold(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()>;
+    /// Calls an object that kills the server.
+    fn kill(&self, killer: Callback<'_, dyn Double>) -> peregrine::Result<()>;
 }
 
 #[derive(Default)]
 pub(crate) struct Object {
+    /// How many times `hold` has begun and ended.
+    pub(crate) held: AtomicU64,
     kept: Mutex<std::collections::HashMap<u64, Arc<Callback<'static, dyn Listener>>>>,
 }
 
@@ -175,6 +182,15 @@ impl Service for Object {
     fn release(&self, number: u64) -> peregrine::Result<()> {
         self.kept.lock().unwrap().remove(&number);
         Ok(())
+    }
+    fn hold(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()> {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        while listener.double(1).is_ok() {}
+        self.held.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    fn kill(&self, killer: Callback<'_, dyn Double>) -> peregrine::Result<()> {
+        killer.double(1).map(drop)
     }
 }
 
@@ -282,6 +298,14 @@ impl ServiceAsync for Yielding {
     }
     async fn release(&self, number: u64) -> peregrine::Result<()> {
         Service::release(&*self.0, number)
+    }
+    async fn hold(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()> {
+        let listener = listener.async_client()?;
+        while listener.double(1).await.is_ok() {}
+        Ok(())
+    }
+    async fn kill(&self, killer: Callback<'_, dyn Double>) -> peregrine::Result<()> {
+        killer.async_client()?.double(1).await.map(drop)
     }
 }
 
@@ -505,7 +529,7 @@ impl DoubleAsync for AsyncDoubler {
 
 /// An interface whose object may be async.
 #[interface]
-trait Double {
+pub(crate) trait Double {
     /// Returns twice the number.
     fn double(&self, number: u64) -> peregrine::Result<u64>;
 }

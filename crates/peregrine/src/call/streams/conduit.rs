@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use core::task::{Poll, Waker};
+use core::time::Duration;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use std::time::Instant;
 use super::flow::{Flow, Left};
 use super::remote::CHECK_EVERY;
 use super::{HEADER_BYTES, MessageHeader, Record, Token, read_message, result_header};
-use crate::call::caller::source_of_thread;
+use crate::call::caller::{Calls, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings, park};
 use crate::call::request::Refusal;
@@ -19,6 +20,9 @@ use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
+
+/// How often a conduit that waits for a message checks whether the source of its messages exists.
+const SOURCE_LOOK: Duration = Duration::from_secs(1);
 
 /// The conduits of this process.
 struct Conduits(Mutex<HashMap<Token, Arc<Conduit>>>);
@@ -54,8 +58,11 @@ struct State {
     listed: VecDeque<Arc<Flow>>,
     /// Whether the client has open streams, as its last message says.
     is_open: bool,
-    /// The number of the message for which the conduit waits, if nothing else can need the conduit.
-    left_at: Option<u64>,
+    /// The number of the message for which the conduit waits, if nothing else can need the conduit, and since when.
+    left_at: Option<(u64, Instant)>,
+    /// The source of the last message, if there was a stream whose user does not notice by itself that the client has
+    /// gone.
+    source: Option<Arc<dyn Calls>>,
     /// Why the conduit carries nothing more.
     broken: Option<CallError>,
 }
@@ -229,6 +236,9 @@ impl InUse {
         let mut afterwards = Afterwards::default();
         let mut state = self.0.state.lock();
         state.check()?;
+        if state.has_unattended {
+            state.source = source_of_thread().map(|(source, _)| source);
+        }
         let is_next = state.is_next(header);
         if is_next {
             state.take(header, message, &mut afterwards)?;
@@ -334,7 +344,8 @@ impl Conduit {
     /// gone.
     fn expect_message(self: &Arc<Self>) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
-        let until = Instant::now() + limits::LANE_TIME;
+        let source = self.state.lock().source.is_some();
+        let until = Instant::now() + if source { SOURCE_LOOK } else { limits::LANE_TIME };
         let _ = Bells::of_process().watch(&rings, 0, Some(until), false);
     }
 
@@ -382,7 +393,9 @@ impl State {
     /// Returns whether only a message of the client can go on. Notes which one it is.
     fn expects_message(&mut self) -> bool {
         let expects = self.is_left() && (self.is_open || !self.listed.is_empty());
-        self.left_at = if expects { self.next } else { None };
+        let next = if expects { self.next } else { None };
+        let before = self.left_at.filter(|(known, _)| Some(*known) == next);
+        self.left_at = before.or_else(|| next.map(|next| (next, Instant::now())));
         expects
     }
 
@@ -493,13 +506,17 @@ impl Rings for Conduit {
     fn ring(&self, _: u32) {
         let conduit = Conduits::of_process().0.lock().get(&self.token).map(Arc::clone);
         if let Some(conduit) = conduit {
-            let is_over = {
-                let state = conduit.state.lock();
-                // A message that has arrived since has set the timer anew if need be.
-                state.is_left() && state.left_at.is_some() && state.left_at == state.next
-            };
-            if is_over {
+            let state = conduit.state.lock();
+            // A message that has arrived since has set the timer anew if need be.
+            let waits =
+                state.left_at.filter(|(next, _)| state.is_left() && Some(*next) == state.next);
+            let Some((_, since)) = waits else { return };
+            let is_gone = state.source.as_ref().is_some_and(|source| source.is_gone());
+            drop(state);
+            if is_gone || since.elapsed() >= limits::LANE_TIME {
                 conduit.cancel();
+            } else {
+                conduit.expect_message();
             }
         }
     }

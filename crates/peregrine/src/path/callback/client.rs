@@ -1,5 +1,6 @@
 //! The procedure's side of a callback: a call path to the object of the caller.
 
+use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -9,12 +10,13 @@ use crate::call::extensions::{self, Extensions};
 use crate::call::streams::{CallbackEnds, Opening};
 use crate::call::words::HEADER_BYTES;
 use crate::call::{
-    Answer, Begun, Call, CallPath, Frames, PathKind, Ran, Refusal, Returned, Wait, caller, inside,
+    Answer, Begun, Call, CallPath, Calls, Frames, PathKind, Ran, Refusal, Returned, Wait, caller,
+    inside, source_of_thread,
 };
-use crate::error::{CallError, Kind, Phase};
+use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::path::bind::BoundPath;
-use crate::path::slots::{Late, Slots, late, too_large};
+use crate::path::slots::{Late, Slots, is_late, late, too_large};
 use crate::sync::Mutex;
 use crate::value::{Window, align_up, bytes_of_blocks};
 
@@ -23,6 +25,8 @@ struct CallbackPath {
     side: Arc<Side<Results>>,
     slots: Arc<Slots>,
     kind: PathKind,
+    /// The call with which the callback ends, as its source knows it. `None` if the procedure may keep the callback.
+    call: Option<(Arc<dyn Calls>, u64)>,
 }
 
 /// Takes the results.
@@ -32,11 +36,15 @@ struct Results {
     ended: Mutex<Option<CallError>>,
 }
 
+/// How often a procedure that waits for an object checks whether its caller has given up the call.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
 /// Opens the procedure's side of a callback. `bytes` is the size of the largest message that its interface needs.
+/// `outlives` is whether the procedure may keep the callback after the call.
 ///
 /// # Errors
 /// If the words are not a callback of the caller, or there is no memory.
-pub(crate) fn open(opening: &Opening, bytes: usize) -> Result<BoundPath, Refusal> {
+pub(crate) fn open(opening: &Opening, bytes: usize, outlives: bool) -> Result<BoundPath, Refusal> {
     let (ends, order) = CallbackEnds::of_procedure(opening)?;
     // An item has a header, the message and its extensions. A record has one item at least.
     let around = HEADER_BYTES + item_bytes(0, extensions::BYTES_MAX);
@@ -48,7 +56,8 @@ pub(crate) fn open(opening: &Opening, bytes: usize) -> Result<BoundPath, Refusal
     let side = Side::new(ends, Results { slots: Arc::clone(&slots), ended });
     side.receive();
     let kind = caller().map_or(PathKind::InProcess, |caller| caller.path());
-    Ok(BoundPath { path: Box::new(CallbackPath { side, slots, kind }), frames, order })
+    let call = if outlives { None } else { source_of_thread() };
+    Ok(BoundPath { path: Box::new(CallbackPath { side, slots, kind, call }), frames, order })
 }
 
 impl CallbackPath {
@@ -90,6 +99,27 @@ impl CallbackPath {
     }
 }
 
+impl CallbackPath {
+    /// Waits for the result of a call. Returns `None` if the deadline passes.
+    fn wait_for(&self, frame: u32, deadline: Option<Instant>) -> Option<Late> {
+        let Some((calls, call)) = &self.call else { return self.slots.wait(frame, deadline) };
+        loop {
+            let look = Instant::now() + CHECK_EVERY;
+            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            if let Some(late) = self.slots.wait(frame, Some(until)) {
+                return Some(late);
+            }
+            if calls.is_given_up(*call) {
+                let text = "the caller has given up the call that brought the callback";
+                return Some(Late::Failed(CallError::new(Kind::Stopped, Executed::Maybe, text)));
+            }
+            if is_late(deadline) {
+                return None;
+            }
+        }
+    }
+}
+
 /// Makes the error of a call that the object has not begun, because the caller has ended the callback.
 #[cold]
 fn ended(side: &Side<Results>) -> CallError {
@@ -103,7 +133,7 @@ impl CallPath for CallbackPath {
         self.send(call)?;
         // The object may call this server again.
         let _waits = inside().map(|_| WaitingInside::begin());
-        match self.slots.wait(call.frame.index(), call.limit.deadline()) {
+        match self.wait_for(call.frame.index(), call.limit.deadline()) {
             Some(late) => late.take(call),
             None => Err(self.give_up(call)),
         }

@@ -267,6 +267,10 @@ impl Calls for ServerRegion {
         self.is_closed() || self.was_given_up((call >> 32) as u32, call as u32)
     }
 
+    fn is_gone(&self) -> bool {
+        self.is_closed()
+    }
+
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         self.defer_call(call, cancels)
     }

@@ -443,9 +443,14 @@ impl AcceptedConnection {
         self.send_message(Header::new(wire::MessageKind::Bound, number), &bound.to_bytes(), host);
     }
 
+    /// Returns whether the connection has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
     /// Returns whether the caller of a call has given up the call.
     pub(crate) fn is_given_up(&self, number: u32) -> bool {
-        self.closed.load(Ordering::Acquire) || self.calls().is_cancelled(number)
+        self.is_closed() || self.calls().is_cancelled(number)
     }
 
     /// Cancels all calls, because the connection has ended. Returns how many procedures run on a thread

@@ -63,7 +63,7 @@ impl Nested {
     /// # Errors
     /// If the numbers of the request are not those of a callback.
     pub(super) fn open(&self, opening: &Opening) -> Result<GenericClient, Refusal> {
-        let binding = open_remote(opening, self.interface.clone())?;
+        let binding = open_remote(opening, self.interface.clone(), true)?;
         Ok(GenericClient::sharing(binding, Arc::clone(&self.shared)))
     }
 }

@@ -389,6 +389,10 @@ impl Calls for ServerConnection {
         self.incoming.is_given_up(call as u32)
     }
 
+    fn is_gone(&self) -> bool {
+        self.incoming.is_closed()
+    }
+
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         let connections = self.connections.upgrade()?;
         defer(self, call as u32, cancels, &connections.core.deferrals)

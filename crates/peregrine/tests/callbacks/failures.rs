@@ -1,0 +1,115 @@
+//! Callbacks whose caller or procedure dies.
+
+use std::path::Path;
+
+use super::support::{Process, role};
+use super::*;
+
+/// Runs a server or a client as a child process. In the test run itself there is no role, and this function does
+/// nothing.
+#[test]
+fn child() {
+    let Some(role) = role() else { return };
+    match role.split_once(' ') {
+        Some(("server", listens)) => {
+            let server = Server::new().export("service", ServiceServer::new(Object::default()));
+            let server = match listens {
+                "" => server.unwrap(),
+                endpoint => server.unwrap().listen(endpoint).unwrap(),
+            };
+            let running = server.spawn().unwrap();
+            let port = running.addresses().first().map(ToString::to_string).unwrap_or_default();
+            println!("\nport {}", port.rsplit(':').next().unwrap_or_default());
+            println!("ready");
+            running.wait();
+        }
+        Some(("client", address)) => {
+            let client = ServiceClient::bind(address).unwrap();
+            client.keep(1, Callback::new(Arc::new(Doubler::new(None)))).unwrap();
+            println!("\nready");
+            let _ = client.hold(Callback::new(Doubler::new(None)));
+        }
+        _ => panic!("{role}"),
+    }
+}
+
+/// The paths to another process.
+const PATHS: [&str; 3] = ["local", "tcp", "udp"];
+
+/// Returns the address of the export on a path. `port` is the port of the server.
+fn address(path: &str, port: &str) -> String {
+    match path {
+        "local" => "local:service".to_owned(),
+        path => format!("{path}:service@127.0.0.1:{port}"),
+    }
+}
+
+/// Starts a server for a path. Returns it, and the address of its export.
+fn server(path: &str, directory: &Path) -> (Process, String) {
+    let listens = if path == "local" { "" } else { "127.0.0.1:0" };
+    let mut process = Process::launch("failures::child", &format!("server {listens}"), directory);
+    let port = process.until("port");
+    process.until("ready");
+    let address = address(path, &port);
+    (process, address)
+}
+
+/// A listener that kills the server during its call.
+struct Killer(Mutex<Option<Process>>);
+
+impl Double for Killer {
+    fn double(&self, number: u64) -> peregrine::Result<u64> {
+        drop(self.0.lock().unwrap().take());
+        Ok(number)
+    }
+}
+
+#[test]
+fn callbacks_of_a_killed_server_end() {
+    let _alone = alone();
+    let directory = own_directory();
+    for path in PATHS {
+        println!("{path}");
+        let (process, address) = server(path, directory.path());
+        let client = ServiceClient::bind(&address).unwrap();
+        let kept = Arc::new(Doubler::new(None));
+        client.keep(1, Callback::new(Arc::clone(&kept))).unwrap();
+        let killer = Killer(Mutex::new(Some(process)));
+        let error = client.kill(Callback::new(&killer)).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.executed()),
+            (Kind::ServerGone, Executed::Maybe),
+            "{error}"
+        );
+        until("the kept object is released", || Arc::strong_count(&kept) == 1);
+    }
+}
+
+#[test]
+fn procedure_learns_that_its_caller_was_killed() {
+    let _alone = alone();
+    let directory = own_directory();
+    for path in PATHS {
+        println!("{path}");
+        let object = Arc::new(Object::default());
+        let server = Server::new().export("service", ServiceServer::new(Arc::clone(&object)));
+        let server = match path {
+            "local" => server.unwrap(),
+            _ => server.unwrap().listen("127.0.0.1:0").unwrap(),
+        };
+        let running = server.spawn().unwrap();
+        let port = running.addresses().first().map(ToString::to_string).unwrap_or_default();
+        let address = address(path, port.rsplit(':').next().unwrap_or_default());
+        let mut client =
+            Process::launch("failures::child", &format!("client {address}"), directory.path());
+        client.until("ready");
+        let kept = object.listener(1);
+        assert_eq!(kept.double(3).unwrap(), 6);
+        until("the procedure runs", || object.held.load(Ordering::SeqCst) == 1);
+        drop(client);
+        until("the procedure learns it", || object.held.load(Ordering::SeqCst) == 2);
+        until("the kept callback fails", || kept.double(3).is_err());
+        assert!(!kept.client().unwrap().binding().is_alive());
+        running.stop();
+    }
+}
