@@ -9,6 +9,7 @@ use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
 use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
+use crate::generated_at;
 use crate::oneway;
 use crate::parse::{self, Errors};
 use crate::types;
@@ -541,6 +542,7 @@ fn callable(model: &Interface, names: &Names) -> TokenStream {
     let Names { client, server } = names;
     quote! {
         #[allow(deprecated)]
+        #[diagnostic::do_not_recommend]
         impl ::peregrine::__rt::Callable for dyn #ident + '_ {
             const INTERFACE: &'static ::peregrine::__rt::Interface = #client::INTERFACE;
             const TYPE: ::peregrine::__rt::Type =
@@ -682,18 +684,23 @@ impl Received {
                 pass: quote!(#own),
                 ..none
             },
-            Form::Callback { kept: false } => Self {
-                take: quote!(let #own = ::peregrine::__rt::open_callback(__request)?;),
-                pass: quote!(#own),
-                ..none
-            },
-            Form::Callback { kept: true } => Self {
-                take: quote!(let #own = ::peregrine::__rt::open_kept_callback(__request)?;),
-                pass: quote!(#own),
-                ..none
-            },
+            Form::Callback { kept } => {
+                let open = opener(kept);
+                Self {
+                    take: quote_spanned! {generated_at(ty.span())=>
+                        let #own = ::peregrine::__rt::#open(__request)?;
+                    },
+                    pass: quote!(#own),
+                    ..none
+                }
+            }
         }
     }
+}
+
+/// Returns the name of the function that takes a callback in a procedure, which may keep it or not.
+pub(crate) fn opener(kept: bool) -> Ident {
+    format_ident!("{}", if kept { "open_kept_callback" } else { "open_callback" })
 }
 
 fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
