@@ -100,6 +100,8 @@ pub(crate) enum RecordKind {
     /// The sender sends no more items, although they are not complete. The record has the number of items that were
     /// sent.
     Break = 5,
+    /// The receiver asks whether the stream was opened, because its call has ended and nothing has arrived.
+    Ask = 6,
 }
 
 /// The header of a record.
@@ -136,6 +138,11 @@ const fn wide(low: u32, high: u32) -> u64 {
 }
 
 impl Record {
+    /// Returns a record that only has a kind.
+    pub(crate) const fn bare(kind: RecordKind, stream: u32) -> Self {
+        Self { kind, stream, bytes: 0, count: 0, credit: 0, items: 0 }
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let Self { kind, stream, bytes, count, credit, items } = self;
         let [credit, items] = [credit, items].map(|wide| (wide as u32, (wide >> 32) as u32));
@@ -157,6 +164,7 @@ impl Record {
                 3 => RecordKind::End,
                 4 => RecordKind::Stop,
                 5 => RecordKind::Break,
+                6 => RecordKind::Ask,
                 _ => return None,
             };
             let start = at + HEADER_BYTES;
@@ -266,7 +274,7 @@ mod tests {
         assert_eq!(read(&message[..message.len() - 1]), None);
         assert_eq!(read(&message[..HEADER_BYTES + 5]), None);
         assert_eq!(read(&[]), Some(Vec::new()));
-        message[HEADER_BYTES] = 6;
+        message[HEADER_BYTES] = 7;
         assert_eq!(read(&message), None);
     }
 }

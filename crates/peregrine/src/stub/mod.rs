@@ -29,5 +29,5 @@ pub use oneway::{
     InPlace, Ordered, Queued, after_oneway, after_oneway_async, call_oneway, call_oneway_async,
     flush, flush_async,
 };
-pub(crate) use streams::ClientConduit;
+pub(crate) use streams::{ClientConduit, STREAM_FRAMES};
 pub use streams::{SinkDrive, SourceDrive, Streams, wait_for};

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use peregrine::{Executed, ExportOptions};
+use peregrine::ExportOptions;
 
 use super::support::{Process, role};
 use super::*;
@@ -171,7 +171,7 @@ fn streams_add_their_own_a_stacks() {
 fn few_a_stacks_are_an_error() {
     let _alone = alone();
     let _directory = own_directory();
-    for (count, is_enough) in [(2, false), (3, true)] {
+    for (count, is_enough) in [(3, false), (4, true)] {
         let options = ExportOptions::default().astacks_max(count);
         let streams = StreamsServer::new(Object::default());
         let server = Server::new().export_with("streams", streams, options);

@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod crossed;
+mod early;
 mod failures;
 
 use core::ops::ControlFlow;
@@ -11,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::{block_on, poll_once};
-use peregrine::{BindOptions, Kind, Server, Sink, Source, interface};
+use peregrine::{BindOptions, Executed, Kind, Server, Sink, Source, interface};
 use support::{alone, own_directory, until};
 
 /// Streams in both directions.
