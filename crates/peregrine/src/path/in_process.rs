@@ -372,7 +372,7 @@ impl Calls for Source {
 }
 
 impl Owed for OwedReply {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
         self.source.answer(self.call, Late::Answered(answered));

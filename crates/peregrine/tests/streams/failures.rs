@@ -223,3 +223,31 @@ fn forked_child_cannot_use_streams_of_its_parent() {
         assert!(call.join().unwrap().unwrap() > 30_000);
     });
 }
+
+/// A message that the server holds is not a call that has to end.
+#[test]
+fn server_that_stops_does_not_wait_for_readers() {
+    let _alone = alone();
+    let _directory = own_directory();
+    for path in PATHS {
+        println!("{path}");
+        let server = Server::new().export("streams", StreamsServer::new(Object::default()));
+        let running = server.unwrap().listen("127.0.0.1:0").unwrap().spawn().unwrap();
+        let endpoint = running.addresses()[0].to_string();
+        let port = endpoint.rsplit(':').next().unwrap();
+        let address = match path {
+            "local" => "local:streams".to_owned(),
+            path => format!("{path}:streams@127.0.0.1:{port}"),
+        };
+        let client = StreamsClient::bind(&address).unwrap();
+        let (sink, mut numbers) = Sink::channel(1);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| client.count(0, 100, sink));
+            assert_eq!(numbers.next(), Some(0));
+            // The procedure ends, but the call does not: its items were not read.
+            assert!(running.drain(Duration::from_secs(10)));
+            drop(numbers);
+            let _ = call.join().unwrap();
+        });
+    }
+}

@@ -273,7 +273,7 @@ impl InUse {
         let cancels: Arc<dyn Cancels> = Arc::clone(&self.0) as _;
         match source_of_thread().and_then(|(calls, call)| calls.defer(call, cancels)) {
             Some(mut owed) => {
-                owed.leave_uncounted();
+                owed.leave_uncounted(false);
                 (HeldBy::Source(owed), None)
             }
             None => {
