@@ -484,6 +484,10 @@ fn parameter(
             &*typed,
             "a stream cannot have a default: add a method instead",
         )),
+        Form::Sink | Form::Source if growth.widens() => Err(syn::Error::new_spanned(
+            &*typed,
+            "a stream cannot have `#[widens]`, because its items are not converted: add a method instead",
+        )),
         _ if form.is_buffer() => growth.of_buffer(),
         _ => Ok(growth),
     });

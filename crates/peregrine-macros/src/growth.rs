@@ -77,6 +77,10 @@ impl Growth {
         Ok(self)
     }
 
+    pub(crate) const fn widens(&self) -> bool {
+        self.widens
+    }
+
     pub(crate) const fn has_default(&self) -> bool {
         self.default.is_some()
     }

@@ -221,6 +221,16 @@ impl Flow {
         }
     }
 
+    /// Returns why the receiver gets no more items. If it does get more, `waker` is woken when this changes.
+    pub(crate) fn ended(&self, waker: Option<&Waker>) -> Option<CallError> {
+        let mut state = self.state.lock();
+        let ended = state.end.as_ref().map(|end| end.to_sender(state.taken));
+        if ended.is_none() {
+            state.sleep(waker);
+        }
+        ended
+    }
+
     /// Adds an item. The caller has checked that there is [room](Self::room).
     ///
     /// # Errors

@@ -126,7 +126,13 @@ impl<T: Send> SinkDrive<'_, T> {
                         }
                         continue;
                     }
-                    Received::Nothing => return moved > 0,
+                    Received::Nothing => match receive.stopped(Some(context.waker())) {
+                        None => return moved > 0,
+                        Some(Stopped(reason)) => {
+                            open.tell(open.flow.stop(&reason));
+                            self.receive = None;
+                        }
+                    },
                     Received::End => self.receive = None,
                     Received::Broken(error) => {
                         self.failure = Some(error);
