@@ -31,9 +31,9 @@ pub(crate) use caller::{
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
+pub(crate) use frames::Reserved;
 pub(crate) use frames::frames_that_fit;
 pub(crate) use frames::future::{DeadlineBell, FutureWait};
-pub(crate) use frames::Reserved;
 pub use frames::{FrameGuard, FrameLayout, Frames};
 pub(crate) use frames::{is_short, sparse_memory};
 pub use pending::{Begun, Bell};

@@ -329,9 +329,8 @@ fn procedure_learns_without_sending_that_its_reader_has_gone() {
         let client = StreamsAsyncClient::from(client.clone());
         let mut call = Box::pin(client.idle(sink));
         let item = async { (numbers.next_async().await, numbers) };
-        let (item, _numbers) = block_on(futures_lite::future::or(item, async {
-            panic!("{:?}", call.as_mut().await)
-        }));
+        let (item, _numbers) =
+            block_on(futures_lite::future::or(item, async { panic!("{:?}", call.as_mut().await) }));
         assert_eq!(item, Some(7));
         drop(call);
         ended(3);

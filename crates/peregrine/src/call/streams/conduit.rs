@@ -8,9 +8,7 @@ use std::time::Instant;
 
 use super::flow::{Flow, Left};
 use super::remote::CHECK_EVERY;
-use super::{
-    HEADER_BYTES, MessageHeader, Record, RecordKind, Token, read_message, result_header,
-};
+use super::{HEADER_BYTES, MessageHeader, Record, RecordKind, Token, read_message, result_header};
 use crate::call::caller::source_of_thread;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings, park};

@@ -560,7 +560,8 @@ mod tests {
         let chunk = &mut state.queue[0];
         chunk.timed = chunk.timed.and_then(|timed| timed.checked_sub(2 * second));
         chunk.depart();
-        let left = |at: usize| CallRecord::at(&chunk.records, (1 + at) * HEADER_BYTES).unwrap().left;
+        let left =
+            |at: usize| CallRecord::at(&chunk.records, (1 + at) * HEADER_BYTES).unwrap().left;
         let first = left(0).unwrap();
         assert!(first > second && first <= 3 * second, "{first:?}");
         assert_eq!((left(1), left(2)), (None, Some(Duration::from_micros(1))));
