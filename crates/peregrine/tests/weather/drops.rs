@@ -5,7 +5,7 @@ use std::pin::pin;
 use futures_lite::future::{block_on, poll_once};
 use peregrine::{Sink, Source};
 
-use super::support::{alone, own_directory, until};
+use super::support::{alone, until};
 use super::*;
 
 /// Polls a future at most `polls` times. Returns what it returned, or `None` if it was dropped.
@@ -40,7 +40,6 @@ fn each_number(mut attempt: impl FnMut(u32) -> bool, check: impl Fn()) {
 
 fn everywhere(case: impl Fn(&World, &WeatherAsyncClient)) {
     let _alone = alone();
-    let _directory = own_directory();
     for way in Way::ALL {
         println!("{way:?}");
         let world = World::new(way);

@@ -7,6 +7,7 @@
 //! `PEREGRINE_SEEDS=n` sets the number of runs. Each run prints its seed, and `PEREGRINE_SEED=n` repeats it.
 #![cfg(feature = "async")]
 
+mod crashes;
 mod drops;
 mod readers;
 mod storm;
@@ -14,11 +15,14 @@ mod storm;
 mod support;
 
 use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use peregrine::{BindOptions, Kind, Running, Server, Sink, Source, interface};
+use tempfile::TempDir;
 
 #[interface]
 pub(crate) trait Weather {
@@ -64,6 +68,16 @@ pub(crate) struct Seen {
     running: AtomicU64,
     /// Whether an item came twice, out of order or damaged.
     is_wrong: AtomicBool,
+    /// A file with a line for each call, which remains when the server is killed.
+    journal: Option<File>,
+}
+
+impl Seen {
+    fn write(&self, word: &str, number: u64) {
+        if let Some(mut journal) = self.journal.as_ref() {
+            journal.write_all(format!("{word} {number}\n").as_bytes()).expect("space");
+        }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -94,12 +108,14 @@ fn taken_at_least(text: &str) -> u64 {
 
 impl Weather for Object {
     fn add(&self, number: u64) -> peregrine::Result<u32> {
+        self.0.write("add", number);
         let mut added = self.0.added.lock().unwrap();
         let times = added.entry(number).or_default();
         *times += 1;
         Ok(*times)
     }
     fn note(&self, number: u64) -> peregrine::Result<()> {
+        self.0.write("note", number);
         self.0.notes.lock().unwrap().push(number);
         Ok(())
     }
@@ -166,14 +182,15 @@ pub(crate) struct World {
     pub(crate) object: Object,
     pub(crate) client: WeatherClient,
     running: Option<Running>,
+    _directory: TempDir,
 }
 
 impl World {
     pub(crate) fn new(way: Way) -> Self {
-        let object = Object::default();
+        let (object, directory) = (Object::default(), support::own_directory());
         if way == Way::InProcess {
             let client = WeatherClient::in_process(object.clone());
-            return Self { object, client, running: None };
+            return Self { object, client, running: None, _directory: directory };
         }
         let running = serve(&object, "127.0.0.1:0");
         let at = port(&running);
@@ -183,7 +200,7 @@ impl World {
             _ => "local:weather".to_owned(),
         };
         let client = WeatherClient::bind(&address).unwrap();
-        Self { object, client, running: Some(running) }
+        Self { object, client, running: Some(running), _directory: directory }
     }
 
     pub(crate) fn seen(&self) -> &Seen {

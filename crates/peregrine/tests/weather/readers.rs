@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::{Sink, Source, limits};
 
-use super::support::{alone, own_directory, until};
+use super::support::{alone, until};
 use super::*;
 
 /// The number of streams that nobody reads.
@@ -26,7 +26,6 @@ fn settled(number: &AtomicU64) -> u64 {
 #[test]
 fn streams_that_are_not_read_hold_bounded_memory_and_delay_no_other_call() {
     let _alone = alone();
-    let _directory = own_directory();
     for way in Way::ALL {
         println!("{way:?}");
         let world = World::new(way);

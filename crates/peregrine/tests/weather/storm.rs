@@ -15,7 +15,7 @@ use super::support::{alone, own_directory, until};
 use super::*;
 
 /// The packets of both directions. A tenth of them are lost.
-const STORMY: Impairments = Impairments {
+pub(crate) const STORMY: Impairments = Impairments {
     lost: 100,
     duplicated: 80,
     delayed: 200,
@@ -26,10 +26,14 @@ const STORMY: Impairments = Impairments {
 };
 
 /// A generator of random numbers.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) const fn of(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) const fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -38,7 +42,7 @@ impl Random {
 }
 
 /// Runs `run` with some seeds.
-fn seeds(default: u64, run: impl Fn(u64)) {
+pub(crate) fn seeds(default: u64, run: impl Fn(u64)) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(seed) = number("PEREGRINE_SEED") {
         return run(seed);
@@ -59,7 +63,7 @@ struct Numbers {
 }
 
 /// Receives items, which must have the numbers from 0 on. Wants `most` of them.
-fn receive(received: &mut u64, most: u64) -> Sink<'_, Item> {
+pub(crate) fn receive(received: &mut u64, most: u64) -> Sink<'_, Item> {
     Sink::until(move |item: Item| {
         assert!(item.number == *received && item.is_intact(), "{} after {received}", item.number);
         *received += 1;
@@ -69,7 +73,7 @@ fn receive(received: &mut u64, most: u64) -> Sink<'_, Item> {
 
 /// Makes calls of all kinds. Checks what the server has seen.
 fn mixed(object: &Object, client: &WeatherClient, seed: u64) {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random::of(seed);
     let both = WeatherAsyncClient::from(client.clone());
     let (mut numbers, mut notes) = (Numbers::default(), 0);
     for _ in 0..30 {
