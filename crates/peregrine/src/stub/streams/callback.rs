@@ -163,6 +163,12 @@ impl Drive for CallbackDrive<'_> {
         self.open.as_ref().is_some_and(|open| open.side.has_begun())
     }
 
+    fn ask(&self) {
+        if let (Some(open), None) = (&self.open, &self.ended) {
+            open.side.ask();
+        }
+    }
+
     fn has_moved(&self) -> bool {
         self.has_moved
     }
