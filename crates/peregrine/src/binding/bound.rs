@@ -135,7 +135,7 @@ impl Bound {
     /// If the system has no random bytes.
     pub(crate) fn conduit(self: &Arc<Self>) -> Result<Arc<ClientConduit>, CallError> {
         let known = self.conduit.lock().as_ref().map(Arc::clone);
-        if let Some(conduit) = known.as_ref().filter(|conduit| conduit.is_usable()) {
+        if let Some(conduit) = known.as_ref().filter(|conduit| conduit.is_usable(self)) {
             return Ok(Arc::clone(conduit));
         }
         let new = ClientConduit::new(self)?;

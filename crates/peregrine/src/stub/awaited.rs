@@ -205,7 +205,7 @@ impl<'b> AsyncCall<'b> {
             // faster.
             && bound.frames.pending() > 0;
         let lane = if shares { self.bound.lane() } else { return None };
-        Some((lane, lane.takes(procedure)?))
+        Some((lane, lane.takes(bound, procedure)?))
     }
 
     #[cold]
@@ -628,7 +628,7 @@ impl<'a> AsyncFrame<'a> {
                 Ok(ended) => break 'ended ended,
                 Err(Role::Sleeps) => {
                     if let Some(deadline) = limit.deadline() {
-                        lane.time(ticket, deadline);
+                        lane.time(bound, ticket, deadline);
                     }
                     return Poll::Pending;
                 }
@@ -642,7 +642,7 @@ impl<'a> AsyncFrame<'a> {
                 Looked::Sleep => {}
             }
             if let Some(deadline) = limit.deadline() {
-                lane.time(ticket, deadline);
+                lane.time(bound, ticket, deadline);
             }
             match lane.sleep(bound, ticket, waker) {
                 Some(ended) => ended,

@@ -101,6 +101,7 @@ impl Lane {
     }
 
     /// Runs `with` on the state, releases the state, and then wakes the futures that `with` added to `woken`.
+    /// Nothing else takes the state, because a thread that rings relies on the user of the state.
     fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -137,28 +138,8 @@ impl Lane {
 
     /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
     /// be made alone.
-    pub(super) fn takes(&self, procedure: u32) -> Option<Company> {
-        let mut state = self.state.lock();
-        if state.unsupported || state.slots.len() - state.free.len() >= limits::LANE_CALLS_MAX {
-            return None;
-        }
-        if state.is_async {
-            return Some(Company::Shared);
-        }
-        match state.speeds.get_mut(&procedure) {
-            Some(Speed::Fast) => Some(Company::Shared),
-            Some(Speed::Measured(since)) if since.elapsed() < MEASURED_WITHIN => {
-                Some(Company::Shared)
-            }
-            Some(Speed::Slow(left)) if *left > 0 => {
-                *left -= 1;
-                None
-            }
-            Some(Speed::Slow(_) | Speed::Measured(_)) | None => {
-                state.speeds.insert(procedure, Speed::Measured(Instant::now()));
-                Some(Company::Measured)
-            }
-        }
+    pub(super) fn takes(&self, bound: &Bound, procedure: u32) -> Option<Company> {
+        self.with(bound, |_, state| state.takes(procedure))
     }
 
     /// Queues a call. `head` is the head of its message, and `outs` is the size of its out buffers. Returns
@@ -251,15 +232,11 @@ impl Lane {
     }
 
     /// Sets a timer that wakes the future of a call at `deadline`.
-    pub(super) fn time(&self, ticket: Ticket, deadline: Instant) {
-        let mut state = self.state.lock();
-        let slot = &mut state.slots[ticket.index as usize];
-        if slot.timed {
-            return;
-        }
-        slot.timed = true;
-        drop(state);
-        if let Some(lane) = self.this.upgrade() {
+    pub(super) fn time(&self, bound: &Bound, ticket: Ticket, deadline: Instant) {
+        let is_timed = self.with(bound, |_, state| {
+            core::mem::replace(&mut state.slots[ticket.index as usize].timed, true)
+        });
+        if !is_timed && let Some(lane) = self.this.upgrade() {
             let rings: Arc<dyn Rings> = lane;
             let _ = Bells::of_process().watch(&rings, ticket.index, Some(deadline), false);
         }
@@ -357,7 +334,6 @@ impl Lane {
         slot.generation = slot.generation.wrapping_add(1);
         slot.phase = Phase::Free;
         slot.waker = None;
-        slot.sleeps = false;
         let timed = core::mem::take(&mut slot.timed);
         state.free.push(index);
         if timed && let Some(lane) = self.this.upgrade() {
@@ -706,23 +682,19 @@ impl Rings for Lane {
     /// tries again to send.
     fn ring(&self, call: u32) {
         let Some(lane) = self.this.upgrade() else { return };
-        match call {
-            RETRY_TIMER => return lane.wake(),
-            LOOKER_TIMER => {
-                if let Some(bound) = lane.bound.upgrade() {
-                    lane.with(&bound, |lane, state| lane.check_looker(&bound, state));
-                }
-                return;
+        if call == RETRY_TIMER {
+            return lane.wake();
+        }
+        let Some(bound) = lane.bound.upgrade() else { return };
+        lane.with(&bound, |lane, state| {
+            if call == LOOKER_TIMER {
+                lane.check_looker(&bound, state);
+            } else if let Some(slot) = state.slots.get_mut(call as usize) {
+                slot.timed = false;
+                let waker = slot.waker.take();
+                state.woken.extend(waker);
             }
-            _ => {}
-        }
-        let waker = lane.state.lock().slots.get_mut(call as usize).and_then(|slot| {
-            slot.timed = false;
-            slot.waker.take()
         });
-        if let Some(waker) = waker {
-            waker.wake();
-        }
     }
 }
 

@@ -159,7 +159,7 @@ impl OneWay {
     /// # Errors
     /// In a forked child: the calls belong to its parent.
     fn made(&self) -> Result<u64, CallError> {
-        if self.is_forked() { Err(forked()) } else { Ok(self.state.lock().made) }
+        if self.is_forked() { Err(forked()) } else { Ok(self.with(|_, state| state.made)) }
     }
 
     /// Tells the failures of calls that have ended.
@@ -167,7 +167,8 @@ impl OneWay {
         self.with(|_, state| state.failures.tell()).map_or(Ok(()), Err)
     }
 
-    /// Runs `with` with the state, and then wakes what it has woken.
+    /// Runs `with` with the state, and then wakes what it has woken. Nothing else takes the state while calls may be
+    /// pending, because a thread that rings relies on the user of the state.
     fn with<T>(&self, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -319,7 +320,7 @@ impl OneWay {
             let text = "earlier one-way calls have not ended";
             return Poll::Ready(Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text)));
         }
-        let wait = self.state.lock().wait;
+        let wait = self.with(|_, state| state.wait);
         match spin(wait, &mut waiting.looks_until, context.waker(), || !is_async, look) {
             Looked::Found(found) => return Poll::Ready(Ok(found)),
             Looked::Again => return Poll::Pending,

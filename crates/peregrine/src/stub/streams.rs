@@ -162,8 +162,8 @@ impl ClientConduit {
     }
 
     /// Returns whether the conduit can carry streams.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.state.lock().broken.is_none()
+    pub(crate) fn is_usable(&self, bound: &Bound) -> bool {
+        self.with(bound, |_, state| state.broken.is_none())
     }
 
     /// Runs `with` with the state, and then wakes what it has woken.

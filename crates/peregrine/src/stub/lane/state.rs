@@ -4,9 +4,10 @@ use core::task::Waker;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::{ALONE, ALONE_FIRST, OUTSTANDING_MAX, SLOW_US};
+use super::{ALONE, ALONE_FIRST, MEASURED_WITHIN, OUTSTANDING_MAX, SLOW_US};
 use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
 use crate::error::CallError;
+use crate::limits;
 
 /// The largest number of chunks whose memory is kept.
 const SPARE_MAX: usize = 2 * OUTSTANDING_MAX;
@@ -25,7 +26,8 @@ pub(super) struct State {
     /// The number of calls without a result, whether they were sent or not.
     pub(super) pending: usize,
     pub(super) looker: Option<u32>,
-    /// The calls whose futures sleep. One of these futures may become the looker.
+    /// The slots of calls whose futures sleep, and of calls that have ended since they were added. Each slot is here
+    /// once at most. One of these futures may become the looker.
     pub(super) sleepers: VecDeque<u32>,
     /// Whether the looker has looked since the last check.
     pub(super) looked: bool,
@@ -101,6 +103,7 @@ pub(super) struct Slot {
     pub(super) result: Vec<u8>,
     /// Whether the call has a timer.
     pub(super) timed: bool,
+    /// Whether the slot is in the list of sleepers, perhaps because of an earlier call.
     pub(super) sleeps: bool,
 }
 
@@ -215,6 +218,31 @@ impl State {
             spare: Vec::new(),
             spare_records: Vec::new(),
             spare_calls: Vec::new(),
+        }
+    }
+
+    /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
+    /// be made alone.
+    pub(super) fn takes(&mut self, procedure: u32) -> Option<Company> {
+        if self.unsupported || self.slots.len() - self.free.len() >= limits::LANE_CALLS_MAX {
+            return None;
+        }
+        if self.is_async {
+            return Some(Company::Shared);
+        }
+        match self.speeds.get_mut(&procedure) {
+            Some(Speed::Fast) => Some(Company::Shared),
+            Some(Speed::Measured(since)) if since.elapsed() < MEASURED_WITHIN => {
+                Some(Company::Shared)
+            }
+            Some(Speed::Slow(left)) if *left > 0 => {
+                *left -= 1;
+                None
+            }
+            Some(Speed::Slow(_) | Speed::Measured(_)) | None => {
+                self.speeds.insert(procedure, Speed::Measured(Instant::now()));
+                Some(Company::Measured)
+            }
         }
     }
 
