@@ -113,17 +113,16 @@ impl Lane {
     /// in use.
     fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
         loop {
-            let has_woken = !state.woken.is_empty();
-            let mut woken = if has_woken { core::mem::take(&mut state.woken) } else { Vec::new() };
-            drop(state);
-            woken.drain(..).for_each(Waker::wake);
-            // The memory is used again.
-            if has_woken
-                && let Some(mut state) = self.state.try_lock()
-                && state.woken.capacity() == 0
-            {
-                state.woken = woken;
+            if !state.woken.is_empty() {
+                let spare = core::mem::take(&mut state.spare_woken);
+                let mut woken = core::mem::replace(&mut state.woken, spare);
+                drop(state);
+                woken.drain(..).for_each(Waker::wake);
+                state = self.state.lock();
+                // The memory is used again.
+                state.spare_woken = woken;
             }
+            drop(state);
             // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings
             // sets the flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
@@ -381,12 +380,11 @@ impl Lane {
             }
             return;
         }
-        while !state.queue.is_empty()
-            && state.outstanding.len() < OUTSTANDING_MAX
+        while state.outstanding.len() < OUTSTANDING_MAX
+            && !state.queue.is_empty()
             && !self.is_measuring(state)
         {
-            let Some(chunk) = state.queue.pop_front() else { break };
-            state.gone += 1;
+            let Some(chunk) = state.next_chunk() else { break };
             let measured = chunk.measured.filter(|_| !state.is_async);
             if let Err(chunk) = self.send(bound, state, chunk) {
                 state.queue.push_front(chunk);

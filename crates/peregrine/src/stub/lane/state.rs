@@ -9,8 +9,8 @@ use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeade
 use crate::error::CallError;
 use crate::limits;
 
-/// The largest number of chunks whose memory is kept.
-const SPARE_MAX: usize = 2 * OUTSTANDING_MAX;
+/// The largest number of chunks whose memory is kept. Many more than 1,000 small calls fit these chunks.
+const SPARE_MAX: usize = 8 * OUTSTANDING_MAX;
 
 /// The calls of a lane, the batches that have no result yet, and what is known of the server.
 pub(super) struct State {
@@ -55,6 +55,8 @@ pub(super) struct State {
     pub(super) last_pending: Option<u32>,
     /// The wakers to wake when the state is released.
     pub(super) woken: Vec<Waker>,
+    /// Unused memory for wakers.
+    pub(super) spare_woken: Vec<Waker>,
     /// Unused memory for the results of batches.
     pub(super) spare: Vec<Vec<u8>>,
     /// Unused memory for the records of batches. Each vector has the space for the header of a batch.
@@ -190,6 +192,20 @@ pub(in crate::stub) struct Ticket {
     pub(super) generation: u32,
 }
 
+impl Chunk {
+    /// Returns whether the server would skip all records.
+    fn is_void(&self) -> bool {
+        let mut at = HEADER_BYTES;
+        while let Some(record) = CallRecord::at(&self.records, at) {
+            if record.kind != RecordKind::Skip {
+                return false;
+            }
+            at = batch::after(at, record.total as usize);
+        }
+        true
+    }
+}
+
 impl State {
     pub(super) fn new(unsupported: bool) -> Self {
         Self {
@@ -215,6 +231,7 @@ impl State {
             measuring: None,
             last_pending: None,
             woken: Vec::new(),
+            spare_woken: Vec::new(),
             spare: Vec::new(),
             spare_records: Vec::new(),
             spare_calls: Vec::new(),
@@ -269,6 +286,19 @@ impl State {
         }
     }
 
+    /// Removes the oldest chunk from the queue. Chunks whose calls have all left the queue are not sent.
+    pub(super) fn next_chunk(&mut self) -> Option<Chunk> {
+        loop {
+            let chunk = self.queue.pop_front()?;
+            self.gone += 1;
+            if !chunk.is_void() {
+                return Some(chunk);
+            }
+            self.keep_records(chunk.records);
+            self.keep_calls(chunk.calls);
+        }
+    }
+
     /// Appends a record and the space for its message to the queue. A chunk gets at most `room` bytes.
     /// Returns the number of the record's chunk, and the offset of the record in the chunk.
     pub(super) fn append(
@@ -298,9 +328,7 @@ impl State {
         let chunk = chunk.checked_sub(self.gone).and_then(|at| self.queue.get_mut(at as usize));
         let Some(chunk) = chunk else { return };
         chunk.calls.retain(|call| *call != index);
-        if let Some(kind) = chunk.records.get_mut(at + 8..at + 12) {
-            kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
-        }
+        mark_skipped(&mut chunk.records, at);
     }
 
     /// Returns what the future of a call does next. If there is no looker, this future becomes the looker.
@@ -409,14 +437,20 @@ impl State {
         if self.speeds.insert(procedure, speed) == Some(speed) || speed == Speed::Fast {
             return;
         }
-        let calls: Vec<_> = self.queue.iter().flat_map(|chunk| chunk.calls.clone()).collect();
-        for index in calls {
-            let Phase::Queued { chunk, at } = self.slots[index as usize].phase else { continue };
-            let records = &self.queue[(chunk - self.gone) as usize].records;
-            if CallRecord::at(records, at).is_some_and(|record| record.procedure == procedure) {
-                self.skip(index, chunk, at);
-                self.end(index, Phase::Failed(Failure::Alone));
-            }
+        for chunk in 0..self.queue.len() {
+            let mut calls = core::mem::take(&mut self.queue[chunk].calls);
+            calls.retain(|index| {
+                let Phase::Queued { at, .. } = self.slots[*index as usize].phase else { return true };
+                let records = &mut self.queue[chunk].records;
+                let record = CallRecord::at(records, at);
+                if record.is_none_or(|record| record.procedure != procedure) {
+                    return true;
+                }
+                mark_skipped(records, at);
+                self.end(*index, Phase::Failed(Failure::Alone));
+                false
+            });
+            self.queue[chunk].calls = calls;
         }
     }
 
@@ -466,6 +500,13 @@ impl State {
     }
 }
 
+/// Makes the server skip the record at an offset.
+fn mark_skipped(records: &mut [u8], at: usize) {
+    if let Some(kind) = records.get_mut(at + 8..at + 12) {
+        kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -500,5 +541,9 @@ mod tests {
         assert_eq!(calls, [vec![1], vec![0]]);
         let kind = CallRecord::at(&state.queue[0].records, at).map(|record| record.kind);
         assert_eq!(kind, Some(RecordKind::Skip));
+        // The first chunk has no calls when its last call leaves, too.
+        state.skip(1, chunk, HEADER_BYTES + HEADER_BYTES);
+        assert_eq!(state.next_chunk().map(|chunk| chunk.calls), Some(vec![0]));
+        assert_eq!((state.queue.len(), state.gone), (0, 2));
     }
 }
