@@ -100,6 +100,14 @@ impl Lane {
         })
     }
 
+    /// Gives up the batches that are under way, because the binding is dropped: no call has a future.
+    pub(crate) fn close(&self, bound: &Bound) {
+        let outstanding = core::mem::take(&mut self.state.lock().outstanding);
+        for batch in outstanding {
+            give_up(bound, batch.frame, BATCH);
+        }
+    }
+
     /// Runs `with` on the state, releases the state, and then wakes the futures that `with` added to `woken`.
     /// Nothing else takes the state, because a thread that rings relies on the user of the state.
     fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
@@ -631,6 +639,19 @@ impl Lane {
         state.looker = None;
         state.armed = true;
         self.on_ring(bound, state);
+    }
+}
+
+/// Gives up the pending call of a kept frame.
+pub(super) fn give_up(bound: &Bound, frame: u32, procedure: u32) {
+    bound.frames.bell(frame).clear();
+    let kept = bound.frames.kept(frame);
+    let (frame, limit) = (&kept, Limit::None);
+    let head = &mut *Writer::<Native>::new(frame.call_space());
+    let (ins, lent, outs) = (&[], &[], &mut []);
+    let error = bound.path.give_up(&mut Call { procedure, frame, head, ins, lent, outs, limit });
+    if error.executed() == Executed::Maybe || bound.path.captures(kept.index()) {
+        kept.capture();
     }
 }
 

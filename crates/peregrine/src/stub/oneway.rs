@@ -32,9 +32,9 @@ use self::state::{
 };
 use super::awaited::{Looked, spin};
 use super::compiled::{Returned, does_not_fit, forked};
-use super::lane::batch_call;
+use super::lane::{batch_call, give_up};
 use crate::binding::{Bound, Home};
-use crate::call::batch::{HEADER_BYTES, ResultHeader, ResultRecord};
+use crate::call::batch::{BATCH, HEADER_BYTES, ResultHeader, ResultRecord};
 use crate::call::pending::{Bells, Rings};
 use crate::call::{self, Answer, Begun, DeadlineBell, FrameGuard};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -134,13 +134,7 @@ impl OneWay {
         state.queue.clear();
         if let Turn::Batch(chunk, index) = core::mem::replace(&mut state.turn, Turn::Free) {
             let bound = Arc::clone(&chunk.bound);
-            bound.frames.bell(index).clear();
-            let frame = frame_of(&bound, index);
-            let mut head = Writer::new(frame.call_space());
-            let error = bound.path.give_up(&mut batch_call(&frame, &mut head, &[], &mut []));
-            if error.executed() == Executed::Maybe || bound.path.captures(index) {
-                frame.capture();
-            }
+            give_up(&bound, index, BATCH);
         }
     }
 

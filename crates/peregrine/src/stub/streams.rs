@@ -21,6 +21,7 @@ use std::time::Instant;
 
 use super::awaited::{no_thread, take};
 use super::compiled::{Returned, does_not_fit};
+use super::lane::give_up;
 use crate::binding::Bound;
 use crate::call::chain::WaitingInside;
 use crate::call::pending::{block_on, unblock};
@@ -164,6 +165,15 @@ impl ClientConduit {
     /// Returns whether the conduit can carry streams.
     pub(crate) fn is_usable(&self, bound: &Bound) -> bool {
         self.with(bound, |_, state| state.broken.is_none())
+    }
+
+    /// Gives up the messages that are under way, because the binding is dropped: no call has open streams.
+    pub(crate) fn close(&self, bound: &Bound) {
+        let outstanding = core::mem::take(&mut self.state.lock().outstanding);
+        for Outstanding { frame, .. } in outstanding {
+            bound.frames.count_pending(false);
+            give_up(bound, frame, STREAMS);
+        }
     }
 
     /// Runs `with` with the state, and then wakes what it has woken.

@@ -223,3 +223,24 @@ fn forked_child_cannot_use_streams_of_its_parent() {
         assert!(call.join().unwrap().unwrap() > 30_000);
     });
 }
+
+/// The client may be dropped while the message that ends its streams could not be sent yet. The server must not keep
+/// the binding because it holds an earlier message.
+#[test]
+fn binding_ends_with_its_client() {
+    let _alone = alone();
+    let _directory = own_directory();
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        let server = Server::new().wait(wait);
+        let server = server.export("streams", StreamsServer::new(Object::default())).unwrap();
+        let _running = server.spawn().unwrap();
+        for count in [1, 100, 3000].repeat(5) {
+            let options = BindOptions::default().wait(wait);
+            let client = StreamsClient::bind_with("streams", &options).unwrap();
+            assert_eq!(client.sum(Source::new(0..count)).unwrap(), (0..count).sum());
+            drop(client);
+            let bindings = || peregrine::describe("streams").unwrap().bindings;
+            until("the binding has ended", || bindings() == 0);
+        }
+    }
+}
