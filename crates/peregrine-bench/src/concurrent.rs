@@ -1,6 +1,6 @@
 //! The experiment `concurrent`: measures async calls to another process, one at a time and many in flight
 //! from one thread. It compares them with blocking calls, and with those of other systems if this program
-//! was built with its peers. Also measures one-way calls.
+//! was built with its peers. Also measures one-way calls and streams.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -11,13 +11,18 @@ use crate::cases::{Case, Placement, Waiting};
 use crate::local::{in_each_placement, rounds, split};
 use crate::peer::Peer;
 use crate::row::Row;
-use crate::subject::{Events, Failure, Subject};
+use crate::ring::LARGE_ITEM;
+use crate::subject::{Events, Failure, Sample, Subject};
 use crate::{Progress, Selection, network};
 
-/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes.
-pub(crate) const CASES: [&str; 3] = ["async-null", "async-1000", ONEWAY];
+/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes;
+/// items of streams with 16 bytes and with 64 KiB.
+pub(crate) const CASES: [&str; 5] = ["async-null", "async-1000", ONEWAY, STREAMS[0].0, STREAMS[1].0];
 
 const ONEWAY: &str = "oneway-16";
+/// The cases with streams, the size of an item in bytes, and the name of the limit.
+const STREAMS: [(&str, usize, &str); 2] =
+    [("stream-16", 16, "ring"), ("stream-64k", LARGE_ITEM, "copy-then-read")];
 
 /// The number of calls in flight of `async-1000`.
 const IN_FLIGHT: u32 = 1000;
@@ -43,15 +48,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             let subjects =
                 vec![Subject::futures(wait, in_flight), Subject::remote(null, limit_wait)];
             let samples = rounds(selection, peer, subjects)?;
-            let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
-            let row = Row {
-                path: Some("local"),
-                wait: Some(wait.name()),
-                placement: Some(placement.name()),
-                bindings: 1,
-                ..Row::new(case)
-            };
-            rows.push(row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs));
+            rows.push(near_row(case, wait, placement, limit, &samples));
         }
         #[cfg(feature = "peers")]
         if selection.has_case(CASES[0]) {
@@ -61,12 +58,40 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             progress.show(ONEWAY);
             rows.extend(oneway(selection, placement, peer)?);
         }
+        for (case, bytes, limit) in STREAMS {
+            if !selection.has_case(case) {
+                continue;
+            }
+            progress.show(case);
+            let subjects = vec![Subject::stream(bytes), Subject::ring(bytes)];
+            let samples = rounds(selection, peer, subjects)?;
+            rows.push(near_row(case, Waiting::Spin, placement, limit, &samples));
+        }
         Ok(())
     })?;
     if selection.has_case(CASES[1]) {
         rows.extend(network::concurrent(selection, CASES[1], IN_FLIGHT, progress)?);
     }
     Ok(rows)
+}
+
+/// Returns the row of a case on the local path. `samples` are ours, and those of the limit.
+fn near_row(
+    case: &'static str,
+    wait: Waiting,
+    placement: Placement,
+    limit: &'static str,
+    samples: &[Vec<Sample>],
+) -> Row {
+    let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
+    let row = Row {
+        path: Some("local"),
+        wait: Some(wait.name()),
+        placement: Some(placement.name()),
+        bindings: 1,
+        ..Row::new(case)
+    };
+    row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs)
 }
 
 /// Measures async null calls one at a time, and those of other systems over Unix sockets.
@@ -118,7 +143,7 @@ fn oneway(
 ) -> Result<Vec<Row>, Failure> {
     let events = |over_udp, oneway| Subject::events(Events { over_udp, oneway });
     let rows = [
-        ("local", "memory", Waiting::Spin, "ring", [events(false, true), Subject::ring()]),
+        ("local", "memory", Waiting::Spin, "ring", [events(false, true), Subject::ring(16)]),
         (
             "udp",
             "loopback",
