@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use peregrine::{Executed, ExportOptions};
+use peregrine::{Executed, ExportOptions, Wait};
 
 use super::support::{Process, role};
 use super::*;
