@@ -96,18 +96,18 @@ fn near_row(
 
 /// Measures async null calls one at a time, and those of other systems over Unix sockets.
 #[cfg(feature = "peers")]
-fn near_peers(selection: &Selection, peer: &mut crate::peer::Peer) -> Result<Vec<Row>, Failure> {
-    use crate::network::other::{Pair, Peer};
+fn near_peers(selection: &Selection, peer: &mut Peer) -> Result<Vec<Row>, Failure> {
+    use crate::network::other::{self, Pair};
     /// The number of calls in the first measurement, which only estimates the time of a call.
     const GUESS: u32 = 48;
     let placement = Placement::TwoCores;
     let cpus = placement.processors(&crate::machine::processors()).unwrap_or_default();
     let directory = crate::peers::run_directory()?;
     let mut pairs = Vec::new();
-    for peer in Peer::NEAR {
-        let mut pair = Pair::start_near(peer, &directory.join(peer.name()), cpus)?;
+    for other in other::Peer::NEAR {
+        let mut pair = Pair::start_near(other, &directory.join(other.name()), cpus)?;
         let each = pair.calls(GUESS, GUESS)?;
-        pairs.push((peer.name(), pair, each));
+        pairs.push((other.name(), pair, each));
     }
     let wait = Waiting::Adaptive;
     let mut ours = Subject::futures(wait, 1);
@@ -118,7 +118,7 @@ fn near_peers(selection: &Selection, peer: &mut crate::peer::Peer) -> Result<Vec
         };
         let calls = (slice.as_nanos() as f64 / *each).clamp(8.0, 4e6) as u32;
         *each = pair.calls(GUESS, calls)?;
-        Ok(crate::subject::Sample { ns: *each, cpu_ns: None })
+        Ok(Sample { ns: *each, cpu_ns: None })
     })?;
     let (ours, cpu) = split(&samples[0]);
     let rows = pairs.iter().zip(&samples[1..]).map(|((name, ..), theirs)| {

@@ -79,6 +79,8 @@ struct State {
     woken: Vec<Waker>,
     /// Memory for results that is not used now.
     spare: Vec<Vec<u8>>,
+    /// Memory for a message.
+    message: Vec<u8>,
     /// Why the conduit carries nothing more.
     broken: Option<CallError>,
 }
@@ -334,6 +336,7 @@ impl ClientConduit {
             for frame in state.frames.drain(..) {
                 drop(bound.frames.kept(frame));
             }
+            (state.spare, state.message) = (Vec::new(), Vec::new());
         }
     }
 
@@ -368,7 +371,9 @@ impl ClientConduit {
     fn send<R: Representation>(&self, bound: &Bound, state: &mut State, frame: FrameGuard<'_>) {
         let is_first = core::mem::replace(&mut state.is_closed, state.users == 0);
         let header = message_header(self.token, state.next, state.users > 0, is_first);
-        let mut message = Vec::from(header);
+        let mut message = core::mem::take(&mut state.message);
+        message.clear();
+        message.extend_from_slice(&header);
         state.next += 1;
         state.collect(self.room, &mut message);
         let mut results = state.spare.pop().unwrap_or_default();
@@ -384,6 +389,7 @@ impl ClientConduit {
             bound.path.begin(&mut message_call(&frame, &mut head, &records, &mut outs))
         });
         let filled = out.filled();
+        state.message = message;
         match begun {
             Ok(Begun::Pending) => {
                 let frame = frame.keep();

@@ -1,7 +1,7 @@
 //! The state of a [`Lane`](super::Lane): its calls, and the records that wait to be sent.
 
 use core::task::Waker;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use super::{ALONE, ALONE_FIRST, MEASURED_WITHIN, OUTSTANDING_MAX, SLOW_US};
@@ -45,10 +45,10 @@ pub(super) struct State {
     pub(super) is_ring: bool,
     /// Whether a thread prepares a frame.
     pub(super) preparing: bool,
-    pub(super) speeds: HashMap<u32, Speed>,
+    pub(super) speeds: BTreeMap<u32, Speed>,
     /// For each procedure that was slow when it was measured last, how many calls are made alone if it is
     /// slow again.
-    alone: HashMap<u32, u32>,
+    alone: BTreeMap<u32, u32>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
     /// The number of calls that had no result at the server when the server answered the last batch.
@@ -226,8 +226,8 @@ impl State {
             unsupported,
             is_ring: false,
             preparing: false,
-            speeds: HashMap::new(),
-            alone: HashMap::new(),
+            speeds: BTreeMap::new(),
+            alone: BTreeMap::new(),
             measuring: None,
             last_pending: None,
             woken: Vec::new(),
@@ -421,6 +421,10 @@ impl State {
 
     /// Stores how long a procedure takes. If the procedure is slow, its queued calls are made alone.
     pub(super) fn set_speed(&mut self, procedure: u32, mut speed: Speed) {
+        if !self.speeds.contains_key(&procedure) {
+            // Only a malicious server measures a procedure that was not called.
+            return;
+        }
         // One measurement may be wrong: other calls that are made alone may have delayed the measured call.
         // So the number of calls that are made alone grows only while each measurement finds that the
         // procedure is slow.

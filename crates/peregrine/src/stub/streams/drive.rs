@@ -121,6 +121,7 @@ impl<T: Send> SinkDrive<'_, T> {
                             self.receive = None;
                             return true;
                         }
+                        open.flow.recycle(chunk);
                         continue;
                     }
                     Received::Nothing => return moved > 0,
