@@ -10,14 +10,15 @@ use std::thread::{Thread, current, park};
 use crate::cases::{Case, Placement, Waiting};
 use crate::local::{in_each_placement, rounds, split};
 use crate::peer::Peer;
-use crate::row::Row;
 use crate::ring::LARGE_ITEM;
+use crate::row::Row;
 use crate::subject::{Events, Failure, Sample, Subject};
 use crate::{Progress, Selection, network};
 
 /// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes;
 /// items of streams with 16 bytes and with 64 KiB.
-pub(crate) const CASES: [&str; 5] = ["async-null", "async-1000", ONEWAY, STREAMS[0].0, STREAMS[1].0];
+pub(crate) const CASES: [&str; 5] =
+    ["async-null", "async-1000", ONEWAY, STREAMS[0].0, STREAMS[1].0];
 
 const ONEWAY: &str = "oneway-16";
 /// The cases with streams, the size of an item in bytes, and the name of the limit.

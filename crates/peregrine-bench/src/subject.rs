@@ -13,8 +13,7 @@ use crate::concurrent;
 use crate::interfaces::{
     Accounted, AccountedClient, Events as _, EventsClient, Huge, HugeClient, Large, LargeClient,
     Middle, MiddleClient, Object, Small, SmallAsync as _, SmallAsyncClient, SmallClient,
-    Streams as _, StreamsClient,
-    sum_of_lines,
+    Streams as _, StreamsClient, sum_of_lines,
 };
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};

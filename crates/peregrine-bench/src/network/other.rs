@@ -325,6 +325,7 @@ pub(crate) struct Pair {
     peer: Peer,
     server: Child,
     client: Child,
+    in_flight: u32,
     orders: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -376,12 +377,14 @@ impl Pair {
         let mut client = start(&mut Command::new(std::env::current_exe()?), numbers)?;
         let orders = client.stdin.take().ok_or_else(missing)?;
         let output = BufReader::new(client.stdout.take().ok_or_else(missing)?);
-        Ok(Self { peer, server, client, orders, output })
+        Ok(Self { peer, server, client, in_flight, orders, output })
     }
 
-    /// Makes `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call in
-    /// nanoseconds.
+    /// Makes at least `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call
+    /// in nanoseconds.
     pub(crate) fn calls(&mut self, warm: u32, calls: u32) -> io::Result<f64> {
+        // Each of the futures makes the same number of calls.
+        let calls = calls.next_multiple_of(self.in_flight);
         writeln!(self.orders, "{warm} {calls}")?;
         Ok(number(&mut self.output)? as f64 / f64::from(calls))
     }

@@ -444,7 +444,9 @@ impl State {
         for chunk in 0..self.queue.len() {
             let mut calls = core::mem::take(&mut self.queue[chunk].calls);
             calls.retain(|index| {
-                let Phase::Queued { at, .. } = self.slots[*index as usize].phase else { return true };
+                let Phase::Queued { at, .. } = self.slots[*index as usize].phase else {
+                    return true;
+                };
                 let records = &mut self.queue[chunk].records;
                 let record = CallRecord::at(records, at);
                 if record.is_none_or(|record| record.procedure != procedure) {
