@@ -30,7 +30,7 @@ use std::time::Instant;
 use self::state::{
     Appended, Chunk, Entry, Place, Size, State, Turn, frame_of, is_over_datagrams, room,
 };
-use super::awaited::{Looked, spin};
+use super::awaited::{Looked, Looking, spin};
 use super::compiled::{Returned, does_not_fit, forked};
 use super::lane::{batch_call, give_up};
 use crate::binding::{Bound, Home};
@@ -79,7 +79,7 @@ enum Taken {
 /// The state of a caller that waits.
 #[derive(Default)]
 struct Waiting {
-    looks_until: Option<Instant>,
+    looking: Looking,
     bell: Option<Arc<DeadlineBell>>,
 }
 
@@ -315,7 +315,7 @@ impl OneWay {
             return Poll::Ready(Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text)));
         }
         let wait = self.with(|_, state| state.wait);
-        match spin(wait, &mut waiting.looks_until, context.waker(), || !is_async, look) {
+        match spin(wait, &mut waiting.looking, context.waker(), || !is_async, look) {
             Looked::Found(found) => return Poll::Ready(Ok(found)),
             Looked::Again => return Poll::Pending,
             Looked::Sleep => {}
