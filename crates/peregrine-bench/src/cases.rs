@@ -237,6 +237,8 @@ impl Waiting {
 
 /// The beginning of the names of the exports with one-way calls.
 pub(crate) const EVENTS: &str = "events";
+/// The beginning of the names of exports with streams.
+pub(crate) const STREAMS: &str = "streams";
 
 /// The name of the export that the experiment `account` measures.
 pub(crate) const ACCOUNTED: &str = "spin-accounted";

@@ -15,9 +15,9 @@ use clap::Args;
 use peregrine::sys::{Memory, pin_to};
 use peregrine::{CallError, Running, Server};
 
-use crate::cases::{ACCOUNTED, EVENTS, SPREAD, Size, Waiting, export_name, spread_name};
+use crate::cases::{ACCOUNTED, EVENTS, SPREAD, STREAMS, Size, Waiting, export_name, spread_name};
 use crate::interfaces::{
-    AccountedServer, EventsServer, LargeServer, MiddleServer, Object, SmallServer,
+    AccountedServer, EventsServer, LargeServer, MiddleServer, Object, SmallServer, StreamsServer,
 };
 use crate::pingpong::{self, Exchange, MEMORY, Way};
 use crate::ring;
@@ -104,8 +104,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
             .into_iter()
             .map(|(wait, listens)| {
                 let name = format!("{prefix}{EVENTS}-{}", wait.name());
-                let server =
-                    Server::new().wait(wait.wait()).export(&name, EventsServer::new(Object))?;
+                let streams = format!("{prefix}{STREAMS}-{}", wait.name());
+                let server = Server::new()
+                    .wait(wait.wait())
+                    .export(&name, EventsServer::new(Object))?
+                    .export(&streams, StreamsServer::new(Object))?;
                 match listens {
                     Some(endpoint) => server.listen(endpoint)?.spawn(),
                     None => server.spawn(),
@@ -115,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     println!("{READY}");
     for (what, trips) in orders {
         if what.way == Way::Ring {
-            ring::follow(&mut memory, WARM_TRIPS, trips - WARM_TRIPS);
+            ring::follow(&mut memory, what.in_bytes, WARM_TRIPS, trips - WARM_TRIPS);
             continue;
         }
         pingpong::echo(&mut memory, what, trips);

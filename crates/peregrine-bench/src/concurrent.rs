@@ -1,6 +1,6 @@
 //! The experiment `concurrent`: measures async calls to another process, one at a time and many in flight
 //! from one thread. It compares them with blocking calls, and with those of other systems if this program
-//! was built with its peers. Also measures one-way calls.
+//! was built with its peers. Also measures one-way calls and streams.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,20 @@ use std::thread::{Thread, current, park};
 use crate::cases::{Case, Placement, Waiting};
 use crate::local::{in_each_placement, rounds, split};
 use crate::peer::Peer;
+use crate::ring::LARGE_ITEM;
 use crate::row::Row;
-use crate::subject::{Events, Failure, Subject};
+use crate::subject::{Events, Failure, Sample, Subject};
 use crate::{Progress, Selection, network};
 
-/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes.
-pub(crate) const CASES: [&str; 3] = ["async-null", "async-1000", ONEWAY];
+/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes;
+/// items of streams with 16 bytes and with 64 KiB.
+pub(crate) const CASES: [&str; 5] =
+    ["async-null", "async-1000", ONEWAY, STREAMS[0].0, STREAMS[1].0];
 
 const ONEWAY: &str = "oneway-16";
+/// The cases with streams, the size of an item in bytes, and the name of the limit.
+const STREAMS: [(&str, usize, &str); 2] =
+    [("stream-16", 16, "ring"), ("stream-64k", LARGE_ITEM, "copy-then-read")];
 
 /// The number of calls in flight of `async-1000`.
 const IN_FLIGHT: u32 = 1000;
@@ -43,15 +49,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             let subjects =
                 vec![Subject::futures(wait, in_flight), Subject::remote(null, limit_wait)];
             let samples = rounds(selection, peer, subjects)?;
-            let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
-            let row = Row {
-                path: Some("local"),
-                wait: Some(wait.name()),
-                placement: Some(placement.name()),
-                bindings: 1,
-                ..Row::new(case)
-            };
-            rows.push(row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs));
+            rows.push(near_row(case, wait, placement, limit, &samples));
         }
         #[cfg(feature = "peers")]
         if selection.has_case(CASES[0]) {
@@ -61,6 +59,15 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             progress.show(ONEWAY);
             rows.extend(oneway(selection, placement, peer)?);
         }
+        for (case, bytes, limit) in STREAMS {
+            if !selection.has_case(case) {
+                continue;
+            }
+            progress.show(case);
+            let subjects = vec![Subject::stream(bytes), Subject::ring(bytes)];
+            let samples = rounds(selection, peer, subjects)?;
+            rows.push(near_row(case, Waiting::Spin, placement, limit, &samples));
+        }
         Ok(())
     })?;
     if selection.has_case(CASES[1]) {
@@ -69,20 +76,39 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
     Ok(rows)
 }
 
+/// Returns the row of a case on the local path. `samples` are ours, and those of the limit.
+fn near_row(
+    case: &'static str,
+    wait: Waiting,
+    placement: Placement,
+    limit: &'static str,
+    samples: &[Vec<Sample>],
+) -> Row {
+    let ((ours, cpu), (theirs, _)) = (split(&samples[0]), split(&samples[1]));
+    let row = Row {
+        path: Some("local"),
+        wait: Some(wait.name()),
+        placement: Some(placement.name()),
+        bindings: 1,
+        ..Row::new(case)
+    };
+    row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs)
+}
+
 /// Measures async null calls one at a time, and those of other systems over Unix sockets.
 #[cfg(feature = "peers")]
-fn near_peers(selection: &Selection, peer: &mut crate::peer::Peer) -> Result<Vec<Row>, Failure> {
-    use crate::network::other::{Pair, Peer};
+fn near_peers(selection: &Selection, peer: &mut Peer) -> Result<Vec<Row>, Failure> {
+    use crate::network::other::{self, Pair};
     /// The number of calls in the first measurement, which only estimates the time of a call.
     const GUESS: u32 = 48;
     let placement = Placement::TwoCores;
     let cpus = placement.processors(&crate::machine::processors()).unwrap_or_default();
     let directory = crate::peers::run_directory()?;
     let mut pairs = Vec::new();
-    for peer in Peer::NEAR {
-        let mut pair = Pair::start_near(peer, &directory.join(peer.name()), cpus)?;
+    for other in other::Peer::NEAR {
+        let mut pair = Pair::start_near(other, &directory.join(other.name()), cpus)?;
         let each = pair.calls(GUESS, GUESS)?;
-        pairs.push((peer.name(), pair, each));
+        pairs.push((other.name(), pair, each));
     }
     let wait = Waiting::Adaptive;
     let mut ours = Subject::futures(wait, 1);
@@ -93,7 +119,7 @@ fn near_peers(selection: &Selection, peer: &mut crate::peer::Peer) -> Result<Vec
         };
         let calls = (slice.as_nanos() as f64 / *each).clamp(8.0, 4e6) as u32;
         *each = pair.calls(GUESS, calls)?;
-        Ok(crate::subject::Sample { ns: *each, cpu_ns: None })
+        Ok(Sample { ns: *each, cpu_ns: None })
     })?;
     let (ours, cpu) = split(&samples[0]);
     let rows = pairs.iter().zip(&samples[1..]).map(|((name, ..), theirs)| {
@@ -118,7 +144,7 @@ fn oneway(
 ) -> Result<Vec<Row>, Failure> {
     let events = |over_udp, oneway| Subject::events(Events { over_udp, oneway });
     let rows = [
-        ("local", "memory", Waiting::Spin, "ring", [events(false, true), Subject::ring()]),
+        ("local", "memory", Waiting::Spin, "ring", [events(false, true), Subject::ring(16)]),
         (
             "udp",
             "loopback",

@@ -3,12 +3,13 @@
 //! An A-stack (the memory for the messages of one call) is as large as the largest message of its interface.
 //! So each size of data has a separate interface, and small calls use small A-stacks.
 
+use std::borrow::Cow;
 use std::hint::black_box;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use peregrine::stats::{Moment, stamp, take_stamps};
-use peregrine::{Lent, Out, interface};
+use peregrine::{Lent, Out, Source, interface};
 
 use crate::cases::LARGE;
 
@@ -40,6 +41,15 @@ pub(crate) trait Events {
     fn note(&self, bytes: &[u8; 16]) -> peregrine::Result<()>;
     /// Takes bytes.
     fn noted(&self, bytes: &[u8; 16]) -> peregrine::Result<()>;
+}
+
+/// Procedures that receive a stream of items.
+#[interface]
+pub(crate) trait Streams {
+    /// Takes items of 16 bytes.
+    fn small(&self, items: Source<'_, [u8; 16]>) -> peregrine::Result<()>;
+    /// Takes items of 64 KiB. The procedure reads one word of each cache line.
+    fn large(&self, items: Source<'_, Cow<'static, [u8]>>) -> peregrine::Result<()>;
 }
 
 /// Procedures with at most 48,000 bytes of data in each direction.
@@ -114,6 +124,24 @@ impl Events for Object {
     #[inline(never)]
     fn noted(&self, bytes: &[u8; 16]) -> peregrine::Result<()> {
         black_box(bytes);
+        Ok(())
+    }
+}
+
+impl Streams for Object {
+    #[inline(never)]
+    fn small(&self, mut items: Source<'_, [u8; 16]>) -> peregrine::Result<()> {
+        while let Some(item) = items.next()? {
+            black_box(&item);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn large(&self, mut items: Source<'_, Cow<'static, [u8]>>) -> peregrine::Result<()> {
+        while let Some(item) = items.next()? {
+            black_box(sum_of_lines(black_box(&item)));
+        }
         Ok(())
     }
 }

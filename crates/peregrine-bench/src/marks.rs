@@ -93,13 +93,18 @@ const GROWN: (f64, f64) = (1.50, 1.20);
 /// and server. It is compared with binding to a server that has the client's interface.
 const GROWN_BIND: f64 = 1e6;
 
-/// The marks of async calls and of one-way calls. An entry has the case and the limit, and then the bounds
+/// The marks of async calls, of one-way calls and of streams. An entry has the case and the limit, and then the bounds
 /// `must` and `reach`.
-const CONCURRENT: [(&str, &str, f64, f64); 4] = [
+const CONCURRENT: [(&str, &str, f64, f64); 9] = [
     ("async-null", "own-blocking", 1.50, 1.15),
+    ("async-null", "tarpc-uds", 0.05, 0.03),
+    ("async-null", "tonic-uds", 0.05, 0.03),
     ("async-1000", "own-spin", 0.60, 0.30),
+    ("async-1000", "tarpc-tcp", 0.25, 0.12),
     ("oneway-16", "ring", 2.00, 1.30),
     ("oneway-16", "own-two-way", 0.10, 0.05),
+    ("stream-16", "ring", 2.00, 1.30),
+    ("stream-64k", "copy-then-read", 1.10, 0.90),
 ];
 
 /// The names of the limits that send one Ethernet frame in each direction. The XDP program runs in the driver

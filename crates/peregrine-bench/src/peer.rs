@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use peregrine::sys::Memory;
 
-use crate::cases::{EVENTS, Size, Waiting, export_name, spread_name};
+use crate::cases::{EVENTS, STREAMS, Size, Waiting, export_name, spread_name};
 use crate::child::{READY, echo_line};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::pingpong::{self, Exchange, MEMORY};
@@ -82,6 +82,11 @@ impl Peer {
     /// Returns the name of the child's export of the interface with one-way calls.
     pub(crate) fn events(&self, wait: Waiting) -> String {
         format!("{}{EVENTS}-{}", self.prefix, wait.name())
+    }
+
+    /// Returns the name of the child's export of the interface with streams.
+    pub(crate) fn streams(&self, wait: Waiting) -> String {
+        format!("{}{STREAMS}-{}", self.prefix, wait.name())
     }
 
     /// Returns the name of one of the exports over which bindings are spread.

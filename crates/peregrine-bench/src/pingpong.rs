@@ -22,7 +22,7 @@ use crate::cases::LARGE;
 use crate::interfaces::{LINE, sum_of_lines};
 
 /// The distance in bytes from a word to its payload. Both are in the same cache line.
-const PAYLOAD: usize = 16;
+pub(crate) const PAYLOAD: usize = 16;
 /// The offset of the word and payload that the child writes. Nothing else is on their cache lines. Modulo the
 /// size of a page, this offset differs from the offset of the parent's word and payload. Otherwise loads
 /// would wait for stores that only seem to have the same address (4K aliasing).
@@ -159,7 +159,7 @@ impl HandOver for Yield {
 /// Prefetches the cache lines of a payload for writing, so that they are transferred concurrently. In the
 /// child, they are transferred while the child copies the received payload.
 #[inline(always)]
-fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
+pub(crate) fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     if N > 0
         && let Some(place) = memory.space_mut().part(word_at + PAYLOAD, N)
     {
@@ -169,7 +169,7 @@ fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
 
 /// Writes a payload to its place, which follows the word at `word_at`.
 #[inline(always)]
-fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
+pub(crate) fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     if N > 0 {
         let payload: &[u8; N] = private.first_chunk().expect("the payload fits");
         let (first, rest) = black_box(payload).split_at(N.min(LINE - PAYLOAD));
@@ -186,7 +186,7 @@ fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
 /// Receives the payload whose place follows the word at `word_at`. A small payload is copied. A large payload
 /// is read in place. A very large payload is copied and then read.
 #[inline(always)]
-fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
+pub(crate) fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
     let at = word_at + PAYLOAD;
     if N > COPIED_MAX && N <= IN_PLACE_MAX {
         let words = (at..at + N).step_by(LINE);
@@ -288,7 +288,7 @@ pub(crate) fn reset(memory: &Memory) {
 /// If no case has these sizes.
 pub(crate) fn exchange(memory: &mut Memory, what: Exchange, warm: u32, trips: u32) -> Duration {
     if what.way == Way::Ring {
-        return crate::ring::lead(memory, warm, trips);
+        return crate::ring::lead(memory, what.in_bytes, warm, trips);
     }
     of_all_sizes!(lead, what)(memory, warm, trips)
 }

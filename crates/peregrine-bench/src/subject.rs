@@ -1,21 +1,23 @@
 //! Defines the subjects that are measured in a round: a limit, or calls of Peregrine. Each subject is
 //! measured for a short time.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Lent, Out, Wait};
+use peregrine::{BindOptions, Lent, Out, Source, Wait};
 
 use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting};
 use crate::concurrent;
 use crate::interfaces::{
     Accounted, AccountedClient, Events as _, EventsClient, Huge, HugeClient, Large, LargeClient,
     Middle, MiddleClient, Object, Small, SmallAsync as _, SmallAsyncClient, SmallClient,
-    sum_of_lines,
+    Streams as _, StreamsClient, sum_of_lines,
 };
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
+use crate::ring::LARGE_ITEM;
 
 /// Any failure of a round.
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
@@ -47,6 +49,8 @@ enum What {
     Object(Procedure),
     /// One-way calls with 16 bytes, or ordinary calls with the same argument.
     Events(Events),
+    /// Items of this number of bytes, which a stream carries to a procedure.
+    Stream(usize),
 }
 
 /// Calls of the interface [`Events`](crate::interfaces::Events).
@@ -105,9 +109,14 @@ impl Subject {
         Self::new(What::Events(events))
     }
 
-    /// Returns the subject that passes 16 bytes through a ring in shared memory.
-    pub(crate) const fn ring() -> Self {
-        Self::new(What::Exchange(Exchange { way: Way::Ring, in_bytes: 16, out_bytes: 0 }))
+    /// Returns the subject that sends items of `bytes` bytes in a stream.
+    pub(crate) const fn stream(bytes: usize) -> Self {
+        Self::new(What::Stream(bytes))
+    }
+
+    /// Returns the subject that passes `bytes` bytes at a time through a ring in shared memory.
+    pub(crate) const fn ring(bytes: usize) -> Self {
+        Self::new(What::Exchange(Exchange { way: Way::Ring, in_bytes: bytes, out_bytes: 0 }))
     }
 
     /// Returns the subject that calls through the stubs within this process.
@@ -156,6 +165,7 @@ impl Subject {
             What::Remote(case, wait) => remote(peer, case, wait, &mut buffer, calls)?,
             What::Futures(wait, in_flight) => futures(peer, wait, in_flight, calls)?,
             What::Events(events) => make_events(peer, events, calls)?,
+            What::Stream(bytes) => send_items(peer, bytes, calls)?,
         })
     }
 }
@@ -255,6 +265,34 @@ fn make_events(peer: &mut Peer, events: Events, calls: u32) -> Result<Sample, Fa
     drop(client);
     quiet(&name)?;
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls)) })
+}
+
+/// Sends items of `bytes` bytes in a stream of one call.
+fn send_items(peer: &mut Peer, bytes: usize, items: u32) -> Result<Sample, Failure> {
+    static ITEM: [u8; LARGE_ITEM] = [0xa5; LARGE_ITEM];
+    let wait = Waiting::Spin;
+    let name = peer.streams(wait);
+    // The beginning and the end of the call must not count.
+    let items = items.max(if bytes == LARGE_ITEM { 256 } else { 1 << 16 });
+    let client = StreamsClient::bind_with(&name, &BindOptions::default().wait(wait.wait()))?;
+    let run = |items: u32| -> peregrine::Result<Duration> {
+        let start = Instant::now();
+        match bytes {
+            LARGE_ITEM => {
+                let item = |_| Cow::Borrowed(&black_box(&ITEM)[..]);
+                client.large(Source::new((0..items).map(item)))?;
+            }
+            _ => client.small(Source::new((0..items).map(|_| black_box([0xa5; 16]))))?,
+        }
+        Ok(start.elapsed())
+    };
+    run(if bytes == LARGE_ITEM { WARM_TRIPS } else { WARM_CALLS })?;
+    let before = peer.cpu_time()?;
+    let took = run(items)?;
+    let ran = peer.cpu_time()?.saturating_sub(before);
+    drop(client);
+    quiet(&name)?;
+    Ok(Sample { ns: per_call(took, items), cpu_ns: Some(per_call(ran, items)) })
 }
 
 /// Makes async null calls one after the other.

@@ -9,8 +9,9 @@ mod support;
 
 use std::io;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use peregrine::{BindOptions, EthernetDevice, Server, Wait, sys};
+use peregrine::{BindOptions, EthernetDevice, Server, Wait, interface, sys};
 use services::{Nothing, Null, NullAsync as _, NullAsyncClient, NullClient, NullServer};
 use support::futures::join_all;
 use support::link::{ENDS, Link, in_namespace};
@@ -20,6 +21,47 @@ const PART: &str = "PEREGRINE_SYSCALLS_PART";
 /// near end.
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
+
+/// One-way calls, of which the first one lets the others wait.
+#[interface]
+trait Queue {
+    /// Ends when the gate is open.
+    #[oneway]
+    fn wait(&self) -> peregrine::Result<()>;
+    #[oneway]
+    fn note(&self, bytes: &[u8; 16]) -> peregrine::Result<()>;
+}
+
+/// The gate of [`Queue`]: whether the call that waits has begun, and whether it may end. Client and server are in one
+/// process.
+static GATE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+
+/// Waits without a system call.
+fn spin_until(flag: &AtomicBool) {
+    while !flag.swap(false, Ordering::SeqCst) {
+        std::hint::spin_loop();
+    }
+}
+
+impl Queue for Nothing {
+    fn wait(&self) -> peregrine::Result<()> {
+        GATE[0].store(true, Ordering::SeqCst);
+        spin_until(&GATE[1]);
+        Ok(())
+    }
+    fn note(&self, _: &[u8; 16]) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+/// Makes one-way calls that share a message.
+fn make_queued(client: &QueueClient, calls: u64) {
+    client.wait().unwrap();
+    spin_until(&GATE[0]);
+    (0..calls).for_each(|_| client.note(&[7; 16]).unwrap());
+    GATE[1].store(true, Ordering::SeqCst);
+    client.flush().unwrap();
+}
 
 /// Marks where counting begins and ends. The mark is a system call that nothing else in this program makes.
 fn mark() {
@@ -37,13 +79,15 @@ fn child() {
             (Wait::Block, [0, 1])
         }
         "futures adaptive" => (Wait::Adaptive, [0, 1]),
+        "oneway local" | "oneway tcp" | "oneway udp" => (Wait::Block, [0, 1]),
         _ => (Wait::Block, [0, 0]),
     };
     let _directory = support::own_directory();
     // The threads of the server run on the same processor as the thread that starts the server.
     sys::pin_to(processors[0]).unwrap();
     let server = Server::new().wait(wait).export("null", NullServer::new(Nothing)).unwrap();
-    let scheme = part.split_once(' ').map_or("", |(scheme, _)| scheme);
+    let server = server.export("queue", QueueServer::new(Nothing)).unwrap();
+    let (scheme, way) = part.split_once(' ').unwrap_or_default();
     let device = if scheme == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any };
     let server = server.ethernet_device(device);
     let running = match std::env::var(FAR) {
@@ -65,6 +109,12 @@ fn child() {
         _ => "null".to_owned(),
     };
     let client = NullClient::bind_with(&address, &options).unwrap();
+    let queue = match way {
+        "tcp" => format!("tcp:queue@{}", running.addresses()[0].place()),
+        "udp" => format!("udp:queue@{}", running.addresses()[1].place()),
+        _ => "queue".to_owned(),
+    };
+    let queue = (scheme == "oneway").then(|| QueueClient::bind_with(&queue, &options).unwrap());
     let client = match scheme {
         "limited" => client.with_timeout(std::time::Duration::from_secs(60)),
         _ => client,
@@ -72,6 +122,7 @@ fn child() {
     sys::pin_to(processors[1]).unwrap();
     let run = |calls: u64| match scheme {
         "futures" => make_together(&client, calls * TOGETHER / CALLS),
+        "oneway" => make_queued(queue.as_ref().unwrap(), calls),
         _ => (0..calls).for_each(|_| client.null().unwrap()),
     };
     run(100);
@@ -285,6 +336,18 @@ fn thousand_calls_in_flight_share_their_system_calls() {
         // `at_most` divides by the number of blocking calls.
         let each = |each: [f64; 4]| each.iter().sum::<f64>() * CALLS as f64 / TOGETHER as f64;
         let scaled = |counts| (each(counts) - MOST).max(0.0) * 1e6;
+        at_most(part, None, 0.0, scaled);
+    }
+}
+
+/// One-way calls that share a message share its system calls, so a call has none of its own.
+#[test]
+fn oneway_calls_share_their_system_calls() {
+    // A larger message over a network has more packets, and timers make a few system calls.
+    const MOST: f64 = 0.02;
+    let _alone = support::alone();
+    for part in ["oneway local", "oneway tcp", "oneway udp"] {
+        let scaled = |each: [f64; 4]| (each.iter().sum::<f64>() - MOST).max(0.0) * 1e6;
         at_most(part, None, 0.0, scaled);
     }
 }

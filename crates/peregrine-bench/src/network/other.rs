@@ -95,8 +95,8 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = IpAddr::from([127, 0, 0, 1]))]
     at: IpAddr,
     /// The Unix socket at which the server listens
-    #[arg(long, default_value = "")]
-    socket: PathBuf,
+    #[arg(long)]
+    socket: Option<PathBuf>,
     /// The port of the server, if this process is a client; 0 for a Unix socket
     #[arg(long)]
     port: Option<u16>,
@@ -115,6 +115,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         pin_to(cpu)?;
     }
     let Options { peer, at, port, in_flight, ref socket, .. } = *options;
+    let socket = socket.as_deref().unwrap_or(FilePath::new(""));
     if peer == Peer::OncRpc {
         let mut command = Command::new(ONC);
         match port {
@@ -225,7 +226,7 @@ async fn serve_tonic(listener: TcpListener) -> Result<(), Failure> {
 async fn serve_tonic_uds(socket: &FilePath) -> Result<(), Failure> {
     let incoming = UnixListenerStream::new(UnixListener::bind(socket)?);
     write_line(0)?;
-    let mut server = tonic::transport::server::Server::builder();
+    let server = tonic::transport::server::Server::builder();
     Ok(server.serve_with_incoming(Null, incoming).await?)
 }
 
@@ -324,6 +325,7 @@ pub(crate) struct Pair {
     peer: Peer,
     server: Child,
     client: Child,
+    in_flight: u32,
     orders: ChildStdin,
     output: BufReader<ChildStdout>,
 }
@@ -375,12 +377,14 @@ impl Pair {
         let mut client = start(&mut Command::new(std::env::current_exe()?), numbers)?;
         let orders = client.stdin.take().ok_or_else(missing)?;
         let output = BufReader::new(client.stdout.take().ok_or_else(missing)?);
-        Ok(Self { peer, server, client, orders, output })
+        Ok(Self { peer, server, client, in_flight, orders, output })
     }
 
-    /// Makes `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call in
-    /// nanoseconds.
+    /// Makes at least `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call
+    /// in nanoseconds.
     pub(crate) fn calls(&mut self, warm: u32, calls: u32) -> io::Result<f64> {
+        // Each of the futures makes the same number of calls.
+        let calls = calls.next_multiple_of(self.in_flight);
         writeln!(self.orders, "{warm} {calls}")?;
         Ok(number(&mut self.output)? as f64 / f64::from(calls))
     }

@@ -63,6 +63,24 @@ impl fmt::Debug for Bound {
     }
 }
 
+impl Drop for Bound {
+    /// Gives up the messages that are still under way for calls that have ended. Otherwise the server could hold such
+    /// a message for ever, and the session with it.
+    fn drop(&mut self) {
+        // A forked child must not use the locks: a thread of its parent may have held them.
+        if self.mark.wiped() {
+            return;
+        }
+        if let Some(lane) = self.lane.get() {
+            lane.close(self);
+        }
+        let conduit = self.conduit.lock().take();
+        if let Some(conduit) = conduit {
+            conduit.close(self);
+        }
+    }
+}
+
 /// The byte order of the server's values is not the native one.
 const SWAPPED: u32 = 1;
 /// The server's interface differs from the client's.
@@ -135,7 +153,7 @@ impl Bound {
     /// If the system has no random bytes.
     pub(crate) fn conduit(self: &Arc<Self>) -> Result<Arc<ClientConduit>, CallError> {
         let known = self.conduit.lock().as_ref().map(Arc::clone);
-        if let Some(conduit) = known.as_ref().filter(|conduit| conduit.is_usable()) {
+        if let Some(conduit) = known.as_ref().filter(|conduit| conduit.is_usable(self)) {
             return Ok(Arc::clone(conduit));
         }
         let new = ClientConduit::new(self)?;

@@ -97,11 +97,10 @@ enum State {
     Ended(call::Returned),
     /// The call has a result, which came in a batch.
     Came(Answer, ResultRecord, ResultBytes),
-    /// The call is pending in its frame. `looks_until` is the time until which its future looks for the reply
-    /// before it sleeps. It is `None` before the first look.
-    Pending { looks_until: Option<Instant> },
+    /// The call is pending in its frame.
+    Pending { looking: Looking },
     /// The call is pending in the lane.
-    Shared { ticket: Ticket, looks_until: Option<Instant> },
+    Shared { ticket: Ticket, looking: Looking },
 }
 
 /// Memory for the head of a call that shares a batch.
@@ -205,7 +204,7 @@ impl<'b> AsyncCall<'b> {
             // faster.
             && bound.frames.pending() > 0;
         let lane = if shares { self.bound.lane() } else { return None };
-        Some((lane, lane.takes(procedure)?))
+        Some((lane, lane.takes(bound, procedure)?))
     }
 
     #[cold]
@@ -369,7 +368,7 @@ impl<'a> AsyncFrame<'a> {
                 self.call.shares.store(false, Ordering::Relaxed);
                 let ticket = begun?;
                 self.bound.frames.count_pending(true);
-                self.state = State::Shared { ticket, looks_until: None };
+                self.state = State::Shared { ticket, looking: Looking::NotYet };
                 return Ok(());
             }
             Place::Frame(frame) => frame,
@@ -378,7 +377,7 @@ impl<'a> AsyncFrame<'a> {
         match self.bound.path.begin(&mut call) {
             Ok(Begun::Ended(returned)) => self.state = State::Ended(returned),
             Ok(Begun::Pending) => {
-                self.state = State::Pending { looks_until: None };
+                self.state = State::Pending { looking: Looking::NotYet };
                 self.bound.frames.count_pending(true);
             }
             Err(error) => {
@@ -465,7 +464,7 @@ impl<'a> AsyncFrame<'a> {
     ) -> Poll<Result<State, CallError>> {
         let Self { bound, place, limit, state, .. } = self;
         let (bound, limit) = (*bound, *limit);
-        let (State::Pending { looks_until }, Place::Frame(frame)) = (state, &*place) else {
+        let (State::Pending { looking }, Place::Frame(frame)) = (state, &*place) else {
             return Poll::Pending;
         };
         let mut head = Writer::new(frame.call_space());
@@ -481,7 +480,7 @@ impl<'a> AsyncFrame<'a> {
             let only = || bound.frames.pending() == 1;
             let waker = context.waker();
             let look = || bound.path.poll(&mut call);
-            match spin(bound.path.wait(), looks_until, waker, only, look) {
+            match spin(bound.path.wait(), looking, waker, only, look) {
                 Looked::Found(ended) => break 'ended ended,
                 Looked::Again => return Poll::Pending,
                 Looked::Sleep => {}
@@ -617,7 +616,7 @@ impl<'a> AsyncFrame<'a> {
     ) -> Poll<Result<State, CallError>> {
         let Self { call, bound, place, limit, state, .. } = self;
         let (bound, limit) = (*bound, *limit);
-        let (State::Shared { ticket, looks_until }, Place::Lane(lane, _)) = (state, &*place) else {
+        let (State::Shared { ticket, looking }, Place::Lane(lane, _)) = (state, &*place) else {
             return Poll::Pending;
         };
         let (ticket, waker) = (*ticket, context.waker());
@@ -635,21 +634,20 @@ impl<'a> AsyncFrame<'a> {
                 Ok(ended) => break 'ended ended,
                 Err(Role::Sleeps) => {
                     if let Some(deadline) = limit.deadline() {
-                        lane.time(ticket, deadline);
+                        lane.time(bound, ticket, deadline);
                     }
                     return Poll::Pending;
                 }
                 Err(Role::Looks) => {}
             }
             let look = || lane.look(bound, ticket);
-            match spin(bound.path.wait(), looks_until, waker, || bound.frames.pending() == 1, look)
-            {
+            match spin(bound.path.wait(), looking, waker, || bound.frames.pending() == 1, look) {
                 Looked::Found(ended) => break 'ended ended,
                 Looked::Again => return Poll::Pending,
                 Looked::Sleep => {}
             }
             if let Some(deadline) = limit.deadline() {
-                lane.time(ticket, deadline);
+                lane.time(bound, ticket, deadline);
             }
             match lane.sleep(bound, ticket, waker) {
                 Some(ended) => ended,
@@ -691,6 +689,17 @@ fn is_late(limit: Limit) -> bool {
     limit.deadline().is_some_and(|deadline| deadline <= Instant::now())
 }
 
+/// How long the future of a pending call has looked for its result.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Looking {
+    #[default]
+    NotYet,
+    /// For less time than is worth measuring.
+    Briefly,
+    /// It looks until this time before it sleeps.
+    Until(Instant),
+}
+
 /// The outcome of [`spin`].
 pub(super) enum Looked<T> {
     Found(T),
@@ -703,22 +712,25 @@ pub(super) enum Looked<T> {
 /// Looks for a result for as long as `wait` says. `only` returns whether no other call is pending.
 pub(super) fn spin<T>(
     wait: Wait,
-    looks_until: &mut Option<Instant>,
+    looking: &mut Looking,
     waker: &Waker,
     only: impl Fn() -> bool,
     mut look: impl FnMut() -> Option<T>,
 ) -> Looked<T> {
-    let Some(until) = *looks_until else {
+    if let Looking::NotYet = looking {
         // The other futures of this task run first: they may begin calls, too.
-        let looks = if wait == Wait::Adaptive { block_cost() } else { Duration::ZERO };
-        *looks_until = Some(Instant::now() + looks);
+        *looking = Looking::Briefly;
         waker.wake_by_ref();
         return Looked::Again;
-    };
+    }
     if let Some(found) = look() {
         return Looked::Found(found);
     }
-    if wait != Wait::Spin && Instant::now() >= until {
+    let is_over = match *looking {
+        Looking::Until(until) => wait != Wait::Spin && Instant::now() >= until,
+        _ => wait == Wait::Block,
+    };
+    if is_over {
         return Looked::Sleep;
     }
     // If this is the only pending call, its future looks many times, as a thread would. Otherwise the futures
@@ -728,6 +740,10 @@ pub(super) fn spin<T>(
         if let Some(found) = look() {
             return Looked::Found(found);
         }
+    }
+    // The clock is not read before a quick reply: reading it takes long for a call.
+    if let (Looking::Briefly, Wait::Adaptive) = (&looking, wait) {
+        *looking = Looking::Until(Instant::now() + block_cost());
     }
     waker.wake_by_ref();
     Looked::Again

@@ -102,7 +102,20 @@ impl Lane {
         })
     }
 
+    /// Gives up the batches that are under way, because the binding is dropped: no call has a future.
+    pub(crate) fn close(&self, bound: &Bound) {
+        // Every thread that uses the state has the binding, so the state is free. The thread that drops the binding may
+        // hold the lock of another lane.
+        let Some(mut state) = self.state.try_lock() else { return };
+        let outstanding = core::mem::take(&mut state.outstanding);
+        drop(state);
+        for batch in outstanding {
+            give_up(bound, batch.frame, BATCH);
+        }
+    }
+
     /// Runs `with` on the state, releases the state, and then wakes the futures that `with` added to `woken`.
+    /// Nothing else takes the state, because a thread that rings relies on the user of the state.
     fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -114,17 +127,16 @@ impl Lane {
     /// in use.
     fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
         loop {
-            let has_woken = !state.woken.is_empty();
-            let mut woken = if has_woken { core::mem::take(&mut state.woken) } else { Vec::new() };
-            drop(state);
-            woken.drain(..).for_each(Waker::wake);
-            // The memory is used again.
-            if has_woken
-                && let Some(mut state) = self.state.try_lock()
-                && state.woken.capacity() == 0
-            {
-                state.woken = woken;
+            if !state.woken.is_empty() {
+                let spare = core::mem::take(&mut state.spare_woken);
+                let mut woken = core::mem::replace(&mut state.woken, spare);
+                drop(state);
+                woken.drain(..).for_each(Waker::wake);
+                state = self.state.lock();
+                // The memory is used again.
+                state.spare_woken = woken;
             }
+            drop(state);
             // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings
             // sets the flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
@@ -139,28 +151,8 @@ impl Lane {
 
     /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
     /// be made alone.
-    pub(super) fn takes(&self, procedure: u32) -> Option<Company> {
-        let mut state = self.state.lock();
-        if state.unsupported || state.slots.len() - state.free.len() >= limits::LANE_CALLS_MAX {
-            return None;
-        }
-        if state.is_async {
-            return Some(Company::Shared);
-        }
-        match state.speeds.get_mut(&procedure) {
-            Some(Speed::Fast) => Some(Company::Shared),
-            Some(Speed::Measured(since)) if since.elapsed() < MEASURED_WITHIN => {
-                Some(Company::Shared)
-            }
-            Some(Speed::Slow(left)) if *left > 0 => {
-                *left -= 1;
-                None
-            }
-            Some(Speed::Slow(_) | Speed::Measured(_)) | None => {
-                state.speeds.insert(procedure, Speed::Measured(Instant::now()));
-                Some(Company::Measured)
-            }
-        }
+    pub(super) fn takes(&self, bound: &Bound, procedure: u32) -> Option<Company> {
+        self.with(bound, |_, state| state.takes(procedure))
     }
 
     /// Queues a call. `head` is the head of its message, and `outs` is the size of its out buffers. Returns
@@ -252,15 +244,11 @@ impl Lane {
     }
 
     /// Sets a timer that wakes the future of a call at `deadline`.
-    pub(super) fn time(&self, ticket: Ticket, deadline: Instant) {
-        let mut state = self.state.lock();
-        let slot = &mut state.slots[ticket.index as usize];
-        if slot.timed {
-            return;
-        }
-        slot.timed = true;
-        drop(state);
-        if let Some(lane) = self.this.upgrade() {
+    pub(super) fn time(&self, bound: &Bound, ticket: Ticket, deadline: Instant) {
+        let is_timed = self.with(bound, |_, state| {
+            core::mem::replace(&mut state.slots[ticket.index as usize].timed, true)
+        });
+        if !is_timed && let Some(lane) = self.this.upgrade() {
             let rings: Arc<dyn Rings> = lane;
             let _ = Bells::of_process().watch(&rings, ticket.index, Some(deadline), false);
         }
@@ -358,7 +346,6 @@ impl Lane {
         slot.generation = slot.generation.wrapping_add(1);
         slot.phase = Phase::Free;
         slot.waker = None;
-        slot.sleeps = false;
         let timed = core::mem::take(&mut slot.timed);
         state.free.push(index);
         if timed && let Some(lane) = self.this.upgrade() {
@@ -406,12 +393,11 @@ impl Lane {
             }
             return;
         }
-        while !state.queue.is_empty()
-            && state.outstanding.len() < OUTSTANDING_MAX
+        while state.outstanding.len() < OUTSTANDING_MAX
+            && !state.queue.is_empty()
             && !self.is_measuring(state)
         {
-            let Some(chunk) = state.queue.pop_front() else { break };
-            state.gone += 1;
+            let Some(chunk) = state.next_chunk() else { break };
             let measured = chunk.measured.filter(|_| !state.is_async);
             if let Err(chunk) = self.send(bound, state, chunk) {
                 state.queue.push_front(chunk);
@@ -662,6 +648,19 @@ impl Lane {
     }
 }
 
+/// Gives up the pending call of a kept frame.
+pub(super) fn give_up(bound: &Bound, frame: u32, procedure: u32) {
+    bound.frames.bell(frame).clear();
+    let kept = bound.frames.kept(frame);
+    let (frame, limit) = (&kept, Limit::None);
+    let head = &mut *Writer::<Native>::new(frame.call_space());
+    let (ins, lent, outs) = (&[], &[], &mut []);
+    let error = bound.path.give_up(&mut Call { procedure, frame, head, ins, lent, outs, limit });
+    if error.executed() == Executed::Maybe || bound.path.captures(kept.index()) {
+        kept.capture();
+    }
+}
+
 /// Makes the call that carries a batch.
 pub(super) fn batch_call<'a, 'f, 'o>(
     frame: &'a FrameGuard<'f>,
@@ -708,23 +707,19 @@ impl Rings for Lane {
     /// tries again to send.
     fn ring(&self, call: u32) {
         let Some(lane) = self.this.upgrade() else { return };
-        match call {
-            RETRY_TIMER => return lane.wake(),
-            LOOKER_TIMER => {
-                if let Some(bound) = lane.bound.upgrade() {
-                    lane.with(&bound, |lane, state| lane.check_looker(&bound, state));
-                }
-                return;
+        if call == RETRY_TIMER {
+            return lane.wake();
+        }
+        let Some(bound) = lane.bound.upgrade() else { return };
+        lane.with(&bound, |lane, state| {
+            if call == LOOKER_TIMER {
+                lane.check_looker(&bound, state);
+            } else if let Some(slot) = state.slots.get_mut(call as usize) {
+                slot.timed = false;
+                let waker = slot.waker.take();
+                state.woken.extend(waker);
             }
-            _ => {}
-        }
-        let waker = lane.state.lock().slots.get_mut(call as usize).and_then(|slot| {
-            slot.timed = false;
-            slot.waker.take()
         });
-        if let Some(waker) = waker {
-            waker.wake();
-        }
     }
 }
 

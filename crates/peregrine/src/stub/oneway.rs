@@ -30,11 +30,11 @@ use std::time::Instant;
 use self::state::{
     Appended, Chunk, Entry, Place, Size, State, Turn, frame_of, is_over_datagrams, room,
 };
-use super::awaited::{Looked, spin};
+use super::awaited::{Looked, Looking, spin};
 use super::compiled::{Returned, does_not_fit, forked};
-use super::lane::batch_call;
+use super::lane::{batch_call, give_up};
 use crate::binding::{Bound, Home};
-use crate::call::batch::{HEADER_BYTES, ResultHeader, ResultRecord};
+use crate::call::batch::{BATCH, HEADER_BYTES, ResultHeader, ResultRecord};
 use crate::call::pending::{Bells, Rings};
 use crate::call::{self, Answer, Begun, DeadlineBell, FrameGuard};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -79,7 +79,7 @@ enum Taken {
 /// The state of a caller that waits.
 #[derive(Default)]
 struct Waiting {
-    looks_until: Option<Instant>,
+    looking: Looking,
     bell: Option<Arc<DeadlineBell>>,
 }
 
@@ -134,13 +134,7 @@ impl OneWay {
         state.queue.clear();
         if let Turn::Batch(chunk, index) = core::mem::replace(&mut state.turn, Turn::Free) {
             let bound = Arc::clone(&chunk.bound);
-            bound.frames.bell(index).clear();
-            let frame = frame_of(&bound, index);
-            let mut head = Writer::new(frame.call_space());
-            let error = bound.path.give_up(&mut batch_call(&frame, &mut head, &[], &mut []));
-            if error.executed() == Executed::Maybe || bound.path.captures(index) {
-                frame.capture();
-            }
+            give_up(&bound, index, BATCH);
         }
     }
 
@@ -159,7 +153,7 @@ impl OneWay {
     /// # Errors
     /// In a forked child: the calls belong to its parent.
     fn made(&self) -> Result<u64, CallError> {
-        if self.is_forked() { Err(forked()) } else { Ok(self.state.lock().made) }
+        if self.is_forked() { Err(forked()) } else { Ok(self.with(|_, state| state.made)) }
     }
 
     /// Tells the failures of calls that have ended.
@@ -167,7 +161,8 @@ impl OneWay {
         self.with(|_, state| state.failures.tell()).map_or(Ok(()), Err)
     }
 
-    /// Runs `with` with the state, and then wakes what it has woken.
+    /// Runs `with` with the state, and then wakes what it has woken. Nothing else takes the state while calls may be
+    /// pending, because a thread that rings relies on the user of the state.
     fn with<T>(&self, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -319,8 +314,8 @@ impl OneWay {
             let text = "earlier one-way calls have not ended";
             return Poll::Ready(Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text)));
         }
-        let wait = self.state.lock().wait;
-        match spin(wait, &mut waiting.looks_until, context.waker(), || !is_async, look) {
+        let wait = self.with(|_, state| state.wait);
+        match spin(wait, &mut waiting.looking, context.waker(), || !is_async, look) {
             Looked::Found(found) => return Poll::Ready(Ok(found)),
             Looked::Again => return Poll::Pending,
             Looked::Sleep => {}

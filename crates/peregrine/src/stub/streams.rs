@@ -27,6 +27,7 @@ use std::time::Instant;
 
 use super::awaited::{no_thread, take};
 use super::compiled::{Returned, does_not_fit};
+use super::lane::give_up;
 use crate::binding::Bound;
 use crate::call::chain::WaitingInside;
 use crate::call::pending::{block_on, park, unblock};
@@ -96,6 +97,8 @@ struct State {
     closing: Option<Waker>,
     /// Memory for results that is not used now.
     spare: Vec<Vec<u8>>,
+    /// Memory for a message.
+    message: Vec<u8>,
     /// Why the conduit carries nothing more.
     broken: Option<CallError>,
 }
@@ -183,8 +186,21 @@ impl ClientConduit {
     }
 
     /// Returns whether the conduit can carry streams.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.state.lock().broken.is_none()
+    pub(crate) fn is_usable(&self, bound: &Bound) -> bool {
+        self.with(bound, |_, state| state.broken.is_none())
+    }
+
+    /// Gives up the messages that are under way, because the binding is dropped: no call has open streams.
+    pub(crate) fn close(&self, bound: &Bound) {
+        // Every thread that uses the state has the binding, so the state is free. The thread that drops the binding may
+        // hold the lock of another conduit.
+        let Some(mut state) = self.state.try_lock() else { return };
+        let outstanding = core::mem::take(&mut state.outstanding);
+        drop(state);
+        for Outstanding { frame, .. } in outstanding {
+            bound.frames.count_pending(false);
+            give_up(bound, frame, STREAMS);
+        }
     }
 
     /// Runs `with` with the state, and then wakes what it has woken.
@@ -390,6 +406,7 @@ impl ClientConduit {
             for frame in state.frames.drain(..) {
                 drop(bound.frames.kept(frame));
             }
+            (state.spare, state.message) = (Vec::new(), Vec::new());
         }
     }
 
@@ -424,7 +441,9 @@ impl ClientConduit {
     fn send<R: Representation>(&self, bound: &Bound, state: &mut State, frame: FrameGuard<'_>) {
         let is_first = core::mem::replace(&mut state.is_closed, state.users == 0);
         let header = message_header(self.token, state.next, state.users > 0, is_first);
-        let mut message = Vec::from(header);
+        let mut message = core::mem::take(&mut state.message);
+        message.clear();
+        message.extend_from_slice(&header);
         state.next += 1;
         state.collect(self.room, &mut message);
         let mut results = state.spare.pop().unwrap_or_default();
@@ -440,6 +459,7 @@ impl ClientConduit {
             bound.path.begin(&mut message_call(&frame, &mut head, &records, &mut outs))
         });
         let filled = out.filled();
+        state.message = message;
         match begun {
             Ok(Begun::Pending) => {
                 let frame = frame.keep();

@@ -5,6 +5,7 @@ mod contract;
 // The macro for both forms defines more than these tests use.
 #[allow(dead_code)]
 mod journal;
+mod messages;
 mod processes;
 #[path = "../support/mod.rs"]
 mod support;

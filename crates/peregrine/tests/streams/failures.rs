@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use peregrine::ExportOptions;
+use peregrine::{ExportOptions, Wait};
 
 use super::support::{Process, role};
 use super::*;
@@ -249,5 +249,26 @@ fn server_that_stops_does_not_wait_for_readers() {
             drop(numbers);
             let _ = call.join().unwrap();
         });
+    }
+}
+
+/// The client may be dropped while the message that ends its streams could not be sent yet. The server must not keep
+/// the binding because it holds an earlier message.
+#[test]
+fn binding_ends_with_its_client() {
+    let _alone = alone();
+    let _directory = own_directory();
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        let server = Server::new().wait(wait);
+        let server = server.export("streams", StreamsServer::new(Object::default())).unwrap();
+        let _running = server.spawn().unwrap();
+        for count in [1, 100, 3000].repeat(5) {
+            let options = BindOptions::default().wait(wait);
+            let client = StreamsClient::bind_with("streams", &options).unwrap();
+            assert_eq!(client.sum(Source::new(0..count)).unwrap(), (0..count).sum::<u64>());
+            drop(client);
+            let bindings = || peregrine::describe("streams").unwrap().bindings;
+            until("the binding has ended", || bindings() == 0);
+        }
     }
 }

@@ -183,12 +183,12 @@ impl Watcher {
     /// Rings bells and examines calls until there has been nothing to watch for a while.
     fn run(&self) {
         let mut idle_since = Instant::now();
-        let (mut due, mut watched) = (Vec::new(), Vec::new());
+        let (mut due, mut old, mut watched) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             // The word is read before the entries, so that a change after this reading ends the sleep.
             let seen = self.word.load(Ordering::SeqCst);
             self.ring_all(&mut due);
-            self.examine_all();
+            self.examine_all(&mut old);
             let mut entries = self.entries.lock();
             let now = Instant::now();
             if !entries.list.is_empty() {
@@ -217,8 +217,8 @@ impl Watcher {
         }
     }
 
-    /// Examines the calls that have been pending for a while.
-    fn examine_all(&self) {
+    /// Examines the calls that have been pending for a while. `due` is memory for them.
+    fn examine_all(&self, due: &mut Vec<(Arc<dyn Rings>, u32)>) {
         let now = Instant::now();
         let examine = |entry: &mut Entry| {
             let (at, interval) = entry.examine.as_mut()?;
@@ -230,9 +230,9 @@ impl Watcher {
             Some((Arc::clone(&entry.of), entry.call))
         };
         let mut entries: MutexGuard<'_, Entries> = self.entries.lock();
-        let due: Vec<_> = entries.list.iter_mut().filter_map(examine).collect();
+        due.extend(entries.list.iter_mut().filter_map(examine));
         drop(entries);
-        for (of, call) in due {
+        for (of, call) in due.drain(..) {
             of.examine(call);
         }
     }

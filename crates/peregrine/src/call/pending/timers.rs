@@ -87,13 +87,12 @@ impl Timers {
     }
 
     fn run(&self) {
-        let mut idle_since = Instant::now();
+        let (mut idle_since, mut due) = (Instant::now(), Vec::new());
         loop {
             // The word is read before the timers, so that a change after this reading ends the sleep.
             let seen = self.word.load(Ordering::SeqCst);
             let now = Instant::now();
             let mut state = self.state.lock();
-            let mut due = Vec::new();
             while let Some(first) = state.due.first_entry().filter(|first| first.key().0 <= now) {
                 let (of, call) = first.remove();
                 state.times.remove(&key(&of, call));
@@ -111,7 +110,7 @@ impl Timers {
                 let left = next.map_or(LINGER, |next| next.saturating_duration_since(now));
                 sys::futex_wait(&self.word, seen, Some(left));
             }
-            for (of, call) in due {
+            for (of, call) in due.drain(..) {
                 of.ring(call);
             }
         }

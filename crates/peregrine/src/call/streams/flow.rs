@@ -16,6 +16,8 @@ use crate::value::{
 
 /// The number of bytes of a record that gets no more items. A record with a larger item has only this item.
 const CHUNK_BYTES: usize = 16 << 10;
+/// The largest number of records whose memory is kept.
+const SPARE_MAX: usize = 4;
 
 /// One end of a stream.
 pub(crate) struct Flow {
@@ -28,8 +30,8 @@ struct State {
     room: usize,
     /// The records of items that were not sent. Only the last one may get more items.
     chunks: VecDeque<Chunk>,
-    /// Memory for the next record.
-    spare: Option<Chunk>,
+    /// Unused memory for records.
+    spare: Vec<Chunk>,
     /// The number of items that were sent.
     sent: u64,
     /// The number of items that were added, and their cost.
@@ -123,7 +125,7 @@ pub(crate) enum Left {
 }
 
 /// A record of items, with space for its header.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Chunk {
     memory: Vec<u128>,
     length: usize,
@@ -137,11 +139,15 @@ impl Chunk {
         Self { memory, length: HEADER_BYTES, count: 0 }
     }
 
-    fn of(bytes: &[u8], count: u32) -> Self {
+    /// Makes the record have these items, which were encoded before.
+    fn fill(&mut self, bytes: &[u8], count: u32) {
         let length = HEADER_BYTES + bytes.len();
-        let mut memory = vec![0; length.div_ceil(size_of::<u128>())];
-        bytes_of_blocks(&mut memory)[HEADER_BYTES..length].copy_from_slice(bytes);
-        Self { memory, length, count }
+        let blocks = length.div_ceil(size_of::<u128>());
+        if self.memory.len() < blocks {
+            self.memory = vec![0; blocks];
+        }
+        bytes_of_blocks(&mut self.memory)[HEADER_BYTES..length].copy_from_slice(bytes);
+        (self.length, self.count) = (length, count);
     }
 
     /// Returns the number of items.
@@ -168,8 +174,15 @@ impl Chunk {
         &mut self,
         encode: &mut dyn FnMut(&mut Writer<'_, R>) -> Result<(), Overflow>,
     ) -> Result<(), Overflow> {
-        let mut writer: Writer<'_, R> =
-            Writer::represented(Space::of_mut(bytes_of_blocks(&mut self.memory)));
+        let mut memory = bytes_of_blocks(&mut self.memory);
+        if self.count > 0 {
+            if self.length >= CHUNK_BYTES {
+                return Err(Overflow::Full);
+            }
+            let most = memory.len().min(CHUNK_BYTES);
+            memory = &mut memory[..most];
+        }
+        let mut writer: Writer<'_, R> = Writer::represented(Space::of_mut(memory));
         writer.resume(HEADER_BYTES, self.length);
         encode(&mut writer)?;
         self.length = HEADER_BYTES + writer.len();
@@ -185,7 +198,7 @@ impl Flow {
         let state = State {
             room,
             chunks: VecDeque::new(),
-            spare: None,
+            spare: Vec::new(),
             sent: 0,
             added: 0,
             cost: 0,
@@ -322,6 +335,12 @@ impl Flow {
         state.list()
     }
 
+    /// Takes the memory of a record, of which all items were decoded, for another record.
+    pub(crate) fn recycle(&self, chunk: Chunk) {
+        let chunk = self.state.lock().keep(chunk);
+        drop(chunk);
+    }
+
     /// Grants the first credit.
     pub(crate) fn begin(&self) -> bool {
         let mut state = self.state.lock();
@@ -432,7 +451,7 @@ impl State {
                 Err(overflow) => return Err(overflow),
             }
         }
-        let mut chunk = self.spare.take().unwrap_or_else(|| Chunk::empty(self.room));
+        let mut chunk = self.spare.pop().unwrap_or_else(|| Chunk::empty(self.room));
         loop {
             match chunk.append(encode) {
                 Ok(()) => break,
@@ -444,7 +463,7 @@ impl State {
                     chunk.memory.resize(blocks, 0);
                 }
                 Err(overflow) => {
-                    self.spare = Some(chunk);
+                    let _ = self.keep(chunk);
                     return Err(overflow);
                 }
             }
@@ -453,6 +472,15 @@ impl State {
         self.added += 1;
         self.chunks.push_back(chunk);
         Ok(())
+    }
+
+    /// Keeps the memory of a record. Returns the record if enough memory is kept already.
+    fn keep(&mut self, chunk: Chunk) -> Option<Chunk> {
+        if self.spare.len() >= SPARE_MAX {
+            return Some(chunk);
+        }
+        self.spare.push(Chunk { length: HEADER_BYTES, count: 0, ..chunk });
+        None
     }
 
     fn take(&mut self, record: &Record, bytes: &[u8]) -> Option<()> {
@@ -466,10 +494,11 @@ impl State {
                 if !allowed || record.items != self.received || self.end.is_some() {
                     return None;
                 }
-                let chunk = Chunk::of(bytes, record.count);
                 self.received += u64::from(record.count);
-                self.received_cost += chunk.cost();
+                self.received_cost += cost;
                 if !self.closed {
+                    let mut chunk = self.spare.pop().unwrap_or_default();
+                    chunk.fill(bytes, record.count);
                     self.inbox.push_back(chunk);
                 }
             }
@@ -518,9 +547,7 @@ impl State {
             memory[length..align_up(length)].fill(0);
             message.extend_from_slice(&memory[..align_up(length)]);
             self.sent += u64::from(count);
-            if memory.len() <= CHUNK_BYTES && self.spare.is_none() {
-                self.spare = Some(Chunk { length: HEADER_BYTES, count: 0, ..chunk });
-            }
+            let _ = self.keep(chunk);
         }
         if self.ask == Ask::Due {
             if message.len() + HEADER_BYTES > limit {

@@ -239,6 +239,7 @@ impl<T> RemoteSource<T> {
                         self.ends.flow.fail(&error);
                         return Poll::Ready(Err(error));
                     }
+                    self.ends.flow.recycle(chunk);
                 }
                 Received::End => return Poll::Ready(Ok(None)),
                 Received::Broken(error) => return Poll::Ready(Err(error)),

@@ -1,15 +1,16 @@
 //! The state of a [`Lane`](super::Lane): its calls, and the records that wait to be sent.
 
 use core::task::Waker;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use super::{ALONE, ALONE_FIRST, OUTSTANDING_MAX, SLOW_IN_A_ROW, SLOW_US};
+use super::{ALONE, ALONE_FIRST, MEASURED_WITHIN, OUTSTANDING_MAX, SLOW_IN_A_ROW, SLOW_US};
 use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
 use crate::error::CallError;
+use crate::limits;
 
-/// The largest number of chunks whose memory is kept.
-const SPARE_MAX: usize = 2 * OUTSTANDING_MAX;
+/// The largest number of chunks whose memory is kept. Many more than 1,000 small calls fit these chunks.
+const SPARE_MAX: usize = 8 * OUTSTANDING_MAX;
 
 /// The calls of a lane, the batches that have no result yet, and what is known of the server.
 pub(super) struct State {
@@ -25,7 +26,8 @@ pub(super) struct State {
     /// The number of calls without a result, whether they were sent or not.
     pub(super) pending: usize,
     pub(super) looker: Option<u32>,
-    /// The calls whose futures sleep. One of these futures may become the looker.
+    /// The slots of calls whose futures sleep, and of calls that have ended since they were added. Each slot is here
+    /// once at most. One of these futures may become the looker.
     pub(super) sleepers: VecDeque<u32>,
     /// Whether the looker has looked since the last check.
     pub(super) looked: bool,
@@ -43,15 +45,17 @@ pub(super) struct State {
     pub(super) is_ring: bool,
     /// Whether a thread prepares a frame.
     pub(super) preparing: bool,
-    pub(super) speeds: HashMap<u32, Speed>,
+    pub(super) speeds: BTreeMap<u32, Speed>,
     /// The procedures that were slow when they were measured last.
-    slow: HashMap<u32, Slow>,
+    slow: BTreeMap<u32, Slow>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
     /// The number of calls that had no result at the server when the server answered the last batch.
     pub(super) last_pending: Option<u32>,
     /// The wakers to wake when the state is released.
     pub(super) woken: Vec<Waker>,
+    /// Unused memory for wakers.
+    pub(super) spare_woken: Vec<Waker>,
     /// Unused memory for the results of batches.
     pub(super) spare: Vec<Vec<u8>>,
     /// Unused memory for the records of batches. Each vector has the space for the header of a batch.
@@ -127,6 +131,7 @@ pub(super) struct Slot {
     pub(super) result: Vec<u8>,
     /// Whether the call has a timer.
     pub(super) timed: bool,
+    /// Whether the slot is in the list of sleepers, perhaps because of an earlier call.
     pub(super) sleeps: bool,
 }
 
@@ -213,6 +218,20 @@ pub(in crate::stub) struct Ticket {
     pub(super) generation: u32,
 }
 
+impl Chunk {
+    /// Returns whether the server would skip all records.
+    fn is_void(&self) -> bool {
+        let mut at = HEADER_BYTES;
+        while let Some(record) = CallRecord::at(&self.records, at) {
+            if record.kind != RecordKind::Skip {
+                return false;
+            }
+            at = batch::after(at, record.total as usize);
+        }
+        true
+    }
+}
+
 impl State {
     pub(super) fn new(unsupported: bool) -> Self {
         Self {
@@ -233,14 +252,40 @@ impl State {
             unsupported,
             is_ring: false,
             preparing: false,
-            speeds: HashMap::new(),
-            slow: HashMap::new(),
+            speeds: BTreeMap::new(),
+            slow: BTreeMap::new(),
             measuring: None,
             last_pending: None,
             woken: Vec::new(),
+            spare_woken: Vec::new(),
             spare: Vec::new(),
             spare_records: Vec::new(),
             spare_calls: Vec::new(),
+        }
+    }
+
+    /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
+    /// be made alone.
+    pub(super) fn takes(&mut self, procedure: u32) -> Option<Company> {
+        if self.unsupported || self.slots.len() - self.free.len() >= limits::LANE_CALLS_MAX {
+            return None;
+        }
+        if self.is_async {
+            return Some(Company::Shared);
+        }
+        match self.speeds.get_mut(&procedure) {
+            Some(Speed::Fast) => Some(Company::Shared),
+            Some(Speed::Measured(since)) if since.elapsed() < MEASURED_WITHIN => {
+                Some(Company::Shared)
+            }
+            Some(Speed::Slow(left)) if *left > 0 => {
+                *left -= 1;
+                None
+            }
+            Some(Speed::Slow(_) | Speed::Measured(_)) | None => {
+                self.speeds.insert(procedure, Speed::Measured(Instant::now()));
+                Some(Company::Measured)
+            }
         }
     }
 
@@ -264,6 +309,19 @@ impl State {
         calls.clear();
         if self.spare_calls.len() < SPARE_MAX {
             self.spare_calls.push(calls);
+        }
+    }
+
+    /// Removes the oldest chunk from the queue. Chunks whose calls have all left the queue are not sent.
+    pub(super) fn next_chunk(&mut self) -> Option<Chunk> {
+        loop {
+            let chunk = self.queue.pop_front()?;
+            self.gone += 1;
+            if !chunk.is_void() {
+                return Some(chunk);
+            }
+            self.keep_records(chunk.records);
+            self.keep_calls(chunk.calls);
         }
     }
 
@@ -301,9 +359,7 @@ impl State {
         let chunk = chunk.checked_sub(self.gone).and_then(|at| self.queue.get_mut(at as usize));
         let Some(chunk) = chunk else { return };
         chunk.calls.retain(|call| *call != index);
-        if let Some(kind) = chunk.records.get_mut(at + 8..at + 12) {
-            kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
-        }
+        mark_skipped(&mut chunk.records, at);
     }
 
     /// Returns what the future of a call does next. If there is no looker, this future becomes the looker.
@@ -396,6 +452,10 @@ impl State {
 
     /// Stores how long a procedure takes. If the procedure may be slow, its queued calls are made alone.
     pub(super) fn set_speed(&mut self, procedure: u32, mut speed: Speed) {
+        if !self.speeds.contains_key(&procedure) {
+            // Only a malicious server measures a procedure that was not called.
+            return;
+        }
         if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
             self.measuring = None;
         }
@@ -419,14 +479,22 @@ impl State {
         if speed == Speed::Fast {
             return;
         }
-        let calls: Vec<_> = self.queue.iter().flat_map(|chunk| chunk.calls.clone()).collect();
-        for index in calls {
-            let Phase::Queued { chunk, at } = self.slots[index as usize].phase else { continue };
-            let records = &self.queue[(chunk - self.gone) as usize].records;
-            if CallRecord::at(records, at).is_some_and(|record| record.procedure == procedure) {
-                self.skip(index, chunk, at);
-                self.end(index, Phase::Failed(Failure::Alone));
-            }
+        for chunk in 0..self.queue.len() {
+            let mut calls = core::mem::take(&mut self.queue[chunk].calls);
+            calls.retain(|index| {
+                let Phase::Queued { at, .. } = self.slots[*index as usize].phase else {
+                    return true;
+                };
+                let records = &mut self.queue[chunk].records;
+                let record = CallRecord::at(records, at);
+                if record.is_none_or(|record| record.procedure != procedure) {
+                    return true;
+                }
+                mark_skipped(records, at);
+                self.end(*index, Phase::Failed(Failure::Alone));
+                false
+            });
+            self.queue[chunk].calls = calls;
         }
     }
 
@@ -476,6 +544,13 @@ impl State {
     }
 }
 
+/// Makes the server skip the record at an offset.
+fn mark_skipped(records: &mut [u8], at: usize) {
+    if let Some(kind) = records.get_mut(at + 8..at + 12) {
+        kind.copy_from_slice(&(RecordKind::Skip as u32).to_le_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use core::time::Duration;
@@ -512,6 +587,10 @@ mod tests {
         assert_eq!(calls, [vec![1], vec![0]]);
         let kind = CallRecord::at(&state.queue[0].records, at).map(|record| record.kind);
         assert_eq!(kind, Some(RecordKind::Skip));
+        // The first chunk has no calls when its last call leaves, too.
+        state.skip(1, chunk, HEADER_BYTES + HEADER_BYTES);
+        assert_eq!(state.next_chunk().map(|chunk| chunk.calls), Some(vec![0]));
+        assert_eq!((state.queue.len(), state.gone), (0, 2));
     }
 
     #[test]

@@ -17,9 +17,11 @@ use crate::limits;
 use crate::stub::compiled::{Arguments, CallTarget, Outcome, Stub, failed, forked, made, target};
 use crate::value::{Block, Native, Space, Swapped, Value, Writer, bytes_of_blocks};
 
-/// The sizes in bytes of the memory in which arguments are first written. The larger one is tried if they do not fit. A
-/// call whose head does not fit that is made in place.
-const SCRATCH_BYTES: [usize; 2] = [4 << 10, 64 << 10];
+/// The size in 16-byte blocks of the memory on the stack in which arguments are first written.
+const FEW_BLOCKS: usize = 32;
+/// The size in bytes of the memory in which they are written if they do not fit. A call whose head does not fit that is
+/// made in place.
+const SCRATCH_BYTES: usize = 64 << 10;
 
 thread_local! {
     /// Memory for the arguments of a one-way call.
@@ -199,18 +201,16 @@ fn attempt(
         }
         number = at_server;
     }
-    let mut written = |bytes| -> Result<Taken, CallError> {
-        with_scratch(bytes, |memory| {
-            let arguments = Arguments { head: Writer::represented(Space::of_mut(memory)) };
-            let procedures = [number, own];
-            let mut queued =
-                Queued { oneway, bound, binding, procedures, deadline, arguments, taken: None };
-            marshal(&mut queued)?;
-            Ok(queued.taken.unwrap_or(Taken::InPlace))
-        })
+    let mut write = |memory: &mut [u8]| -> Result<Taken, CallError> {
+        let arguments = Arguments { head: Writer::represented(Space::of_mut(memory)) };
+        let procedures = [number, own];
+        let mut queued =
+            Queued { oneway, bound, binding, procedures, deadline, arguments, taken: None };
+        marshal(&mut queued)?;
+        Ok(queued.taken.unwrap_or(Taken::InPlace))
     };
-    match written(SCRATCH_BYTES[0]) {
-        Err(error) if error.kind() == Kind::TooLarge => match written(SCRATCH_BYTES[1]) {
+    match write(bytes_of_blocks(&mut [0u128; FEW_BLOCKS])) {
+        Err(error) if error.kind() == Kind::TooLarge => match with_scratch(write) {
             // If the call is too large for its path, too, the call in place says so.
             Err(error) if error.kind() == Kind::TooLarge => Ok(Taken::InPlace),
             taken => taken,
@@ -219,13 +219,13 @@ fn attempt(
     }
 }
 
-/// Calls `with` with memory of at least `bytes` bytes.
-#[inline]
-fn with_scratch<T>(bytes: usize, with: impl FnOnce(&mut [u8]) -> T) -> T {
+/// Calls `with` with memory of [`SCRATCH_BYTES`] bytes.
+#[cold]
+fn with_scratch<T>(with: impl FnOnce(&mut [u8]) -> T) -> T {
     // The code of an argument may make a call itself, which then has memory of its own.
     let mut memory = SCRATCH.take();
-    if memory.len() < bytes / 16 {
-        memory = vec![0; bytes / 16];
+    if memory.is_empty() {
+        memory = vec![0; SCRATCH_BYTES / 16];
     }
     let done = with(bytes_of_blocks(&mut memory));
     SCRATCH.set(memory);
@@ -389,7 +389,7 @@ impl<'b> InPlace<'b> {
 
 /// Returns the bytes of a value. They are empty if it is large.
 fn bytes_of_value<T: Value>(value: &T) -> Vec<u8> {
-    with_scratch(SCRATCH_BYTES[0], |memory| {
+    with_scratch(|memory| {
         let mut head = Writer::<Native>::new(Space::of_mut(memory));
         let encoded = value.encode(&mut head).is_ok();
         head.flush();

@@ -126,6 +126,7 @@ impl<T: Send> SinkDrive<'_, T> {
                             self.receive = None;
                             return true;
                         }
+                        open.flow.recycle(chunk);
                         continue;
                     }
                     Received::Nothing => match receive.stopped(Some(context.waker())) {

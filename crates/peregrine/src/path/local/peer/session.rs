@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{CallError, Executed, Kind};
-use crate::path::local::wire::ClientMessage;
+use crate::path::local::wire::{ClientMessage, ring_bytes};
 use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
@@ -124,6 +124,6 @@ impl Session {
 
     /// Rings as [`ring`](Self::ring) does. Returns false if the message was lost.
     pub(crate) fn try_ring(&self, astack: u32) -> bool {
-        self.socket.send(&ClientMessage::Ring(astack).to_bytes(), None).is_ok()
+        self.socket.send(&ring_bytes(astack), None).is_ok()
     }
 }

@@ -287,11 +287,12 @@ impl<M: Machine> WorkerHandle<M> {
         one.astack
     }
 
-    /// Removes all A-stacks from the worker. The caller puts them into the queue, for other workers.
-    pub(super) fn requeue_all(&self) -> Vec<M::Astack> {
-        let astacks = core::mem::take(&mut *self.assigned.lock());
-        astacks.iter().for_each(|astack| astack.set_assignment(Assignment::Queued));
-        astacks
+    /// Removes all A-stacks from the worker. `queue` puts each into the queue, for other workers.
+    pub(super) fn requeue_all(&self, mut queue: impl FnMut(M::Astack)) {
+        for astack in self.assigned.lock().drain(..) {
+            astack.set_assignment(Assignment::Queued);
+            queue(astack);
+        }
     }
 
     /// Removes from the worker's list the A-stacks that other threads have taken away. Returns whether

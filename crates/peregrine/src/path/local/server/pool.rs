@@ -595,7 +595,7 @@ impl WorkerPool {
         if let Some(user) = user {
             let own = worker.handle.number;
             if state.workers_for(user).any(|other| other.number != own && other.is_polling()) {
-                state.queue.extend(worker.requeue_all().into_iter().map(QueuedAstack::unchecked));
+                worker.requeue_all(|one| state.queue.push_back(QueuedAstack::unchecked(one)));
                 state.note_user(worker);
                 let others = state.workers_for(user).filter(|other| other.number != own);
                 others.for_each(|other| other.set_queue_ready(true));

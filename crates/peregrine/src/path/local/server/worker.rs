@@ -179,10 +179,10 @@ impl Worker {
         self.handle.unassign(self.assigned.remove(at))
     }
 
-    /// Removes all A-stacks from the worker. The caller puts them into the queue, for other workers.
-    pub(crate) fn requeue_all(&mut self) -> Vec<AstackRef> {
+    /// Removes all A-stacks from the worker. `queue` puts each into the queue, for other workers.
+    pub(crate) fn requeue_all(&mut self, queue: impl FnMut(AstackRef)) {
         self.assigned.clear();
-        self.handle.requeue_all()
+        self.handle.requeue_all(queue);
     }
 
     /// Removes an A-stack whose call is deferred from the worker. Returns the A-stack if the reply has been

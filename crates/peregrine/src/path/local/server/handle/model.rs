@@ -338,7 +338,7 @@ impl WorkerPool {
         let others = || self.workers.iter().filter(|one| one.number != worker.number);
         if !list.is_empty() && others().any(|one| one.is_polling()) {
             list.clear();
-            queue.extend(worker.requeue_all());
+            worker.requeue_all(|astack| queue.push_back(astack));
             others().for_each(|one| one.set_queue_ready(true));
         }
         let wake_word = worker.prepare_sleep();
