@@ -491,9 +491,13 @@ fn parameter(
             &*typed,
             "a callback cannot have a default: add a method instead",
         )),
-        Form::Callback { .. } if growth.widens => Err(syn::Error::new_spanned(
+        Form::Callback { .. } if growth.widens() => Err(syn::Error::new_spanned(
             &*typed,
             "`#[widens]` applies only to integers, and this parameter is a callback: remove it",
+        )),
+        Form::Sink | Form::Source if growth.widens() => Err(syn::Error::new_spanned(
+            &*typed,
+            "a stream cannot have `#[widens]`, because its items are not converted: add a method instead",
         )),
         _ if form.is_buffer() => growth.of_buffer(),
         _ => Ok(growth),

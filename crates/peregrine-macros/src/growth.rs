@@ -12,7 +12,7 @@ const NAMES: [&str; 3] = ["default", "was", "widens"];
 #[derive(Default)]
 pub(crate) struct Growth {
     was: Vec<LitStr>,
-    pub(crate) widens: bool,
+    widens: bool,
     default: Option<Default>,
 }
 
@@ -75,6 +75,10 @@ impl Growth {
             }
         }
         Ok(self)
+    }
+
+    pub(crate) const fn widens(&self) -> bool {
+        self.widens
     }
 
     pub(crate) const fn has_default(&self) -> bool {

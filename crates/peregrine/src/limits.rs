@@ -62,6 +62,7 @@
 //!   thread each until they end. This also applies to more than [`ASTACKS_MAX`] calls of one connection. A
 //!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
+//! * [`CALLBACK_CALLS_MAX`] (64): further calls of a callback wait until a call has ended.
 //! * [`STREAM_WINDOW`] (256 KiB): the sender of a stream waits if its receiver has not taken that much. Larger
 //!   items are refused with `TooLarge`.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client

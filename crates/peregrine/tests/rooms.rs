@@ -19,10 +19,10 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// The folders below `path/` that are divided into [`PARTS`].
-const FAMILIES: &[&str] = &["local", "stream", "datagram"];
+const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram"];
 
 /// The modules of `path/` that each of the [`FAMILIES`] may use.
-const SHARED: &[&str] = &["bind", "options"];
+const SHARED: &[&str] = &["bind", "options", "slots"];
 
 type Segments = Vec<String>;
 

@@ -2,6 +2,7 @@
 //! client binds.
 
 mod bound;
+mod callback;
 mod compare;
 mod disclosure;
 mod explain;
@@ -14,6 +15,7 @@ pub use explain::{Candidate, Explanation, Verdict};
 
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
+pub(crate) use self::callback::{Next, ObjectSide};
 pub(crate) use self::rebind::Home;
 use self::select::Unbound;
 pub(crate) use self::select::explain_all;
@@ -27,6 +29,7 @@ pub use crate::interface::Description;
 use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::BoundPath;
 use crate::path::in_process::InProcess;
+use crate::stub::STREAM_FRAMES;
 use crate::sys::Replaceable;
 
 /// A binding to one export. It is cheap to clone, and any number of threads can call through it.
@@ -192,7 +195,9 @@ impl Binding {
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let bytes = options.message_bytes_for(&interface);
-        let count = options.room_for(bytes);
+        // The streams of a call have A-stacks besides those that the program asks for.
+        let has_streams = (0..interface.procedures() as u32).any(|one| interface.has_streams(one));
+        let count = options.room_for(bytes) + if has_streams { STREAM_FRAMES } else { 0 };
         let frames = Frames::private(count, options.astacks, bytes)
             .map_err(|error| CallError::system(Phase::Bind, "cannot allocate frames", error))?;
         let order = serve.byte_order();

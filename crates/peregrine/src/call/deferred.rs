@@ -28,8 +28,8 @@ use std::sync::Arc;
 /// The duty to send the reply to a deferred call.
 pub(crate) trait Owed: Send {
     /// Leaves the call out of the counters of the server. It carries a batch, whose calls are counted, or items
-    /// of streams.
-    fn leave_uncounted(&mut self);
+    /// of streams. A server that stops waits for the reply only if `awaited` is true.
+    fn leave_uncounted(&mut self, awaited: bool);
 
     /// Sends the reply. Does nothing if the caller does not wait any more.
     fn answer(self: Box<Self>, answered: Answered);

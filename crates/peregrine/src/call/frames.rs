@@ -210,6 +210,13 @@ impl Frames {
         self.states.pool.at_least(count);
     }
 
+    /// Makes `count` more frames active while the returned value exists. Returns `None` if no frame would be left for
+    /// calls that have none reserved.
+    pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Option<Reserved> {
+        let reserved = self.states.pool.reserve(count);
+        reserved.then(|| Reserved { frames: Arc::clone(self), count })
+    }
+
     /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
     /// until `deadline`. `is_released` returns whether the server has released a
     /// [captured](FrameGuard::capture) frame. `is_released` may run on behalf of another caller, and must not
@@ -286,6 +293,21 @@ fn allowed(on_exhausted: OnExhausted) -> OnExhausted {
 impl fmt::Debug for Frames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frames").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+/// Frames that are active in addition to the others. They are not told apart from the others: there are only enough of
+/// them that calls which hold frames for long leave the frames of other calls.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Reserved {
+    frames: Arc<Frames>,
+    count: u32,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.frames.states.pool.unreserve(self.count);
     }
 }
 

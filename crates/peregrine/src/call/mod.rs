@@ -32,6 +32,7 @@ pub(crate) use caller::{
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
+pub(crate) use frames::Reserved;
 pub(crate) use frames::frames_that_fit;
 pub(crate) use frames::future::{DeadlineBell, FutureWait};
 pub use frames::{FrameGuard, FrameLayout, Frames};

@@ -346,6 +346,19 @@ impl<M: Machine> FramePool<M> {
         self.hand_over_free();
     }
 
+    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if no frame would
+    /// be left for other calls.
+    pub(super) fn reserve(&self, count: u32) -> bool {
+        let reserved = self.queue.inner.reserve(&self.slots, count);
+        self.hand_over_free();
+        reserved
+    }
+
+    /// Ends the reservation of `count` frames.
+    pub(super) fn unreserve(&self, count: u32) {
+        self.queue.inner.unreserve(count);
+    }
+
     /// Calls `todo` with each free frame. While `todo` runs, nothing else uses the frame.
     pub(super) fn each_free(&self, todo: &dyn Fn(u32)) {
         for index in 0..self.active() {

@@ -108,6 +108,8 @@ pub(crate) enum RecordKind {
     /// The sender sends no more items, although they are not complete. The record has the number of items that were
     /// sent.
     Break = 5,
+    /// The receiver asks whether the stream was opened, because its call has ended and nothing has arrived.
+    Ask = 6,
 }
 
 impl RecordKind {
@@ -129,6 +131,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Returns a record that only has a kind.
+    pub(crate) const fn bare(kind: RecordKind, stream: u32) -> Self {
+        Self { kind, stream, bytes: 0, count: 0, credit: 0, items: 0 }
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let Self { kind, stream, bytes, count, credit, items } = self;
         let [credit, items] = [credit, items].map(halves);
@@ -150,6 +157,7 @@ impl Record {
                 3 => RecordKind::End,
                 4 => RecordKind::Stop,
                 5 => RecordKind::Break,
+                6 => RecordKind::Ask,
                 _ => return None,
             };
             let start = at + HEADER_BYTES;
@@ -260,7 +268,7 @@ mod tests {
         assert_eq!(read(&message[..message.len() - 1]), None);
         assert_eq!(read(&message[..HEADER_BYTES + 5]), None);
         assert_eq!(read(&[]), Some(Vec::new()));
-        message[HEADER_BYTES] = 6;
+        message[HEADER_BYTES] = 7;
         assert_eq!(read(&message), None);
     }
 }

@@ -230,7 +230,7 @@ impl Calls for Slots {
 }
 
 impl Owed for OwedReply {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
         self.slots.answer(self.call, Late::Answered(answered));

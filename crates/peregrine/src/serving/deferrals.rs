@@ -26,6 +26,8 @@ pub(crate) struct Deferrals {
 #[derive(Default)]
 struct Pending {
     all: Share,
+    /// The number of calls among them that are answered only when there is something to say.
+    held: usize,
     of: HashMap<Client, Share>,
 }
 
@@ -53,6 +55,8 @@ pub(crate) struct Deferral {
     /// The number of bytes of the call's message.
     bytes: usize,
     begun: u64,
+    /// Whether a server that stops waits for the reply.
+    awaited: bool,
 }
 
 /// The account of the client of a binding.
@@ -108,9 +112,10 @@ impl Deferrals {
         Arc::new(Self { pending: Mutex::default(), counting })
     }
 
-    /// Returns how many deferred calls have no reply yet.
+    /// Returns how many deferred calls are to end before the server stops.
     pub(crate) fn pending(&self) -> usize {
-        self.pending.lock().all.calls
+        let pending = self.pending.lock();
+        pending.all.calls - pending.held
     }
 
     /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of
@@ -121,7 +126,7 @@ impl Deferrals {
             return None;
         }
         let (deferrals, row) = (Arc::clone(self), Some(row));
-        Some(Deferral { deferrals, client, row, bytes, begun: sys::boot_ns() })
+        Some(Deferral { deferrals, client, row, bytes, begun: sys::boot_ns(), awaited: true })
     }
 
     /// Returns the account of the client of a binding.
@@ -156,15 +161,26 @@ impl Deferral {
         drop(row);
     }
 
-    /// Leaves the call out of the counters.
-    pub(crate) fn leave_uncounted(&mut self) {
+    /// Returns whether a server that stops waits for the reply.
+    pub(crate) const fn is_awaited(&self) -> bool {
+        self.awaited
+    }
+
+    /// Leaves the call out of the counters. A server that stops waits for its end only if `awaited` is true.
+    pub(crate) fn leave_uncounted(&mut self, awaited: bool) {
         self.row = None;
+        if self.awaited && !awaited {
+            self.awaited = false;
+            self.deferrals.pending.lock().held += 1;
+        }
     }
 }
 
 impl Drop for Deferral {
     fn drop(&mut self) {
-        self.deferrals.pending.lock().remove(self.client, self.bytes);
+        let mut pending = self.deferrals.pending.lock();
+        pending.remove(self.client, self.bytes);
+        pending.held -= usize::from(!self.awaited);
     }
 }
 

@@ -543,6 +543,10 @@ impl<'a> AsyncFrame<'a> {
                 let text = "the items of a stream have not arrived";
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, Executed::Maybe, text)));
             }
+            if !moved {
+                // A server stub that has failed may have opened only some of the streams, or none.
+                streams.ask();
+            }
         }
         let wait = self.bound.path.wait();
         if !moved && wait != Wait::Spin {

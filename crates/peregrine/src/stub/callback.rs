@@ -6,12 +6,10 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Waker;
 use std::sync::Arc;
 
-use crate::binding::{BindOptions, Binding, Verdict, explain_all};
-use crate::call::streams::Opening;
+use crate::binding::{BindOptions, Binding};
 use crate::call::{Refusal, Reply, Request, Serve, Served};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::{Interface, InterfaceRef, Type};
-use crate::path::callback::client;
 use crate::sync::Mutex;
 
 /// An interface that a callback can have: `dyn Listener` for each trait `Listener` with `#[interface]`.
@@ -163,7 +161,62 @@ impl Drop for Registration {
     }
 }
 
-/// A parameter by which a procedure calls an object of its caller while the call runs.
+/// A parameter by which a procedure calls an object of its caller.
+///
+/// The trait of the object has [`#[interface]`](macro@crate::interface), and `L` is `dyn` this trait. The caller makes
+/// a callback from an [object](Self::new). The procedure calls the methods of the trait on the callback, which
+/// dereferences to the object. The calls use the binding of the caller, so the caller listens at no address.
+///
+/// * `Callback<'_, dyn Listener>` ends with the call to which it belongs.
+/// * `Callback<'static, dyn Listener>` may be kept by the procedure. It ends when the procedure's side drops it, when
+///   the caller's [`Registration`] is dropped, and when the last client of the binding is dropped, or its server ends.
+///
+/// The object's methods run one at a time, on the thread that makes the call. If the call is a future, they run when
+/// it is polled. The methods of an object that was kept run on a thread of the binding. A method may call the server
+/// of the procedure. A method that waits for another callback of the same call waits for ever, because both need the
+/// same thread.
+///
+/// After its end, calls of a callback fail with [`Kind::Stopped`], and are not executed. The message of a call, and
+/// its result, have at most [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes less 1 KiB, or less if the messages
+/// of the binding are smaller. At most [`CALLBACK_CALLS_MAX`](crate::limits::CALLBACK_CALLS_MAX) calls are in flight at
+/// a time, and others wait.
+///
+/// If an object's method is called directly, without a client, the callback is the caller's object itself.
+///
+/// ```
+/// use peregrine::{Callback, interface};
+///
+/// #[interface]
+/// trait Progress {
+///     fn percent(&self, done: u32) -> peregrine::Result<()>;
+/// }
+///
+/// #[interface]
+/// trait Work {
+///     fn work(&self, progress: Callback<'_, dyn Progress>) -> peregrine::Result<()>;
+/// }
+///
+/// struct Worker;
+/// impl Work for Worker {
+///     fn work(&self, progress: Callback<'_, dyn Progress>) -> peregrine::Result<()> {
+///         (1..=4).try_for_each(|quarter| progress.percent(25 * quarter))
+///     }
+/// }
+///
+/// #[derive(Default)]
+/// struct Bar(std::sync::Mutex<Vec<u32>>);
+/// impl Progress for Bar {
+///     fn percent(&self, done: u32) -> peregrine::Result<()> {
+///         self.0.lock().unwrap().push(done);
+///         Ok(())
+///     }
+/// }
+///
+/// let bar = Bar::default();
+/// WorkClient::in_process(Worker).work(Callback::new(&bar))?;
+/// assert_eq!(bar.0.into_inner().unwrap(), [25, 50, 75, 100]);
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
 pub struct Callback<'a, L: ?Sized + Callable + 'a> {
     object: Box<dyn ObjectOf<L> + 'a>,
     /// The client in a procedure, or that of a server.
@@ -172,7 +225,8 @@ pub struct Callback<'a, L: ?Sized + Callable + 'a> {
 }
 
 impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
-    /// Makes a callback from an object, or from a reference, a `Box` or an `Arc` of an object.
+    /// Makes a callback from an object, or from a reference, a `Box` or an `Arc` of an object. The procedure may call
+    /// it until the call ends. If the type of the parameter is `Callback<'static, _>`, the procedure may keep it.
     pub fn new<P: Send + Sync + 'a>(object: P) -> Self
     where
         L: CallableBy<P>,
@@ -182,7 +236,53 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
     }
 
     /// Makes a callback as [`new`](Self::new) does, and what revokes it: when the [`Registration`] is dropped, the
-    /// procedure can make no more calls. A call that runs continues.
+    /// procedure can make no more calls. A call that the object has begun completes.
+    ///
+    /// ```
+    /// # use std::sync::{Arc, Mutex};
+    /// # use std::sync::atomic::{AtomicU32, Ordering};
+    /// # use peregrine::{Callback, interface};
+    /// #[interface]
+    /// trait Listener {
+    ///     fn news(&self, number: u32) -> peregrine::Result<()>;
+    /// }
+    ///
+    /// #[interface]
+    /// trait Newspaper {
+    ///     fn subscribe(&self, listener: Callback<'static, dyn Listener>) -> peregrine::Result<()>;
+    ///     fn publish(&self, number: u32) -> peregrine::Result<()>;
+    /// }
+    /// # #[derive(Default)]
+    /// # struct Press(Mutex<Vec<Callback<'static, dyn Listener>>>);
+    /// # impl Newspaper for Press {
+    /// #     fn subscribe(&self, listener: Callback<'static, dyn Listener>) -> peregrine::Result<()> {
+    /// #         self.0.lock().unwrap().push(listener);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn publish(&self, number: u32) -> peregrine::Result<()> {
+    /// #         self.0.lock().unwrap().retain(|listener| listener.news(number).is_ok());
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    /// # #[derive(Default)]
+    /// # struct Reader(AtomicU32);
+    /// # impl Listener for Reader {
+    /// #     fn news(&self, number: u32) -> peregrine::Result<()> {
+    /// #         self.0.store(number, Ordering::Relaxed);
+    /// #         Ok(())
+    /// #     }
+    /// # }
+    ///
+    /// let newspaper = NewspaperClient::in_process(Press::default());
+    /// let reader = Arc::new(Reader::default());
+    /// let (listener, registration) = Callback::registered(Arc::clone(&reader));
+    /// newspaper.subscribe(listener)?;
+    /// newspaper.publish(1)?;
+    /// drop(registration);
+    /// newspaper.publish(2)?;
+    /// assert_eq!(reader.0.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
     pub fn registered<P: Send + Sync + 'a>(object: P) -> (Self, Registration)
     where
         L: CallableBy<P>,
@@ -197,7 +297,8 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         (self.object, self.revocation)
     }
 
-    /// Makes a callback from a server, such as one of an object whose methods are async.
+    /// Makes a callback from a server, such as `ListenerAsyncServer::new(object)` for an object whose methods are
+    /// async. Many of these methods may run at the same time.
     ///
     /// # Errors
     /// If the server has another interface.
@@ -220,7 +321,7 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         self.client.as_ref()
     }
 
-    /// Returns a client whose calls do not block the thread.
+    /// Returns a client whose calls do not block the thread, for procedures of an async server.
     ///
     /// # Errors
     /// If the object is called directly, without a client.
@@ -278,25 +379,7 @@ fn open<'a, L: Callable + ?Sized + 'a>(
     outlives: bool,
 ) -> Result<Callback<'a, L>, Refusal> {
     let interface = InterfaceRef::from(L::INTERFACE);
-    let client = L::client(open_remote(&request.value()?, interface, outlives)?);
+    let client = L::client(Binding::to_caller(&request.value()?, interface, outlives)?);
     let object = Box::new(Remote::<L>(client.clone()));
     Ok(Callback { object, client: Some(client), revocation: None })
-}
-
-/// Opens a procedure's side of a callback, as a binding to the caller's object. `outlives` is whether the procedure
-/// may keep the callback after the call.
-///
-/// # Errors
-/// If the words are not a callback of the caller.
-pub(in crate::stub) fn open_remote(
-    opening: &Opening,
-    interface: InterfaceRef,
-    outlives: bool,
-) -> Result<Binding, Refusal> {
-    let options = BindOptions::default();
-    let path = client::open(opening, options.message_bytes_for(&interface), outlives)?;
-    let why = "the callback uses the binding of its caller";
-    let explanation = explain_all("callback", Verdict::NotNeeded, why);
-    Binding::of_path(path, None, interface, explanation, &options)
-        .map_err(|error| Refusal::exhausted(&error.to_string()))
 }

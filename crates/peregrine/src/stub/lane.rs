@@ -49,13 +49,15 @@ const OUTSTANDING_MAX: usize = 2;
 /// A procedure that takes longer than this at the server is slow: it delays the calls after it in its batch
 /// too much.
 const SLOW_US: u32 = 100;
+/// The number of slow measurements in a row after which a procedure counts as slow.
+const SLOW_IN_A_ROW: u32 = 3;
 /// The number of calls of a slow procedure that are made alone, before a call of the procedure is measured
 /// again.
 const ALONE: u32 = 1000;
-/// The number of such calls after the first slow call.
+/// The number of such calls at first.
 const ALONE_FIRST: u32 = 16;
-/// The longest time that other calls wait for the result of a measured call. After this time, the procedure
-/// of the measured call counts as slow.
+/// The longest time that other calls wait for the result of a measured call. After this time, the measurement
+/// counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
 /// The time after which the lane tries again to send a batch that it could not send.
 const RETRY: Duration = Duration::from_millis(1);
@@ -179,9 +181,8 @@ impl Lane {
         if total > RECORD_BYTES || outs > RECORD_BYTES {
             return None;
         }
-        let left =
-            limit.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
+        let deadline = limit.deadline();
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Some(Err(no_time_left()));
         }
         self.with(bound, |lane, state| {
@@ -198,9 +199,9 @@ impl Lane {
                 head: head.len() as u32,
                 copied: copied as u32,
                 total: total as u32,
-                left,
+                left: None,
             };
-            let (chunk, at) = state.append(lane.room[0], &record, company);
+            let (chunk, at) = state.append(lane.room[0], &record, company, deadline);
             let records = &mut state.queue.back_mut().expect("a chunk was appended to").records;
             write(records, at + HEADER_BYTES, head, ins, lent);
             state.queue.back_mut().expect("as above").calls.push(index);
@@ -316,7 +317,7 @@ impl Lane {
                     total: 0,
                     left: None,
                 };
-                state.append(self.room[0], &cancel, Company::Shared);
+                state.append(self.room[0], &cancel, Company::Shared, None);
                 self.turn(bound, state);
                 if !state.queue.is_empty() && !state.armed {
                     // The bells see to the cancellation: perhaps no future is left that does.
@@ -494,6 +495,7 @@ impl Lane {
             return Err(chunk);
         }
         chunk.records[..size_of::<Token>()].copy_from_slice(&self.token);
+        chunk.depart();
         let mut results = state.spare.pop().unwrap_or_default();
         if results.len() < self.room[1] {
             results = vec![0; self.room[1]];

@@ -35,5 +35,5 @@ pub use oneway::{
     InPlace, Ordered, Queued, after_oneway, after_oneway_async, call_oneway, call_oneway_async,
     flush, flush_async,
 };
-pub(crate) use streams::ClientConduit;
 pub use streams::{CallbackDrive, SinkDrive, SourceDrive, Streams, wait_for};
+pub(crate) use streams::{ClientConduit, STREAM_FRAMES};

@@ -33,7 +33,7 @@ use crate::call::pending::{block_on, park, unblock};
 use crate::call::streams::{
     CallbackEnds, Flow, HEADER_BYTES, Left, Record, STREAMS, Token, message_header, result_number,
 };
-use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, inside};
+use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, Reserved, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -46,6 +46,8 @@ const TURN: usize = 1024;
 const CLOSE_LOOK: Duration = Duration::from_secs(1);
 /// The number of frames of a conduit.
 const FRAMES: usize = 2;
+/// The number of frames of a conduit with one call.
+pub(crate) const STREAM_FRAMES: u32 = FRAMES as u32 + 1;
 /// The largest message. Larger ones would only delay the first items.
 const MESSAGE_BYTES: usize = limits::STREAM_WINDOW;
 
@@ -59,8 +61,6 @@ pub(crate) struct ClientConduit {
     later: Mutex<Vec<Arc<Flow>>>,
     /// Set by a ring while another thread used the state. That thread then continues in its place.
     rung: AtomicBool,
-    /// Whether the binding has more active frames for the conduit.
-    has_frames: AtomicBool,
     /// The largest number of bytes of a message, and of a result.
     room: usize,
     /// The callbacks that outlive their calls.
@@ -69,6 +69,8 @@ pub(crate) struct ClientConduit {
 
 #[derive(Default)]
 struct State {
+    /// The frames of the conduit are additional to those that the program has asked for.
+    reserved: Option<Reserved>,
     /// The frames that have no message.
     frames: Vec<u32>,
     outstanding: Vec<Outstanding>,
@@ -108,6 +110,8 @@ struct Outstanding {
 pub(super) struct OpenConduit<'a> {
     pub(super) conduit: Arc<ClientConduit>,
     bound: &'a Bound,
+    /// The frame of the call, if there is one. While the call waits for an item, the caller may make other calls to get it.
+    _reserved: Option<Reserved>,
 }
 
 impl Drop for OpenConduit<'_> {
@@ -173,7 +177,6 @@ impl ClientConduit {
             state,
             later: Mutex::default(),
             rung: AtomicBool::new(false),
-            has_frames: AtomicBool::new(false),
             room,
             kept: kept::Kept::default(),
         }))
@@ -219,17 +222,16 @@ impl ClientConduit {
         bound: &'a Bound,
         deadline: Option<Instant>,
     ) -> Result<OpenConduit<'a>, CallError> {
-        if (bound.frames.layout().count as usize) <= FRAMES {
-            let text = "a call with streams needs three A-stacks (`BindOptions::astacks`, \
-                        `ExportOptions::astacks_max`)";
-            return Err(CallError::not_executed(Kind::Exhausted, Phase::Call, text));
-        }
-        if !self.has_frames.swap(true, Ordering::Relaxed) {
-            // The frames of the conduit are added to those that the program has asked for.
-            bound.frames.at_least(bound.frames.active() + FRAMES as u32);
-        }
-        self.with(bound, |_, state| state.users += 1);
-        let open = OpenConduit { conduit: Arc::clone(self), bound };
+        let reserved = self.with(bound, |_, state| {
+            if state.reserved.is_none() {
+                state.reserved = Some(bound.frames.reserve(FRAMES as u32)?);
+            }
+            let reserved = bound.frames.reserve(1)?;
+            state.users += 1;
+            Some(reserved)
+        });
+        let reserved = reserved.ok_or_else(|| few_frames(bound.frames.layout().count))?;
+        let open = OpenConduit { conduit: Arc::clone(self), bound, _reserved: Some(reserved) };
         loop {
             let owned = self.with(bound, |conduit, state| {
                 conduit.turn(bound, state);
@@ -496,6 +498,17 @@ impl ClientConduit {
             }
         }
     }
+}
+
+#[cold]
+fn few_frames(count: u32) -> CallError {
+    let options = "(`BindOptions::astacks`, `ExportOptions::astacks_max`)";
+    let text = match count {
+        // One is left for calls without streams.
+        0..=STREAM_FRAMES => format!("a call with streams needs four A-stacks {options}"),
+        _ => format!("other calls with streams use all but one of {count} A-stacks {options}"),
+    };
+    CallError::not_executed(Kind::Exhausted, Phase::Call, text)
 }
 
 /// Returns whether a frame that was not prepared must not be used again.

@@ -20,7 +20,7 @@ pub(crate) struct Case {
     pub(crate) text: &'static str,
     /// The required outcomes of the call on the paths local, Ethernet, UDP and TCP, in this order.
     pub(crate) must: [Must; 4],
-    run: fn(&World) -> Cell,
+    pub(crate) run: fn(&World) -> Cell,
 }
 
 /// The required outcome of a call.
@@ -54,7 +54,7 @@ pub(crate) fn plain() -> BindOptions {
 }
 
 /// Makes a call on a separate thread, and calls `happens` meanwhile. Returns the outcome of the call.
-fn meanwhile<T: Send>(
+pub(crate) fn meanwhile<T: Send>(
     call: impl FnOnce() -> Result<T, CallError> + Send,
     happens: impl FnOnce(),
 ) -> Cell {
@@ -106,7 +106,7 @@ fn with_one_running<T>(world: &World, client: &Client, what: impl FnOnce() -> T)
 
 /// Waits until the client knows that the server has gone. Returns at once on a path that does not notify a
 /// client of the end of its server.
-fn is_known_to_be_gone(world: &World, client: &Client) {
+pub(crate) fn is_known_to_be_gone(world: &World, client: &Client) {
     // Over datagrams there is no notification.
     if matches!(world.way, Way::Local | Way::Tcp) {
         support::until("the client knows that the server has gone", || !client.is_alive());
@@ -161,7 +161,7 @@ fn killed_before_it_takes_the_call(world: &World) -> Cell {
 
 /// Waits until a client over datagrams has received nothing for 32 round trips. Such a client probes before
 /// it sends a call. If the server was restarted, the probe shows this, and the call is not sent.
-fn has_heard_nothing_for_long() {
+pub(crate) fn has_heard_nothing_for_long() {
     std::thread::sleep(Duration::from_secs(1));
 }
 
@@ -169,7 +169,12 @@ fn halt(server: &Process) {
     server.signal(libc::SIGSTOP);
 }
 
-pub(crate) static CASES: [Case; 26] = [
+/// Returns all cases, in the order of the document.
+pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
+    CASES.iter().chain(&super::kinds::CASES)
+}
+
+static CASES: [Case; 26] = [
     Case {
         title: "No server",
         text: "No server exports the name, or listens at the address.",

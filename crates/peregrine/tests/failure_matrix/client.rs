@@ -3,7 +3,7 @@
 use core::fmt;
 use std::time::Duration;
 
-use peregrine::{BindOptions, CallError, Out};
+use peregrine::{BindOptions, CallError, Out, Sink, Source};
 
 use super::subject::{
     Deadly, Subject, SubjectAsync as _, SubjectAsyncClient, SubjectClient, other,
@@ -77,6 +77,13 @@ impl Client {
         self.client.is_alive()
     }
 
+    pub(crate) fn flush(&self) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.flush(),
+            Form::Async => block_on(self.as_async().flush()),
+        }
+    }
+
     fn as_async(&self) -> SubjectAsyncClient {
         SubjectAsyncClient::from(self.client.clone())
     }
@@ -129,6 +136,24 @@ impl Subject for Client {
         match self.form {
             Form::Blocking => self.client.outlive(),
             Form::Async => block_on(self.as_async().outlive()),
+        }
+    }
+    fn note(&self, ms: u32) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.note(ms),
+            Form::Async => block_on(self.as_async().note(ms)),
+        }
+    }
+    fn send(&self, panics: bool, numbers: Sink<'_, u32>) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.send(panics, numbers),
+            Form::Async => block_on(self.as_async().send(panics, numbers)),
+        }
+    }
+    fn take(&self, numbers: Source<'_, u32>) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.take(numbers),
+            Form::Async => block_on(self.as_async().take(numbers)),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use peregrine::Executed::{Maybe, No};
 
-use super::cases::{CASES, LONG, plain};
+use super::cases::{LONG, all, plain};
 use super::client::{Client, Form};
 use super::document::Cell;
 use super::subject::Subject as _;
@@ -53,10 +53,10 @@ pub(crate) fn run_cases(part: &str) {
     let (way, form) = (named(Way::ALL, way), named(Form::ALL, form));
     let tell = |cell: &Cell| println!("\ncell {}", told(cell));
     match World::new(way, form) {
-        Ok(world) => world.inside(|world| CASES.iter().for_each(|case| tell(&case.run(world)))),
+        Ok(world) => world.inside(|world| all().for_each(|case| tell(&case.run(world)))),
         Err(why) => {
             eprintln!("skipped: {way}: {why}");
-            CASES.iter().for_each(|_| tell(&Cell::Skipped));
+            all().for_each(|_| tell(&Cell::Skipped));
         }
     }
     println!("\nended");
@@ -68,7 +68,7 @@ pub(crate) fn outcomes_of(way: Way, form: Form, directory: &Path) -> Vec<Cell> {
     let directory = directory.join(format!("{way}-{form}"));
     std::fs::create_dir(&directory).expect("a directory");
     let mut process = Process::launch("child", &format!("way {way} {form}"), &directory);
-    let cells = CASES.iter().map(|_| understood(&process.until("cell "))).collect();
+    let cells = all().map(|_| understood(&process.until("cell "))).collect();
     process.until("ended");
     cells
 }

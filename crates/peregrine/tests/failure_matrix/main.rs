@@ -8,6 +8,7 @@ mod cases;
 mod client;
 mod document;
 mod elsewhere;
+mod kinds;
 mod subject;
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,7 +16,6 @@ mod world;
 
 use std::path::{Path, PathBuf};
 
-use cases::CASES;
 use client::Form;
 use document::{Cell, Row};
 use support::{Process, role};
@@ -56,7 +56,7 @@ fn every_outcome_matches_the_document() {
     let is_skipped = outcomes.iter().flatten().flatten().any(|cell| matches!(cell, Cell::Skipped));
     let rows_of = |ways: &Vec<Vec<Cell>>| -> Vec<Row> {
         let of_case = |at: usize| ways.iter().map(|cells| cells[at].clone()).collect();
-        CASES.iter().enumerate().map(|(at, case)| Row::of(case, of_case(at))).collect()
+        cases::all().enumerate().map(|(at, case)| Row::of(case, of_case(at))).collect()
     };
     let [rows, async_rows] = [&outcomes[0], &outcomes[1]].map(rows_of);
     let wrong = rows.iter().flat_map(Row::wrong);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::interface::Type;
 use peregrine::value::{Overflow, Reader, Representation, Writer};
-use peregrine::{CallError, Invalid, Out, Server, Value, interface};
+use peregrine::{CallError, Invalid, Out, Server, Sink, Source, Value, interface};
 
 use super::world::{NAME, PLACE, PLACE_BESIDE};
 
@@ -16,6 +16,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// The size in bytes of a result. It exceeds the buffers of a TCP connection.
 pub(crate) const FILLED_BYTES: u32 = 16 << 20;
+/// The number of items of a stream.
+pub(crate) const ITEMS: u32 = 100;
 
 #[interface]
 pub(crate) trait Subject {
@@ -35,6 +37,14 @@ pub(crate) trait Subject {
     -> peregrine::Result<()>;
     /// Writes a note that it has begun, and waits until its call is cancelled.
     fn outlive(&self) -> peregrine::Result<()>;
+    /// Writes a note that it has begun. Then waits as [`wait`](Self::wait) does, or panics if `ms` is the largest number.
+    #[oneway]
+    fn note(&self, ms: u32) -> peregrine::Result<()>;
+    /// Sends half of [`ITEMS`] numbers. Then panics if `panics` is true. Otherwise waits until there is a note `end`, or
+    /// the caller wants no more, and sends the other half.
+    fn send(&self, panics: bool, numbers: Sink<'_, u32>) -> peregrine::Result<()>;
+    /// Takes all items. Writes a note if the source fails.
+    fn take(&self, numbers: Source<'_, u32>) -> peregrine::Result<()>;
 }
 
 /// An incompatible interface with the same name.
@@ -159,6 +169,36 @@ impl Subject for Answer {
             std::thread::sleep(Duration::from_millis(300));
         }
         Ok(())
+    }
+    fn note(&self, ms: u32) -> peregrine::Result<()> {
+        self.0.write("note ran");
+        assert!(ms < u32::MAX, "on purpose");
+        self.wait_for("end", || false, Duration::from_millis(ms.into()));
+        Ok(())
+    }
+    fn send(&self, panics: bool, mut numbers: Sink<'_, u32>) -> peregrine::Result<()> {
+        (0..ITEMS / 2).try_for_each(|number| numbers.send(number))?;
+        assert!(!panics, "on purpose");
+        self.wait_for("end", || numbers.is_stopped(), LONG);
+        if numbers.is_stopped() {
+            self.0.write("send was stopped");
+            return Ok(());
+        }
+        (ITEMS / 2..ITEMS).try_for_each(|number| numbers.send(number))
+    }
+    fn take(&self, mut numbers: Source<'_, u32>) -> peregrine::Result<()> {
+        loop {
+            match numbers.next() {
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    self.0.write("take failed");
+                    // The procedure returns so late that the caller does not get the error any more.
+                    std::thread::sleep(Duration::from_millis(300));
+                    return Err(error);
+                }
+            }
+        }
     }
 }
 

@@ -72,6 +72,21 @@ pub(crate) struct Age {
     names: usize,
 }
 
+/// Returns a random type without named parts.
+fn unnamed(chance: &mut Chance, depth: usize) -> DescribedType {
+    let inner = |chance: &mut Chance| Box::new(unnamed(chance, depth + 1));
+    match chance.below(if depth > 2 { 4 } else { 8 }) {
+        0 => chance.one(&UNSIGNED).clone(),
+        1 => chance.one(&SIGNED).clone(),
+        2 => chance.one(&OTHERS).clone(),
+        3 => DescribedType::Text,
+        4 => DescribedType::Sequence(inner(chance)),
+        5 => DescribedType::Option(inner(chance)),
+        6 => DescribedType::Tuple(vec![*inner(chance), *inner(chance)]),
+        _ => DescribedType::Array(inner(chance), 1 + chance.below(3) as u64),
+    }
+}
+
 /// Returns the first name of a part, such as `f12` for `f12_1`. The first name stays the same when the part
 /// gets another name.
 pub(crate) fn id(name: &str) -> &str {
@@ -104,11 +119,18 @@ impl Age {
 
     pub(crate) fn procedure(&mut self, chance: &mut Chance) -> DescribedProcedure {
         let name = self.name('p');
-        let parameters = (0..chance.below(5)).map(|_| self.parameter(chance, false)).collect();
-        let result = self.ty(chance, 0);
+        let mut parameters: Vec<_> =
+            (0..chance.below(5)).map(|_| self.parameter(chance, false)).collect();
+        // The caller of a one-way call gets nothing back.
+        let takes_in = |one: &DescribedParameter| one.direction == Direction::In;
+        let oneway = parameters.iter().all(takes_in) && chance.is(3);
+        for _ in 0..if oneway || !chance.is(4) { 0 } else { 1 + chance.below(2) } {
+            let stream = self.stream(chance);
+            parameters.insert(chance.below(parameters.len() + 1), stream);
+        }
+        let result = if oneway { DescribedType::Unit } else { self.ty(chance, 0) };
         let error = self.error(chance);
         let (idempotent, docs, was) = (false, String::new(), Vec::new());
-        let oneway = false;
         DescribedProcedure { name, docs, idempotent, oneway, was, parameters, result, error }
     }
 
@@ -140,6 +162,14 @@ impl Age {
         };
         let has_default = direction != InOut && (is_new || chance.is(2));
         let growth = self.growth(chance, has_default);
+        DescribedParameter { name: self.name('a'), direction, shape, ty, max_len: None, growth }
+    }
+
+    /// Makes a parameter that is a stream. The type of its items never changes.
+    fn stream(&mut self, chance: &mut Chance) -> DescribedParameter {
+        let direction = if chance.is(2) { Direction::Sink } else { Direction::Source };
+        let (ty, growth) = (unnamed(chance, 0), DescribedGrowth::default());
+        let shape = Shape::One;
         DescribedParameter { name: self.name('a'), direction, shape, ty, max_len: None, growth }
     }
 
@@ -437,6 +467,9 @@ impl Age {
         let place = chance.below(count);
         if chance.is(3) {
             let new = self.parameter(chance, true);
+            if self.whole.procedures[procedure].oneway && new.direction != Direction::In {
+                return false;
+            }
             let all = &mut self.whole.procedures[procedure].parameters;
             all.insert(chance.below(count + 1), new);
             return true;

@@ -18,7 +18,7 @@ impl Age {
         let new = self.field(chance, ty, true);
         let name = self.name('a');
         let one = &mut self.whole.procedures[procedure];
-        let broken = match chance.below(11) {
+        let broken = match chance.below(13) {
             0 => {
                 self.whole.version += 1;
                 Rule::Interface
@@ -39,7 +39,7 @@ impl Age {
                 one.parameters.rotate_left(1);
                 Rule::Order
             }
-            3 => {
+            3 if !one.oneway => {
                 one.result = match &one.result {
                     DescribedType::Text => DescribedType::Bool,
                     _ => DescribedType::Text,
@@ -64,6 +64,19 @@ impl Age {
                 };
                 one.parameters.get_mut(place).filter(is_bounded)?.max_len = Some(7);
                 Rule::LessRoom
+            }
+            11 => {
+                // A procedure whose caller waits for a result cannot become a one-way procedure.
+                one.oneway.then(|| one.oneway = false)?;
+                Rule::OneWay
+            }
+            12 => {
+                let is_stream = |one: &&mut DescribedParameter| {
+                    matches!(one.direction, Direction::Sink | Direction::Source)
+                };
+                let stream = one.parameters.get_mut(place).filter(is_stream)?;
+                stream.ty = DescribedType::Option(Box::new(stream.ty.clone()));
+                Rule::Type
             }
             6 if self.whole.procedures.len() > 1 => {
                 self.whole.procedures.clear();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use peregrine::call::{Answer, Refusal, Reply, Request, Serve, Served};
 use peregrine::interface::{Described, Direction, InterfaceRef, Shape};
 use peregrine::value::ByteOrder;
-use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient, Kind, Out};
+use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient, Kind, Out, Sink, Source};
 use proptest::prelude::*;
 
 use crate::evolve::{Age, Chance, value};
@@ -113,11 +113,21 @@ fn call(client: &GenericClient, ours: &Age, name: &str, chance: &mut Chance) {
         arguments.push(match one.direction {
             Direction::Out => Argument::Out(Out::from(space)),
             Direction::InOut => Argument::InOut(value),
+            // The server opens no stream.
+            Direction::Sink => Argument::Sink(Sink::new(|item| panic!("{item:?} arrives"))),
+            Direction::Source => Argument::Source(Source::new([])),
             _ => Argument::In(value),
         });
     }
-    if let Err(error) = client.call(name, &mut arguments) {
-        let expected = [Kind::BadResult, Kind::BadArguments, Kind::NoSuchProcedure, Kind::TooLarge];
+    let called = client.call(name, &mut arguments).map(drop);
+    if let Err(error) = called.and_then(|()| client.flush()) {
+        let expected = [
+            Kind::BadResult,
+            Kind::BadArguments,
+            Kind::NoSuchProcedure,
+            Kind::TooLarge,
+            Kind::OneWay,
+        ];
         assert!(expected.contains(&error.kind()), "{error}");
     }
 }

@@ -8,7 +8,7 @@ use peregrine::interface::{
 };
 use peregrine::{
     Argument, BindOptions, Binding, CallError, Dynamic, Executed, GenericCall, GenericClient,
-    GenericOutcome, GenericParameter, GenericServer, Kind, Out,
+    GenericOutcome, GenericParameter, GenericServer, Kind, Out, Sink, Source,
 };
 use proptest::prelude::*;
 
@@ -28,9 +28,15 @@ struct Record {
     answer: Option<Result<Dynamic, Dynamic>>,
 }
 
+fn is_stream(one: &DescribedParameter) -> bool {
+    matches!(one.direction, Direction::Sink | Direction::Source)
+}
+
 /// Returns the type of a whole parameter: for a buffer, a sequence of its elements.
 fn type_of(one: &DescribedParameter) -> DescribedType {
     match one.shape {
+        // The items of a stream are compared as one sequence.
+        _ if is_stream(one) => DescribedType::Sequence(Box::new(one.ty.clone())),
         Shape::Buffer => DescribedType::Sequence(Box::new(one.ty.clone())),
         _ => one.ty.clone(),
     }
@@ -95,10 +101,21 @@ fn answer(
                 };
                 *place = returned.clone();
             }
-            GenericParameter::Sink(_)
-            | GenericParameter::Source(_)
-            | GenericParameter::Callback(_) => {
-                unreachable!("no made-up interface has streams or callbacks")
+            GenericParameter::Sink(sink) => {
+                let count = chance.below(40);
+                returned = elements(age, one, count, &mut chance);
+                let Dynamic::List(items) = &returned else { unreachable!() };
+                items.iter().for_each(|item| sink.send(item.clone()).expect("a reader"));
+            }
+            GenericParameter::Source(source) => {
+                let mut items = Vec::new();
+                while let Some(item) = source.next().expect("all items") {
+                    items.push(item);
+                }
+                received = Some(bytes_of(&age.whole, &ty, &Dynamic::List(items)));
+            }
+            GenericParameter::Callback(_) => {
+                unreachable!("no made-up interface here has callbacks")
             }
         }
         noted.received.push(received);
@@ -112,6 +129,15 @@ fn answer(
     noted.answer = Some(answer.clone());
     *record.lock().unwrap() = noted;
     Ok(answer)
+}
+
+/// Checks the error of a one-way call that was not executed, which the call or `flush` has returned.
+fn did_not_run(error: Option<CallError>) {
+    let error = error.expect("the call cannot run");
+    assert_eq!(error.executed(), Executed::No, "{error}");
+    if error.kind() == Kind::OneWay {
+        assert_eq!((error.oneway_failed(), error.oneway_not_run()), (1, 1), "{error}");
+    }
 }
 
 /// A client of one age and a server of another.
@@ -158,9 +184,13 @@ impl<'a> Pair<'a> {
             let is_out = one.direction == Direction::Out;
             let room = if is_out { chance.below(5) * size_of(ours, one) } else { 0 };
             memory.push(vec![0xee; room]);
-            values.push(match is_out {
-                true => Dynamic::Unit,
-                false => value(&ours.whole, &type_of(one), chance, 1),
+            values.push(match one.direction {
+                Direction::Out | Direction::Sink => Dynamic::Unit,
+                Direction::Source => {
+                    let count = chance.below(40);
+                    elements(ours, one, count, chance)
+                }
+                _ => value(&ours.whole, &type_of(one), chance, 1),
             });
         }
         let sent = values.clone();
@@ -168,23 +198,45 @@ impl<'a> Pair<'a> {
         let mut filled: Vec<Option<Vec<u8>>> = Vec::new();
         let mut spaces: Vec<Vec<u8>> =
             memory.iter().map(|one| Vec::with_capacity(one.len())).collect();
+        let mut sunk: Vec<Vec<Dynamic>> = vec![Vec::new(); values.len()];
         let mut arguments: Vec<Argument<'_>> = Vec::new();
-        for ((one, value), space) in procedure.parameters.iter().zip(&mut values).zip(&mut spaces) {
+        let places = procedure.parameters.iter().zip(&mut values).zip(&mut spaces).zip(&mut sunk);
+        for (((one, value), space), sunk) in places {
             arguments.push(match one.direction {
+                Direction::Sink => Argument::Sink(Sink::from(sunk)),
+                Direction::Source => {
+                    let Dynamic::List(items) = value else { unreachable!() };
+                    Argument::Source(Source::new(items.iter().cloned()))
+                }
                 Direction::Out => Argument::Out(Out::from(space)),
                 Direction::InOut => Argument::InOut(value),
                 _ => Argument::In(value),
             });
         }
         *self.record.lock().unwrap() = Record::default();
-        let called = self.client.call(&procedure.name, &mut arguments);
+        let mut called = self.client.call(&procedure.name, &mut arguments);
         drop(arguments);
+        let mut told = Ok(());
+        if procedure.oneway {
+            assert!(matches!(called, Ok(Ok(Dynamic::Unit)) | Err(_)), "{called:?}");
+            told = self.client.flush();
+            // The call itself is only handed over.
+            if let Err(error) = &told
+                && error.kind() != Kind::OneWay
+            {
+                called = Err(told.expect_err("as before"));
+                told = Ok(());
+            }
+        }
         for (one, space) in procedure.parameters.iter().zip(&spaces) {
             filled.push((one.direction == Direction::Out).then(|| space.clone()));
         }
         let record = std::mem::take(&mut *self.record.lock().unwrap());
 
         let Some(served) = served else {
+            if procedure.oneway {
+                return did_not_run(called.err().or(told.err()));
+            }
             let error = called.expect_err("the server has no such procedure");
             assert_eq!((error.kind(), error.executed()), (Kind::NoSuchProcedure, Executed::No));
             assert!(error.to_string().contains(&procedure.name), "{error}");
@@ -201,7 +253,7 @@ impl<'a> Pair<'a> {
                     outs[our] = memory[our].len() / size;
                     Ok(None)
                 }
-                (Direction::Out, None) => Ok(None),
+                (Direction::Out, None) | (Direction::Sink, _) => Ok(None),
                 (_, Some(our)) => {
                     let from = type_of(&procedure.parameters[our]);
                     there.value(&from, &type_of(one), &sent[our]).map(Some)
@@ -212,10 +264,13 @@ impl<'a> Pair<'a> {
             });
         }
         if expected.contains(&Err(Impossible)) {
+            assert!(record.answer.is_none(), "the server was called");
+            if procedure.oneway {
+                return did_not_run(called.err().or(told.err()));
+            }
             let error = called.expect_err("an argument cannot be converted");
             assert_eq!(error.kind(), Kind::BadArguments, "{error}");
             assert_eq!(error.executed(), Executed::No, "{error}");
-            assert!(record.answer.is_none(), "the server was called");
             return;
         }
         assert_eq!(record.received.len(), served.parameters.len(), "{called:?}");
@@ -226,8 +281,22 @@ impl<'a> Pair<'a> {
             let bytes = expected.map(|value| bytes_of(&theirs.whole, &type_of(one), &value));
             assert_eq!(received, &bytes, "parameter {}", one.name);
         }
+        for (our, sunk) in procedure.parameters.iter().zip(sunk) {
+            if our.direction == Direction::Sink {
+                let their = served.parameters.iter().position(|one| id(&one.name) == id(&our.name));
+                let sent = &record.returned[their.expect("a stream is never removed")];
+                let [got, sent] = [&Dynamic::List(sunk), sent]
+                    .map(|items| bytes_of(&ours.whole, &type_of(our), items));
+                assert_eq!(got, sent, "{}", our.name);
+            }
+        }
         // What the client must have received.
         let answer = record.answer.expect("an answer");
+        if procedure.oneway {
+            let failed = told.map_err(|error| (error.oneway_failed(), error.oneway_not_run()));
+            assert_eq!(failed, if answer.is_ok() { Ok(()) } else { Err((1, 0)) });
+            return;
+        }
         let (from, to, value) = match &answer {
             Ok(value) => (&served.result, &procedure.result, value),
             Err(value) => (&served.error, &procedure.error, value),
@@ -321,7 +390,11 @@ proptest! {
                 let pair = pair.unwrap_or_else(|error| {
                     panic!("{error}\nclient:\n{}\nserver:\n{}", ours.whole, theirs.whole)
                 });
-                for number in 0..ours.whole.procedures.len() {
+                for (number, procedure) in ours.whole.procedures.iter().enumerate() {
+                    // The server that swaps bytes does not swap those of items.
+                    if swapped && procedure.parameters.iter().any(is_stream) {
+                        continue;
+                    }
                     for _ in 0..3 {
                         pair.call(number, &mut chance);
                     }

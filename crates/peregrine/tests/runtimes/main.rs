@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use kinds::{Bare, CurrentThread, Driver, MultiThread, Runtime, Smol};
 use peregrine::{
-    BindOptions, Binding, CallError, Executed, Kind, OnExhausted, Running, Server, interface,
+    BindOptions, Binding, CallError, Executed, Kind, OnExhausted, Running, Server, Sink, interface,
 };
 use support::{alone, until};
 use tokio::sync::{Notify, oneshot};
@@ -29,6 +29,8 @@ trait Work {
     fn meet(&self, count: u32) -> peregrine::Result<u32>;
     /// Never returns.
     fn never(&self) -> peregrine::Result<()>;
+    /// Sends numbers until they are not wanted any more.
+    fn endless(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
 }
 
 /// The number of calls of `never` and `meet` that run.
@@ -106,6 +108,13 @@ impl<R: Runtime> WorkAsync for Object<R> {
     async fn never(&self) -> peregrine::Result<()> {
         let _stay = Stay::begin(&self.present);
         std::future::pending().await
+    }
+    async fn endless(&self, mut numbers: Sink<'_, u64>) -> peregrine::Result<()> {
+        let _stay = Stay::begin(&self.present);
+        for number in 0.. {
+            numbers.send_async(number).await?;
+        }
+        Ok(())
     }
 }
 
@@ -280,8 +289,16 @@ fn calls_fail_when_the_runtime_of_the_server_is_shut_down() {
                 let threads: Vec<_> =
                     (0..CALLS).map(|_| scope.spawn(|| outcome(blocking.never()))).collect();
                 let tasks = scope.spawn(|| {
-                    let all = join_all((0..CALLS).map(|_| client.never()));
-                    let all = runtime.block_on(all);
+                    let calls = (0..CALLS).map(|call| {
+                        let client = &client;
+                        async move {
+                            match call % 2 {
+                                0 => client.never().await,
+                                _ => client.endless(Sink::new(drop)).await,
+                            }
+                        }
+                    });
+                    let all = runtime.block_on(join_all(calls));
                     all.into_iter().map(outcome).collect::<Vec<_>>()
                 });
                 pair.is_present(2 * CALLS);
@@ -312,9 +329,14 @@ fn procedures_are_dropped_when_the_runtime_of_the_client_is_shut_down() {
     fn test<R: Runtime>() {
         Pair::<R>::each(&in_flight(CALLS), |mut pair| {
             let tasks: Vec<_> = (0..CALLS)
-                .map(|_| {
+                .map(|call| {
                     let client = pair.client.clone();
-                    pair.runtime.spawn(async move { drop(client.never().await) })
+                    pair.runtime.spawn(async move {
+                        match call % 2 {
+                            0 => drop(client.never().await),
+                            _ => drop(client.endless(Sink::new(drop)).await),
+                        }
+                    })
                 })
                 .collect();
             pair.is_present(CALLS);

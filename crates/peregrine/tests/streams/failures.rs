@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use peregrine::{Executed, ExportOptions};
+use peregrine::ExportOptions;
 
 use super::support::{Process, role};
 use super::*;
@@ -171,7 +171,7 @@ fn streams_add_their_own_a_stacks() {
 fn few_a_stacks_are_an_error() {
     let _alone = alone();
     let _directory = own_directory();
-    for (count, is_enough) in [(2, false), (3, true)] {
+    for (count, is_enough) in [(3, false), (4, true)] {
         let options = ExportOptions::default().astacks_max(count);
         let streams = StreamsServer::new(Object::default());
         let server = Server::new().export_with("streams", streams, options);
@@ -222,4 +222,32 @@ fn forked_child_cannot_use_streams_of_its_parent() {
         drop(numbers);
         assert!(call.join().unwrap().unwrap() > 30_000);
     });
+}
+
+/// A message that the server holds is not a call that has to end.
+#[test]
+fn server_that_stops_does_not_wait_for_readers() {
+    let _alone = alone();
+    let _directory = own_directory();
+    for path in PATHS {
+        println!("{path}");
+        let server = Server::new().export("streams", StreamsServer::new(Object::default()));
+        let running = server.unwrap().listen("127.0.0.1:0").unwrap().spawn().unwrap();
+        let endpoint = running.addresses()[0].to_string();
+        let port = endpoint.rsplit(':').next().unwrap();
+        let address = match path {
+            "local" => "local:streams".to_owned(),
+            path => format!("{path}:streams@127.0.0.1:{port}"),
+        };
+        let client = StreamsClient::bind(&address).unwrap();
+        let (sink, mut numbers) = Sink::channel(1);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| client.count(0, 100, sink));
+            assert_eq!(numbers.next(), Some(0));
+            // The procedure ends, but the call does not: its items were not read.
+            assert!(running.drain(Duration::from_secs(10)));
+            drop(numbers);
+            let _ = call.join().unwrap();
+        });
+    }
 }

@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod crossed;
+mod early;
 mod failures;
 
 use core::ops::ControlFlow;
@@ -11,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_lite::future::{block_on, poll_once};
-use peregrine::{BindOptions, Kind, Server, Sink, Source, interface};
+use peregrine::{BindOptions, Executed, Kind, Server, Sink, Source, interface};
 use support::{alone, own_directory, until};
 
 /// Streams in both directions.
@@ -33,6 +35,8 @@ pub(crate) trait Streams {
     fn endless(&self, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
     /// Sends the number 7, and waits until the object is told that it has arrived.
     fn wait(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
+    /// Sends the number 7, and waits until its caller wants no more.
+    fn idle(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
 }
 
 #[derive(Default)]
@@ -99,6 +103,21 @@ impl Streams for Object {
         until("the number arrives", || self.arrived.load(Ordering::SeqCst));
         Ok(())
     }
+    fn idle(&self, mut numbers: Sink<'_, u64>) -> peregrine::Result<()> {
+        numbers.send(7)?;
+        until("the reader has gone", || numbers.is_stopped());
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// Counts the end of the procedure, also if it is dropped.
+struct Ends<'a>(&'a Object);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// The async form of the object.
@@ -162,13 +181,6 @@ impl StreamsAsync for Yielding {
         panic!("on purpose");
     }
     async fn endless(&self, mut numbers: Sink<'_, u64>) -> peregrine::Result<u64> {
-        /// Counts the end of the procedure, also if it is dropped.
-        struct Ends<'a>(&'a Object);
-        impl Drop for Ends<'_> {
-            fn drop(&mut self) {
-                self.0.ended.fetch_add(1, Ordering::SeqCst);
-            }
-        }
         let _ends = Ends(&self.0);
         for number in 0.. {
             if let Err(error) = numbers.send_async(number).await {
@@ -184,6 +196,13 @@ impl StreamsAsync for Yielding {
         while !self.0.arrived.load(Ordering::SeqCst) {
             futures_lite::future::yield_now().await;
         }
+        Ok(())
+    }
+    async fn idle(&self, mut numbers: Sink<'_, u64>) -> peregrine::Result<()> {
+        numbers.send_async(7).await?;
+        let _ends = Ends(&self.0);
+        numbers.stopped().await;
+        assert!(numbers.is_stopped());
         Ok(())
     }
 }
@@ -286,6 +305,35 @@ fn caller_may_want_no_more_items() {
         let sent = client.endless(Sink::until(receive)).unwrap();
         assert!(sent >= count, "{sent}");
         assert_eq!((count, object.ended.load(Ordering::SeqCst)), (1000, 1));
+    });
+}
+
+#[test]
+fn procedure_learns_without_sending_that_its_reader_has_gone() {
+    each(2, |client, object| {
+        let ended = |count| {
+            until("the procedure ends", || object.ended.load(Ordering::SeqCst) == count);
+        };
+        client.idle(Sink::until(|_| ControlFlow::Break(()))).unwrap();
+        ended(1);
+        let (sink, mut numbers) = Sink::channel(1);
+        std::thread::scope(|scope| {
+            let call = scope.spawn(move || client.idle(sink));
+            assert_eq!(numbers.next(), Some(7));
+            drop(numbers);
+            call.join().unwrap().unwrap();
+        });
+        ended(2);
+        // The future of the call is dropped.
+        let (sink, mut numbers) = Sink::channel(1);
+        let client = StreamsAsyncClient::from(client.clone());
+        let mut call = Box::pin(client.idle(sink));
+        let item = async { (numbers.next_async().await, numbers) };
+        let (item, _numbers) =
+            block_on(futures_lite::future::or(item, async { panic!("{:?}", call.as_mut().await) }));
+        assert_eq!(item, Some(7));
+        drop(call);
+        ended(3);
     });
 }
 

@@ -489,7 +489,7 @@ impl InUse {
             if let Some((calls, call)) = source_of_thread() {
                 let cancels: Arc<dyn Cancels> = Arc::clone(lane) as _;
                 if let Some(mut owed) = calls.defer(call, cancels) {
-                    owed.leave_uncounted();
+                    owed.leave_uncounted(true);
                     lane.hold(Held { owed, room });
                     return None;
                 }
@@ -643,7 +643,7 @@ impl Rings for Lane {
 }
 
 impl Owed for OwedResult {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
         let Self { lane, number, room, call, .. } = &*self;

@@ -281,7 +281,7 @@ impl Sequence {
         let owed =
             source.as_ref().and_then(|(calls, call)| Arc::clone(calls).defer(*call, cancels));
         if let Some(mut owed) = owed {
-            owed.leave_uncounted();
+            owed.leave_uncounted(true);
             reply.defer();
             self.owe(owed);
             return Ok(());
@@ -436,7 +436,7 @@ struct OwedResult {
 }
 
 impl Owed for OwedResult {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
         let Self { sequence, number } = *self;

@@ -190,7 +190,7 @@ impl Drop for Waits {
 struct OwedReply(Arc<Seen>);
 
 impl Owed for OwedReply {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
         assert_eq!(self.0.dropped.load(Ordering::Relaxed), 1, "the procedure still exists");

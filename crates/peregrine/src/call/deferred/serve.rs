@@ -84,7 +84,7 @@ pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) 
 struct NoReply;
 
 impl Owed for NoReply {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, _: Answered) {}
 }
@@ -97,7 +97,7 @@ pub(crate) struct ThreadWait {
 }
 
 impl Owed for Arc<ThreadWait> {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
         *self.answered.lock() = Some(answered);

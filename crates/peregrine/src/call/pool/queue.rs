@@ -37,6 +37,8 @@ pub(in crate::call) trait Lock<M: Machine> {
 pub(in crate::call) struct State<M: Machine> {
     /// The number of frames that stay active even if no calls are made.
     base: u32,
+    /// The number of frames that are active in addition, for calls that other calls may have to wait for.
+    reserved: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
     /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one.
@@ -142,6 +144,16 @@ impl<M: Machine> State<M> {
         Some(index)
     }
 
+    /// Returns the number of frames that stay active even if no calls are made, or more than all frames.
+    const fn kept(&self) -> u32 {
+        self.base + self.reserved
+    }
+
+    /// Activates the frames that stay active.
+    fn activate_kept(&self, slots: &Slots<M>) {
+        while slots.active() < self.kept() && self.activate(slots, FREE).is_some() {}
+    }
+
     /// Gives or offers a frame that is `TAKEN` to the caller that waits longest. A caller must wait.
     fn give(&mut self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let thread = self.waiting.front().map_or(u64::MAX, |first| first.ticket);
@@ -199,6 +211,7 @@ impl<M: Machine> Queue<M> {
         let waiting = VecDeque::new();
         Self(M::Lock::new(State {
             base,
+            reserved: 0,
             waiting,
             futures: VecDeque::new(),
             offers: VecDeque::new(),
@@ -422,18 +435,35 @@ impl<M: Machine> Queue<M> {
     pub(super) fn at_least(&self, slots: &Slots<M>, count: u32) {
         let mut state = self.0.lock();
         state.base = state.base.max(count.min(slots.len()));
-        while slots.active() < state.base && state.activate(slots, FREE).is_some() {}
+        state.activate_kept(slots);
+    }
+
+    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if at most these
+    /// frames and the other reserved ones exist: then no frame would be left for other calls.
+    pub(super) fn reserve(&self, slots: &Slots<M>, count: u32) -> bool {
+        let mut state = self.0.lock();
+        let is_possible = state.reserved + count < slots.len();
+        if is_possible {
+            state.reserved += count;
+            state.activate_kept(slots);
+        }
+        is_possible
+    }
+
+    /// Ends the reservation of `count` frames.
+    pub(super) fn unreserve(&self, count: u32) {
+        self.0.lock().reserved -= count;
     }
 
     /// Returns the number of frames that stay active even if no calls are made.
     pub(super) fn base(&self) -> u32 {
-        self.0.lock().base
+        self.0.lock().kept()
     }
 
     /// Deactivates the last frames that have no memory and are above the base.
     pub(super) fn retire(&self, slots: &Slots<M>) {
         let state = self.0.lock();
-        while slots.active() > state.base
+        while slots.active() > state.kept()
             && let Some(last) = slots.slot(slots.active() - 1)
             && last.state.exchange(EMPTY, INACTIVE)
         {

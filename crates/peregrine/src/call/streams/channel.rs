@@ -27,6 +27,8 @@ struct State<T> {
     /// What waits for an item, and what waits for room.
     receives: Option<Waker>,
     sends: Option<Waker>,
+    /// What waits for the end of the receiver.
+    stops: Option<Waker>,
 }
 
 /// Returns both ends of a queue with room for `capacity` items, and at least for one.
@@ -39,6 +41,7 @@ pub(super) fn channel<T>(capacity: usize) -> (QueueSender<T>, QueueReceiver<T>) 
         failure: None,
         receives: None,
         sends: None,
+        stops: None,
     })));
     (QueueSender(Arc::clone(&queue)), QueueReceiver(queue))
 }
@@ -47,11 +50,16 @@ pub(super) struct QueueSender<T>(Arc<Queue<T>>);
 
 pub(super) struct QueueReceiver<T>(Arc<Queue<T>>);
 
-fn register(waker: &mut Option<Waker>, context: &Context<'_>) {
-    match waker {
-        Some(known) => known.clone_from(context.waker()),
-        none => *none = Some(context.waker().clone()),
+fn register(known: &mut Option<Waker>, waker: &Waker) {
+    match known {
+        Some(known) => known.clone_from(waker),
+        none => *none = Some(waker.clone()),
     }
+}
+
+#[cold]
+fn dropped() -> Stopped {
+    Stopped("the receiver of the items was dropped".into())
 }
 
 fn wake(waker: Option<Waker>) {
@@ -65,12 +73,12 @@ impl<T> QueueSender<T> {
     fn poll_room(&self, context: &Context<'_>) -> Poll<Result<(), Stopped>> {
         let mut state = self.0.0.lock();
         if !state.has_receiver {
-            return Poll::Ready(Err(Stopped("the receiver of the items was dropped".into())));
+            return Poll::Ready(Err(dropped()));
         }
         if state.items.len() < state.capacity {
             return Poll::Ready(Ok(()));
         }
-        register(&mut state.sends, context);
+        register(&mut state.sends, context.waker());
         Poll::Pending
     }
 
@@ -105,7 +113,7 @@ impl<T> QueueReceiver<T> {
         if !state.has_sender {
             return Poll::Ready(None);
         }
-        register(&mut state.receives, context);
+        register(&mut state.receives, context.waker());
         Poll::Pending
     }
 }
@@ -115,10 +123,10 @@ impl<T> Drop for QueueReceiver<T> {
         let mut state = self.0.0.lock();
         state.has_receiver = false;
         let items = core::mem::take(&mut state.items);
-        let waker = state.sends.take();
+        let wakers = [state.sends.take(), state.stops.take()];
         drop(state);
         drop(items);
-        wake(waker);
+        wakers.into_iter().for_each(wake);
     }
 }
 
@@ -130,6 +138,14 @@ impl<T: Send> Receive<T> for QueueSender<T> {
     fn receive(&mut self, item: T) -> Result<(), Stopped> {
         self.push(item);
         Ok(())
+    }
+
+    fn stopped(&self, waker: Option<&Waker>) -> Option<Stopped> {
+        let mut state = self.0.0.lock();
+        if let Some(waker) = waker.filter(|_| state.has_receiver) {
+            register(&mut state.stops, waker);
+        }
+        (!state.has_receiver).then(dropped)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::flow::{Flow, Left};
 use super::remote::CHECK_EVERY;
-use super::{HEADER_BYTES, MessageHeader, Record, Token, read_message, result_header};
+use super::{HEADER_BYTES, MessageHeader, Record, RecordKind, Token, read_message, result_header};
 use crate::call::caller::{Calls, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings, park};
@@ -56,6 +56,8 @@ struct State {
     has_unattended: bool,
     /// The streams that have something to send.
     listed: VecDeque<Arc<Flow>>,
+    /// The streams that are to be ended because no procedure has opened them.
+    unopened: Vec<u32>,
     /// Whether the client has open streams, as its last message says.
     is_open: bool,
     /// The number of the message for which the conduit waits, if nothing else can need the conduit, and since when.
@@ -66,6 +68,9 @@ struct State {
     /// Why the conduit carries nothing more.
     broken: Option<CallError>,
 }
+
+/// The largest number of streams that are ended because no procedure has opened them, and whose ends were not sent.
+const UNOPENED_MAX: usize = 4096;
 
 struct Early {
     header: MessageHeader,
@@ -244,7 +249,7 @@ impl InUse {
             state.take(header, message, &mut afterwards)?;
             // At most one call is held.
             state.answer_held(true, &mut afterwards);
-            if !header.is_open || !state.listed.is_empty() || state.early.is_some() {
+            if !header.is_open || state.has_records() || state.early.is_some() {
                 let result = state.collect(room);
                 state.go_on(&mut afterwards);
                 drop(state);
@@ -278,7 +283,7 @@ impl InUse {
         let cancels: Arc<dyn Cancels> = Arc::clone(&self.0) as _;
         match source_of_thread().and_then(|(calls, call)| calls.defer(call, cancels)) {
             Some(mut owed) => {
-                owed.leave_uncounted();
+                owed.leave_uncounted(false);
                 (HeldBy::Source(owed), None)
             }
             None => {
@@ -359,6 +364,7 @@ impl Conduit {
         }
         state.flows.clear();
         state.listed.clear();
+        state.unopened.clear();
         let held = state.held.take().into_iter().chain(state.early.take().map(|early| early.held));
         afterwards.ended.extend(held.map(|held| (held, Err(refusal.clone()))));
         state.broken = Some(error);
@@ -373,6 +379,11 @@ impl State {
     fn is_idle(&self) -> bool {
         let is_quiet = self.held.is_none() && self.early.is_none();
         !self.is_open && self.flows.is_empty() && is_quiet
+    }
+
+    /// Returns whether there is something to send.
+    fn has_records(&self) -> bool {
+        !self.listed.is_empty() || !self.unopened.is_empty()
     }
 
     /// Returns whether a message is the next one.
@@ -392,7 +403,7 @@ impl State {
 
     /// Returns whether only a message of the client can go on. Notes which one it is.
     fn expects_message(&mut self) -> bool {
-        let expects = self.is_left() && (self.is_open || !self.listed.is_empty());
+        let expects = self.is_left() && (self.is_open || self.has_records());
         let next = if expects { self.next } else { None };
         let before = self.left_at.filter(|(known, _)| Some(*known) == next);
         self.left_at = before.or_else(|| next.map(|next| (next, Instant::now())));
@@ -416,8 +427,16 @@ impl State {
     ) -> Result<(), Refusal> {
         let taken = Record::all(message, |record, bytes| {
             // A record of a stream that has ended here may still arrive.
-            if let Some(flow) = self.flows.get(&record.stream) {
-                afterwards.woken.extend(flow.take(&record, bytes));
+            match self.flows.get(&record.stream) {
+                Some(flow) => afterwards.woken.extend(flow.take(&record, bytes)),
+                // The call of the stream has ended. If the stream was open, its end was sent before.
+                None if record.kind == RecordKind::Ask => {
+                    if self.unopened.len() == UNOPENED_MAX {
+                        return None;
+                    }
+                    self.unopened.push(record.stream);
+                }
+                None => {}
             }
             if record.kind.is_last() {
                 self.flows.remove(&record.stream);
@@ -462,7 +481,7 @@ impl State {
 
     /// Answers the held call if there is something to send, or in any case if `always` is true.
     fn answer_held(&mut self, always: bool, afterwards: &mut Afterwards) {
-        if self.listed.is_empty() && !always {
+        if !self.has_records() && !always {
             return;
         }
         if let Some(held) = self.held.take() {
@@ -475,6 +494,11 @@ impl State {
     fn collect(&mut self, room: usize) -> Vec<u8> {
         let mut result = Vec::from(result_header(self.results));
         self.results += 1;
+        while result.len() + HEADER_BYTES <= room
+            && let Some(stream) = self.unopened.pop()
+        {
+            result.extend_from_slice(&Record::bare(RecordKind::End, stream).to_bytes());
+        }
         // Each stream gets its turn, even if one of them has more than fits.
         for _ in 0..self.listed.len() {
             let Some(flow) = self.listed.pop_front() else { break };

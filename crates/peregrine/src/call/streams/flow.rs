@@ -52,6 +52,8 @@ struct State {
     window: u64,
     /// What is to be sent besides items.
     notice: Option<Notice>,
+    /// Whether the peer is asked if it has opened the stream.
+    ask: Ask,
     /// Whether the user needs the stream no more.
     closed: bool,
     /// Whether the user of the stream notices by itself that its client has gone.
@@ -61,6 +63,14 @@ struct State {
     /// Whether a conduit knows that there is something to send.
     listed: bool,
     waker: Option<Waker>,
+}
+
+/// Whether a receiver asks if its stream was opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    No,
+    Due,
+    Sent,
 }
 
 /// A record without items that is to be sent.
@@ -189,6 +199,7 @@ impl Flow {
             granted,
             window,
             notice: None,
+            ask: Ask::No,
             closed: false,
             attended: true,
             end: None,
@@ -218,6 +229,16 @@ impl Flow {
                 Room::Full
             }
         }
+    }
+
+    /// Returns why the receiver gets no more items. If it does get more, `waker` is woken when this changes.
+    pub(crate) fn ended(&self, waker: Option<&Waker>) -> Option<CallError> {
+        let mut state = self.state.lock();
+        let ended = state.end.as_ref().map(|end| end.to_sender(state.taken));
+        if ended.is_none() {
+            state.sleep(waker);
+        }
+        ended
     }
 
     /// Adds an item. The caller has checked that there is [room](Self::room).
@@ -306,6 +327,17 @@ impl Flow {
         let mut state = self.state.lock();
         state.granted = state.window;
         state.notice = Some(Notice::Credit);
+        state.list()
+    }
+
+    /// Asks the peer whether it has opened the stream, if nothing has arrived. A peer that has not answers with the end
+    /// of the stream.
+    pub(crate) fn ask(&self) -> bool {
+        let mut state = self.state.lock();
+        if state.received > 0 || state.closed || state.end.is_some() || state.ask != Ask::No {
+            return false;
+        }
+        state.ask = Ask::Due;
         state.list()
     }
 
@@ -464,6 +496,8 @@ impl State {
                 self.end.get_or_insert(End::Stopped(reason));
                 self.chunks.clear();
             }
+            // The stream was opened, so its end follows.
+            RecordKind::Ask => {}
         }
         Some(())
     }
@@ -487,6 +521,13 @@ impl State {
             if memory.len() <= CHUNK_BYTES && self.spare.is_none() {
                 self.spare = Some(Chunk { length: HEADER_BYTES, count: 0, ..chunk });
             }
+        }
+        if self.ask == Ask::Due {
+            if message.len() + HEADER_BYTES > limit {
+                return Left::Records;
+            }
+            self.ask = Ask::Sent;
+            message.extend_from_slice(&Record::bare(RecordKind::Ask, stream).to_bytes());
         }
         let Some(notice) = self.notice.take() else { return self.left() };
         let text = if let Notice::Stop(reason) = &notice { reason.as_str() } else { "" };

@@ -1,6 +1,6 @@
 //! The ends of streams in a procedure, whose caller may be in another process.
 
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -178,6 +178,11 @@ impl<T> RemoteSink<T> {
         }
     }
 
+    /// Returns why an item cannot be sent. If there is no reason, `waker` is woken when this changes.
+    pub(super) fn stopped(&self, waker: Option<&Waker>) -> Option<CallError> {
+        self.ends.flow.ended(waker).or_else(|| self.ends.check().err())
+    }
+
     /// Sends an item. There is room for it.
     ///
     /// # Errors
@@ -208,6 +213,10 @@ impl<T: Send> Receive<T> for RemoteSink<T> {
 
     fn receive(&mut self, item: T) -> Result<(), Stopped> {
         self.add(&item).map_err(|error| Stopped(error.to_string()))
+    }
+
+    fn stopped(&self, waker: Option<&Waker>) -> Option<Stopped> {
+        Self::stopped(self, waker).map(|error| Stopped(error.to_string()))
     }
 }
 

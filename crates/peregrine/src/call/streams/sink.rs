@@ -2,7 +2,7 @@
 
 use core::future::poll_fn;
 use core::ops::ControlFlow;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 
 use super::channel::{Items, QueueSender, channel};
 use super::remote::{CHECK_EVERY, RemoteSink};
@@ -29,6 +29,9 @@ pub(crate) trait Receive<T>: Send {
 
     /// Receives an item. The caller has asked [`poll_ready`](Self::poll_ready).
     fn receive(&mut self, item: T) -> Result<(), Stopped>;
+
+    /// Returns why no more items are wanted. If they are wanted, `waker` is woken when this changes.
+    fn stopped(&self, waker: Option<&Waker>) -> Option<Stopped>;
 }
 
 /// A parameter of a procedure that sends items to its caller while the call runs.
@@ -76,7 +79,10 @@ enum End<'a, T> {
 }
 
 /// Receives items with a closure.
-struct Closure<F>(F);
+struct Closure<F> {
+    receive: F,
+    has_enough: bool,
+}
 
 impl<T, F: FnMut(T) -> ControlFlow<()> + Send> Receive<T> for Closure<F> {
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
@@ -84,10 +90,12 @@ impl<T, F: FnMut(T) -> ControlFlow<()> + Send> Receive<T> for Closure<F> {
     }
 
     fn receive(&mut self, item: T) -> Result<(), Stopped> {
-        match (self.0)(item) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stopped("it has enough".into())),
-        }
+        self.has_enough = (self.receive)(item).is_break();
+        self.stopped(None).map_or(Ok(()), Err)
+    }
+
+    fn stopped(&self, _: Option<&Waker>) -> Option<Stopped> {
+        self.has_enough.then(|| Stopped("it has enough".into()))
     }
 }
 
@@ -134,7 +142,7 @@ impl<'a, T> Sink<'a, T> {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub fn until(receive: impl FnMut(T) -> ControlFlow<()> + Send + 'a) -> Self {
-        Self(End::Caller(Box::new(Closure(receive))))
+        Self(End::Caller(Box::new(Closure { receive, has_enough: false })))
     }
 
     pub(super) fn of_procedure(end: RemoteSink<T>) -> Self {
@@ -193,6 +201,83 @@ impl<'a, T> Sink<'a, T> {
     pub async fn send_async(&mut self, item: T) -> Result<(), CallError> {
         let mut item = Some(item);
         poll_fn(|context| self.poll_send(&mut item, context)).await
+    }
+
+    fn has_stopped(&self, waker: Option<&Waker>) -> bool {
+        match &self.0 {
+            End::Caller(receive) => receive.stopped(waker).is_some(),
+            End::Procedure(remote) => remote.stopped(waker).is_some(),
+        }
+    }
+
+    /// Returns whether items would not reach the caller, because it wants no more of them, has given up the call, or is
+    /// gone. A procedure that waits long for its next item asks this meanwhile.
+    ///
+    /// ```
+    /// use std::sync::mpsc::{Receiver, RecvTimeoutError};
+    /// use std::time::Duration;
+    ///
+    /// use peregrine::Sink;
+    ///
+    /// /// Sends what arrives in `news` until the reader has gone.
+    /// fn relay(news: &Receiver<u32>, mut sink: Sink<'_, u32>) -> peregrine::Result<()> {
+    ///     while !sink.is_stopped() {
+    ///         match news.recv_timeout(Duration::from_millis(100)) {
+    ///             Ok(number) => sink.send(number)?,
+    ///             Err(RecvTimeoutError::Timeout) => {}
+    ///             Err(RecvTimeoutError::Disconnected) => break,
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let (_sender, news) = std::sync::mpsc::channel();
+    /// let (sink, reader) = Sink::channel(1);
+    /// std::thread::scope(|scope| {
+    ///     let relay = scope.spawn(|| relay(&news, sink));
+    ///     drop(reader);
+    ///     relay.join().unwrap()
+    /// })?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn is_stopped(&self) -> bool {
+        self.has_stopped(None)
+    }
+
+    /// Waits until [`is_stopped`](Self::is_stopped) returns true, without blocking the thread.
+    ///
+    /// ```
+    /// use futures_lite::FutureExt;
+    /// use peregrine::Sink;
+    ///
+    /// /// Sends what arrives in `news` until the reader has gone.
+    /// async fn relay(
+    ///     news: impl Fn() -> std::pin::Pin<Box<dyn Future<Output = Option<u32>>>>,
+    ///     mut sink: Sink<'_, u32>,
+    /// ) -> peregrine::Result<()> {
+    ///     let gone = async |sink: &mut Sink<'_, u32>| {
+    ///         sink.stopped().await;
+    ///         None
+    ///     };
+    ///     while let Some(number) = news().or(gone(&mut sink)).await {
+    ///         sink.send_async(number).await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    ///
+    /// let (sink, reader) = Sink::channel(1);
+    /// drop(reader);
+    /// futures_lite::future::block_on(relay(|| Box::pin(std::future::pending()), sink))?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub async fn stopped(&mut self) {
+        let sink = self;
+        // The closure has the only reference, so the future can be sent to other threads.
+        poll_fn(move |context| match sink.has_stopped(Some(context.waker())) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
     }
 }
 

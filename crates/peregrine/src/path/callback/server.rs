@@ -109,6 +109,11 @@ impl ObjectSide {
         self.0.has_begun()
     }
 
+    /// Asks whether the procedure has opened the callback, if nothing has arrived.
+    pub(crate) fn ask(&self) {
+        self.0.ask();
+    }
+
     /// Runs the next call with `serve`. Before a call that has streams of its own, calls `before`.
     pub(crate) fn run_next(
         &self,
@@ -319,7 +324,7 @@ impl Calls for Side<Requests> {
 }
 
 impl Owed for OwedResult {
-    fn leave_uncounted(&mut self) {}
+    fn leave_uncounted(&mut self, _: bool) {}
 
     fn answer(self: Box<Self>, answered: Answered) {
         let Self { side, number } = *self;

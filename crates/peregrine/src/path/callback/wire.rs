@@ -183,6 +183,13 @@ impl<H: Handles> Side<H> {
         }
     }
 
+    /// Asks whether the peer has opened the callback, if nothing has arrived.
+    pub(super) fn ask(&self) {
+        if self.incoming.ask() {
+            self.carrier.list(&self.incoming, false);
+        }
+    }
+
     /// Returns whether the peer has sent anything.
     pub(super) fn has_begun(&self) -> bool {
         self.incoming.has_begun() || self.outgoing.has_begun()

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::client::{Argument, GenericClient, Shared, another};
 use super::program::{Step, Unfit};
+use crate::binding::Binding;
 use crate::call::Refusal;
 use crate::call::streams::Opening;
 use crate::error::CallError;
 use crate::interface::{Described, InterfaceRef};
-use crate::stub::callback::open_remote;
 use crate::stub::streams::CallbackDrive;
 
 /// The interface of a callback.
@@ -63,7 +63,7 @@ impl Nested {
     /// # Errors
     /// If the numbers of the request are not those of a callback.
     pub(super) fn open(&self, opening: &Opening) -> Result<GenericClient, Refusal> {
-        let binding = open_remote(opening, self.interface.clone(), true)?;
+        let binding = Binding::to_caller(opening, self.interface.clone(), true)?;
         Ok(GenericClient::sharing(binding, Arc::clone(&self.shared)))
     }
 }

@@ -4,7 +4,7 @@ use core::task::Waker;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use super::{ALONE, ALONE_FIRST, OUTSTANDING_MAX, SLOW_US};
+use super::{ALONE, ALONE_FIRST, OUTSTANDING_MAX, SLOW_IN_A_ROW, SLOW_US};
 use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
 use crate::error::CallError;
 
@@ -44,9 +44,8 @@ pub(super) struct State {
     /// Whether a thread prepares a frame.
     pub(super) preparing: bool,
     pub(super) speeds: HashMap<u32, Speed>,
-    /// For each procedure that was slow when it was measured last, how many calls are made alone if it is
-    /// slow again.
-    alone: HashMap<u32, u32>,
+    /// The procedures that were slow when they were measured last.
+    slow: HashMap<u32, Slow>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
     /// The number of calls that had no result at the server when the server answered the last batch.
@@ -68,6 +67,25 @@ pub(super) struct Chunk {
     pub(super) calls: Vec<u32>,
     /// The procedure of the only call, if the call is measured.
     pub(super) measured: Option<u32>,
+    /// The time at which the first call with a deadline was queued. The times of the records refer to it.
+    timed: Option<Instant>,
+}
+
+impl Chunk {
+    /// Subtracts the time for which the calls were queued from the times of their records.
+    pub(super) fn depart(&mut self) {
+        let Some(since) = self.timed else { return };
+        let now = Instant::now();
+        self.timed = Some(now);
+        let mut at = HEADER_BYTES;
+        while let Some(mut record) = CallRecord::at(&self.records, at) {
+            if let Some(left) = &mut record.left {
+                *left = left.saturating_sub(now.duration_since(since));
+                self.records[at..at + HEADER_BYTES].copy_from_slice(&record.to_bytes());
+            }
+            at = batch::after(at, record.total as usize);
+        }
+    }
 }
 
 /// A batch that has no result yet.
@@ -88,6 +106,14 @@ pub(super) enum Speed {
     Fast,
     /// The procedure is slow. The number says how many of its next calls are made alone.
     Slow(u32),
+}
+
+/// What is known of a procedure that was slow when it was measured last.
+struct Slow {
+    /// The number of measurements in a row that have found it slow.
+    in_a_row: u32,
+    /// How many calls are made alone if it is slow again.
+    alone: u32,
 }
 
 /// A call of the lane, or free space for one.
@@ -208,7 +234,7 @@ impl State {
             is_ring: false,
             preparing: false,
             speeds: HashMap::new(),
-            alone: HashMap::new(),
+            slow: HashMap::new(),
             measuring: None,
             last_pending: None,
             woken: Vec::new(),
@@ -222,7 +248,7 @@ impl State {
     pub(super) fn chunk(&mut self) -> Chunk {
         let records = self.spare_records.pop().unwrap_or_else(|| vec![0; HEADER_BYTES]);
         let calls = self.spare_calls.pop().unwrap_or_default();
-        Chunk { records, calls, measured: None }
+        Chunk { records, calls, measured: None, timed: None }
     }
 
     /// Keeps the memory of records that were sent, for another chunk.
@@ -242,12 +268,14 @@ impl State {
     }
 
     /// Appends a record and the space for its message to the queue. A chunk gets at most `room` bytes.
-    /// Returns the number of the record's chunk, and the offset of the record in the chunk.
+    /// Returns the number of the record's chunk, and the offset of the record in the chunk. The record gets the time that
+    /// is left until `deadline`.
     pub(super) fn append(
         &mut self,
         room: usize,
         record: &CallRecord,
         company: Company,
+        deadline: Option<Instant>,
     ) -> (u64, usize) {
         let bytes = batch::after(0, record.total as usize);
         let fits = |chunk: &Chunk| chunk.measured.is_none() && chunk.records.len() + bytes <= room;
@@ -257,9 +285,12 @@ impl State {
             self.queue.push_back(Chunk { measured, ..chunk });
         }
         let number = self.gone + self.queue.len() as u64 - 1;
-        let records = &mut self.queue.back_mut().expect("a chunk was pushed").records;
+        let Chunk { records, timed, .. } = self.queue.back_mut().expect("a chunk was pushed");
+        let left = deadline.map(|deadline| {
+            deadline.saturating_duration_since(*timed.get_or_insert_with(Instant::now))
+        });
         let at = records.len();
-        records.extend_from_slice(&record.to_bytes());
+        records.extend_from_slice(&CallRecord { left, ..*record }.to_bytes());
         records.resize(at + bytes, 0);
         (number, at)
     }
@@ -363,22 +394,29 @@ impl State {
         }
     }
 
-    /// Stores how long a procedure takes. If the procedure is slow, its queued calls are made alone.
+    /// Stores how long a procedure takes. If the procedure may be slow, its queued calls are made alone.
     pub(super) fn set_speed(&mut self, procedure: u32, mut speed: Speed) {
-        // One measurement may be wrong: other calls that are made alone may have delayed the measured call.
-        // So the number of calls that are made alone grows only while each measurement finds that the
-        // procedure is slow.
-        if let Speed::Slow(left) = &mut speed {
-            let alone = self.alone.entry(procedure).or_insert(ALONE_FIRST);
-            *left = *alone;
-            *alone = (*alone * 4).min(ALONE);
-        } else {
-            self.alone.remove(&procedure);
-        }
         if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
             self.measuring = None;
         }
-        if self.speeds.insert(procedure, speed) == Some(speed) || speed == Speed::Fast {
+        // A few measurements may be wrong: the server's thread may have waited for a processor, or other calls may
+        // have delayed the measured call. So calls are made alone only after some slow measurements in a row, and
+        // their number grows only while each further measurement is slow, too.
+        if let Speed::Slow(left) = &mut speed {
+            let first = Slow { in_a_row: 0, alone: ALONE_FIRST };
+            let slow = self.slow.entry(procedure).or_insert(first);
+            slow.in_a_row = slow.in_a_row.saturating_add(1);
+            if slow.in_a_row >= SLOW_IN_A_ROW {
+                *left = slow.alone;
+                slow.alone = (slow.alone * 4).min(ALONE);
+            } else if self.speeds.get(&procedure) == Some(&Speed::Fast) {
+                return;
+            }
+        } else {
+            self.slow.remove(&procedure);
+        }
+        self.speeds.insert(procedure, speed);
+        if speed == Speed::Fast {
             return;
         }
         let calls: Vec<_> = self.queue.iter().flat_map(|chunk| chunk.calls.clone()).collect();
@@ -440,6 +478,8 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
 
     /// Queues a call in the slot `index`, in a chunk of at most `room` bytes.
@@ -453,7 +493,7 @@ mod tests {
             total: 0,
             left: None,
         };
-        let (chunk, at) = state.append(room, &record, Company::Shared);
+        let (chunk, at) = state.append(room, &record, Company::Shared, None);
         state.queue.back_mut().expect("a chunk").calls.push(index);
         state.slots[index as usize].phase = Phase::Queued { chunk, at };
         (chunk, at)
@@ -472,5 +512,62 @@ mod tests {
         assert_eq!(calls, [vec![1], vec![0]]);
         let kind = CallRecord::at(&state.queue[0].records, at).map(|record| record.kind);
         assert_eq!(kind, Some(RecordKind::Skip));
+    }
+
+    #[test]
+    fn one_slow_measurement_does_not_decide() {
+        let mut state = State::new(false);
+        let speed = |state: &State| state.speeds[&7];
+        // An unknown procedure is measured again.
+        for _ in 1..SLOW_IN_A_ROW {
+            state.set_speed(7, Speed::Slow(0));
+            assert!(speed(&state) == Speed::Slow(0));
+        }
+        state.set_speed(7, Speed::Fast);
+        // A fast one stays fast.
+        for _ in 1..SLOW_IN_A_ROW {
+            state.set_speed(7, Speed::Slow(0));
+            assert!(speed(&state) == Speed::Fast);
+        }
+        for alone in [ALONE_FIRST, 4 * ALONE_FIRST] {
+            state.set_speed(7, Speed::Slow(0));
+            assert!(speed(&state) == Speed::Slow(alone));
+        }
+        state.set_speed(7, Speed::Fast);
+        state.set_speed(7, Speed::Slow(0));
+        assert!(speed(&state) == Speed::Fast);
+    }
+
+    /// The deadline of a call is measured from the time at which its batch is sent.
+    #[test]
+    fn time_in_the_queue_is_subtracted() {
+        let mut state = State::new(false);
+        let record = CallRecord {
+            number: 0,
+            kind: RecordKind::Call,
+            procedure: 0,
+            head: 0,
+            copied: 0,
+            total: 0,
+            left: None,
+        };
+        let second = Duration::from_secs(1);
+        let now = Instant::now();
+        let until = |seconds| Some(now + seconds * second);
+        for deadline in [until(5), None, until(1)] {
+            state.append(1 << 10, &record, Company::Shared, deadline);
+        }
+        let chunk = &mut state.queue[0];
+        chunk.timed = chunk.timed.and_then(|timed| timed.checked_sub(2 * second));
+        chunk.depart();
+        let left =
+            |at: usize| CallRecord::at(&chunk.records, (1 + at) * HEADER_BYTES).unwrap().left;
+        let first = left(0).unwrap();
+        assert!(first > second && first <= 3 * second, "{first:?}");
+        assert_eq!((left(1), left(2)), (None, Some(Duration::from_micros(1))));
+        // What was subtracted is not subtracted again.
+        chunk.depart();
+        let again = CallRecord::at(&chunk.records, HEADER_BYTES).unwrap().left.unwrap();
+        assert!(again > second, "{again:?}");
     }
 }

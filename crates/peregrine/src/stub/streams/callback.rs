@@ -7,11 +7,10 @@ use std::task::Wake as _;
 use super::drive::Drive;
 use super::kept::KeptCallback;
 use super::{ClientConduit, TURN};
-use crate::binding::{Bound, Home};
+use crate::binding::{Bound, Home, Next, ObjectSide};
 use crate::call::Serve;
 use crate::call::streams::{Carries, Flow, Opening};
 use crate::error::CallError;
-use crate::path::callback::server::{Next, ObjectSide};
 use crate::stub::callback::{Callable, Callback, Revocation};
 
 /// The caller's end of a callback.
@@ -162,6 +161,12 @@ impl Drive for CallbackDrive<'_> {
 
     fn has_begun(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.side.has_begun())
+    }
+
+    fn ask(&self) {
+        if let (Some(open), None) = (&self.open, &self.ended) {
+            open.side.ask();
+        }
     }
 
     fn has_moved(&self) -> bool {

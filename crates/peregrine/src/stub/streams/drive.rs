@@ -31,6 +31,9 @@ pub(super) trait Drive: Send {
     /// Returns whether the server has sent anything.
     fn has_begun(&self) -> bool;
 
+    /// Asks the server whether the procedure has opened the stream, if its end is missing and nothing has arrived.
+    fn ask(&self);
+
     /// Returns whether an item was given to the caller's code, or taken from it.
     fn has_moved(&self) -> bool;
 
@@ -125,7 +128,13 @@ impl<T: Send> SinkDrive<'_, T> {
                         }
                         continue;
                     }
-                    Received::Nothing => return moved > 0,
+                    Received::Nothing => match receive.stopped(Some(context.waker())) {
+                        None => return moved > 0,
+                        Some(Stopped(reason)) => {
+                            open.tell(open.flow.stop(&reason));
+                            self.receive = None;
+                        }
+                    },
                     Received::End => self.receive = None,
                     Received::Broken(error) => {
                         self.failure = Some(error);
@@ -180,6 +189,12 @@ impl<T: Send> Drive for SinkDrive<'_, T> {
 
     fn is_done(&self) -> bool {
         self.receive.is_none()
+    }
+
+    fn ask(&self) {
+        if let (Some(open), Some(_)) = (&self.open, &self.receive) {
+            open.tell(open.flow.ask());
+        }
     }
 
     fn has_begun(&self) -> bool {
@@ -301,6 +316,8 @@ impl<T: Send> Drive for SourceDrive<'_, T> {
         true
     }
 
+    fn ask(&self) {}
+
     fn has_begun(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.flow.has_begun())
     }
@@ -383,6 +400,11 @@ impl<'s> Streams<'s> {
     /// Returns whether all items were received.
     pub(in crate::stub) fn are_done(&self) -> bool {
         self.streams.iter().all(|one| one.is_done())
+    }
+
+    /// Asks for the ends of the streams that the procedure may not have opened. The call has ended.
+    pub(in crate::stub) fn ask(&self) {
+        self.streams.iter().for_each(|one| one.ask());
     }
 
     /// Returns whether the procedure has begun to use one of the streams.

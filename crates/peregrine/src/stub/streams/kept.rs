@@ -58,7 +58,7 @@ impl ClientConduit {
         let thread = std::thread::Builder::new().name("peregrine-callbacks".into()).spawn(run);
         if thread.is_err() {
             // Without a thread nothing runs their calls, so the procedures learn that the callbacks have ended.
-            drop(OpenConduit { conduit: Arc::clone(self), bound: &bound });
+            drop(OpenConduit { conduit: Arc::clone(self), bound: &bound, _reserved: None });
             let mut state = self.kept.0.lock();
             state.runs = false;
             let callbacks = core::mem::take(&mut state.new);
@@ -80,7 +80,7 @@ impl ClientConduit {
 
     /// Runs the calls of kept callbacks, until there are no such callbacks any more.
     fn run_kept(self: Arc<Self>, bound: &Arc<Bound>) {
-        let open = OpenConduit { conduit: Arc::clone(&self), bound };
+        let open = OpenConduit { conduit: Arc::clone(&self), bound, _reserved: None };
         let mut callbacks: Vec<KeptCallback> = Vec::new();
         park(None, |context| {
             loop {

@@ -91,8 +91,8 @@ impl Records {
 }
 
 impl Owed for OwedReply {
-    fn leave_uncounted(&mut self) {
-        self.deferral.leave_uncounted();
+    fn leave_uncounted(&mut self, awaited: bool) {
+        self.deferral.leave_uncounted(awaited);
     }
 
     fn answer(self: Box<Self>, answered: Answered) {

@@ -131,8 +131,8 @@ impl ServerRegion {
 }
 
 impl Owed for OwedReply {
-    fn leave_uncounted(&mut self) {
-        self.deferral.leave_uncounted();
+    fn leave_uncounted(&mut self, awaited: bool) {
+        self.deferral.leave_uncounted(awaited);
     }
 
     fn answer(self: Box<Self>, answered: Answered) {

@@ -96,6 +96,10 @@ pub(super) struct UnansweredLater {
 impl Drop for UnansweredLater {
     fn drop(&mut self) {
         let (incoming, host) = (self.connection.incoming(), Visit(&self.connection));
+        if !self.deferral.is_awaited() {
+            // The call was taken off the count of calls before its end.
+            host.called();
+        }
         drop(Unanswered { incoming, host: &host, number: self.number });
     }
 }
@@ -145,8 +149,13 @@ pub(super) fn defer(
 }
 
 impl Owed for OwedReply {
-    fn leave_uncounted(&mut self) {
-        self.unanswered.deferral.leave_uncounted();
+    fn leave_uncounted(&mut self, awaited: bool) {
+        let deferral = &mut self.unanswered.deferral;
+        let was_awaited = deferral.is_awaited();
+        deferral.leave_uncounted(awaited);
+        if was_awaited && !awaited {
+            Visit(&self.unanswered.connection).answered();
+        }
     }
 
     fn answer(self: Box<Self>, answered: Answered) {

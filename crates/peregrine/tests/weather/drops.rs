@@ -1,0 +1,144 @@
+//! Futures that are dropped after each number of polls.
+
+use std::pin::pin;
+
+use futures_lite::future::{block_on, poll_once};
+use peregrine::{Sink, Source};
+
+use super::support::{alone, until};
+use super::*;
+
+/// Polls a future at most `polls` times. Returns what it returned, or `None` if it was dropped.
+fn polled<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    for poll in 0..polls {
+        if let Some(ended) = block_on(poll_once(future.as_mut())) {
+            return Some(ended);
+        }
+        // Between the first polls, the server has no time. Later it has.
+        if poll > 20 {
+            std::thread::yield_now();
+        }
+    }
+    None
+}
+
+/// Calls `attempt` with each number of polls until the future ends: `attempt` returns whether it has. `check` runs after
+/// each attempt.
+fn each_number(mut attempt: impl FnMut(u32) -> bool, check: impl Fn()) {
+    for polls in 0.. {
+        // After many polls, the numbers between tell nothing more.
+        let polls = if polls < 60 { polls } else { 60 + (polls - 60) * (polls - 60) };
+        let has_ended = attempt(polls);
+        check();
+        if has_ended {
+            return;
+        }
+        assert!(polls < 100_000_000, "the future does not end");
+    }
+}
+
+fn everywhere(case: impl Fn(&World, &WeatherAsyncClient)) {
+    let _alone = alone();
+    for way in Way::ALL {
+        println!("{way:?}");
+        let world = World::new(way);
+        let client = WeatherAsyncClient::from(world.client.clone());
+        case(&world, &client);
+        until("all procedures end", || world.seen().running.load(Ordering::SeqCst) == 0);
+        assert!(!world.seen().is_wrong.load(Ordering::SeqCst), "a wrong item");
+    }
+}
+
+#[test]
+fn dropped_calls_run_at_most_once() {
+    everywhere(|world, client| {
+        let mut number = 0;
+        let attempt = |polls| {
+            number += 1;
+            // The second call of each pair may share a batch with the first.
+            let both = async { (client.add(2 * number).await, client.add(2 * number + 1).await) };
+            let ended = polled(polls, both);
+            let has_ended = ended.is_some();
+            if let Some((one, two)) = ended {
+                assert_eq!((one.unwrap(), two.unwrap()), (1, 1));
+            }
+            has_ended
+        };
+        each_number(attempt, || assert!(world.client.add(0).unwrap() > 0));
+        let added = world.seen().added.lock().unwrap();
+        assert!(added.iter().all(|(number, times)| *number == 0 || *times == 1), "{added:?}");
+    });
+}
+
+#[test]
+fn dropped_flushes_leave_one_way_calls_in_order() {
+    everywhere(|world, client| {
+        let (mut made, mut rest) = (Vec::new(), 0);
+        let attempt = |polls| {
+            let noted = async {
+                for _ in 0..3 {
+                    rest += 1;
+                    made.push(rest);
+                    client.note(rest).await.unwrap();
+                }
+                client.flush().await.unwrap();
+            };
+            polled(polls, noted).is_some()
+        };
+        each_number(attempt, || world.client.flush().unwrap());
+        let notes = world.seen().notes.lock().unwrap();
+        // A call whose future was dropped may not have been made.
+        assert!(notes.is_sorted() && notes.windows(2).all(|two| two[0] != two[1]), "{notes:?}");
+        assert!(made.ends_with(&notes[notes.len() - 3..]), "{notes:?}");
+    });
+}
+
+#[test]
+fn dropped_streams_leave_the_binding_whole() {
+    everywhere(|world, client| {
+        let check = || {
+            let items = (0..10).map(|number| Item::new(number, 3));
+            assert_eq!(world.client.check(Source::new(items)).unwrap(), 10);
+        };
+        let receive = |received: &mut u64, item: &Item| {
+            assert_eq!(item.number, *received);
+            *received += 1;
+        };
+        // The procedure sends.
+        let attempt = |polls| {
+            let mut received = 0;
+            let sink = Sink::new(|item: Item| receive(&mut received, &item));
+            let ended = polled(polls, client.count(300, 200, sink));
+            assert!(ended.is_none() || received == 300, "{received}");
+            ended.map(|ended| assert_eq!(ended.unwrap(), None)).is_some()
+        };
+        each_number(attempt, check);
+        // Both send.
+        let attempt = |polls| {
+            let mut received = 0;
+            let sink = Sink::new(|item: Item| receive(&mut received, &item));
+            let items = (0..300).map(|number| Item::new(number, 200));
+            let ended = polled(polls, client.echo(Source::new(items), sink));
+            assert!(ended.is_none() || received == 300, "{received}");
+            ended.map(|ended| assert_eq!(ended.unwrap(), 300)).is_some()
+        };
+        each_number(attempt, check);
+        // Futures of single items.
+        let attempt = |polls| {
+            let (sink, mut items) = Sink::<Item>::channel(1);
+            let taken = async {
+                let mut taken = 0;
+                while let Some(item) = items.next_async().await {
+                    assert_eq!(item.number, taken);
+                    taken += 1;
+                }
+                taken
+            };
+            let both = futures_lite::future::zip(client.count(20, 10, sink), taken);
+            let ended = polled(polls, both);
+            ended.map(|(ended, taken)| assert_eq!((ended.unwrap(), taken), (None, 20))).is_some()
+        };
+        each_number(attempt, check);
+    });
+}
