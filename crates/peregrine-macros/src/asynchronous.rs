@@ -579,7 +579,7 @@ impl Received {
                 ..immutable
             },
             Form::Callback { kept } => {
-                let open = opener(kept);
+                let open = opener(kept, ty);
                 Self {
                     take: quote_spanned! {generated_at(ty.span())=>
                         ::peregrine::__rt::#open(&mut __request)?

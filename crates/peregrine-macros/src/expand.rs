@@ -685,7 +685,7 @@ impl Received {
                 ..none
             },
             Form::Callback { kept } => {
-                let open = opener(kept);
+                let open = opener(kept, ty);
                 Self {
                     take: quote_spanned! {generated_at(ty.span())=>
                         let #own = ::peregrine::__rt::#open(__request)?;
@@ -698,9 +698,11 @@ impl Received {
     }
 }
 
-/// Returns the name of the function that takes a callback in a procedure, which may keep it or not.
-pub(crate) fn opener(kept: bool) -> Ident {
-    format_ident!("{}", if kept { "open_kept_callback" } else { "open_callback" })
+/// Returns the name of the function that takes a callback in a procedure, which may keep it or not. The compiler
+/// reports errors about the type `ty` of the callback at that type.
+pub(crate) fn opener(kept: bool, ty: &Type) -> Ident {
+    let name = if kept { "open_kept_callback" } else { "open_callback" };
+    Ident::new(name, generated_at(ty.span()))
 }
 
 fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
