@@ -11,7 +11,7 @@ use super::support::bridge::Bridge;
 use super::support::impairments::Impairments;
 use super::support::link::{ENDS, Link, at_near_end};
 use super::support::relay::Relay;
-use super::support::{alone, own_directory, until};
+use super::support::{Process, alone, own_directory, role, until};
 use super::*;
 
 /// The packets of both directions. A tenth of them are lost.
@@ -201,10 +201,19 @@ fn calls_of_all_kinds_survive_a_stormy_network() {
     });
 }
 
+/// Runs in a process of its own, in which no test has started the thread of the timers before.
 #[test]
 fn calls_of_all_kinds_survive_damaged_frames() {
     let _alone = alone();
-    let _directory = own_directory();
+    let directory = own_directory();
+    Process::launch("storm::frames", "frames", directory.path()).until("ended");
+}
+
+#[test]
+fn frames() {
+    if role().is_none() {
+        return;
+    }
     at_near_end(Link::with_middle(), |link| {
         // The thread of the process's timers starts at the near end, where the client is: it may begin to prepare a
         // frame, and has the network namespace of the thread that starts it.
@@ -230,4 +239,5 @@ fn calls_of_all_kinds_survive_damaged_frames() {
             running.stop();
         });
     });
+    println!("\nended");
 }
