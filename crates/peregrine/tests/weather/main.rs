@@ -227,9 +227,12 @@ fn port(running: &Running) -> u16 {
     endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
 }
 
+/// Returns the options of a client in bad weather. Binding asks for many handles at once.
+fn for_bad_weather() -> BindOptions {
+    BindOptions::default().bind_timeout(std::time::Duration::from_secs(30)).astacks(16)
+}
+
 /// Returns a client over UDP of the server behind a relay at this address.
 fn behind(relay: SocketAddr) -> WeatherClient {
-    let options =
-        BindOptions::default().bind_timeout(std::time::Duration::from_secs(30)).astacks(16);
-    WeatherClient::bind_with(&format!("udp:weather@{relay}"), &options).unwrap()
+    WeatherClient::bind_with(&format!("udp:weather@{relay}"), &for_bad_weather()).unwrap()
 }
