@@ -135,6 +135,11 @@ impl<T: ?Sized> Mutex<T> {
         self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns the value, of which nothing else has a reference. No lock is needed.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// As [`lock`](Self::lock), for a thread that may hold another lock of the same rank. Each call of this
     /// function has a comment that says why two such threads never wait for each other.
     #[track_caller]

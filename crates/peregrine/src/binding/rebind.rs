@@ -41,8 +41,7 @@ impl Drop for Home {
         if let Some(oneway) = &self.oneway {
             oneway.close();
         }
-        let kept = core::mem::take(&mut *self.kept.lock());
-        for conduit in kept.iter().filter_map(Weak::upgrade) {
+        for conduit in self.kept.get_mut().drain(..).filter_map(|conduit| conduit.upgrade()) {
             conduit.drop_kept();
         }
     }

@@ -113,12 +113,17 @@ struct Outstanding {
 pub(super) struct OpenConduit<'a> {
     pub(super) conduit: Arc<ClientConduit>,
     bound: &'a Bound,
-    /// The frame of the call, if there is one. While the call waits for an item, the caller may make other calls to get it.
+    /// The frame of the call, if there is a call. While the call waits for an item, the caller may make other
+    /// calls to get the item.
     _reserved: Option<Reserved>,
 }
 
 impl Drop for OpenConduit<'_> {
     fn drop(&mut self) {
+        // A forked child must not use the lock: a thread of its parent may have held it.
+        if self.bound.mark.wiped() {
+            return;
+        }
         self.conduit.with(self.bound, |conduit, state| {
             state.users -= 1;
             if state.users == 0 {

@@ -60,6 +60,16 @@ impl CallbackEnds {
         words
     }
 
+    /// Ends both streams.
+    pub(crate) fn close(&self, reason: &str) {
+        if self.incoming.stop(reason) {
+            self.carrier.list(&self.incoming, true);
+        }
+        if self.outgoing.finish() {
+            self.carrier.list(&self.outgoing, true);
+        }
+    }
+
     /// Opens a procedure's ends of a callback. Returns them with the byte order of the caller.
     ///
     /// # Errors

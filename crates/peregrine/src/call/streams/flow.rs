@@ -223,8 +223,8 @@ impl Flow {
     }
 
     /// Returns the same end, whose user does not notice by itself that its client has gone.
-    pub(crate) fn unattended(self) -> Self {
-        self.state.lock().attended = false;
+    pub(crate) fn unattended(mut self) -> Self {
+        self.state.get_mut().attended = false;
         self
     }
 

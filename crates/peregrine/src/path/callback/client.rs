@@ -18,6 +18,7 @@ use crate::limits;
 use crate::path::bind::BoundPath;
 use crate::path::slots::{Late, Slots, is_late, late, too_large};
 use crate::sync::Mutex;
+use crate::sys::ForkMark;
 use crate::value::{Window, align_up, bytes_of_blocks};
 
 /// The path from a procedure to an object of its caller.
@@ -25,6 +26,7 @@ struct CallbackPath {
     side: Arc<Side<Results>>,
     slots: Arc<Slots>,
     kind: PathKind,
+    mark: ForkMark,
     /// The call with which the callback ends, as its source knows it. `None` if the procedure may keep the callback.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
@@ -45,19 +47,24 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// If the words are not a callback of the caller, or there is no memory.
 pub(crate) fn open(opening: &Opening, bytes: usize, outlives: bool) -> Result<BoundPath, Refusal> {
+    let no_memory = || Refusal::exhausted("no memory for a callback");
+    let mark = ForkMark::of_process().map_err(|_| no_memory())?;
     let (ends, order) = CallbackEnds::of_procedure(opening)?;
     // An item has a header, the message and its extensions. A record has one item at least.
     let around = HEADER_BYTES + item_bytes(0, extensions::BYTES_MAX);
     let bytes = bytes.min(ends.room.saturating_sub(around)) & !15;
     let frames = Frames::private(limits::CALLBACK_CALLS_MAX, limits::ASTACKS, bytes.max(1024));
-    let frames = Arc::new(frames.map_err(|_| Refusal::exhausted("no memory for a callback"))?);
+    let Ok(frames) = frames.map(Arc::new) else {
+        ends.close("the server has no memory for the callback");
+        return Err(no_memory());
+    };
     let slots = Slots::new(&frames);
     let ended = Mutex::default();
     let side = Side::new(ends, Results { slots: Arc::clone(&slots), ended });
     side.receive();
     let kind = caller().map_or(PathKind::InProcess, |caller| caller.path());
     let call = if outlives { None } else { source_of_thread() };
-    Ok(BoundPath { path: Box::new(CallbackPath { side, slots, kind, call }), frames, order })
+    Ok(BoundPath { path: Box::new(CallbackPath { side, slots, kind, mark, call }), frames, order })
 }
 
 impl CallbackPath {
@@ -209,6 +216,10 @@ impl CallPath for CallbackPath {
 
 impl Drop for CallbackPath {
     fn drop(&mut self) {
+        // A forked child must not use the locks: a thread of its parent may have held them.
+        if self.mark.wiped() {
+            return;
+        }
         self.side.close("the procedure has dropped the callback");
     }
 }

@@ -18,7 +18,7 @@ use crate::serving::procedure;
 use crate::sync::Mutex;
 use crate::value::{Space, Window, align_up, bytes_of_blocks};
 
-/// The caller's side of a callback.
+/// The caller's side of a callback. Its user [closes](Self::close) it in the end.
 pub(crate) struct ObjectSide(Arc<Side<Requests>>);
 
 /// Takes the calls, and keeps them until the user of [`ObjectSide`] runs them.
@@ -173,12 +173,6 @@ impl ObjectSide {
             let ran = refuse(space, refusal);
             send_result(&self.0, number, &ran, space, &[]);
         });
-    }
-}
-
-impl Drop for ObjectSide {
-    fn drop(&mut self) {
-        self.close("the caller has ended the callback");
     }
 }
 

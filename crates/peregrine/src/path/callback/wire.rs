@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::Wake;
 
 use crate::call::batch::ResultRecord;
-use crate::call::streams::{CallbackEnds, Carries, Flow, Received, Room, item_cost};
+use crate::call::streams::{CallbackEnds, Received, Room, item_cost};
 use crate::call::words::{HEADER_BYTES, halves, to_bytes, wide, words_at};
 use crate::error::CallError;
 use crate::sync::{Mutex, Rank};
@@ -94,11 +94,7 @@ pub(crate) trait Handles: Send + Sync + Sized + 'static {
 
 /// One side of a callback.
 pub(crate) struct Side<H> {
-    incoming: Arc<Flow>,
-    outgoing: Arc<Flow>,
-    carrier: Arc<dyn Carries>,
-    /// The largest size in bytes of a record.
-    room: usize,
+    ends: CallbackEnds,
     pub(super) handler: H,
     /// Items for which there was no credit yet, and the numbers of their calls.
     unsent: Mutex<VecDeque<(u64, Vec<u8>)>>,
@@ -122,12 +118,8 @@ impl<H: Handles> Wake for WakesSide<H> {
 impl<H: Handles> Side<H> {
     /// Makes one side of a callback. It receives nothing before [`receive`](Self::receive) was called.
     pub(super) fn new(ends: CallbackEnds, handler: H) -> Arc<Self> {
-        let CallbackEnds { incoming, outgoing, carrier, room } = ends;
         Arc::new_cyclic(|side| Self {
-            incoming,
-            outgoing,
-            carrier,
-            room,
+            ends,
             handler,
             unsent: Mutex::ranked(Rank::Callback, VecDeque::new()),
             wakes: AtomicUsize::new(0),
@@ -158,7 +150,7 @@ impl<H: Handles> Side<H> {
 
     fn receive_once(self: &Arc<Self>) {
         loop {
-            match self.incoming.receive(Some(&self.waker)) {
+            match self.ends.incoming.receive(Some(&self.waker)) {
                 Received::Nothing => return,
                 Received::End => return self.handler.end(self, None),
                 Received::Broken(error) => return self.handler.end(self, Some(error)),
@@ -167,7 +159,7 @@ impl<H: Handles> Side<H> {
                     for _ in 0..chunk.count() {
                         if self.handler.take(self, &mut items).is_none() {
                             let error = CallError::bad_result("an item of a callback is malformed");
-                            self.incoming.fail(&error);
+                            self.ends.incoming.fail(&error);
                             break;
                         }
                     }
@@ -178,21 +170,21 @@ impl<H: Handles> Side<H> {
 
     /// Grants the peer credit for an item of `bytes` bytes, which was handled.
     pub(super) fn consume(&self, bytes: usize) {
-        if self.incoming.consume(1, item_cost(bytes)) {
-            self.carrier.list(&self.incoming, false);
+        if self.ends.incoming.consume(1, item_cost(bytes)) {
+            self.ends.carrier.list(&self.ends.incoming, false);
         }
     }
 
     /// Asks whether the peer has opened the callback, if nothing has arrived.
     pub(super) fn ask(&self) {
-        if self.incoming.ask() {
-            self.carrier.list(&self.incoming, false);
+        if self.ends.incoming.ask() {
+            self.ends.carrier.list(&self.ends.incoming, false);
         }
     }
 
     /// Returns whether the peer has sent anything.
     pub(super) fn has_begun(&self) -> bool {
-        self.incoming.has_begun() || self.outgoing.has_begun()
+        self.ends.incoming.has_begun() || self.ends.outgoing.has_begun()
     }
 
     /// Returns whether the peer takes more items. If not, `waker` is woken later, together with this side.
@@ -200,18 +192,18 @@ impl<H: Handles> Side<H> {
         if !self.unsent.lock().is_empty() {
             Room::Full
         } else {
-            self.outgoing.room(Some(&self.waker))
+            self.ends.outgoing.room(Some(&self.waker))
         }
     }
 
     /// Returns whether the peer takes no more items.
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.outgoing.room(None), Room::Ended(_))
+        matches!(self.ends.outgoing.room(None), Room::Ended(_))
     }
 
     /// Returns why the peer has ended the callback, if it has said so.
     pub(super) fn reason(&self) -> Option<String> {
-        self.outgoing.stop_reason()
+        self.ends.outgoing.stop_reason()
     }
 
     /// Sends an item of the call `number`, or keeps it until there is credit. `parts` are the header of the item and
@@ -225,7 +217,7 @@ impl<H: Handles> Side<H> {
             return Err(Overflow::Full);
         }
         let mut unsent = self.unsent.lock();
-        if unsent.is_empty() && matches!(self.outgoing.room(Some(&self.waker)), Room::Free) {
+        if unsent.is_empty() && matches!(self.ends.outgoing.room(Some(&self.waker)), Room::Free) {
             let tells = self.add(parts)?;
             drop(unsent);
             self.tell(tells);
@@ -243,11 +235,11 @@ impl<H: Handles> Side<H> {
 
     /// Returns the largest size in bytes of an item.
     pub(super) const fn item_bytes_max(&self) -> usize {
-        (self.room & !15) - HEADER_BYTES
+        (self.ends.room & !15) - HEADER_BYTES
     }
 
     fn add(&self, parts: &[Window<'_>]) -> Result<bool, Overflow> {
-        self.outgoing.add(&mut |items: &mut Writer<'_, Native>| {
+        self.ends.outgoing.add(&mut |items: &mut Writer<'_, Native>| {
             parts.iter().try_for_each(|part| items.window(16, *part))?;
             items.align_to(16)
         })
@@ -257,7 +249,7 @@ impl<H: Handles> Side<H> {
         let mut tells = false;
         let mut unsent = self.unsent.lock();
         while !unsent.is_empty() {
-            match self.outgoing.room(Some(&self.waker)) {
+            match self.ends.outgoing.room(Some(&self.waker)) {
                 Room::Full => break,
                 Room::Ended(_) => unsent.clear(),
                 Room::Free => {
@@ -282,23 +274,18 @@ impl<H: Handles> Side<H> {
 
     fn tell(&self, tells: bool) {
         if tells {
-            self.carrier.list(&self.outgoing, false);
+            self.ends.carrier.list(&self.ends.outgoing, false);
         }
     }
 
     /// Takes what has arrived at this process and was not handed on.
     pub(super) fn look(&self) {
-        self.carrier.look();
+        self.ends.carrier.look();
     }
 
     /// Ends the callback: this side sends nothing more, and wants nothing more.
     pub(super) fn close(&self, reason: &str) {
         self.send_unsent();
-        if self.incoming.stop(reason) {
-            self.carrier.list(&self.incoming, true);
-        }
-        if self.outgoing.finish() {
-            self.carrier.list(&self.outgoing, true);
-        }
+        self.ends.close(reason);
     }
 }

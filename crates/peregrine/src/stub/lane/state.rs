@@ -597,6 +597,7 @@ mod tests {
     fn one_slow_measurement_does_not_decide() {
         let mut state = State::new(false);
         let speed = |state: &State| state.speeds[&7];
+        state.speeds.insert(7, Speed::Measured(Instant::now()));
         // An unknown procedure is measured again.
         for _ in 1..SLOW_IN_A_ROW {
             state.set_speed(7, Speed::Slow(0));

@@ -65,6 +65,15 @@ pub(super) enum Driven {
     Ended(Option<CallError>),
 }
 
+impl Drop for OpenCallback {
+    fn drop(&mut self) {
+        // A forked child must not use the locks: a thread of its parent may have held them.
+        if !self.bound.mark.wiped() {
+            self.side.close("the caller has ended the callback");
+        }
+    }
+}
+
 impl OpenCallback {
     /// Runs the calls that have arrived. If none has, the waker of `context` is woken later.
     pub(super) fn run_calls(

@@ -213,7 +213,9 @@ impl<T: Send> Drive for SinkDrive<'_, T> {
 
 impl<T> Drop for SinkDrive<'_, T> {
     fn drop(&mut self) {
-        if let (Some(open), Some(_)) = (&self.open, &self.receive) {
+        if let (Some(open), Some(_)) = (&self.open, &self.receive)
+            && !open.bound.mark.wiped()
+        {
             open.tell(open.flow.stop("the caller has given up the call"));
             open.conduit.look(&open.bound);
         }
@@ -334,7 +336,9 @@ impl<T: Send> Drive for SourceDrive<'_, T> {
 
 impl<T> Drop for SourceDrive<'_, T> {
     fn drop(&mut self) {
-        if let (Some(open), Some(_)) = (&self.open, &self.produce) {
+        if let (Some(open), Some(_)) = (&self.open, &self.produce)
+            && !open.bound.mark.wiped()
+        {
             open.tell(open.flow.give_up());
             open.conduit.look(&open.bound);
         }

@@ -71,6 +71,10 @@ impl ClientConduit {
 
     /// Ends all kept callbacks, because all clients of the binding were dropped.
     pub(crate) fn drop_kept(&self) {
+        // A forked child must not use the lock: the thread of its parent may have held it.
+        if self.bound.upgrade().is_none_or(|bound| bound.mark.wiped()) {
+            return;
+        }
         let mut state = self.kept.0.lock();
         state.dropped = true;
         let waker = state.waker.take();
