@@ -1,5 +1,6 @@
 //! Callbacks whose caller or procedure dies.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use super::support::{Process, role};
@@ -112,4 +113,40 @@ fn procedure_learns_that_its_caller_was_killed() {
         assert!(!kept.client().unwrap().binding().is_alive());
         running.stop();
     }
+}
+
+#[test]
+fn forked_child_cannot_use_callbacks_of_its_parent() {
+    let _alone = alone();
+    let directory = own_directory();
+    let (_process, address) = server("local", directory.path());
+    let kept = Arc::new(Doubler::new(None));
+    let mut client = Some(ServiceClient::bind(&address).unwrap());
+    client.as_ref().unwrap().keep(1, Callback::new(Arc::clone(&kept))).unwrap();
+    let run = AssertUnwindSafe(|| {
+        let parent = client.take().unwrap();
+        let error = parent.doubles(&[1], Callback::new(Doubler::new(None))).unwrap_err();
+        let Refusal::Failed(error) = error else { panic!("{error:?}") };
+        assert_eq!((error.kind(), error.executed()), (Kind::Forked, Executed::No), "{error}");
+        // The thread that runs the kept callback does not exist in this process.
+        drop(parent);
+        let own = ServiceClient::bind(&address).unwrap();
+        assert_eq!(own.doubles(&[1], Callback::new(Doubler::new(None))).unwrap(), [2]);
+        own.keep(2, Callback::new(Doubler::new(None))).unwrap();
+        assert_eq!(own.call(2, 4).unwrap(), 8);
+    });
+    // SAFETY: the child runs only `run`, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let worked = catch_unwind(run).is_ok();
+        // SAFETY: `_exit` ends the child at once, and runs no exit handlers or destructors.
+        unsafe { libc::_exit(if worked { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is ours, and the kernel writes one status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child used a callback of its parent, or none of its own");
+    assert_eq!(client.as_ref().unwrap().call(1, 4).unwrap(), 8);
+    drop(client);
+    until("the kept object is released", || Arc::strong_count(&kept) == 1);
 }
