@@ -1,13 +1,15 @@
 //! Streams: parameters whose items are sent while the call runs.
 //!
 //! A procedure sends the items of a [`Sink`], and its caller receives them. The caller sends the items of a
-//! [`Source`], and the procedure receives them. In both directions the receiver grants *credit*: the number of bytes
-//! that the sender may send. So a slow receiver stops the sender of its own stream, and nothing else.
+//! [`Source`], and the procedure receives them. In both directions the receiver grants *credit*: the number
+//! of bytes that the sender may send. A sender without credit waits. So a slow receiver delays only the
+//! sender of its own stream.
 //!
-//! All streams of a client binding share a *conduit*, which has a random token. A conduit is carried by calls of
-//! the procedure [`STREAMS`], which every export has: the argument has records from the client, and the result has
-//! records from the server. The server keeps one such call unanswered (it *holds* the call) until it has records to
-//! send. So every path carries streams, and nothing about paths knows of them.
+//! All streams of a client binding share a *conduit*, which has a random token. The conduit consists of calls
+//! of the procedure [`STREAMS`], which every export has. The argument of such a call has records from the
+//! client, and the result has records from the server. The server *holds* one of these calls: it answers the
+//! call when it has records to send. For a path, these calls are like any others, so every path carries
+//! streams.
 //!
 //! The argument and the result are a header of 32 bytes and then records, each at a multiple of 16 bytes. Numbers
 //! are little-endian.
@@ -16,7 +18,7 @@
 //! |---|---|---|
 //! | 0 | 16 | the token of the conduit |
 //! | 16 | 8 | the number of the message: 0 for the first message of the conduit, then 1 and so on |
-//! | 24 | 4 | flags: 1 if the client has open streams, so that the server may hold the call; 2 if the message before had not this flag, or this is the first message |
+//! | 24 | 4 | flags: 1 if the client has open streams; 2 if it had none before |
 //! | 28 | 4 | zero |
 //!
 //! | at | bytes | header of the result |
@@ -34,11 +36,15 @@
 //! | 24 | 8 | a number of items, whose meaning depends on the kind |
 //! | 32 | | items, or a text |
 //!
-//! Items are encoded one after the other, as values in the head of a message, in the byte order of the server. The
-//! cost of a record with items is the number of its bytes and 16 for each item. Credit is counted in this unit.
+//! Items are encoded one after the other, like values in the head of a message, in the byte order of the
+//! server. The cost of an item is its number of bytes plus 16. Credit is counted in the same unit.
 //!
-//! Messages and results can overtake each other. Each side handles them in the order of their numbers. A server
-//! forgets a conduit that has no open streams. Flag 2 then tells the number with which it begins again.
+//! The server may hold a call only if flag 1 is set. Flag 2 is set in the first message, and in each message
+//! after one without flag 1.
+//!
+//! Messages can overtake each other, and so can results. Each side handles them in the order of their
+//! numbers. A server forgets a conduit that has no open streams. The next message has flag 2, and the server
+//! begins again with the number of this message.
 //!
 //! | file | what |
 //! |---|---|
@@ -171,8 +177,8 @@ impl Record {
     }
 }
 
-/// Returns the header of a message. `is_open` is whether the client has open streams, and `is_first` whether it had
-/// none before.
+/// Returns the header of a message. `is_open` is whether the client has open streams. `is_first` is whether
+/// the client had no open streams before.
 pub(crate) fn message_header(
     token: Token,
     number: u64,
@@ -213,7 +219,7 @@ pub(crate) fn result_number(result: &[u8]) -> Option<u64> {
     Some(wide(low, high))
 }
 
-/// Returns the words that a call has for a stream.
+/// Returns the words that describe a stream in the arguments of its call.
 pub(crate) fn opening(token: Token, number: u32, credit: u32, room: u32) -> Opening {
     let mut opening = [0; 8];
     for (word, bytes) in opening.iter_mut().zip(token.as_chunks().0) {

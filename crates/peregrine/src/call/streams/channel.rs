@@ -24,14 +24,14 @@ struct State<T> {
     has_receiver: bool,
     /// Why the items are not complete.
     failure: Option<Stopped>,
-    /// What waits for an item, and what waits for room.
+    /// The waker of the receiver, which waits for an item, and that of the sender, which waits for room.
     receives: Option<Waker>,
     sends: Option<Waker>,
-    /// What waits for the end of the receiver.
+    /// The waker of a sender that waits until the receiver is dropped.
     stops: Option<Waker>,
 }
 
-/// Returns both ends of a queue with room for `capacity` items, and at least for one.
+/// Returns both ends of a queue that has room for `capacity` items, or for one item if `capacity` is 0.
 pub(super) fn channel<T>(capacity: usize) -> (QueueSender<T>, QueueReceiver<T>) {
     let queue = Arc::new(Queue(Mutex::new(State {
         items: VecDeque::new(),
@@ -161,8 +161,9 @@ impl<T: Send> Produce<T> for QueueReceiver<T> {
 /// The items that a caller receives from a [`Sink`](crate::Sink) on any thread or task, as an iterator. With the
 /// feature `async` it is also a stream. [`Sink::channel`](crate::Sink::channel) has an example.
 ///
-/// It ends after the last item, and also if the call fails or is never made. The result of the call says whether the
-/// procedure has sent all items. If this value is dropped, the procedure learns that its caller wants no more items.
+/// The iterator ends after the last item, and also if the call fails or is never made. The result of the call
+/// says whether the procedure has sent all items. If this value is dropped, the procedure learns that its
+/// caller wants no more items.
 ///
 /// ```
 /// use futures_lite::future::{block_on, zip};
@@ -261,8 +262,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Ends the source although its items are not complete. The call fails with [`Kind::Stopped`] and this reason, and
-    /// the procedure learns that the items are not complete.
+    /// Ends the source although its items are not complete. The call fails with [`Kind::Stopped`] and
+    /// `reason`. The procedure learns that the items are not complete.
     pub fn fail(self, reason: impl Display) {
         self.0.0.0.lock().failure = Some(Stopped(reason.to_string()));
     }

@@ -26,12 +26,12 @@ pub(crate) trait Produce<T>: Send {
 /// an iterator. Each item arrives once, and in order. The procedure may end without taking all items. For the call
 /// this is no error.
 ///
-/// If the procedure has not taken [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items, the caller waits. An
-/// item may be almost as large, when it is encoded. A larger one ends the call with
+/// If [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items were sent and not taken by the
+/// procedure, the caller waits. An encoded item may have almost this size. A larger item ends the call with
 /// [`Kind::TooLarge`](crate::Kind::TooLarge).
 ///
-/// A procedure may pass its source on to a call that it makes itself. If an object's method is called directly,
-/// without a client, it takes the items from the iterator itself.
+/// A procedure may pass its source on to a call that it makes itself. If an object's method is called
+/// directly, without a client, the method takes the items directly from the iterator.
 ///
 /// ```
 /// use peregrine::{Source, interface};
@@ -95,10 +95,10 @@ impl<S: futures_core::Stream + Send> Produce<S::Item> for Streamed<S> {
 }
 
 impl<'a, T> Source<'a, T> {
-    /// Makes a source from an iterator, which runs on the thread that makes the call. While the iterator makes an item,
-    /// no other stream of this call moves. With an async client, it runs when the future is polled, and must not
-    /// block. The iterator need not end. It may be asked for more items than the procedure takes. A panic of the
-    /// iterator gives up the call.
+    /// Makes a source from an iterator, which runs on the thread that makes the call. While the iterator
+    /// makes an item, no other stream of this call moves. With an async client, the iterator runs when the
+    /// future is polled, and must not block. The iterator need not end. It may be asked for more items than
+    /// the procedure takes. A panic of the iterator gives up the call.
     pub fn new<I>(items: I) -> Self
     where
         I: IntoIterator<Item = T>,
@@ -138,7 +138,8 @@ impl<'a, T> Source<'a, T> {
         Self(End::Caller(Box::new(Fallible(items.into_iter()))))
     }
 
-    /// Makes a source from a stream, which is polled on the thread that makes the call. It needs the feature `async`.
+    /// Makes a source from a stream, which is polled on the thread that makes the call. Needs the feature
+    /// `async`.
     ///
     /// ```
     /// use peregrine::Source;

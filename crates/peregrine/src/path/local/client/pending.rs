@@ -227,11 +227,12 @@ mod tests {
     fn call_that_is_not_posted_yet_is_not_taken_for_a_stray_write() {
         let (_script, scripted) = Scripted::new(4096).unwrap();
         let region = &scripted.path.region;
-        // A thread begins a call while the bells examine the frame's last one.
+        // A call was counted and not posted yet, while the bells examine the call before. This must not end
+        // the session.
         region.astacks[0].sequence.store(1, Ordering::Relaxed);
         region.examine(0);
         assert!(region.session.is_alive());
-        // The call was posted, and something else has overwritten its word.
+        // The call was posted, but its word has another value. This must end the session.
         region.astacks[0].pending.store(posted(1), Ordering::Release);
         region.examine(0);
         assert!(!region.session.is_alive());
