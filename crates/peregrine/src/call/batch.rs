@@ -15,7 +15,7 @@
 //! | at | bytes | record of the argument |
 //! |---|---|---|
 //! | 0 | 8 | the number of the call in its lane |
-//! | 8 | 4 | the kind: 1 is a call, 2 is a cancellation of the call, 3 is a one-way call, 0 is to be skipped |
+//! | 8 | 4 | the kind: 0 is to be skipped, 1 is a call, 2 is its cancellation, 3 is a one-way call |
 //! | 12 | 4 | the procedure |
 //! | 16 | 4 | the size of the head in bytes |
 //! | 20 | 4 | the size in bytes of the head and the copied blocks |
@@ -48,10 +48,10 @@
 //! batch of a lane. If all batches were answered and results are missing, the client sends an empty
 //! batch for the server to hold.
 //!
-//! A batch has one-way calls, or calls of a lane, but never both. A server runs one-way calls strictly one after
-//! the other, and answers their batch when all of them have ended. Such a batch belongs to no lane, and its
-//! token is zero. The result has a record of the first call that failed, if the record fits. It has no records of
-//! the other calls.
+//! A batch has one-way calls, or calls of a lane, but never both. A server runs one-way calls strictly one
+//! after the other, and answers their batch when all of them have ended. A batch of one-way calls belongs to
+//! no lane, and its token is zero. The result has a record of the first call that failed, if the record fits.
+//! It has no records of the other calls.
 
 mod counts;
 mod lanes;

@@ -11,8 +11,8 @@
 //! call when it has records to send. For a path, these calls are like any others, so every path carries
 //! streams.
 //!
-//! The argument and the result are a header of 32 bytes and then records, each at a multiple of 16 bytes. Numbers
-//! are little-endian.
+//! The argument and the result are a header of 32 bytes and then records, each at a multiple of 16 bytes.
+//! Numbers are little-endian.
 //!
 //! | at | bytes | header of the argument |
 //! |---|---|---|
@@ -80,7 +80,7 @@ pub(crate) use super::words::HEADER_BYTES;
 use super::words::{halves, to_bytes, wide, words_at};
 use crate::value::align_up;
 
-/// The number of the procedure that carries streams, and that every export answers itself.
+/// The number of the procedure whose calls carry streams. Every export has this procedure.
 pub(crate) const STREAMS: u32 = u32::MAX - 3;
 
 /// The cost of an item in addition to its bytes.
@@ -94,9 +94,9 @@ pub(crate) const fn item_cost(bytes: usize) -> u64 {
 /// The token of a conduit.
 pub(crate) type Token = [u8; 16];
 
-/// What a call says of a stream in its arguments: four words of the conduit's token, the number of the stream, the
-/// client's first credit, the largest record that the client takes, and zero. For a callback, the last word is the
-/// byte order of the client.
+/// What a call says of a stream in its arguments: four words of the conduit's token, the number of the
+/// stream, the client's first credit, the largest record that the client takes, and zero. For a callback, the
+/// last word is the byte order of the client.
 pub(crate) type Opening = [u32; 8];
 
 /// What a record says.
@@ -111,8 +111,8 @@ pub(crate) enum RecordKind {
     End = 3,
     /// The receiver wants no more items. The record has the number of items that the receiver has taken.
     Stop = 4,
-    /// The sender sends no more items, although they are not complete. The record has the number of items that were
-    /// sent.
+    /// The sender sends no more items, although they are not complete. The record has the number of items
+    /// that were sent.
     Break = 5,
     /// The receiver asks whether the stream was opened, because its call has ended and nothing has arrived.
     Ask = 6,
@@ -148,8 +148,8 @@ impl Record {
         to_bytes([kind as u32, stream, bytes, count, credit[0], credit[1], items[0], items[1]])
     }
 
-    /// Reads the records of a message or of a result, and passes each to `take` with the bytes after its header.
-    /// Returns `None` if a record is malformed, or `take` does.
+    /// Reads the records of a message or of a result, and passes each to `take` with the bytes after its
+    /// header. Returns `None` if a record is malformed, or `take` does.
     pub(crate) fn all(
         message: &[u8],
         mut take: impl FnMut(Self, &[u8]) -> Option<()>,

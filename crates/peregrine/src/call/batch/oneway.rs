@@ -1,9 +1,9 @@
-//! One-way calls at a server. They run strictly one after the other, and their batch is answered when all of them have
-//! ended.
+//! One-way calls at a server. They run strictly one after the other, and their batch is answered when all of
+//! them have ended.
 //!
-//! A blocking server runs them on the thread that has received the batch. An async server copies the batch. If a
-//! procedure does not end at its first poll, the [`Sequence`] keeps the rest of the calls, and an executor continues
-//! with them when the procedure has ended.
+//! A blocking server runs one-way calls on the thread that has received the batch. An async server copies the
+//! batch. If a procedure does not end at its first poll, the [`Sequence`] keeps the rest of the calls. When
+//! the procedure has ended, an executor continues with the rest.
 
 use core::future::poll_fn;
 use core::ops::Range;
@@ -40,8 +40,8 @@ pub(super) fn is_oneway(records: &[u8]) -> bool {
     false
 }
 
-/// Runs the calls of a batch. `room` is the number of bytes that the result may have. Returns `None` if the batch is
-/// deferred, or its result is in `reply` already.
+/// Runs the calls of a batch. `room` is the number of bytes that the result may have. Returns `None` if the
+/// batch is deferred, or its result is in `reply` already.
 ///
 /// # Errors
 /// Fails if a record is malformed. The calls before this record have run.

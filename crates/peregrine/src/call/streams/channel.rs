@@ -158,8 +158,8 @@ impl<T: Send> Produce<T> for QueueReceiver<T> {
     }
 }
 
-/// The items that a caller receives from a [`Sink`](crate::Sink) on any thread or task, as an iterator. With the
-/// feature `async` it is also a stream. [`Sink::channel`](crate::Sink::channel) has an example.
+/// The items that a caller receives from a [`Sink`](crate::Sink) on any thread or task, as an iterator. With
+/// the feature `async` it is also a stream. [`Sink::channel`](crate::Sink::channel) has an example.
 ///
 /// The iterator ends after the last item, and also if the call fails or is never made. The result of the call
 /// says whether the procedure has sent all items. If this value is dropped, the procedure learns that its
@@ -196,8 +196,8 @@ impl<T: Send> Produce<T> for QueueReceiver<T> {
 pub struct Items<T>(pub(super) QueueReceiver<T>);
 
 impl<T> Items<T> {
-    /// Waits for the next item without blocking the thread. Returns `None` after the last one. If the future is
-    /// dropped before it completes, no item is lost.
+    /// Waits for the next item without blocking the thread. Returns `None` after the last one. If the future
+    /// is dropped before it completes, no item is lost.
     pub async fn next_async(&mut self) -> Option<T> {
         poll_fn(|context| self.0.poll_next(context)).await
     }
@@ -227,16 +227,18 @@ impl<T> core::fmt::Debug for Items<T> {
     }
 }
 
-/// Sends items to a [`Source`](crate::Source) from any thread or task. The source ends when this value is dropped.
+/// Sends items to a [`Source`](crate::Source) from any thread or task. The source ends when this value is
+/// dropped.
 /// [`Source::channel`](crate::Source::channel) has an example.
 pub struct Sender<T>(pub(super) QueueSender<T>);
 
 impl<T> Sender<T> {
-    /// Sends an item. Blocks the thread while the queue is full. Returns before the procedure has taken the item.
+    /// Sends an item. Blocks the thread while the queue is full. Returns before the procedure has taken the
+    /// item.
     ///
     /// # Errors
-    /// Returns the item if the procedure wants no more items, or the call has ended or is never made. Items that were
-    /// sent before may not have arrived then.
+    /// Returns the item if the procedure wants no more items, or the call has ended or is never made. Items
+    /// that were sent before may not have arrived then.
     pub fn send(&mut self, item: T) -> Result<(), T> {
         match park(None, |context| self.0.poll_room(context)) {
             Ok(()) => {
@@ -247,8 +249,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is dropped
-    /// before it completes, the item is not sent.
+    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is
+    /// dropped before it completes, the item is not sent.
     ///
     /// # Errors
     /// As [`send`](Self::send).

@@ -1,8 +1,8 @@
 //! [`Flow`]: one end of a stream. The same code is used at the client and at the server, for senders and for
 //! receivers.
 //!
-//! A flow does no input or output. The user of the stream adds items, or takes them. A conduit collects the records
-//! that are to be sent, and passes on the records that arrive.
+//! A flow does no input or output. The user of the stream adds items, or takes them. A conduit collects the
+//! records that are to be sent, and passes on the records that arrive.
 
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -585,7 +585,8 @@ impl State {
 }
 
 impl End {
-    /// Returns the error that a sender gets. Its text says that the receiver has taken at least `taken` items.
+    /// Returns the error that a sender gets. Its text says that the receiver has taken at least `taken`
+    /// items.
     fn to_sender(&self, taken: u64) -> CallError {
         let text = match self {
             Self::Complete => "the stream has ended".to_owned(),

@@ -14,17 +14,17 @@ use crate::error::Kind;
 
 /// What makes the items of a source at its caller.
 pub(crate) trait Produce<T>: Send {
-    /// Returns the next item, or `None` after the last one. If no item is ready, the waker of `context` is woken
-    /// later. An error says why no more items come, although they are not complete.
+    /// Returns the next item, or `None` after the last one. If no item is ready, the waker of `context` is
+    /// woken later. An error says why no more items come, although they are not complete.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>>;
 }
 
 /// A parameter of a procedure that receives items from its caller while the call runs.
 ///
 /// The caller makes a source from an [iterator](Self::new), from a stream of async code, or as a
-/// [channel](Self::channel), whose other end sends items. The procedure takes items by [`next`](Self::next), or as
-/// an iterator. Each item arrives once, and in order. The procedure may end without taking all items. For the call
-/// this is no error.
+/// [channel](Self::channel), whose other end sends items. The procedure takes items by [`next`](Self::next),
+/// or as an iterator. Each item arrives once, and in order. The procedure may end without taking all items.
+/// For the call this is no error.
 ///
 /// If [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items were sent and not taken by the
 /// procedure, the caller waits. An encoded item may have almost this size. A larger item ends the call with
@@ -107,9 +107,9 @@ impl<'a, T> Source<'a, T> {
         Self(End::Caller(Box::new(Iterated(items.into_iter()))))
     }
 
-    /// Makes a source from an iterator that can fail, such as one that reads a file. After the first error, the call
-    /// fails with [`Kind::Stopped`] and the text of the error, and the procedure learns that the items are not
-    /// complete.
+    /// Makes a source from an iterator that can fail, such as one that reads a file. After the first error,
+    /// the call fails with [`Kind::Stopped`] and the text of the error, and the procedure learns that the
+    /// items are not complete.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -185,20 +185,21 @@ impl<'a, T> Source<'a, T> {
         }
     }
 
-    /// Takes the next item, or returns `None` after the last one. Blocks the thread while no item has arrived.
+    /// Takes the next item, or returns `None` after the last one. Blocks the thread while no item has
+    /// arrived.
     ///
     /// # Errors
     /// * [`Kind::Stopped`](crate::Kind::Stopped) if the caller has given up the call before its last item.
-    /// * [`Kind::BadArguments`](crate::Kind::BadArguments) if an item is invalid. Compiled clients never send such
-    ///   items.
+    /// * [`Kind::BadArguments`](crate::Kind::BadArguments) if an item is invalid. Compiled clients never send
+    ///   such items.
     /// * Other kinds if the caller is gone, or the server stops.
     #[expect(clippy::should_implement_trait, reason = "`?` can be used for each item")]
     pub fn next(&mut self) -> Result<Option<T>, CallError> {
         park(Some(CHECK_EVERY), |context| self.poll_next(context))
     }
 
-    /// Takes the next item as [`next`](Self::next) does, but waits without blocking the thread. If the future is
-    /// dropped before it completes, no item is lost.
+    /// Takes the next item as [`next`](Self::next) does, but waits without blocking the thread. If the future
+    /// is dropped before it completes, no item is lost.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -217,8 +218,8 @@ impl<T> Iterator for Source<'_, T> {
 }
 
 impl<T: Send + 'static> Source<'static, T> {
-    /// Makes a source, and a sender of its items for another thread or task. At most `capacity` items wait to be
-    /// encoded for the call, or one if `capacity` is 0. The source ends when the sender is dropped.
+    /// Makes a source, and a sender of its items for another thread or task. At most `capacity` items wait to
+    /// be encoded for the call, or one if `capacity` is 0. The source ends when the sender is dropped.
     ///
     /// ```
     /// use peregrine::Source;

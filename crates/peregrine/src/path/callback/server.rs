@@ -149,8 +149,8 @@ impl ObjectSide {
         Next::Ran
     }
 
-    /// Ends the callback. Calls that were not begun are refused with the reason, and calls whose result comes later
-    /// are cancelled.
+    /// Ends the callback. Calls that were not begun are refused with the reason, and calls whose result comes
+    /// later are cancelled.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.0.handler.state.lock();
         if core::mem::replace(&mut state.closed, true) {

@@ -82,13 +82,15 @@ fn take<'i>(items: &mut &'i [u8], skipped: usize, bytes: u32) -> Option<&'i [u8]
 
 /// Handles what one side of a callback receives.
 pub(crate) trait Handles: Send + Sync + Sized + 'static {
-    /// Handles an item at the front of `items`, and removes it there. Returns `None` if the item is malformed.
+    /// Handles an item at the front of `items`, and removes it there. Returns `None` if the item is
+    /// malformed.
     fn take(&self, side: &Arc<Side<Self>>, items: &mut &[u8]) -> Option<()>;
 
     /// Handles a wake-up, after everything that has arrived was handled. There may be new credit.
     fn woken(&self);
 
-    /// Handles the end: the peer sends nothing more. `error` is the reason, unless the peer has sent everything.
+    /// Handles the end: the peer sends nothing more. `error` is the reason, unless the peer has sent
+    /// everything.
     fn end(&self, side: &Side<Self>, error: Option<CallError>);
 }
 
@@ -135,8 +137,8 @@ impl<H: Handles> Side<H> {
         })
     }
 
-    /// Handles everything that has arrived, and sends what there is credit for. The streams wake this side when
-    /// something arrives.
+    /// Handles everything that has arrived, and sends what there is credit for. The streams wake this side
+    /// when something arrives.
     pub(super) fn receive(self: &Arc<Self>) {
         // Handling an item may wake this side on the same thread, and another thread may wake it at any time.
         // The first thread that gets here does the work for all of these wake-ups.

@@ -183,8 +183,8 @@ impl Rings for ClientRegion {
         let Some(astack) = self.astacks.get(call as usize) else { return };
         let id = posted(astack.sequence.load(Ordering::Relaxed));
         // SYNC: astack-pending. A client counts a call, then posts it, and then stores this value. So if this
-        // load sees the value of the call, the next load of the call word sees the posted call or a later one.
-        // A call that is counted and not posted yet must not look like a corrupted word.
+        // load sees the value of the call, the next load of the call word sees the posted call or a later
+        // one. A call that is counted and not posted yet must not look like a corrupted word.
         if astack.pending.load(Ordering::Acquire) != id {
             return;
         }

@@ -86,7 +86,7 @@ impl StreamPath {
         }
         let fate = connection.outbox.fate(frame);
         if fate == Fate::Unsent {
-            // The thread that is sending rings the bell.
+            // The thread that is still sending the message rings the bell afterwards.
             return None;
         }
         connection.disarm(frame);
