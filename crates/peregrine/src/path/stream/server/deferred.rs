@@ -98,7 +98,7 @@ impl Drop for UnansweredLater {
     fn drop(&mut self) {
         let (incoming, host) = (self.connection.incoming(), Visit(&self.connection));
         if !self.deferral.is_awaited() {
-            // The call is not among the counted calls any more. `Unanswered` subtracts it, so it is added first.
+            // The call was not counted any more. `Unanswered` subtracts it, so it is added first.
             host.called();
         }
         drop(Unanswered { incoming, host: &host, number: self.number });
