@@ -1,8 +1,8 @@
 //! Batches: many small calls in one message, and many small results in another.
 //!
-//! A batch is itself a call: of the procedure [`BATCH`], which every export has. The argument of this call is
-//! a buffer of records, and so is its result. So every path carries batches without knowing of them. The
-//! calls of one client binding that share batches form a *lane*, which has a random token.
+//! A batch is itself a call: of the procedure [`BATCH`], which every export has. The argument and the result
+//! of this call are buffers of records. For a path, the call is like any other, so every path carries
+//! batches. The calls of one client binding that share batches form a *lane*, which has a random token.
 //!
 //! The argument is a header of 32 bytes and then records, each at a multiple of 16 bytes. Numbers are
 //! little-endian.
@@ -15,7 +15,7 @@
 //! | at | bytes | record of the argument |
 //! |---|---|---|
 //! | 0 | 8 | the number of the call in its lane |
-//! | 8 | 4 | the kind: 1 is a call, 2 is a cancellation of the call, 3 is a one-way call, 0 is to be skipped |
+//! | 8 | 4 | the kind: 0 is to be skipped, 1 is a call, 2 is its cancellation, 3 is a one-way call |
 //! | 12 | 4 | the procedure |
 //! | 16 | 4 | the size of the head in bytes |
 //! | 20 | 4 | the size in bytes of the head and the copied blocks |
@@ -30,7 +30,7 @@
 //! | 8 | 4 | the procedure that took longest, if the server has measured its calls |
 //! | 12 | 4 | how long that procedure took in microseconds, or 0 if nothing was measured |
 //! | 16 | 4 | how many one-way calls of the batch have failed |
-//! | 20 | 4 | how many of these were not executed, or may not have been |
+//! | 20 | 4 | how many of the failed one-way calls were not executed |
 //! | 24 | 8 | zero |
 //!
 //! | at | bytes | record of the result |
@@ -48,10 +48,10 @@
 //! batch of a lane. If all batches were answered and results are missing, the client sends an empty
 //! batch for the server to hold.
 //!
-//! A batch has one-way calls, or calls of a lane, but never both. A server runs one-way calls strictly one after
-//! the other, and answers their batch when all of them have ended. Such a batch belongs to no lane, and its
-//! token is zero. The result has a record of the first call that failed, if the record fits. It has no records of
-//! the other calls.
+//! A batch has one-way calls, or calls of a lane, but never both. A server runs one-way calls strictly one
+//! after the other, and answers their batch when all of them have ended. A batch of one-way calls belongs to
+//! no lane, and its token is zero. The result has a record of the first call that failed, if the record fits.
+//! It has no records of the other calls.
 
 mod counts;
 mod lanes;
@@ -114,7 +114,7 @@ pub(crate) struct ResultHeader {
     pub(crate) pending: u32,
     /// The procedure that took longest, and its time in microseconds. `None` if nothing was measured.
     pub(crate) slowest: Option<(u32, u32)>,
-    /// The number of one-way calls that have failed, and how many of these may not have been executed.
+    /// The number of one-way calls that have failed, and how many of the failed calls were not executed.
     pub(crate) failed: [u32; 2],
 }
 
@@ -152,7 +152,7 @@ impl ResultRecord {
         to_bytes([low, high, answer, head_at, head_bytes, total, 0, 0])
     }
 
-    /// Reads the record at the offset `at` of a batch.
+    /// Reads the record at the offset `at` of a batch's result.
     pub(crate) fn at(batch: &[u8], at: usize) -> Option<Self> {
         let [low, high, answer, head_at, head_bytes, total, _, _] = words_at(batch, at)?;
         let number = wide(low, high);

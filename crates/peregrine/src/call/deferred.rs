@@ -2,10 +2,10 @@
 //!
 //! The thread that receives such a call copies the message ([`OwnedCall`]), makes the future of the
 //! procedure, and polls it once. If the procedure ends at once, the thread sends the reply as for any other
-//! call. Otherwise it asks the source of the call to defer the reply
+//! call. Otherwise the thread asks the source of the call to defer the reply
 //! ([`Calls::defer`](super::caller::Calls::defer)), and serves the next call. The [`Task`](task::Task) of the
-//! call keeps the future. When the future is woken, an [`Executor`] polls it, and in the end the task passes
-//! the reply to the source.
+//! call keeps the future. When the future is woken, an [`Executor`] polls it. When the procedure has ended,
+//! the task passes the reply to the source.
 
 mod attached;
 mod executor;
@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 /// The duty to send the reply to a deferred call.
 pub(crate) trait Owed: Send {
-    /// Leaves the call out of the counters of the server. It carries a batch, whose calls are counted, or items
-    /// of streams. A server that stops waits for the reply only if `awaited` is true.
+    /// Leaves the call out of the counters of the server. The call carries items of streams, or a batch whose
+    /// calls are counted one by one. A server that stops waits for the reply only if `awaited` is true.
     fn leave_uncounted(&mut self, awaited: bool);
 
     /// Sends the reply. Does nothing if the caller does not wait any more.

@@ -79,8 +79,8 @@ struct FrameStates {
 ///
 /// The number is the same on every path, so that a binding may have the same number of calls in flight
 /// whichever path it takes. The limit is the number of frames that fit a shared-memory region of the local
-/// path: its frames take the most address space (`path/local/region.rs`). Memory that is never touched costs
-/// nothing.
+/// path (`path/local/region.rs`). On the local path, frames take the most address space. Memory that is never
+/// touched costs nothing.
 pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     /// The largest number of bytes of a region that are not in frames: one page before the frames, and at
     /// most one after them.
@@ -210,8 +210,8 @@ impl Frames {
         self.states.pool.at_least(count);
     }
 
-    /// Makes `count` more frames active while the returned value exists. Returns `None` if no frame would be left for
-    /// calls that have none reserved.
+    /// Makes `count` more frames active while the returned value exists. Returns `None` if this would leave
+    /// no frame for other calls.
     pub(crate) fn reserve(self: &Arc<Self>, count: u32) -> Option<Reserved> {
         let reserved = self.states.pool.reserve(count);
         reserved.then(|| Reserved { frames: Arc::clone(self), count })
@@ -296,8 +296,8 @@ impl fmt::Debug for Frames {
     }
 }
 
-/// Frames that are active in addition to the others. They are not told apart from the others: there are only enough of
-/// them that calls which hold frames for long leave the frames of other calls.
+/// Additional active frames, for as long as this value exists. They make up for calls that hold frames for
+/// long, so that enough frames are left for other calls. Such a call may take any frame.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reserved {
@@ -357,7 +357,7 @@ impl<'a> FrameGuard<'a> {
         self.part(self.frames.layout.reply_at)
     }
 
-    /// Keeps the frame taken after this guard has ended. Returns its number, for [`Frames::kept`].
+    /// Keeps the frame taken although this guard ends. Returns the frame's number, for [`Frames::kept`].
     pub(crate) fn keep(self) -> u32 {
         let index = self.index;
         core::mem::forget(self);
@@ -601,7 +601,8 @@ mod tests {
         assert_eq!((frames.shrunk(), frames.shrunk(), frames.active()), (vec![], vec![], 5));
         let last = taken.pop();
         taken.clear();
-        // Frames that were marked and then used are not released.
+        // The first call of `shrunk` only marks unused frames. Frames that are used before the next call are
+        // not released.
         assert!(frames.shrunk().is_empty());
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         drop(again);
@@ -706,8 +707,8 @@ mod tests {
         *state
     }
 
-    /// Runs eight threads that share fewer than eight frames, while this thread shrinks the pool all the
-    /// time.
+    /// Runs eight threads that share fewer than eight frames. Meanwhile this thread shrinks the pool again
+    /// and again.
     fn stress(frames: &Frames, calls: u32, captures: bool) {
         let holders: Vec<_> = (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect();
         let hold = |index: u32, who| {

@@ -1,22 +1,24 @@
 //! Streams: parameters whose items are sent while the call runs.
 //!
 //! A procedure sends the items of a [`Sink`], and its caller receives them. The caller sends the items of a
-//! [`Source`], and the procedure receives them. In both directions the receiver grants *credit*: the number of bytes
-//! that the sender may send. So a slow receiver stops the sender of its own stream, and nothing else.
+//! [`Source`], and the procedure receives them. In both directions the receiver grants *credit*: the number
+//! of bytes that the sender may send. A sender without credit waits. So a slow receiver delays only the
+//! sender of its own stream.
 //!
-//! All streams of a client binding share a *conduit*, which has a random token. A conduit is carried by calls of
-//! the procedure [`STREAMS`], which every export has: the argument has records from the client, and the result has
-//! records from the server. The server keeps one such call unanswered (it *holds* the call) until it has records to
-//! send. So every path carries streams, and nothing about paths knows of them.
+//! All streams of a client binding share a *conduit*, which has a random token. The conduit consists of calls
+//! of the procedure [`STREAMS`], which every export has. The argument of such a call has records from the
+//! client, and the result has records from the server. The server *holds* one of these calls: it answers the
+//! call when it has records to send. For a path, these calls are like any others, so every path carries
+//! streams.
 //!
-//! The argument and the result are a header of 32 bytes and then records, each at a multiple of 16 bytes. Numbers
-//! are little-endian.
+//! The argument and the result are a header of 32 bytes and then records, each at a multiple of 16 bytes.
+//! Numbers are little-endian.
 //!
 //! | at | bytes | header of the argument |
 //! |---|---|---|
 //! | 0 | 16 | the token of the conduit |
 //! | 16 | 8 | the number of the message: 0 for the first message of the conduit, then 1 and so on |
-//! | 24 | 4 | flags: 1 if the client has open streams, so that the server may hold the call; 2 if the message before had not this flag, or this is the first message |
+//! | 24 | 4 | flags: 1 if the client has open streams; 2 if it had none before |
 //! | 28 | 4 | zero |
 //!
 //! | at | bytes | header of the result |
@@ -34,11 +36,15 @@
 //! | 24 | 8 | a number of items, whose meaning depends on the kind |
 //! | 32 | | items, or a text |
 //!
-//! Items are encoded one after the other, as values in the head of a message, in the byte order of the server. The
-//! cost of a record with items is the number of its bytes and 16 for each item. Credit is counted in this unit.
+//! Items are encoded one after the other, like values in the head of a message, in the byte order of the
+//! server. The cost of an item is its number of bytes plus 16. Credit is counted in the same unit.
 //!
-//! Messages and results can overtake each other. Each side handles them in the order of their numbers. A server
-//! forgets a conduit that has no open streams. Flag 2 then tells the number with which it begins again.
+//! The server may hold a call only if flag 1 is set. Flag 2 is set in the first message, and in each message
+//! after one without flag 1.
+//!
+//! Messages can overtake each other, and so can results. Each side handles them in the order of their
+//! numbers. A server forgets a conduit that has no open streams. The next message has flag 2, and the server
+//! begins again with the number of this message.
 //!
 //! | file | what |
 //! |---|---|
@@ -74,7 +80,7 @@ pub(crate) use super::words::HEADER_BYTES;
 use super::words::{halves, to_bytes, wide, words_at};
 use crate::value::align_up;
 
-/// The number of the procedure that carries streams, and that every export answers itself.
+/// The number of the procedure whose calls carry streams. Every export has this procedure.
 pub(crate) const STREAMS: u32 = u32::MAX - 3;
 
 /// The cost of an item in addition to its bytes.
@@ -88,9 +94,9 @@ pub(crate) const fn item_cost(bytes: usize) -> u64 {
 /// The token of a conduit.
 pub(crate) type Token = [u8; 16];
 
-/// What a call says of a stream in its arguments: four words of the conduit's token, the number of the stream, the
-/// client's first credit, the largest record that the client takes, and zero. For a callback, the last word is the
-/// byte order of the client.
+/// What a call says of a stream in its arguments: four words of the conduit's token, the number of the
+/// stream, the client's first credit, the largest record that the client takes, and zero. For a callback, the
+/// last word is the byte order of the client.
 pub(crate) type Opening = [u32; 8];
 
 /// What a record says.
@@ -105,8 +111,8 @@ pub(crate) enum RecordKind {
     End = 3,
     /// The receiver wants no more items. The record has the number of items that the receiver has taken.
     Stop = 4,
-    /// The sender sends no more items, although they are not complete. The record has the number of items that were
-    /// sent.
+    /// The sender sends no more items, although they are not complete. The record has the number of items
+    /// that were sent.
     Break = 5,
     /// The receiver asks whether the stream was opened, because its call has ended and nothing has arrived.
     Ask = 6,
@@ -142,8 +148,8 @@ impl Record {
         to_bytes([kind as u32, stream, bytes, count, credit[0], credit[1], items[0], items[1]])
     }
 
-    /// Reads the records of a message or of a result, and passes each to `take` with the bytes after its header.
-    /// Returns `None` if a record is malformed, or `take` does.
+    /// Reads the records of a message or of a result, and passes each to `take` with the bytes after its
+    /// header. Returns `None` if a record is malformed, or `take` does.
     pub(crate) fn all(
         message: &[u8],
         mut take: impl FnMut(Self, &[u8]) -> Option<()>,
@@ -171,8 +177,8 @@ impl Record {
     }
 }
 
-/// Returns the header of a message. `is_open` is whether the client has open streams, and `is_first` whether it had
-/// none before.
+/// Returns the header of a message. `is_open` is whether the client has open streams. `is_first` is whether
+/// the client had no open streams before.
 pub(crate) fn message_header(
     token: Token,
     number: u64,
@@ -213,7 +219,7 @@ pub(crate) fn result_number(result: &[u8]) -> Option<u64> {
     Some(wide(low, high))
 }
 
-/// Returns the words that a call has for a stream.
+/// Returns the words that describe a stream in the arguments of its call.
 pub(crate) fn opening(token: Token, number: u32, credit: u32, room: u32) -> Opening {
     let mut opening = [0; 8];
     for (word, bytes) in opening.iter_mut().zip(token.as_chunks().0) {

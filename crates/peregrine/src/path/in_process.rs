@@ -4,17 +4,18 @@
 //! This path is meant for users' tests. It is also the reference for the contract that every path must keep:
 //! arguments are copied as they would be between two domains.
 //!
-//! A limit has the same meaning as on other paths. A call whose deadline passes before its procedure begins
-//! is not executed. A call whose procedure runs past the deadline fails as timed out, and may have executed.
+//! A time limit has the same meaning as on other paths. A call whose deadline passes before its procedure
+//! begins is not executed. A call whose procedure runs past the deadline fails as timed out, and may have
+//! executed.
 //! The caller gets this error only after the procedure has returned, because both run on one thread. If the
 //! procedure ran on a second thread, the caller could get the error in time. But the object under test would
 //! then run on a thread that its test does not expect.
 //!
-//! An async procedure is polled once on the caller's thread. If it does not end then, its call is deferred:
-//! the reply arrives in a slot of the frame, and the caller waits there.
+//! An async procedure is polled once on the caller's thread. If it does not end then, its call is deferred.
+//! The caller waits for the reply at the slot of the frame (`path/slots.rs`).
 //!
-//! A blocking procedure with streams runs on a thread of its own, because its caller moves the items meanwhile. Its
-//! reply arrives in the slot, too.
+//! A blocking procedure with streams runs on a thread of its own, because its caller moves the items
+//! meanwhile. The caller gets the reply from the slot, too.
 
 use core::cell::RefCell;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
-//! [`Slots`]: the places in which replies arrive that another thread sends later. Each frame of a binding has one
-//! slot.
+//! [`Slots`]: the memory for replies that another thread sends later. Each frame of a binding has one slot.
 
 use core::sync::atomic::AtomicU32;
 use core::time::Duration;
@@ -32,7 +31,7 @@ struct Slot {
 struct Pending {
     /// The number of the last call of the frame.
     call: u64,
-    /// Whether the caller has given up this call.
+    /// Whether the caller has given up the call `call`.
     given_up: bool,
     cancels: Option<Arc<dyn Cancels>>,
     answered: Option<Late>,
@@ -115,7 +114,7 @@ impl Slots {
     pub(super) fn answer(&self, call: u64, late: Late) {
         let Some(slot) = self.slot(call) else { return };
         let mut pending = slot.pending.lock();
-        // The frame may have another call already: its caller has given up this one.
+        // If the caller has given up this call, the frame may have another call already.
         if pending.call != call || pending.given_up {
             return;
         }
@@ -126,7 +125,7 @@ impl Slots {
         self.frames.bell((call >> 32) as u32).ring();
     }
 
-    /// Ends all calls that have no reply with this error.
+    /// Fails all calls that have no reply. `error` is their error.
     pub(super) fn fail_all(&self, error: &CallError) {
         for frame in 0..self.frames.layout().count {
             let unanswered = {

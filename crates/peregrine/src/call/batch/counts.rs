@@ -17,7 +17,7 @@ pub(crate) trait Account: Send + Sync {
     /// Adds calls to the counters of the server.
     fn count(&self, batched: &Batched);
 
-    /// Returns the account for a longer time.
+    /// Returns the account as a value that can be kept after the call.
     fn keep(&self) -> Arc<dyn Account>;
 }
 
@@ -51,7 +51,7 @@ impl Batched {
         self.times.extend(time);
     }
 
-    /// Adds the counts in `more`, in which no call is left.
+    /// Moves all counts of `more` into this value.
     pub(super) fn append(&mut self, more: &mut Self) {
         let Self { ended, failed, refused, bytes_in, bytes_out, times } = more;
         self.ended += core::mem::take(ended);
@@ -62,7 +62,7 @@ impl Batched {
         self.times.append(times);
     }
 
-    /// Counts no call any more. Keeps the memory of the times.
+    /// Sets all counts to zero. Keeps the memory of the times.
     pub(super) fn clear(&mut self) {
         let mut times = core::mem::take(&mut self.times);
         times.clear();
@@ -74,17 +74,18 @@ impl Batched {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
     begun: u64,
-    /// The number of calls for which this measurement stands: more than 1 if only some calls are timed.
+    /// The number of calls that this measurement represents. It is more than 1 if only some calls are timed.
     calls: u32,
 }
 
 impl Timing {
-    /// Begins to time a call, for itself only.
+    /// Begins to time a call. The time counts for this call only.
     pub(super) fn begin() -> Self {
         Self { begun: sys::boot_ns(), calls: 1 }
     }
 
-    /// Begins to time about one in 16 calls, for all of them. `number` is the number of the call in its lane.
+    /// Begins to time a call, but only about one call in 16. The time counts for 16 calls. `number` is the
+    /// number of the call in its lane.
     pub(super) fn begin_seldom(number: u64) -> Option<Self> {
         // With a fixed interval, the timed calls could always be of the same procedure.
         const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -1,7 +1,8 @@
 //! Lanes at a server: the calls that arrived in batches, and have no result yet.
 //!
-//! A lane exists while it has such calls. During this time it holds a batch, or its client is about to send
-//! one. If the client goes, the held batch is cancelled like any deferred call, and the lane ends.
+//! A lane exists while it has calls without a result. During this time it holds a batch, or its client is
+//! about to send a batch. If the client goes, the held batch is cancelled like any deferred call, and the
+//! lane ends.
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -94,7 +95,7 @@ struct RunningBatch {
 
 #[derive(Clone, Copy, Default)]
 struct RunningCall {
-    /// The size of its message in bytes.
+    /// The size in bytes of the call's message.
     bytes: u32,
     timing: Option<Timing>,
 }
@@ -246,7 +247,8 @@ impl Batch {
     const KEPT_MAX: usize = 64 << 10;
 
     fn begin(room: usize) -> Self {
-        // A procedure may call another server within the process, which runs a batch on this thread.
+        // The batch is taken out of `BATCH`, because a procedure may call a server in this process. That
+        // server may run another batch on this thread.
         Self { room, ..BATCH.take() }
     }
 
@@ -552,9 +554,9 @@ impl Lane {
         count_all(account.as_deref(), &ended);
     }
 
-    /// Says whether the lane now waits for a batch of its client. If no batch comes within
-    /// [`limits::LANE_TIME`], the lane ends. Without a held batch, the lane does not learn otherwise that its
-    /// client has gone.
+    /// Sets the timer of the lane if `expects` is true, and otherwise removes the timer. The lane ends if its
+    /// client sends no batch within [`limits::LANE_TIME`]. While no batch is held, nothing else shows that
+    /// the client has gone.
     fn expect_batch(self: &Arc<Self>, expects: bool) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         if expects {

@@ -1,9 +1,9 @@
-//! One-way calls at a server. They run strictly one after the other, and their batch is answered when all of them have
-//! ended.
+//! One-way calls at a server. They run strictly one after the other, and their batch is answered when all of
+//! them have ended.
 //!
-//! A blocking server runs them on the thread that has received the batch. An async server copies the batch. If a
-//! procedure does not end at its first poll, the [`Sequence`] keeps the rest of the calls, and an executor continues
-//! with them when the procedure has ended.
+//! A blocking server runs one-way calls on the thread that has received the batch. An async server copies the
+//! batch. If a procedure does not end at its first poll, the [`Sequence`] keeps the rest of the calls. When
+//! the procedure has ended, an executor continues with the rest.
 
 use core::future::poll_fn;
 use core::ops::Range;
@@ -40,11 +40,11 @@ pub(super) fn is_oneway(records: &[u8]) -> bool {
     false
 }
 
-/// Runs the calls of a batch. `room` is the number of bytes that the result may have. Returns `None` if the batch is
-/// deferred, or its result is in `reply` already.
+/// Runs the calls of a batch. `room` is the number of bytes that the result may have. Returns `None` if the
+/// batch is deferred, or its result is in `reply` already.
 ///
 /// # Errors
-/// Fails if a record is malformed. The calls before it have run.
+/// Fails if a record is malformed. The calls before this record have run.
 pub(super) fn serve(
     serve: &dyn Serve,
     records: &mut [u8],
@@ -71,7 +71,7 @@ fn bad_record() -> Refusal {
     Refusal::bad_result("a record of the batch is malformed".into())
 }
 
-/// Returns the record at an offset, and where its message is. Returns `None` if it is malformed.
+/// Returns the record at an offset, and where its message is. Returns `None` if the record is malformed.
 fn record_at(records: &[u8], at: usize) -> Option<(CallRecord, Range<usize>)> {
     let record = CallRecord::at(records, at)?;
     let CallRecord { kind, head, copied, total, .. } = record;
@@ -113,7 +113,7 @@ fn run_all(serve: &dyn Serve, records: &mut [u8], room: usize) -> Option<Results
     Some(failures.results(room))
 }
 
-/// Why no further call of a batch begins.
+/// What can end a batch early: its server stops, its export is withdrawn, or its caller gives up.
 struct BatchEnd {
     ending: Option<Ending>,
     source: Option<(Arc<dyn Calls>, u64)>,
@@ -144,9 +144,9 @@ impl BatchEnd {
 /// The calls of a batch that have failed.
 #[derive(Default)]
 struct Failures {
-    /// How many have failed, and how many of these were not executed.
+    /// How many calls have failed, and how many of the failed calls were not executed.
     counts: [u32; 2],
-    /// The record of the first one.
+    /// The record of the first failed call.
     first: Vec<u8>,
     /// All calls of the batch that have ended, for the counters of the server.
     ended: Batched,
@@ -203,7 +203,7 @@ struct State {
     results: Option<Option<Results>>,
     /// The duty to answer the batch, after it was deferred.
     owed: Option<Box<dyn Owed>>,
-    /// What continues with the next call.
+    /// The waker of the executor that continues with the next call.
     waker: Option<Waker>,
 }
 
@@ -292,7 +292,7 @@ impl Sequence {
         wait.answer(|| Arc::clone(&self).cancel(), is_given_up).write(reply)
     }
 
-    /// Has the batch answered when all of its calls have ended, which may be now.
+    /// Notes the duty to answer the batch. Answers the batch now if all of its calls have ended.
     fn owe(&self, owed: Box<dyn Owed>) {
         let mut state = self.state.lock();
         state.owed = Some(owed);
@@ -383,10 +383,10 @@ impl Sequence {
         });
     }
 
-    /// Ends the sequence.
+    /// Ends the sequence. `is_complete` is false if a record is malformed.
     fn end(&self, is_complete: bool) {
         let failures = core::mem::take(&mut self.state.lock().failures);
-        // The counters have a lock of their own.
+        // The counters have a lock of their own, so the lock of the state is not held here.
         if let Some(account) = &self.account {
             account.count(&failures.ended);
         }
@@ -396,7 +396,8 @@ impl Sequence {
         self.answer(state);
     }
 
-    /// Cancels the call that has not ended, with `cancel`. The calls that have not begun are refused.
+    /// Calls `cancel` with the deferred call that has not ended, if there is one. The calls that have not
+    /// begun are refused.
     fn cancel_all(self: &Arc<Self>, refusal: Refusal, cancel: impl FnOnce(Arc<dyn Cancels>)) {
         let mut state = self.state.lock();
         state.cancelled.get_or_insert(refusal);
@@ -449,7 +450,7 @@ impl Owed for OwedResult {
             (state.waker.take(), state.cancelled.is_some())
         });
         if is_cancelled {
-            // No procedure begins any more, so this thread can end the sequence.
+            // No procedure begins any more. So this thread can refuse the other calls, and end the sequence.
             let _ = sequence.poll(&Context::from_waker(Waker::noop()));
         }
         if let Some(waker) = waker {
@@ -468,7 +469,7 @@ mod tests {
     use crate::call::{Request, Served};
     use crate::interface::InterfaceRef;
 
-    /// Counts its calls, of which every third fails.
+    /// A server that counts its calls. Every third call fails.
     #[derive(Default)]
     struct Counts(AtomicU32);
 

@@ -2,8 +2,8 @@
 //!
 //! A procedure is passed to the executor when the procedure is woken for the first time. If the executor ends
 //! before, nothing might ever wake the procedure, and its caller would wait forever. So each server also
-//! passes the [`Sentinel`], one more future, to its executor. When the executor drops the sentinel, the calls
-//! that it does not know fail.
+//! passes one more future, the [`Sentinel`], to its executor. When the executor drops the sentinel, the calls
+//! fail that were not passed to the executor.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
@@ -114,7 +114,7 @@ impl<M: Machine> Drop for Attached<M> {
         state.life = Life::Ended;
         let waker = state.waker.take();
         drop(state);
-        // This makes the executor poll the sentinel, which then ends.
+        // The wake-up makes the executor poll the sentinel, which then ends.
         if let Some(waker) = waker {
             waker.wake();
         }

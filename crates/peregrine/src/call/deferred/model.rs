@@ -1,9 +1,9 @@
 //! Tests of [`Task`] under a model checker, which runs every interleaving of a few threads. `Model` is the
 //! `Machine` of these tests.
 //!
-//! A procedure waits for an event. One thread polls the procedure for the first time, and one polls it after
-//! it was woken. One makes the event happen, and others cancel the call or shut the executor down. In the
-//! end, exactly one reply was sent, and the procedure was dropped before the reply.
+//! A procedure waits for an event. One thread polls the procedure for the first time, and another thread
+//! polls it after a wake-up. Further threads make the event happen, cancel the call, or shut the executor
+//! down. In the end, exactly one reply was sent, and the procedure was dropped before the reply.
 
 use core::ops::DerefMut;
 use core::pin::Pin;
@@ -74,7 +74,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Polls the woken tasks and futures, until [`end`](Self::end) is called. A lost wake-up is a deadlock.
+    /// Polls the woken tasks and futures, until [`end`](Self::end) is called. After a lost wake-up, the model
+    /// checker reports a deadlock.
     fn work(&self) {
         let mut state = self.state.lock().unwrap();
         loop {
@@ -101,7 +102,7 @@ struct Remote {
     is_down: AtomicBool,
 }
 
-/// A future of the executor. `None` after its end.
+/// A future that was passed to the executor. `None` after the end of the future.
 struct Spawned {
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
@@ -216,7 +217,7 @@ impl Seen {
     }
 }
 
-/// A call whose procedure was made, and was not polled.
+/// A call whose procedure was made, and was not polled yet.
 struct Call {
     seen: Arc<Seen>,
     task: Arc<Task<Model>>,

@@ -64,8 +64,8 @@ where
     }
 }
 
-/// Polls a future on this thread. If it does not end, the built-in executor polls it from then on, under the conditions
-/// of this thread. Returns whether it has ended.
+/// Polls a future once on this thread. If the future does not end, the built-in executor polls it from then
+/// on, under the conditions of this thread. Returns whether the future has ended.
 pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) -> bool {
     let mut procedure: Procedure = Box::pin(async move {
         future.await;
@@ -80,7 +80,7 @@ pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) 
     ended
 }
 
-/// Takes the place of the duty to reply if nothing waits for the result of a future. The result is dropped.
+/// The [`Owed`] of a future for whose result nothing waits. The result is dropped.
 struct NoReply;
 
 impl Owed for NoReply {

@@ -272,7 +272,7 @@ impl<M: Machine> Task<M> {
         if let Some(owed) = owed {
             owed.answer(answered);
         }
-        // This makes the executor poll its future for the task, which then ends.
+        // The wake-up makes the executor poll the `Rest` of this task, which then ends.
         if let Some(remote) = remote {
             remote.wake();
         }

@@ -15,10 +15,10 @@ use crate::call::OnExhausted;
 use crate::call::pending::{Bell, Bells, Rings};
 
 impl Frames {
-    /// Takes a frame for a future, as [`take`](Self::take) does for a thread, but does not wait: if no frame
-    /// is free, `waker` is woken when the future may try again, or at `deadline`. `wait` is the wait of the
-    /// future, which begins as `None`. The future must call [`leave`](Self::leave) when it does not wait any
-    /// more.
+    /// Takes a frame for a future, as [`take`](Self::take) does for a thread, but does not wait. If no frame
+    /// is free, `waker` is woken when the future may try again, or at `deadline`. `wait` is the state of the
+    /// future's wait, and begins as `None`. The future must call [`leave`](Self::leave) when it does not wait
+    /// any more.
     pub(crate) fn poll_take<'a>(
         &'a self,
         wait: &mut Option<FutureWait>,

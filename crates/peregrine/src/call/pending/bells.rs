@@ -1,10 +1,10 @@
 //! [`Bells`]: the thread of a process that sleeps for pending calls.
 //!
 //! A thread that waits for a reply in shared memory sleeps on one word. No thread waits for a single pending
-//! call. Instead, one thread sleeps on the words of all pending calls at once (`futex_waitv`), and at most
-//! until one of these calls has something to do. This thread starts when the first call is watched, and ends
-//! when it has had nothing to watch for a while. If more calls are watched than one thread can sleep on,
-//! further threads start: about one for each 100 words.
+//! call. Instead, one thread sleeps on the words of all pending calls at once (`futex_waitv`). It sleeps at
+//! most until the next deadline or examination of a call. This thread starts when the first call is watched,
+//! and ends when it has had nothing to watch for a while. If more calls are watched than one thread can sleep
+//! on, further threads start: about one for each 100 words.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -75,7 +75,7 @@ impl Entry {
 /// One of the threads that sleep for pending calls.
 #[derive(Default)]
 struct Watcher {
-    /// The next thread. Set when the first one watches as many calls as it can.
+    /// The next thread. Set when this thread watches as many calls as it can.
     next: OnceLock<Arc<Self>>,
     entries: Mutex<Entries>,
     /// Changed to wake the thread.
@@ -206,7 +206,8 @@ impl Watcher {
         }
     }
 
-    /// Rings the bells that are due, and stops watching their calls. `due` is memory for them.
+    /// Rings the bells that are due, and stops watching their calls. `due` is an empty vector, whose memory
+    /// is reused.
     fn ring_all(&self, due: &mut Vec<Entry>) {
         let now = Instant::now();
         let mut entries = self.entries.lock();
@@ -217,7 +218,8 @@ impl Watcher {
         }
     }
 
-    /// Examines the calls that have been pending for a while. `due` is memory for them.
+    /// Examines the calls that have been pending for a while. `due` is an empty vector, whose memory is
+    /// reused.
     fn examine_all(&self, due: &mut Vec<(Arc<dyn Rings>, u32)>) {
         let now = Instant::now();
         let examine = |entry: &mut Entry| {
@@ -237,7 +239,7 @@ impl Watcher {
         }
     }
 
-    /// Sleeps until the word of this thread or of a call changes, for `until` at most.
+    /// Sleeps until the word of this thread or of a call changes, but not longer than `until`.
     fn sleep(&self, seen: u32, watched: &[(Arc<dyn Rings>, u32)], until: Duration) {
         if !sys::has_futex_sets() {
             return sys::futex_wait(&self.word, seen, Some(until.min(READ_EVERY)));

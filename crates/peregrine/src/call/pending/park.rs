@@ -27,7 +27,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Calls `poll` each time that the thread is woken, until there is a result. Also calls it after each interval `every`.
+/// Calls `poll` until there is a result: each time that the thread is woken, and after each interval `every`.
 pub(crate) fn park<T>(
     every: Option<Duration>,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,

@@ -13,8 +13,8 @@ use crate::value::ByteOrder;
 
 /// What sends the records of streams: a conduit.
 pub(crate) trait Carries: Send + Sync {
-    /// Notes that a stream has something to send. `is_last` is whether its user needs the stream no more. The caller
-    /// holds no lock that a waker takes.
+    /// Notes that a stream has something to send. `is_last` is whether the user of the stream needs it no
+    /// more. The calling thread must hold no lock that a waker takes.
     fn list(&self, flow: &Arc<Flow>, is_last: bool);
 
     /// Takes the records that have arrived at this process.
@@ -38,13 +38,13 @@ impl Carries for OfServer {
         self.0.list(flow, is_last);
     }
 
-    // The threads of the server take the records when they arrive.
+    // The threads of the server take records when the records arrive, so there is nothing to do.
     fn look(&self) {}
 }
 
 impl CallbackEnds {
-    /// Makes the caller's ends of a callback, whose first stream has the number `number`. `carrier` sends their
-    /// records.
+    /// Makes the caller's ends of the two streams of a callback. The streams have the numbers `number` and
+    /// `number` + 1. `carrier` sends their records.
     pub(crate) fn of_caller(number: u32, room: usize, carrier: Arc<dyn Carries>) -> Self {
         let window = limits::STREAM_WINDOW as u64;
         let incoming = Arc::new(Flow::new(number, room, 0, window, window));
@@ -52,7 +52,7 @@ impl CallbackEnds {
         Self { incoming, outgoing, carrier, room }
     }
 
-    /// Returns the words that the arguments of the call have for the callback.
+    /// Returns the words that describe the callback in the arguments of the call.
     pub(crate) fn opening(&self, token: super::Token) -> Opening {
         let credit = limits::STREAM_WINDOW as u32;
         let mut words = super::opening(token, self.incoming.number, credit, self.room as u32);
@@ -73,7 +73,7 @@ impl CallbackEnds {
     /// Opens a procedure's ends of a callback. Returns them with the byte order of the caller.
     ///
     /// # Errors
-    /// If the words are not a callback of the caller.
+    /// If the words do not describe a callback, or one of its streams is open already.
     pub(crate) fn of_procedure(opening: &Opening) -> Result<(Self, ByteOrder), Refusal> {
         let [.., number, credit, _, order] = *opening;
         let order = ByteOrder::from_number(order).ok_or_else(|| {

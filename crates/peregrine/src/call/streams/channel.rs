@@ -24,14 +24,14 @@ struct State<T> {
     has_receiver: bool,
     /// Why the items are not complete.
     failure: Option<Stopped>,
-    /// What waits for an item, and what waits for room.
+    /// The waker of the receiver, which waits for an item, and that of the sender, which waits for room.
     receives: Option<Waker>,
     sends: Option<Waker>,
-    /// What waits for the end of the receiver.
+    /// The waker of a sender that waits until the receiver is dropped.
     stops: Option<Waker>,
 }
 
-/// Returns both ends of a queue with room for `capacity` items, and at least for one.
+/// Returns both ends of a queue that has room for `capacity` items, or for one item if `capacity` is 0.
 pub(super) fn channel<T>(capacity: usize) -> (QueueSender<T>, QueueReceiver<T>) {
     let queue = Arc::new(Queue(Mutex::new(State {
         items: VecDeque::new(),
@@ -158,11 +158,12 @@ impl<T: Send> Produce<T> for QueueReceiver<T> {
     }
 }
 
-/// The items that a caller receives from a [`Sink`](crate::Sink) on any thread or task, as an iterator. With the
-/// feature `async` it is also a stream. [`Sink::channel`](crate::Sink::channel) has an example.
+/// The items that a caller receives from a [`Sink`](crate::Sink) on any thread or task, as an iterator. With
+/// the feature `async` it is also a stream. [`Sink::channel`](crate::Sink::channel) has an example.
 ///
-/// It ends after the last item, and also if the call fails or is never made. The result of the call says whether the
-/// procedure has sent all items. If this value is dropped, the procedure learns that its caller wants no more items.
+/// The iterator ends after the last item, and also if the call fails or is never made. The result of the call
+/// says whether the procedure has sent all items. If this value is dropped, the procedure learns that its
+/// caller wants no more items.
 ///
 /// ```
 /// use futures_lite::future::{block_on, zip};
@@ -195,8 +196,8 @@ impl<T: Send> Produce<T> for QueueReceiver<T> {
 pub struct Items<T>(pub(super) QueueReceiver<T>);
 
 impl<T> Items<T> {
-    /// Waits for the next item without blocking the thread. Returns `None` after the last one. If the future is
-    /// dropped before it completes, no item is lost.
+    /// Waits for the next item without blocking the thread. Returns `None` after the last one. If the future
+    /// is dropped before it completes, no item is lost.
     pub async fn next_async(&mut self) -> Option<T> {
         poll_fn(|context| self.0.poll_next(context)).await
     }
@@ -226,16 +227,18 @@ impl<T> core::fmt::Debug for Items<T> {
     }
 }
 
-/// Sends items to a [`Source`](crate::Source) from any thread or task. The source ends when this value is dropped.
+/// Sends items to a [`Source`](crate::Source) from any thread or task. The source ends when this value is
+/// dropped.
 /// [`Source::channel`](crate::Source::channel) has an example.
 pub struct Sender<T>(pub(super) QueueSender<T>);
 
 impl<T> Sender<T> {
-    /// Sends an item. Blocks the thread while the queue is full. Returns before the procedure has taken the item.
+    /// Sends an item. Blocks the thread while the queue is full. Returns before the procedure has taken the
+    /// item.
     ///
     /// # Errors
-    /// Returns the item if the procedure wants no more items, or the call has ended or is never made. Items that were
-    /// sent before may not have arrived then.
+    /// Returns the item if the procedure wants no more items, or the call has ended or is never made. Items
+    /// that were sent before may not have arrived then.
     pub fn send(&mut self, item: T) -> Result<(), T> {
         match park(None, |context| self.0.poll_room(context)) {
             Ok(()) => {
@@ -246,8 +249,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is dropped
-    /// before it completes, the item is not sent.
+    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is
+    /// dropped before it completes, the item is not sent.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -261,8 +264,8 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Ends the source although its items are not complete. The call fails with [`Kind::Stopped`] and this reason, and
-    /// the procedure learns that the items are not complete.
+    /// Ends the source although its items are not complete. The call fails with [`Kind::Stopped`] and
+    /// `reason`. The procedure learns that the items are not complete.
     pub fn fail(self, reason: impl Display) {
         self.0.0.0.lock().failure = Some(Stopped(reason.to_string()));
     }

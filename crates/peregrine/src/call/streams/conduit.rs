@@ -36,7 +36,7 @@ impl Default for Conduits {
 /// A conduit at the server. It exists while it has streams, or the client sends messages.
 pub(super) struct Conduit {
     token: Token,
-    /// The number of threads that use the conduit now, and must find it later.
+    /// The number of threads that use the conduit now. Meanwhile the conduit stays in [`Conduits`].
     users: AtomicUsize,
     state: Mutex<State>,
 }
@@ -60,16 +60,16 @@ struct State {
     unopened: Vec<u32>,
     /// Whether the client has open streams, as its last message says.
     is_open: bool,
-    /// The number of the message for which the conduit waits, if nothing else can need the conduit, and since when.
+    /// The number of the message for which the conduit waits, and since when. `None` while a call is held, or
+    /// a procedure uses the conduit.
     left_at: Option<(u64, Instant)>,
-    /// The source of the last message, if there was a stream whose user does not notice by itself that the client has
-    /// gone.
+    /// The source of the last message, if `has_unattended` was true when the message arrived.
     source: Option<Arc<dyn Calls>>,
     /// Why the conduit carries nothing more.
     broken: Option<CallError>,
 }
 
-/// The largest number of streams that are ended because no procedure has opened them, and whose ends were not sent.
+/// The largest number of streams in [`State::unopened`].
 const UNOPENED_MAX: usize = 4096;
 
 struct Early {
@@ -81,7 +81,7 @@ struct Early {
 /// A call that is answered later.
 struct Held {
     to: HeldBy,
-    /// The number of bytes that its result may have.
+    /// The number of bytes that the result of the call may have.
     room: usize,
 }
 
@@ -143,7 +143,7 @@ impl Afterwards {
     }
 }
 
-/// A conduit that stays known while this value exists.
+/// A conduit in use. While this value exists, the conduit stays in [`Conduits`].
 struct InUse(Arc<Conduit>);
 
 impl Drop for InUse {
@@ -247,7 +247,7 @@ impl InUse {
         let is_next = state.is_next(header);
         if is_next {
             state.take(header, message, &mut afterwards)?;
-            // At most one call is held.
+            // At most one call is held, so the call that was held before is answered.
             state.answer_held(true, &mut afterwards);
             if !header.is_open || state.has_records() || state.early.is_some() {
                 let result = state.collect(room);
@@ -266,7 +266,7 @@ impl InUse {
         if is_next {
             state.hold(held, &mut afterwards);
         } else if state.is_next(header) {
-            // The message before has arrived meanwhile.
+            // The message before this one has arrived meanwhile.
             state.admit(header, message, held, &mut afterwards);
         } else if state.early.is_none() && state.next.is_none_or(|next| header.number == next + 1) {
             state.early = Some(Early { header, message: message.to_vec(), held });
@@ -307,7 +307,7 @@ impl Conduit {
     /// Adds a stream.
     ///
     /// # Errors
-    /// If there is one with its number, or the conduit has ended.
+    /// If the conduit has a stream with the same number, or has ended.
     pub(super) fn open(token: Token, flow: &Arc<Flow>) -> Result<Arc<Self>, Refusal> {
         let in_use = Conduits::of_process().conduit(token);
         let conduit = Arc::clone(&in_use.0);
@@ -333,7 +333,7 @@ impl Conduit {
             state.listed.push_back(Arc::clone(flow));
             state.answer_held(false, &mut afterwards);
         }
-        // After the held call was answered, nothing but the next message tells that the client exists.
+        // After the held call was answered, only the next message shows that the client still exists.
         let waits = (is_last || state.has_unattended) && state.expects_message();
         let is_idle = state.is_idle();
         drop(state);
@@ -345,8 +345,8 @@ impl Conduit {
         }
     }
 
-    /// Ends the conduit after a while if the client sends no message: nothing else would tell that the client has
-    /// gone.
+    /// Ends the conduit after a while if the client sends no message. Nothing else would show that the client
+    /// has gone.
     fn expect_message(self: &Arc<Self>) {
         let rings: Arc<dyn Rings> = Arc::clone(self) as _;
         let source = self.state.lock().source.is_some();
@@ -394,14 +394,15 @@ impl State {
         self.next == Some(header.number)
     }
 
-    /// Returns whether no procedure needs the conduit, and the client has no call for the rest.
+    /// Returns whether no call waits for its result, and each stream is closed or has an unattended user.
     fn is_left(&self) -> bool {
         self.held.is_none()
             && self.early.is_none()
             && self.flows.values().all(|flow| flow.is_left())
     }
 
-    /// Returns whether only a message of the client can go on. Notes which one it is.
+    /// Returns whether only a message of the client can continue the streams. If so, notes its number in
+    /// `left_at`.
     fn expects_message(&mut self) -> bool {
         let expects = self.is_left() && (self.is_open || self.has_records());
         let next = if expects { self.next } else { None };
@@ -429,7 +430,8 @@ impl State {
             // A record of a stream that has ended here may still arrive.
             match self.flows.get(&record.stream) {
                 Some(flow) => afterwards.woken.extend(flow.take(&record, bytes)),
-                // The call of the stream has ended. If the stream was open, its end was sent before.
+                // The call of the stream has ended. If the call never opened the stream, the client gets its
+                // end now. Otherwise the end was sent before.
                 None if record.kind == RecordKind::Ask => {
                     if self.unopened.len() == UNOPENED_MAX {
                         return None;
@@ -463,7 +465,7 @@ impl State {
         self.go_on(afterwards);
     }
 
-    /// Takes the message that has overtaken the one before, if that one has been taken.
+    /// Takes the message that arrived early, if it is the next one now.
     fn go_on(&mut self, afterwards: &mut Afterwards) {
         let is_next = |early: &Early| Some(early.header.number) == self.next;
         if let Some(Early { header, message, held }) = self.early.take_if(|early| is_next(early)) {
@@ -473,7 +475,7 @@ impl State {
 
     /// Holds a call. Answers it at once if there is something to send, or the client has no open streams.
     fn hold(&mut self, held: Held, afterwards: &mut Afterwards) {
-        // At most one call is held.
+        // At most one call is held, so the call that was held before is answered.
         self.answer_held(true, afterwards);
         self.held = Some(held);
         self.answer_held(!self.is_open || self.broken.is_some(), afterwards);
@@ -531,7 +533,8 @@ impl Rings for Conduit {
         let conduit = Conduits::of_process().0.lock().get(&self.token).map(Arc::clone);
         if let Some(conduit) = conduit {
             let state = conduit.state.lock();
-            // A message that has arrived since has set the timer anew if need be.
+            // If another message has arrived since, this ring has nothing to do. The timer was then set again
+            // if necessary.
             let waits =
                 state.left_at.filter(|(next, _)| state.is_left() && Some(*next) == state.next);
             let Some((_, since)) = waits else { return };

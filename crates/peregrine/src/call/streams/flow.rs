@@ -1,8 +1,8 @@
 //! [`Flow`]: one end of a stream. The same code is used at the client and at the server, for senders and for
 //! receivers.
 //!
-//! A flow does no input or output. The user of the stream adds items, or takes them. A conduit collects the records
-//! that are to be sent, and passes on the records that arrive.
+//! A flow does no input or output. The user of the stream adds items, or takes them. A conduit collects the
+//! records that are to be sent, and passes on the records that arrive.
 
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use crate::value::{
     Overflow, Representation, Space, Window, Writer, align_up, bytes_of, bytes_of_blocks,
 };
 
-/// The number of bytes of a record that gets no more items. A record with a larger item has only this item.
+/// A record gets no more items when it has this number of bytes. A larger item has a record of its own.
 const CHUNK_BYTES: usize = 16 << 10;
 /// The largest number of records whose memory is kept.
 const SPARE_MAX: usize = 4;
@@ -46,19 +46,20 @@ struct State {
     /// The number of items that have arrived, and their cost.
     received: u64,
     received_cost: u64,
-    /// The number of items that the user has consumed, and their cost.
+    /// The number of items that the user of this receiver has consumed, and their cost.
     consumed: u64,
     consumed_cost: u64,
-    /// The cost that this receiver has granted, and how much more it grants than was consumed.
+    /// The total cost that this receiver has granted, and the cost that it grants in addition to what was
+    /// consumed.
     granted: u64,
     window: u64,
     /// What is to be sent besides items.
     notice: Option<Notice>,
-    /// Whether the peer is asked if it has opened the stream.
+    /// Whether this receiver asks if its stream was opened.
     ask: Ask,
     /// Whether the user needs the stream no more.
     closed: bool,
-    /// Whether the user of the stream notices by itself that its client has gone.
+    /// Whether the user of the stream notices without help that the client has gone.
     attended: bool,
     /// Why nothing more arrives from the peer.
     end: Option<End>,
@@ -169,7 +170,7 @@ impl Chunk {
         (self.length - HEADER_BYTES) as u64 + ITEM_COST * self.count as u64
     }
 
-    /// Appends an item. If there is an error, the chunk has the items of before.
+    /// Appends an item. If there is an error, the items of the chunk stay as they were.
     fn append<R: Representation>(
         &mut self,
         encode: &mut dyn FnMut(&mut Writer<'_, R>) -> Result<(), Overflow>,
@@ -192,8 +193,9 @@ impl Chunk {
 }
 
 impl Flow {
-    /// Returns an end of the stream `number`. A record has at most `room` bytes. The sender begins with the credit
-    /// `allowed`. The receiver has granted `granted`, and grants `window` more than was consumed.
+    /// Returns an end of the stream `number`. A record has at most `room` bytes. If the end is a sender, it
+    /// begins with the credit `allowed`. If it is a receiver, it has granted `granted`, and later grants
+    /// `window` more than was consumed.
     pub(crate) fn new(number: u32, room: usize, allowed: u64, granted: u64, window: u64) -> Self {
         let state = State {
             room,
@@ -222,14 +224,14 @@ impl Flow {
         Self { number, state: Mutex::ranked(Rank::Stream, state) }
     }
 
-    /// Returns the same end, whose user does not notice by itself that its client has gone.
+    /// Returns this end, with a note that its user does not notice without help that the client has gone.
     pub(crate) fn unattended(mut self) -> Self {
         self.state.get_mut().attended = false;
         self
     }
 
-    // For the user of the stream. Functions that return a bool return whether a conduit must be told that there is
-    // something to send.
+    // The following functions are for the user of the stream. A function that returns a bool returns whether
+    // the user must tell the conduit that there is something to send.
 
     /// Returns whether the sender may add an item. If not, `waker` is woken later.
     pub(crate) fn room(&self, waker: Option<&Waker>) -> Room {
@@ -244,7 +246,7 @@ impl Flow {
         }
     }
 
-    /// Returns why the receiver gets no more items. If it does get more, `waker` is woken when this changes.
+    /// Returns why the sender cannot send more items. If it can, `waker` is woken when this changes.
     pub(crate) fn ended(&self, waker: Option<&Waker>) -> Option<CallError> {
         let mut state = self.state.lock();
         let ended = state.end.as_ref().map(|end| end.to_sender(state.taken));
@@ -321,7 +323,7 @@ impl Flow {
         }
     }
 
-    /// Notes that the user has consumed items of this number and cost.
+    /// Notes that the user has consumed `count` items, which have the total cost `cost`.
     pub(crate) fn consume(&self, count: u64, cost: u64) -> bool {
         let mut state = self.state.lock();
         state.consumed += count;
@@ -335,7 +337,7 @@ impl Flow {
         state.list()
     }
 
-    /// Takes the memory of a record, of which all items were decoded, for another record.
+    /// Keeps the memory of a record for another record. All items of the record were decoded.
     pub(crate) fn recycle(&self, chunk: Chunk) {
         let chunk = self.state.lock().keep(chunk);
         drop(chunk);
@@ -349,8 +351,8 @@ impl Flow {
         state.list()
     }
 
-    /// Asks the peer whether it has opened the stream, if nothing has arrived. A peer that has not answers with the end
-    /// of the stream.
+    /// Asks whether the peer has opened the stream, unless items have arrived. A peer that has not opened the
+    /// stream answers with the end of the stream.
     pub(crate) fn ask(&self) -> bool {
         let mut state = self.state.lock();
         if state.received > 0 || state.closed || state.end.is_some() || state.ask != Ask::No {
@@ -371,10 +373,10 @@ impl Flow {
         state.list()
     }
 
-    // For the conduit.
+    // The following functions are for the conduit.
 
-    /// Takes a record that has arrived. If the peer breaks the rules, the stream is broken. Returns what must
-    /// be woken when the caller holds no lock.
+    /// Takes a record that has arrived. If the peer breaks the rules, the stream is broken. Returns a waker,
+    /// which must be woken while the calling thread holds no lock.
     pub(crate) fn take(&self, record: &Record, bytes: &[u8]) -> Option<Waker> {
         let mut state = self.state.lock();
         if state.take(record, bytes).is_none() {
@@ -384,27 +386,27 @@ impl Flow {
         state.waker.take()
     }
 
-    /// Breaks the stream. Returns what must be woken when the caller holds no lock.
+    /// Breaks the stream. Returns a waker, which must be woken while the calling thread holds no lock.
     pub(crate) fn break_off(&self, error: &CallError) -> Option<Waker> {
         let mut state = self.state.lock();
         state.break_off(error);
         state.waker.take()
     }
 
-    /// Breaks the stream, as its user: nothing that has arrived is taken any more.
+    /// Breaks the stream on behalf of its user. Items that have arrived are dropped.
     pub(crate) fn fail(&self, error: &CallError) {
         let mut state = self.state.lock();
         state.inbox.clear();
         state.end = Some(End::Broken(error.copy()));
     }
 
-    /// Returns whether no user notices that the client has gone.
+    /// Returns whether the stream has no user that notices without help that the client has gone.
     pub(crate) fn is_left(&self) -> bool {
         let state = self.state.lock();
         state.closed || !state.attended
     }
 
-    /// Appends the records that are to be sent to a message, which may get `room` bytes more.
+    /// Appends at most `room` bytes to `message`: the records that this end has to send.
     pub(crate) fn collect(&self, room: usize, message: &mut Vec<u8>) -> Left {
         let mut state = self.state.lock();
         let left = state.collect(self.number, room, message);
@@ -525,7 +527,7 @@ impl State {
                 self.end.get_or_insert(End::Stopped(reason));
                 self.chunks.clear();
             }
-            // The stream was opened, so its end follows.
+            // The stream was opened. So its end will follow, and the question needs no answer.
             RecordKind::Ask => {}
         }
         Some(())
@@ -583,7 +585,8 @@ impl State {
 }
 
 impl End {
-    /// Returns the error that a sender gets. Its text says that the receiver has taken at least `taken` items.
+    /// Returns the error that a sender gets. Its text says that the receiver has taken at least `taken`
+    /// items.
     fn to_sender(&self, taken: u64) -> CallError {
         let text = match self {
             Self::Complete => "the stream has ended".to_owned(),
@@ -635,7 +638,7 @@ mod tests {
         }
     }
 
-    /// Returns both ends of a stream with this window.
+    /// Returns the sender and the receiver of a stream. The receiver grants `window`.
     fn ends(window: u64) -> (Flow, Flow) {
         let (sender, receiver) = (Flow::new(1, ROOM, 0, 0, 0), Flow::new(1, ROOM, 0, 0, window));
         assert!(receiver.begin());
@@ -652,7 +655,7 @@ mod tests {
                 add(&sender, &sent).unwrap();
                 sent += 1;
             }
-            // Each item costs its 8 bytes, and 16.
+            // Each item costs 24: its 8 bytes, and 16 more.
             assert!(sent * 24 < receiver.state.lock().consumed_cost + 1000 + 24);
             assert_eq!(carry(&sender, &receiver), Left::Nothing);
             let (items, end) = taken(&receiver);
@@ -725,7 +728,7 @@ mod tests {
             while let Received::Items(_) = receiver.receive(None) {}
             assert!(matches!(receiver.receive(None), Received::Broken(_)), "{record:?}");
         }
-        // Less credit than before.
+        // A record that takes back credit breaks the stream.
         let (sender, _) = ends(1000);
         let (record, bytes) = other(RecordKind::Credit, 999, 0);
         let _ = sender.take(&record, &bytes);

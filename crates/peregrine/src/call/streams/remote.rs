@@ -92,8 +92,8 @@ impl<T> Taken<T> {
         if reader.remaining() == 0 { Ok(()) } else { Err(Invalid::Long) }
     }
 
-    /// Takes an item. Tells the flow when the last item of the record was taken. Returns the item, and whether the
-    /// conduit must be told that there is something to send.
+    /// Takes an item. After the last item of a record, notes in the flow that the items were consumed.
+    /// Returns the item, and whether the conduit must be told that there is something to send.
     pub(crate) fn take(&mut self, flow: &Flow) -> Option<(T, bool)> {
         let item = self.items.pop_front()?;
         let tells = self.items.is_empty() && flow.consume(self.count, self.cost);
@@ -126,7 +126,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Tells the conduit that there is something to send.
+    /// Tells the conduit that there is something to send, if `tells` is true.
     fn tell(&self, tells: bool) {
         if tells {
             self.conduit.list(&self.flow, false);
@@ -137,7 +137,7 @@ impl Ends {
 /// Opens the sink of a procedure. `waits` is whether the procedure runs on this thread.
 ///
 /// # Errors
-/// If the words are not a stream of the caller.
+/// If the words do not describe a stream, or the stream is open already.
 pub(crate) fn open_sink<T>(
     opening: &Opening,
     waits: bool,
@@ -151,7 +151,7 @@ pub(crate) fn open_sink<T>(
 /// Opens the source of a procedure. `waits` is whether the procedure runs on this thread.
 ///
 /// # Errors
-/// If the words are not a stream of the caller.
+/// If the words do not describe a stream, or the stream is open already.
 pub(crate) fn open_source<T>(
     opening: &Opening,
     waits: bool,
@@ -183,7 +183,7 @@ impl<T> RemoteSink<T> {
         self.ends.flow.ended(waker).or_else(|| self.ends.check().err())
     }
 
-    /// Sends an item. There is room for it.
+    /// Sends an item. The caller has checked that there is room for the item.
     ///
     /// # Errors
     /// If the item does not fit a record, or is not of the type of the stream.
@@ -205,7 +205,7 @@ impl<T> Drop for RemoteSink<T> {
     }
 }
 
-/// A procedure may pass its sink on to a call that it makes.
+/// Lets a procedure pass its sink on to a call that it makes.
 impl<T: Send> Receive<T> for RemoteSink<T> {
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Stopped>> {
         self.poll_room(context).map_err(|error| Stopped(error.to_string()))
@@ -262,7 +262,7 @@ impl<T> Drop for RemoteSource<T> {
     }
 }
 
-/// A procedure may pass its source on to a call that it makes.
+/// Lets a procedure pass its source on to a call that it makes.
 impl<T: Send> Produce<T> for RemoteSource<T> {
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>> {
         self.poll_take(context).map_err(|error| Stopped(error.to_string()))
@@ -270,34 +270,34 @@ impl<T: Send> Produce<T> for RemoteSource<T> {
 }
 
 impl crate::call::Request<'_> {
-    /// Takes a sink. The procedure runs on this thread.
+    /// Takes a sink, for a procedure that runs on this thread.
     ///
     /// # Errors
-    /// If the bytes are not a stream of the caller.
+    /// If the next argument does not describe a stream, or the stream is open already.
     pub fn sink<T: Value>(&mut self) -> Result<Sink<'static, T>, Refusal> {
         open_sink(&self.value()?, true, Compiled)
     }
 
-    /// Takes a sink of an async procedure.
+    /// Takes a sink, for an async procedure.
     ///
     /// # Errors
-    /// If the bytes are not a stream of the caller.
+    /// If the next argument does not describe a stream, or the stream is open already.
     pub fn sink_async<T: Value>(&mut self) -> Result<Sink<'static, T>, Refusal> {
         open_sink(&self.value()?, false, Compiled)
     }
 
-    /// Takes a source. The procedure runs on this thread.
+    /// Takes a source, for a procedure that runs on this thread.
     ///
     /// # Errors
-    /// If the bytes are not a stream of the caller.
+    /// If the next argument does not describe a stream, or the stream is open already.
     pub fn source<T: Value>(&mut self) -> Result<Source<'static, T>, Refusal> {
         open_source(&self.value()?, true, Compiled)
     }
 
-    /// Takes a source of an async procedure.
+    /// Takes a source, for an async procedure.
     ///
     /// # Errors
-    /// If the bytes are not a stream of the caller.
+    /// If the next argument does not describe a stream, or the stream is open already.
     pub fn source_async<T: Value>(&mut self) -> Result<Source<'static, T>, Refusal> {
         open_source(&self.value()?, false, Compiled)
     }

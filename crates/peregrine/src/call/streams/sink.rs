@@ -36,16 +36,16 @@ pub(crate) trait Receive<T>: Send {
 
 /// A parameter of a procedure that sends items to its caller while the call runs.
 ///
-/// The caller makes a sink from a [closure](Self::new), from a vector, or as a [channel](Self::channel), whose other
-/// end is an iterator. The procedure [sends](Self::send) items. Each item arrives once, and in order. The sink ends
-/// when the procedure drops it. The call returns after all items have been received, also if the procedure returns
-/// an error or panics.
+/// The caller makes a sink from a [closure](Self::new), from a vector, or as a [channel](Self::channel),
+/// whose other end is an iterator. The procedure [sends](Self::send) items. Each item arrives once, and in
+/// order. The sink ends when the procedure drops it. The call returns after all items have been received,
+/// also if the procedure returns an error or panics.
 ///
-/// If the caller has not taken [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items, the procedure waits.
-/// An item may be almost as large, when it is encoded.
+/// If [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items were sent and not taken by the caller,
+/// the procedure waits. An encoded item may have almost this size.
 ///
-/// A procedure may pass its sink on to a call that it makes itself. If an object's method is called directly, without
-/// a client, the receiver gets each item at once.
+/// A procedure may pass its sink on to a call that it makes itself. If an object's method is called directly,
+/// without a client, the receiver gets each item at once.
 ///
 /// ```
 /// use peregrine::{Sink, interface};
@@ -100,9 +100,9 @@ impl<T, F: FnMut(T) -> ControlFlow<()> + Send> Receive<T> for Closure<F> {
 }
 
 impl<'a, T> Sink<'a, T> {
-    /// Makes a sink that calls `receive` with each item, on the thread that makes the call. While the closure runs, no
-    /// other stream of this call moves. With an async client, the closure runs when the future is polled, and must
-    /// not block. A panic of the closure gives up the call.
+    /// Makes a sink that calls `receive` with each item, on the thread that makes the call. While the closure
+    /// runs, no other stream of this call moves. With an async client, the closure runs when the future is
+    /// polled, and must not block. A panic of the closure gives up the call.
     pub fn new(mut receive: impl FnMut(T) + Send + 'a) -> Self {
         Self::until(move |item| {
             receive(item);
@@ -110,9 +110,9 @@ impl<'a, T> Sink<'a, T> {
         })
     }
 
-    /// Makes a sink that calls `receive` with each item, as [`new`](Self::new) does, until it returns
-    /// [`ControlFlow::Break`]. Soon after, [`send`](Self::send) fails with [`Kind::Stopped`] in the procedure. The call
-    /// returns when the procedure has ended, with its result.
+    /// Makes a sink as [`new`](Self::new) does, but stops when `receive` returns [`ControlFlow::Break`]. Soon
+    /// after, [`send`](Self::send) fails with [`Kind::Stopped`] in the procedure. When the procedure has
+    /// ended, the call returns the result of the procedure.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -180,12 +180,12 @@ impl<'a, T> Sink<'a, T> {
         }
     }
 
-    /// Sends an item. Blocks the thread while the caller has not taken enough of the items before. Returns before the
-    /// caller has taken the item.
+    /// Sends an item. Blocks the thread while the caller has not taken enough of the earlier items. Returns
+    /// before the caller has taken the item.
     ///
     /// # Errors
-    /// * [`Kind::Stopped`] if the caller wants no more items, or has given up the call. The text says how many items
-    ///   the caller has taken at least.
+    /// * [`Kind::Stopped`] if the caller wants no more items, or has given up the call. The text says how
+    ///   many items the caller has taken at least.
     /// * [`Kind::TooLarge`] if the item does not fit a message. Further items may be sent.
     /// * Other kinds if the caller is gone, or the server stops.
     pub fn send(&mut self, item: T) -> Result<(), CallError> {
@@ -193,8 +193,8 @@ impl<'a, T> Sink<'a, T> {
         park(Some(CHECK_EVERY), |context| self.poll_send(&mut item, context))
     }
 
-    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is dropped
-    /// before it completes, the item is not sent.
+    /// Sends an item as [`send`](Self::send) does, but waits without blocking the thread. If the future is
+    /// dropped before it completes, the item is not sent.
     ///
     /// # Errors
     /// As [`send`](Self::send).
@@ -210,8 +210,8 @@ impl<'a, T> Sink<'a, T> {
         }
     }
 
-    /// Returns whether items would not reach the caller, because it wants no more of them, has given up the call, or is
-    /// gone. A procedure that waits long for its next item asks this meanwhile.
+    /// Returns whether items would not reach the caller, because the caller wants no more of them, has given
+    /// up the call, or is gone. A procedure that waits long for its next item calls this function meanwhile.
     ///
     /// ```
     /// use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -282,9 +282,9 @@ impl<'a, T> Sink<'a, T> {
 }
 
 impl<T: Send + 'static> Sink<'static, T> {
-    /// Makes a sink, and an iterator over its items for another thread or task. With the feature `async`, the iterator
-    /// is also a stream. At most `capacity` items wait for the iterator, or one if `capacity` is 0. The call does not
-    /// return before the iterator has taken the other items, or is dropped.
+    /// Makes a sink, and an iterator over its items for another thread or task. With the feature `async`, the
+    /// iterator is also a stream. At most `capacity` items wait for the iterator, or one if `capacity` is 0.
+    /// The call returns when all other items were taken, or the iterator is dropped.
     ///
     /// ```
     /// # use peregrine::interface;

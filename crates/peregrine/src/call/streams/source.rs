@@ -14,24 +14,24 @@ use crate::error::Kind;
 
 /// What makes the items of a source at its caller.
 pub(crate) trait Produce<T>: Send {
-    /// Returns the next item, or `None` after the last one. If no item is ready, the waker of `context` is woken
-    /// later. An error says why no more items come, although they are not complete.
+    /// Returns the next item, or `None` after the last one. If no item is ready, the waker of `context` is
+    /// woken later. An error says why no more items come, although they are not complete.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<T>, Stopped>>;
 }
 
 /// A parameter of a procedure that receives items from its caller while the call runs.
 ///
 /// The caller makes a source from an [iterator](Self::new), from a stream of async code, or as a
-/// [channel](Self::channel), whose other end sends items. The procedure takes items by [`next`](Self::next), or as
-/// an iterator. Each item arrives once, and in order. The procedure may end without taking all items. For the call
-/// this is no error.
+/// [channel](Self::channel), whose other end sends items. The procedure takes items by [`next`](Self::next),
+/// or as an iterator. Each item arrives once, and in order. The procedure may end without taking all items.
+/// For the call this is no error.
 ///
-/// If the procedure has not taken [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items, the caller waits. An
-/// item may be almost as large, when it is encoded. A larger one ends the call with
+/// If [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes of items were sent and not taken by the
+/// procedure, the caller waits. An encoded item may have almost this size. A larger item ends the call with
 /// [`Kind::TooLarge`](crate::Kind::TooLarge).
 ///
-/// A procedure may pass its source on to a call that it makes itself. If an object's method is called directly,
-/// without a client, it takes the items from the iterator itself.
+/// A procedure may pass its source on to a call that it makes itself. If an object's method is called
+/// directly, without a client, the method takes the items directly from the iterator.
 ///
 /// ```
 /// use peregrine::{Source, interface};
@@ -95,10 +95,10 @@ impl<S: futures_core::Stream + Send> Produce<S::Item> for Streamed<S> {
 }
 
 impl<'a, T> Source<'a, T> {
-    /// Makes a source from an iterator, which runs on the thread that makes the call. While the iterator makes an item,
-    /// no other stream of this call moves. With an async client, it runs when the future is polled, and must not
-    /// block. The iterator need not end. It may be asked for more items than the procedure takes. A panic of the
-    /// iterator gives up the call.
+    /// Makes a source from an iterator, which runs on the thread that makes the call. While the iterator
+    /// makes an item, no other stream of this call moves. With an async client, the iterator runs when the
+    /// future is polled, and must not block. The iterator need not end. It may be asked for more items than
+    /// the procedure takes. A panic of the iterator gives up the call.
     pub fn new<I>(items: I) -> Self
     where
         I: IntoIterator<Item = T>,
@@ -107,9 +107,9 @@ impl<'a, T> Source<'a, T> {
         Self(End::Caller(Box::new(Iterated(items.into_iter()))))
     }
 
-    /// Makes a source from an iterator that can fail, such as one that reads a file. After the first error, the call
-    /// fails with [`Kind::Stopped`] and the text of the error, and the procedure learns that the items are not
-    /// complete.
+    /// Makes a source from an iterator that can fail, such as one that reads a file. After the first error,
+    /// the call fails with [`Kind::Stopped`] and the text of the error, and the procedure learns that the
+    /// items are not complete.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -138,7 +138,8 @@ impl<'a, T> Source<'a, T> {
         Self(End::Caller(Box::new(Fallible(items.into_iter()))))
     }
 
-    /// Makes a source from a stream, which is polled on the thread that makes the call. It needs the feature `async`.
+    /// Makes a source from a stream, which is polled on the thread that makes the call. Needs the feature
+    /// `async`.
     ///
     /// ```
     /// use peregrine::Source;
@@ -184,20 +185,21 @@ impl<'a, T> Source<'a, T> {
         }
     }
 
-    /// Takes the next item, or returns `None` after the last one. Blocks the thread while no item has arrived.
+    /// Takes the next item, or returns `None` after the last one. Blocks the thread while no item has
+    /// arrived.
     ///
     /// # Errors
     /// * [`Kind::Stopped`](crate::Kind::Stopped) if the caller has given up the call before its last item.
-    /// * [`Kind::BadArguments`](crate::Kind::BadArguments) if an item is invalid. Compiled clients never send such
-    ///   items.
+    /// * [`Kind::BadArguments`](crate::Kind::BadArguments) if an item is invalid. Compiled clients never send
+    ///   such items.
     /// * Other kinds if the caller is gone, or the server stops.
     #[expect(clippy::should_implement_trait, reason = "`?` can be used for each item")]
     pub fn next(&mut self) -> Result<Option<T>, CallError> {
         park(Some(CHECK_EVERY), |context| self.poll_next(context))
     }
 
-    /// Takes the next item as [`next`](Self::next) does, but waits without blocking the thread. If the future is
-    /// dropped before it completes, no item is lost.
+    /// Takes the next item as [`next`](Self::next) does, but waits without blocking the thread. If the future
+    /// is dropped before it completes, no item is lost.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -216,8 +218,8 @@ impl<T> Iterator for Source<'_, T> {
 }
 
 impl<T: Send + 'static> Source<'static, T> {
-    /// Makes a source, and a sender of its items for another thread or task. At most `capacity` items wait to be
-    /// encoded for the call, or one if `capacity` is 0. The source ends when the sender is dropped.
+    /// Makes a source, and a sender of its items for another thread or task. At most `capacity` items wait to
+    /// be encoded for the call, or one if `capacity` is 0. The source ends when the sender is dropped.
     ///
     /// ```
     /// use peregrine::Source;

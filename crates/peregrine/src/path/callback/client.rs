@@ -27,11 +27,12 @@ struct CallbackPath {
     slots: Arc<Slots>,
     kind: PathKind,
     mark: ForkMark,
-    /// The call with which the callback ends, as its source knows it. `None` if the procedure may keep the callback.
+    /// The call with which the callback ends: its source, and its number there. `None` if the procedure may
+    /// keep the callback.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
-/// Takes the results.
+/// Receives the results of the calls.
 struct Results {
     slots: Arc<Slots>,
     /// Why no more results come.
@@ -41,16 +42,16 @@ struct Results {
 /// How often a procedure that waits for an object checks whether its caller has given up the call.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// Opens the procedure's side of a callback. `bytes` is the size of the largest message that its interface needs.
-/// `outlives` is whether the procedure may keep the callback after the call.
+/// Opens the procedure's side of a callback. `bytes` is the size of the largest message that the object's
+/// interface needs. `outlives` is whether the procedure may keep the callback after the call.
 ///
 /// # Errors
-/// If the words are not a callback of the caller, or there is no memory.
+/// If the words do not describe a callback, or there is no memory.
 pub(crate) fn open(opening: &Opening, bytes: usize, outlives: bool) -> Result<BoundPath, Refusal> {
     let no_memory = || Refusal::exhausted("no memory for a callback");
     let mark = ForkMark::of_process().map_err(|_| no_memory())?;
     let (ends, order) = CallbackEnds::of_procedure(opening)?;
-    // An item has a header, the message and its extensions. A record has one item at least.
+    // A record must have space for one item: a header, the message, and its extensions.
     let around = HEADER_BYTES + item_bytes(0, extensions::BYTES_MAX);
     let bytes = bytes.min(ends.room.saturating_sub(around)) & !15;
     let frames = Frames::private(limits::CALLBACK_CALLS_MAX, limits::ASTACKS, bytes.max(1024));
@@ -81,7 +82,7 @@ impl CallbackPath {
         };
         let extensions = extensions.as_ref().map_or(&[][..], Extensions::as_bytes);
         let number = self.slots.begin(call.frame.index());
-        // An end that comes after this check fails the call in its slot.
+        // If the callback ends after this check, `Results::end` fails the call in its slot.
         if let Some(error) = &*self.side.handler.ended.lock() {
             return Err(error.copy());
         }
@@ -138,7 +139,7 @@ fn ended(side: &Side<Results>) -> CallError {
 impl CallPath for CallbackPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.send(call)?;
-        // The object may call this server again.
+        // Another thread must be free for calls meanwhile, because the object may call this server again.
         let _waits = inside().map(|_| WaitingInside::begin());
         match self.wait_for(call.frame.index(), call.limit.deadline()) {
             Some(late) => late.take(call),
@@ -242,13 +243,15 @@ impl Handles for Results {
     fn woken(&self) {}
 
     fn end(&self, side: &Side<Self>, error: Option<CallError>) {
-        // If there is an error, a call that begins later is certainly not executed, and one in flight may be.
+        // If there is an error, a call that begins later is certainly not executed, but a call in flight may
+        // have been executed.
         let (later, in_flight) = match error {
             Some(error) => {
                 let later = CallError::not_executed(error.kind(), Phase::Call, error.detail());
                 (later, error)
             }
-            // The object's side answers every call that it has begun before it ends the callback.
+            // Before it ends the callback, the object's side answers every call that it has begun. So the
+            // other calls are not executed.
             None => (ended(side), ended(side)),
         };
         let mut known = self.ended.lock();

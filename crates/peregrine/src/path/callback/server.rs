@@ -35,7 +35,8 @@ struct State {
     begun: HashMap<u64, Running>,
     /// What waits for a call.
     waker: Option<Waker>,
-    /// Whether the procedure has let go of the callback, and why if not by itself.
+    /// `Some` after the procedure has dropped the callback, or the callback has failed. The inner value is
+    /// the error of the failure.
     ended: Option<Option<CallError>>,
     /// Whether this side has ended the callback.
     closed: bool,
@@ -46,7 +47,7 @@ struct Queued {
     message: Vec<u128>,
     extensions: Vec<u8>,
     arrived: Instant,
-    /// The size in bytes of the item that the call came in.
+    /// The size in bytes of the item that contained the call.
     item_bytes: usize,
 }
 
@@ -57,13 +58,13 @@ struct Running {
     cancels: Option<Arc<dyn Cancels>>,
 }
 
-/// What the user of a callback has to do.
+/// The outcome of [`ObjectSide::run_next`].
 pub(crate) enum Next {
     /// A call has run.
     Ran,
     /// There is no call, or no credit for its result. The waker is woken later.
     Nothing,
-    /// The procedure has let go of the callback.
+    /// The procedure has dropped the callback.
     Ended,
     Failed(CallError),
 }
@@ -74,7 +75,7 @@ struct OwedResult {
     number: u64,
 }
 
-/// Stands for the object in calls that no object serves.
+/// Serves calls of [`STREAMS`], which need no object.
 struct NoObject;
 
 impl Serve for NoObject {
@@ -104,12 +105,12 @@ impl ObjectSide {
         Self(side)
     }
 
-    /// Returns whether the procedure has used the callback, or has let go of it.
+    /// Returns whether the procedure has used the callback, or has dropped it.
     pub(crate) fn has_begun(&self) -> bool {
         self.0.has_begun()
     }
 
-    /// Asks whether the procedure has opened the callback, if nothing has arrived.
+    /// If nothing has arrived, asks whether the procedure has opened the callback.
     pub(crate) fn ask(&self) {
         self.0.ask();
     }
@@ -133,7 +134,8 @@ impl ObjectSide {
             };
         };
         drop(state);
-        // A procedure that takes no results gets no credit for more calls.
+        // Without credit for its result, the call does not run. So a procedure that takes no results gets no
+        // credit for more calls.
         if let Room::Full = self.0.room() {
             let mut state = self.0.handler.state.lock();
             state.calls.push_front(queued);
@@ -147,8 +149,8 @@ impl ObjectSide {
         Next::Ran
     }
 
-    /// Ends the callback. Calls that were not begun are refused with the reason, and calls whose result comes later
-    /// are cancelled.
+    /// Ends the callback. Calls that were not begun are refused with the reason, and calls whose result comes
+    /// later are cancelled.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.0.handler.state.lock();
         if core::mem::replace(&mut state.closed, true) {
@@ -230,7 +232,7 @@ impl Requests {
         }
     }
 
-    /// Gives up the call that the procedure does not wait for any more.
+    /// Cancels the call `number`, for which the procedure does not wait any more.
     fn cancel(&self, side: &Side<Self>, number: u64) {
         let mut state = self.state.lock();
         let queued = state.calls.iter().position(|queued| queued.header.number == number);
@@ -278,7 +280,8 @@ impl Handles for Requests {
             return Some(());
         }
         if header.procedure == STREAMS {
-            // The thread that runs the object's methods may wait for these items.
+            // The calling thread handles these items itself, because the thread that runs the object's
+            // methods may be waiting for them.
             drop(state);
             run(side, &NoObject, queued);
             return Some(());
@@ -305,7 +308,7 @@ impl Handles for Requests {
 
 impl Calls for Side<Requests> {
     fn is_given_up(&self, call: u64) -> bool {
-        // The thread that runs the procedure is the one that takes what has arrived.
+        // This thread runs the object's method. No other thread takes what has arrived meanwhile.
         self.look();
         let state = self.handler.state.lock();
         state.ended.is_some() || state.begun.get(&call).is_none_or(|running| running.cancelled)

@@ -82,13 +82,15 @@ fn take<'i>(items: &mut &'i [u8], skipped: usize, bytes: u32) -> Option<&'i [u8]
 
 /// Handles what one side of a callback receives.
 pub(crate) trait Handles: Send + Sync + Sized + 'static {
-    /// Handles an item at the front of `items`, and removes it there. Returns `None` if the item is malformed.
+    /// Handles an item at the front of `items`, and removes it there. Returns `None` if the item is
+    /// malformed.
     fn take(&self, side: &Arc<Side<Self>>, items: &mut &[u8]) -> Option<()>;
 
-    /// Handles a wake, after everything that has arrived was handled. There may be credit now.
+    /// Handles a wake-up, after everything that has arrived was handled. There may be new credit.
     fn woken(&self);
 
-    /// Handles the end: the peer sends nothing more. `error` is the reason, unless the peer has sent everything.
+    /// Handles the end: the peer sends nothing more. `error` is the reason, unless the peer has sent
+    /// everything.
     fn end(&self, side: &Side<Self>, error: Option<CallError>);
 }
 
@@ -100,7 +102,7 @@ pub(crate) struct Side<H> {
     unsent: Mutex<VecDeque<(u64, Vec<u8>)>>,
     /// The number of wakes that were not handled yet.
     wakes: AtomicUsize,
-    /// The waker of this side. It keeps nothing alive.
+    /// The waker of this side. It has only a weak reference to the side.
     waker: Waker,
 }
 
@@ -116,7 +118,7 @@ impl<H: Handles> Wake for WakesSide<H> {
 }
 
 impl<H: Handles> Side<H> {
-    /// Makes one side of a callback. It receives nothing before [`receive`](Self::receive) was called.
+    /// Makes one side of a callback. The side receives nothing before [`receive`](Self::receive) is called.
     pub(super) fn new(ends: CallbackEnds, handler: H) -> Arc<Self> {
         Arc::new_cyclic(|side| Self {
             ends,
@@ -127,11 +129,11 @@ impl<H: Handles> Side<H> {
         })
     }
 
-    /// Handles everything that has arrived, and sends what there is credit for. The streams wake this side when
-    /// something arrives.
+    /// Handles everything that has arrived, and sends what there is credit for. The streams wake this side
+    /// when something arrives.
     pub(super) fn receive(self: &Arc<Self>) {
-        // Handling an item may wake this side on the same thread, and another thread may wake it at any time. The
-        // first one to come does the work of all.
+        // Handling an item may wake this side on the same thread, and another thread may wake it at any time.
+        // The first thread that gets here does the work for all of these wake-ups.
         if self.wakes.fetch_add(1, Ordering::SeqCst) > 0 {
             return;
         }
@@ -140,7 +142,8 @@ impl<H: Handles> Side<H> {
             self.receive_once();
             self.send_unsent();
             self.handler.woken();
-            // SYNC: wakes. A wake that is not subtracted here came after the items were looked for.
+            // SYNC: wakes. A wake-up that is not subtracted here may be for an item that arrived after the
+            // last look. So the loop looks again.
             match self.wakes.fetch_sub(handled, Ordering::SeqCst) - handled {
                 0 => return,
                 more => handled = more,
@@ -168,14 +171,14 @@ impl<H: Handles> Side<H> {
         }
     }
 
-    /// Grants the peer credit for an item of `bytes` bytes, which was handled.
+    /// Notes that an item of `bytes` bytes was handled, and grants the peer new credit for it.
     pub(super) fn consume(&self, bytes: usize) {
         if self.ends.incoming.consume(1, item_cost(bytes)) {
             self.ends.carrier.list(&self.ends.incoming, false);
         }
     }
 
-    /// Asks whether the peer has opened the callback, if nothing has arrived.
+    /// If nothing has arrived, asks whether the peer has opened the callback.
     pub(super) fn ask(&self) {
         if self.ends.incoming.ask() {
             self.ends.carrier.list(&self.ends.incoming, false);
@@ -187,7 +190,7 @@ impl<H: Handles> Side<H> {
         self.ends.incoming.has_begun() || self.ends.outgoing.has_begun()
     }
 
-    /// Returns whether the peer takes more items. If not, `waker` is woken later, together with this side.
+    /// Returns whether the peer takes more items. If not, this side is woken when the peer takes more.
     pub(super) fn room(&self) -> Room {
         if !self.unsent.lock().is_empty() {
             Room::Full
@@ -201,13 +204,13 @@ impl<H: Handles> Side<H> {
         matches!(self.ends.outgoing.room(None), Room::Ended(_))
     }
 
-    /// Returns why the peer has ended the callback, if it has said so.
+    /// Returns why the peer has ended the callback, if the peer has given a reason.
     pub(super) fn reason(&self) -> Option<String> {
         self.ends.outgoing.stop_reason()
     }
 
-    /// Sends an item of the call `number`, or keeps it until there is credit. `parts` are the header of the item and
-    /// what follows, each of which begins at a multiple of 16 bytes.
+    /// Sends an item of the call `number`, or keeps the item until there is credit. `parts` are the header of
+    /// the item, and what follows. Each part begins at a multiple of 16 bytes.
     ///
     /// # Errors
     /// If the item does not fit a message.
@@ -254,7 +257,8 @@ impl<H: Handles> Side<H> {
                 Room::Ended(_) => unsent.clear(),
                 Room::Free => {
                     if let Some((_, item)) = unsent.pop_front() {
-                        // Its size was checked. Without memory it is lost, and its call waits for its deadline.
+                        // The size of the item was checked. Without memory, the item is lost, and its call
+                        // ends at its deadline.
                         tells |= self.add(&[Window::from(&item[..])]).unwrap_or(false);
                     }
                 }
@@ -264,7 +268,7 @@ impl<H: Handles> Side<H> {
         self.tell(tells);
     }
 
-    /// Forgets the items of a call that were not sent. Returns whether there were any.
+    /// Forgets the unsent items of a call. Returns whether there were any.
     pub(super) fn take_back(&self, number: u64) -> bool {
         let mut unsent = self.unsent.lock();
         let before = unsent.len();
@@ -278,7 +282,7 @@ impl<H: Handles> Side<H> {
         }
     }
 
-    /// Takes what has arrived at this process and was not handed on.
+    /// Takes the records that have arrived at this process.
     pub(super) fn look(&self) {
         self.ends.carrier.look();
     }

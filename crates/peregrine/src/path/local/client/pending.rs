@@ -183,8 +183,8 @@ impl Rings for ClientRegion {
         let Some(astack) = self.astacks.get(call as usize) else { return };
         let id = posted(astack.sequence.load(Ordering::Relaxed));
         // SYNC: astack-pending. A client counts a call, then posts it, and then stores this value. So if this
-        // load sees the value of the call, the next load of the call word sees the posted call or a later one.
-        // A call that is counted and not posted yet must not look like a corrupted word.
+        // load sees the value of the call, the next load of the call word sees the posted call or a later
+        // one. A call that is counted and not posted yet must not look like a corrupted word.
         if astack.pending.load(Ordering::Acquire) != id {
             return;
         }
@@ -227,11 +227,12 @@ mod tests {
     fn call_that_is_not_posted_yet_is_not_taken_for_a_stray_write() {
         let (_script, scripted) = Scripted::new(4096).unwrap();
         let region = &scripted.path.region;
-        // A thread begins a call while the bells examine the frame's last one.
+        // A call was counted and not posted yet, while the bells examine the call before. This must not end
+        // the session.
         region.astacks[0].sequence.store(1, Ordering::Relaxed);
         region.examine(0);
         assert!(region.session.is_alive());
-        // The call was posted, and something else has overwritten its word.
+        // The call was posted, but its word has another value. This must end the session.
         region.astacks[0].pending.store(posted(1), Ordering::Release);
         region.examine(0);
         assert!(!region.session.is_alive());

@@ -86,7 +86,7 @@ impl StreamPath {
         }
         let fate = connection.outbox.fate(frame);
         if fate == Fate::Unsent {
-            // The thread that is sending rings the bell.
+            // The thread that is still sending the message rings the bell afterwards.
             return None;
         }
         connection.disarm(frame);
@@ -156,9 +156,9 @@ impl Connection {
         } else {
             self.turns.sub(SLEEPER);
         }
-        // SYNC: end, as in `follow`. This thread has armed the bell, and now reads whether the connection has
-        // ended. The keeper reads that the connection has ended, and then rings all bells. So at least one of
-        // the two rings this bell.
+        // SYNC: end, the other half is in `ring_all`. This thread has armed the bell, and now reads whether
+        // the connection has ended. The keeper reads that the connection has ended, and then rings all bells.
+        // So at least one of the two rings this bell.
         full_fence();
         if !sleeps || self.has_ended() {
             if self.has_ended() {

@@ -1,7 +1,7 @@
 //! Deferred calls: calls of async procedures, whose replies any thread sends later.
 //!
 //! A deferred call occupies no thread and has no permit. It stays among the calls of its connection until its
-//! reply was sent. So a stopping server waits for it, and sends no `Goodbye` before. The connection cancels
+//! reply was sent. So a stopping server waits for the call before it sends `Goodbye`. The connection cancels
 //! the call when an `Abandon` message arrives, and when the connection ends.
 //!
 //! The thread that ends a procedure makes the reply, as one piece of memory of the size that the reply needs.
@@ -23,7 +23,8 @@ use crate::serving::deferrals::{Deferral, Deferrals};
 use crate::sync::Mutex;
 use crate::value::{Space, align_up};
 
-/// Smaller messages need no reservation, because their number is bounded ([`limits::DEFERRED_MAX`]).
+/// Messages of at most this number of bytes need no reservation, because their number is bounded
+/// ([`limits::DEFERRED_MAX`]).
 const UNRESERVED: usize = 1 << 10;
 
 /// The deferred calls of a connection whose procedures have not ended.
@@ -97,7 +98,7 @@ impl Drop for UnansweredLater {
     fn drop(&mut self) {
         let (incoming, host) = (self.connection.incoming(), Visit(&self.connection));
         if !self.deferral.is_awaited() {
-            // The call was taken off the count of calls before its end.
+            // The call was not counted any more. `Unanswered` subtracts it, so it is added first.
             host.called();
         }
         drop(Unanswered { incoming, host: &host, number: self.number });
@@ -275,8 +276,8 @@ mod tests {
         Answered::ok(&(), blocks, |writer| head.iter().try_for_each(|byte| writer.plain(byte)))
     }
 
-    /// Returns the body of the reply of a thread that runs a procedure to its end, and the offset of its
-    /// head.
+    /// Returns the body of the reply that a thread sends if it runs the procedure to its end. Also returns
+    /// the offset of the head.
     fn gathered(answers: &Answers, streams: &[Stream; 2]) -> (Vec<u8>, usize) {
         let (mut memory, mut blocks) = (vec![1; ROOM], Vec::new());
         let space = Space::of_mut(&mut memory);
@@ -335,7 +336,7 @@ mod tests {
     fn result_is_refused_by_the_size_that_the_caller_has_offered() {
         let lost = Answer::MayHaveExecuted;
         assert_eq!((within(512, 512, &[]), within(512, 513, &[])), (Answer::Ok, lost));
-        // A head of 56 bytes is before the first block, and a larger head is after the last block.
+        // A head of at most 28 bytes is before the first block. A larger head is after the last block.
         let (first, offers) = (crate::call::blocks_at(1), 512 - crate::call::blocks_at(1));
         assert_eq!(within(512, first - 4, &[(1, offers)]), Answer::Ok);
         assert_eq!(within(512, first - 3, &[(1, offers)]), lost);

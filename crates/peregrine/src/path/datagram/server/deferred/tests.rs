@@ -562,7 +562,8 @@ fn cancelled_reply_does_not_wait_any_more() {
     }
 }
 
-/// The client sends nothing any more. So no packet lets the server look at the reply again.
+/// The client is dead, so no packet makes the server look at the waiting reply again. The check of callers
+/// must end the wait.
 #[test]
 fn reply_to_a_dead_client_does_not_wait_any_more() {
     let mut dialogue = Dialogue::new();
@@ -635,7 +636,7 @@ fn too_many_deferred_calls_keep_their_threads() {
     let all: Vec<_> = core::iter::from_fn(|| deferrals.begin(Arc::clone(&row), 0)).collect();
     let event = Arc::clone(&dialogue.event);
     std::thread::scope(|scope| {
-        // The thread that runs the call waits for the event.
+        // The call cannot be deferred, so the thread that runs it waits for the event.
         scope.spawn(|| dialogue.call(SMALL_RESULT));
         until(|| event.begun.load(Ordering::SeqCst) == 1);
         event.happen();
