@@ -7,7 +7,7 @@ use super::{
 };
 
 impl Described {
-    /// Returns the interface of a callback as a description of its own. Returns `None` if `ty` is not such an
+    /// Returns the interface of a callback as a separate description. Returns `None` if `ty` is not such an
     /// interface. The interface has no documentation, because a description does not contain it.
     ///
     /// ```

@@ -4,7 +4,7 @@
 //! A stub takes a frame ([`AsyncCall::frame`]), writes the arguments to it and begins the call
 //! ([`AsyncFrame::begin`]), and awaits the result ([`AsyncFrame::ended`]). The arguments are copied or sent
 //! when the call begins. A future that is dropped while its call is pending gives up the call: the server is
-//! told, and the frame is captured until the server has released it.
+//! notified, and the frame is captured until the server has released it.
 
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ use crate::value::{
     Block, Native, OutBlock, Representation, Space, Swapped, Window, Writer, bytes_of_blocks,
 };
 
-/// How often a future looks for its result between two readings of the clock.
+/// The number of times that a future looks for its result between two readings of the clock.
 const LOOKS: u32 = 32;
 
 /// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a new

@@ -41,7 +41,7 @@ pub trait Callable {
 
 /// An interface whose calls a `P` can serve. `P` is an object, or a pointer to an object.
 pub trait CallableBy<P>: Callable {
-    /// Returns the object that `object` is, or to which it points.
+    /// Returns `object`, or the object to which it points.
     fn of(object: &P) -> &Self;
 
     /// Serves a call with the object.
@@ -170,8 +170,8 @@ impl Drop for Registration {
 ///
 /// * `Callback<'_, dyn Listener>` ends with the call of the procedure.
 /// * `Callback<'static, dyn Listener>` may be kept by the procedure. It ends when the procedure's side drops
-///   it, when the caller's [`Registration`] is dropped, when the last client of the binding is dropped, or
-///   when the server ends.
+// it, or when the caller's [`Registration`] is dropped. It also ends when the last client of the binding is
+///   dropped, or when the server ends.
 ///
 /// The object's methods run one at a time, on the thread that waits for the procedure. If the call of the
 /// procedure is a future, they run when the future is polled. The methods of an object that was kept run on a
@@ -368,7 +368,7 @@ pub fn open_callback<'a, L: Callable + ?Sized + 'a>(
     open(request, false)
 }
 
-/// Takes a callback from the arguments of a procedure, which may keep the callback after it has ended.
+/// Takes a callback from the arguments of a procedure. The procedure may keep the callback.
 ///
 /// # Errors
 /// If the bytes are not a callback of the caller.

@@ -308,7 +308,7 @@ impl Lane {
                 state.append(self.room[0], &cancel, Company::Shared, None);
                 self.turn(bound, state);
                 if !state.queue.is_empty() && !state.armed {
-                    // The bells send the cancellation, because perhaps no future is left that looks.
+                    // A ring sends the cancellation later, because perhaps no future is left that looks.
                     state.armed = true;
                     self.on_ring(bound, state);
                 }

@@ -592,7 +592,8 @@ impl OneWay {
         if !state.needs_bell() {
             return;
         }
-        // If batches were sent since the timer was set, the caller goes on making calls, and these look.
+        // If batches were sent since the timer was set, the caller goes on making calls, which look
+        // themselves.
         match sent.is_some_and(|sent| sent != state.sent) {
             true => self.set_timer(state),
             false => self.arm(state),

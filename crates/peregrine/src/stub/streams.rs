@@ -168,7 +168,8 @@ impl core::fmt::Debug for OpenConduit<'_> {
 impl ClientConduit {
     /// Returns the conduit of a binding.
     ///
-    /// # Errors If the system has no random bytes for the token, which other clients must not know.
+    /// # Errors
+    /// If the system has no random bytes for the token, which other clients must not know.
     pub(crate) fn new(bound: &Arc<Bound>) -> Result<Arc<Self>, CallError> {
         let token = sys::random().map_err(|error| {
             CallError::system(Phase::Call, "cannot get random bytes for streams", error)

@@ -32,7 +32,7 @@ pub(super) trait Drive: Send {
     fn has_begun(&self) -> bool;
 
     /// If nothing has arrived and the end of the stream is missing, asks the server whether the procedure has
-    /// opened it.
+    /// opened the stream.
     fn ask(&self);
 
     /// Returns whether an item was given to the caller's code, or taken from it.
@@ -41,8 +41,8 @@ pub(super) trait Drive: Send {
     /// Returns why not all items were moved.
     fn failure(&self) -> Option<&CallError>;
 
-    /// Lets the caller's end work after the call, if the procedure may have kept it. `home` is the binding of
-    /// the call.
+    /// Lets a callback work after its call, if the procedure may have kept the callback. `home` is the
+    /// binding of the call.
     fn outlive(&mut self, home: &Home) {
         let _ = home;
     }
