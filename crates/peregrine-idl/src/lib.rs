@@ -6,11 +6,11 @@
 //!
 //! # What is read
 //!
-//! The text must contain one trait, the types that it uses, and the traits of its callbacks. The text may be the
-//! server's source file, if that file contains only the following:
+//! The text must contain one trait, the types that it uses, and the traits of its callbacks. The text may be
+//! the server's source file, if that file contains only the following:
 //!
-//! * one trait that is not the trait of a callback, with the attributes of `#[interface]` (`name`, `version`, `max_len`) and methods that
-//!   take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
+//! * one trait that is not the trait of a callback, with the attributes of `#[interface]` (`name`, `version`,
+//!   `max_len`) and methods that take `&self` and return `Result<T, E>` or `peregrine::Result<T>`;
 //! * structs and enums. They are plain if they have `#[derive(Plain)]`, and otherwise structured values;
 //! * the attributes by which interfaces grow: `#[default]`, `#[was]`, `#[widens]` and `#[other]`. The
 //!   expression of a default must consist of literals, floats such as `f64::NAN`, and simple combinations of
@@ -31,11 +31,12 @@
 //! # What is not in a description
 //!
 //! The printed trait equals the one in the server's source, except for parts that a description does not
-//! contain: bodies of `impl` blocks, other items, the documentation of types and of the traits of callbacks, and
-//! whether a callback may be kept after the call (`Callback<'static, ...>`). The printed trait compiles
+//! contain: bodies of `impl` blocks, other items, the documentation of types and of the traits of callbacks,
+//! and whether a callback may be kept after the call (`Callback<'static, ...>`). The printed trait compiles
 //! if all of its names are valid names in Rust, and if [`Plain`](peregrine::Plain),
 //! [`Value`](peregrine::Value), [`Lent`](peregrine::Lent), [`Out`](peregrine::Out),
-//! [`Sink`](peregrine::Sink), [`Source`](peregrine::Source) and [`Callback`](peregrine::Callback) are in scope.
+//! [`Sink`](peregrine::Sink), [`Source`](peregrine::Source) and [`Callback`](peregrine::Callback) are in
+//! scope.
 //!
 //! ```
 //! let files = peregrine_idl::parse_trait(

@@ -40,7 +40,7 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// The type that is the interface itself, if callbacks have this interface.
+    /// The type that describes the interface itself, if callbacks have this interface.
     root: Option<usize>,
     /// For each type, whether it is printed in a separate module. This is necessary if its name is
     /// already used.
@@ -54,7 +54,7 @@ struct Printer<'a> {
     text: String,
 }
 
-/// Returns the type that is the interface itself, as the interface of a callback.
+/// Returns the type that describes the interface itself, if callbacks have this interface.
 fn root(described: &Described) -> Option<usize> {
     // Only one type is compared, because a peer chooses the number of types with the same name.
     let number = described.types.iter().position(|one| match &one.body {
@@ -247,7 +247,7 @@ impl<'a> Printer<'a> {
         self.text
     }
 
-    /// Prints a trait. `within` is its number if it is the interface of a callback.
+    /// Prints a trait. If the trait is the interface of a callback, `within` is the number of its type.
     fn interface(
         &mut self,
         indent: &str,

@@ -18,8 +18,8 @@ pub(crate) enum Kind {
 pub(crate) struct Source {
     /// The path of the trait that is the interface.
     pub(crate) root: String,
-    /// The types and the traits, by their paths. The path of a type is its name. If the type is in a module, the name of the
-    /// module precedes the name of the type.
+    /// The types and the traits, by their paths. The path of a type is its name. If the type is in a module,
+    /// the name of the module precedes the name of the type.
     pub(crate) types: HashMap<String, Definition>,
 }
 

@@ -33,7 +33,8 @@ struct Names {
     blocking: Ident,
 }
 
-/// Generates the trait, with the same methods, and implementations for pointers to objects.
+/// Generates the async trait, with the methods of the blocking trait. Also generates implementations for
+/// pointers to objects.
 fn async_trait(item_trait: &ItemTrait, model: &Interface, names: &Names) -> TokenStream {
     let mut item = item_trait.clone();
     let Names { interface, .. } = names;
@@ -132,7 +133,7 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
             /// Returns a client that calls an object of this process through the same stubs, for tests.
             ///
             /// # Panics
-            /// If there is no memory for its A-stacks.
+            /// If there is no memory for the client's A-stacks.
             #visibility fn in_process<__Object>(object: __Object) -> Self
             where
                 __Object: #interface + ::core::marker::Send + ::core::marker::Sync + 'static,
@@ -143,7 +144,7 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
             /// Returns a client as `in_process` does, with options.
             ///
             /// # Panics
-            /// If there is no memory for its A-stacks.
+            /// If there is no memory for the client's A-stacks.
             #visibility fn in_process_with<__Object>(
                 object: __Object,
                 options: &::peregrine::__rt::BindOptions,

@@ -535,8 +535,8 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// Generates what callbacks of the interface need. Each interface is dyn-compatible, because `check` refuses generic
-/// and async methods, `Self` in methods, and all supertraits but `Send`, `Sync` and `'static`.
+/// Generates what callbacks of the interface need. Each interface is dyn-compatible, because `check` refuses
+/// generic and async methods, `Self` in methods, and all supertraits but `Send`, `Sync` and `'static`.
 fn callable(model: &Interface, names: &Names) -> TokenStream {
     let Interface { ident, name, .. } = model;
     let Names { client, server } = names;
@@ -698,8 +698,8 @@ impl Received {
     }
 }
 
-/// Returns the name of the function that takes a callback in a procedure, which may keep it or not. The compiler
-/// reports errors about the type `ty` of the callback at that type.
+/// Returns the name of the function that takes a callback in a procedure. `kept` is whether the procedure may
+/// keep the callback. The compiler reports errors about the callback's type at `ty`.
 pub(crate) fn opener(kept: bool, ty: &Type) -> Ident {
     let name = if kept { "open_kept_callback" } else { "open_callback" };
     Ident::new(name, generated_at(ty.span()))

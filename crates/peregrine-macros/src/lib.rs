@@ -49,8 +49,8 @@ use proc_macro::TokenStream;
 ///   binding, which hold the messages of its calls, are large enough for all bounded buffers.
 /// - `#[idempotent]` on a method: the method may safely run twice.
 /// - `#[oneway]` on a method: the client does not wait for the method's end. The method returns
-///   `Result<(), E>`, and only takes parameters that travel with the call. Its failure is the error of the next
-///   call, or of `flush`, which the client then has.
+///   `Result<(), E>`, and only takes parameters that travel with the call. If the method fails, the next call
+// of the client returns the error. The client also has a method `flush`, which waits for the one-way calls.
 ///
 /// Interfaces may change while programs that use the old interface still run (docs/EVOLUTION.md):
 ///

@@ -1,5 +1,5 @@
-//! Generates the calls of one-way methods, and the order of other calls after them. Interfaces without one-way methods
-//! have none of this.
+//! Generates the calls of one-way methods, and the order of other calls after them. Interfaces without
+//! one-way methods have none of this.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -12,8 +12,8 @@ pub(crate) fn has_oneway(model: &Interface) -> bool {
     model.methods.iter().any(|method| method.oneway)
 }
 
-/// Generates what a method does before its call: it waits for the one-way calls that were made before. Also returns the
-/// binding over which to make the call.
+/// Generates the code before a method's call, which waits for earlier one-way calls. Also returns an
+/// expression for the binding over which to make the call.
 pub(crate) fn before(
     has_oneway: bool,
     is_async: bool,
@@ -56,7 +56,7 @@ pub(crate) fn flush(model: &Interface, is_async: bool) -> TokenStream {
         /// Waits until all one-way calls that were made before have ended.
         ///
         /// # Errors
-        /// Fails if one of them has failed since the last call that told failures.
+        /// Fails if a one-way call has failed, and no call has reported this failure yet.
         #visibility #sign flush(
             &self,
         ) -> ::core::result::Result<(), ::peregrine::__rt::CallError> {
@@ -65,8 +65,8 @@ pub(crate) fn flush(model: &Interface, is_async: bool) -> TokenStream {
     }
 }
 
-/// Generates the body of a one-way method. `in_place` makes the call as an ordinary one: an expression in which
-/// `__in_place` is what it uses, and whose value is the result of `InPlace::ended`.
+/// Generates the body of a one-way method. `in_place` is an expression that makes the call as an ordinary
+/// one. It uses the variable `__in_place`, and its value is the result of `InPlace::ended`.
 pub(crate) fn body(
     number: u32,
     method: &Method,

@@ -5,7 +5,7 @@ use syn::{Attribute, GenericArgument, PathArguments, TraitItemFn, Type};
 use super::{Form, Method, Parameter, bare};
 use crate::parse::{self, Errors};
 
-/// Returns whether a method is marked as one-way. Reports why it cannot be.
+/// Returns whether a method is marked as one-way. Reports an error if it cannot be one-way.
 pub(super) fn method(
     function: &mut TraitItemFn,
     idempotent: &[Attribute],
@@ -60,7 +60,8 @@ pub(super) fn method(
     true
 }
 
-/// Reports a method whose name is that of the client's method which waits for one-way calls.
+/// Reports methods with the name `flush`: the client of an interface with one-way methods has a method of
+/// this name.
 pub(super) fn flush(methods: &[Method], errors: &mut Errors) {
     if !methods.iter().any(|method| method.oneway) {
         return;
@@ -73,7 +74,7 @@ pub(super) fn flush(methods: &[Method], errors: &mut Errors) {
     }
 }
 
-/// Returns whether `Result<T, E>` has another `T` than `()`.
+/// Returns whether `T` in the type `Result<T, E>` is not `()`.
 fn returns_a_value(returns: &Type) -> bool {
     let Type::Path(path) = bare(returns) else { return false };
     let Some(last) = path.path.segments.last() else { return false };

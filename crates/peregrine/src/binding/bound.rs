@@ -64,8 +64,8 @@ impl fmt::Debug for Bound {
 }
 
 impl Drop for Bound {
-    /// Gives up the messages that are still under way for calls that have ended. Otherwise the server could hold such
-    /// a message for ever, and the session with it.
+    /// Gives up the messages that are still under way for calls that have ended. Otherwise the server could
+    /// hold such a message for ever, and the session with it.
     fn drop(&mut self) {
         // A forked child must not use the locks: a thread of its parent may have held them.
         if self.mark.wiped() {
@@ -165,7 +165,7 @@ impl Bound {
             drop(before);
             return Ok(new);
         }
-        // Another call has made one meanwhile.
+        // Another call may have made a conduit meanwhile.
         Ok(conduit.as_ref().map_or(new, Arc::clone))
     }
 
@@ -200,7 +200,8 @@ impl Bound {
         is_converted.then_some(&converted.bound)
     }
 
-    /// Returns whether a message for this server can be sent to another one as it is.
+    /// Returns whether a message for the server of this `Bound` can be sent unchanged to the server of
+    /// `other`.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let as_it_is = |one: &Self| one.flags.load(Ordering::Relaxed) & (SWAPPED | DIFFERENT) == 0;
         as_it_is(self) && as_it_is(other)

@@ -195,7 +195,7 @@ impl Binding {
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let bytes = options.message_bytes_for(&interface);
-        // The streams of a call have A-stacks besides those that the program asks for.
+        // Streams need A-stacks in addition to those that the program asks for.
         let has_streams = (0..interface.procedures() as u32).any(|one| interface.has_streams(one));
         let count = options.room_for(bytes) + if has_streams { STREAM_FRAMES } else { 0 };
         let frames = Frames::private(count, options.astacks, bytes)

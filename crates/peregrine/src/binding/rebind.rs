@@ -87,7 +87,8 @@ impl Home {
         home
     }
 
-    /// Notes that a conduit has callbacks that the server has kept. They end when all clients were dropped.
+    /// Notes that a conduit has callbacks that the server has kept. These callbacks end when all clients of
+    /// the binding are dropped.
     pub(crate) fn keeps(&self, conduit: &Arc<ClientConduit>) {
         let mut kept = self.kept.lock();
         kept.retain(|one| one.strong_count() > 0);
@@ -131,7 +132,8 @@ impl Home {
         latest
     }
 
-    /// Returns whether to bind again and to repeat a call of procedure `number` that failed on the state `gone`.
+    /// Returns whether to bind again and to repeat a call of procedure `number` that failed on the state
+    /// `gone`.
     #[cold]
     pub(crate) fn repeats(&self, gone: &Bound, number: u32, error: &CallError) -> bool {
         let idempotent_too = match self.options.rebind {

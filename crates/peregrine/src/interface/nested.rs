@@ -7,7 +7,7 @@ use super::{
 };
 
 impl Described {
-    /// Returns the interface of a callback as a description of its own. Returns `None` if `ty` is not such an
+    /// Returns the interface of a callback as a separate description. Returns `None` if `ty` is not such an
     /// interface. The interface has no documentation, because a description does not contain it.
     ///
     /// ```
@@ -46,8 +46,8 @@ impl Described {
         Some(Self { name, version: *version, docs, procedures, types })
     }
 
-    /// Finds the first callback whose parameter is not possible, or interface that is used as the type of values.
-    /// Returns its line in the canonical text, and the reason.
+    /// Finds the first callback parameter that is not possible, or the first interface that is used as the
+    /// type of values. Returns its line in the canonical text, and the reason.
     pub(super) fn impossible_callback(&self) -> Option<(usize, String)> {
         let types = self.procedures.len() + 2;
         let own = (2..)

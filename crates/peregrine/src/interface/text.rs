@@ -233,8 +233,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a word before the name of a procedure. A procedure may have this word as its name. Then the number
-    /// of words before the parameters is odd: a name, and pairs of `was` and an earlier name.
+    /// Reads a mark, such as `oneway`, before the name of a procedure. A procedure may have this word as its
+    /// name. Then an odd number of words precedes the parameters: the name, and pairs of `was` and an earlier
+    /// name.
     fn mark(&mut self, word: &str) -> bool {
         let before = self.rest.split('(').next().unwrap_or_default();
         before.split(' ').count().is_multiple_of(2) && self.takes(word)

@@ -4,7 +4,7 @@
 //! A stub takes a frame ([`AsyncCall::frame`]), writes the arguments to it and begins the call
 //! ([`AsyncFrame::begin`]), and awaits the result ([`AsyncFrame::ended`]). The arguments are copied or sent
 //! when the call begins. A future that is dropped while its call is pending gives up the call: the server is
-//! told, and the frame is captured until the server has released it.
+//! notified, and the frame is captured until the server has released it.
 
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ use crate::value::{
     Block, Native, OutBlock, Representation, Space, Swapped, Window, Writer, bytes_of_blocks,
 };
 
-/// How often a future looks for its result between two readings of the clock.
+/// The number of times that a future looks for its result between two readings of the clock.
 const LOOKS: u32 = 32;
 
 /// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a new
@@ -217,8 +217,8 @@ impl<'b> AsyncCall<'b> {
         }
     }
 
-    /// Decides as [`again`](Self::again) whether a failed call with streams is repeated. It is not repeated if its
-    /// items have moved.
+    /// Decides as [`again`](Self::again) whether a failed call with streams is repeated. The call is not
+    /// repeated if `moved`: items of its streams have moved.
     ///
     /// # Errors
     /// Returns the error of the call, if it is not repeated.
@@ -362,7 +362,7 @@ impl<'a> AsyncFrame<'a> {
                 let begun =
                     lane.begin(self.bound, (procedure, *company), head, [ins, lent], outs, limit);
                 let Some(begun) = begun else {
-                    // The call is then made alone, so no user sees this error.
+                    // The call is made alone after this error, so no user sees the error.
                     return Err(CallError::too_large(0, 0, None));
                 };
                 self.call.shares.store(false, Ordering::Relaxed);
@@ -497,8 +497,8 @@ impl<'a> AsyncFrame<'a> {
         Poll::Ready(ended.map(State::Ended))
     }
 
-    /// Moves items of the streams, and looks for the reply. If there is nothing to do, makes sure that the future is
-    /// polled again.
+    /// Moves items of the streams, and looks for the reply. If there is nothing to do, makes sure that the
+    /// future is polled again.
     fn poll_streams(
         &mut self,
         outs: &mut [OutBlock<'_>],
@@ -523,14 +523,15 @@ impl<'a> AsyncFrame<'a> {
         if let Some(failure) = streams.failure() {
             let ends =
                 matches!(failure.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
-            // If the server has gone, the call ends by itself, and its error says whether it was executed.
+            // If the server has gone, the call still ends with its own error, which says whether it was
+            // executed.
             if !ends || !matches!(self.state, State::Pending { .. }) {
                 return Poll::Ready(Err(failure.copy().may_have_executed()));
             }
         }
         if let State::Ended(returned) = &self.state {
-            // A procedure that ran, also one that panicked, had its ends of the streams. Without them, no end of a
-            // stream is sent.
+            // If the procedure ran, it had its ends of the streams, and sends the end of each stream, even
+            // after a panic. If it did not run, no end is sent.
             let ran = returned.answer != Answer::NotExecuted;
             if streams.are_done() || !ran && !streams.have_begun() {
                 if ran {
@@ -741,7 +742,8 @@ pub(super) fn spin<T>(
             return Looked::Found(found);
         }
     }
-    // The clock is not read before a quick reply: reading it takes long for a call.
+    // The clock is not read if the reply comes quickly, because reading the clock takes long compared with a
+    // call.
     if let (Looking::Briefly, Wait::Adaptive) = (&looking, wait) {
         *looking = Looking::Until(Instant::now() + block_cost());
     }

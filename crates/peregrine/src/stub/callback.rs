@@ -31,7 +31,7 @@ pub trait Callable {
     /// Returns a client as an object of the interface.
     fn of_client(client: &Self::Client) -> &Self;
 
-    /// Serves a call of the interface with a client, which makes the same call.
+    /// Serves a call of the interface: makes the same call with the client.
     fn serve_client(
         client: &Self::Client,
         request: &mut Request<'_>,
@@ -39,9 +39,9 @@ pub trait Callable {
     ) -> Served;
 }
 
-/// An interface whose calls an object or a pointer `P` can serve.
+/// An interface whose calls a `P` can serve. `P` is an object, or a pointer to an object.
 pub trait CallableBy<P>: Callable {
-    /// Returns the object.
+    /// Returns `object`, or the object to which it points.
     fn of(object: &P) -> &Self;
 
     /// Serves a call with the object.
@@ -82,7 +82,7 @@ impl<P: Send + Sync, L: CallableBy<P> + ?Sized> ObjectOf<L> for Pointed<P, L> {
     }
 }
 
-/// The caller's object, as a procedure has it.
+/// The caller's object in a procedure. Its methods call the caller.
 struct Remote<L: ?Sized + Callable>(L::Client);
 
 impl<L: Callable + ?Sized> Serve for Remote<L> {
@@ -101,7 +101,7 @@ impl<L: Callable + ?Sized> ObjectOf<L> for Remote<L> {
     }
 }
 
-/// An object with a server of its own, such as one whose methods are async.
+/// An object that is called through its own server, for example because its methods are async.
 struct WithServer<L: ?Sized + Callable> {
     server: Arc<dyn Serve>,
     client: L::Client,
@@ -140,7 +140,7 @@ pub(in crate::stub) struct Revocation {
 }
 
 impl Revocation {
-    /// Returns whether the callback was revoked. If not, `waker` is woken when it is.
+    /// Returns whether the callback was revoked. If not, a later revocation wakes `waker`.
     pub(in crate::stub) fn is_revoked(&self, waker: &Waker) -> bool {
         *self.waker.lock() = Some(waker.clone());
         self.revoked.load(Ordering::SeqCst)
@@ -163,25 +163,28 @@ impl Drop for Registration {
 
 /// A parameter by which a procedure calls an object of its caller.
 ///
-/// The trait of the object has [`#[interface]`](macro@crate::interface), and `L` is `dyn` this trait. The caller makes
-/// a callback from an [object](Self::new). The procedure calls the methods of the trait on the callback, which
-/// dereferences to the object. The calls use the binding of the caller, so the caller listens at no address.
+/// The trait of the object has [`#[interface]`](macro@crate::interface), and `L` is `dyn` this trait. The
+/// caller makes a callback from an [object](Self::new). The procedure calls the methods of the trait on the
+/// callback, which dereferences to the object. The calls use the binding of the caller, so the caller listens
+/// at no address.
 ///
-/// * `Callback<'_, dyn Listener>` ends with the call to which it belongs.
-/// * `Callback<'static, dyn Listener>` may be kept by the procedure. It ends when the procedure's side drops it, when
-///   the caller's [`Registration`] is dropped, and when the last client of the binding is dropped, or its server ends.
+/// * `Callback<'_, dyn Listener>` ends with the call of the procedure.
+/// * `Callback<'static, dyn Listener>` may be kept by the procedure. It ends when the procedure's side drops
+// it, or when the caller's [`Registration`] is dropped. It also ends when the last client of the binding is
+///   dropped, or when the server ends.
 ///
-/// The object's methods run one at a time, on the thread that makes the call. If the call is a future, they run when
-/// it is polled. The methods of an object that was kept run on a thread of the binding. A method may call the server
-/// of the procedure. A method that waits for another callback of the same call waits for ever, because both need the
-/// same thread.
+/// The object's methods run one at a time, on the thread that waits for the procedure. If the call of the
+/// procedure is a future, they run when the future is polled. The methods of an object that was kept run on a
+/// thread of the binding. A method may call the server of the procedure. A method that waits for another
+/// callback of the same call waits for ever, because both need the same thread.
 ///
-/// After its end, calls of a callback fail with [`Kind::Stopped`], and are not executed. The message of a call, and
-/// its result, have at most [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes less 1 KiB, or less if the messages
-/// of the binding are smaller. At most [`CALLBACK_CALLS_MAX`](crate::limits::CALLBACK_CALLS_MAX) calls are in flight at
-/// a time, and others wait.
+/// After the end of a callback, calls to its object fail with [`Kind::Stopped`], and are not executed. The
+/// arguments of such a call, and its result, have at most [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW)
+/// bytes less 1 KiB. The limit is lower if the messages of the binding are smaller. At most
+/// [`CALLBACK_CALLS_MAX`](crate::limits::CALLBACK_CALLS_MAX) calls are in flight at a time, and others wait.
 ///
-/// If an object's method is called directly, without a client, the callback is the caller's object itself.
+/// If a program calls an implementation of the procedure directly, without a client, the callback is the
+/// caller's object itself.
 ///
 /// ```
 /// use peregrine::{Callback, interface};
@@ -219,14 +222,15 @@ impl Drop for Registration {
 /// ```
 pub struct Callback<'a, L: ?Sized + Callable + 'a> {
     object: Box<dyn ObjectOf<L> + 'a>,
-    /// The client in a procedure, or that of a server.
+    /// The client that calls the object through a server. `None`: the object is called directly.
     client: Option<L::Client>,
     revocation: Option<Arc<Revocation>>,
 }
 
 impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
-    /// Makes a callback from an object, or from a reference, a `Box` or an `Arc` of an object. The procedure may call
-    /// it until the call ends. If the type of the parameter is `Callback<'static, _>`, the procedure may keep it.
+    /// Makes a callback from an object, or from a reference, a `Box` or an `Arc` of an object. The procedure
+    /// may call the object until the procedure ends. If the type of the parameter is `Callback<'static, _>`,
+    /// the procedure may keep the callback.
     pub fn new<P: Send + Sync + 'a>(object: P) -> Self
     where
         L: CallableBy<P>,
@@ -235,8 +239,8 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         Self { object, client: None, revocation: None }
     }
 
-    /// Makes a callback as [`new`](Self::new) does, and what revokes it: when the [`Registration`] is dropped, the
-    /// procedure can make no more calls. A call that the object has begun completes.
+    /// Makes a callback as [`new`](Self::new) does, and a [`Registration`]. When the registration is dropped,
+    /// the procedure can make no more calls. A call that the object has begun completes.
     ///
     /// ```
     /// # use std::sync::{Arc, Mutex};
@@ -297,8 +301,8 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         (self.object, self.revocation)
     }
 
-    /// Makes a callback from a server, such as `ListenerAsyncServer::new(object)` for an object whose methods are
-    /// async. Many of these methods may run at the same time.
+    /// Makes a callback from a server, such as `ListenerAsyncServer::new(object)` for an object whose methods
+    /// are async. Many of these methods may run at the same time.
     ///
     /// # Errors
     /// If the server has another interface.
@@ -315,8 +319,8 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         Ok(Self { object, client: Some(client), revocation: None })
     }
 
-    /// Returns the client by which the procedure calls the object: with it, calls can have a limit of their own, and
-    /// one-way calls can be flushed. Returns `None` if the object is called directly, without a client.
+    /// Returns the client by which the procedure calls the object. The client can give calls another time
+    /// limit, and flush one-way calls. Returns `None` if the object is called directly, without a client.
     pub const fn client(&self) -> Option<&L::Client> {
         self.client.as_ref()
     }
@@ -354,7 +358,7 @@ impl<L: Callable + ?Sized> core::fmt::Debug for Callback<'_, L> {
     }
 }
 
-/// Takes the callback of a procedure. It ends with the call.
+/// Takes a callback from the arguments of a procedure. The callback ends with the procedure.
 ///
 /// # Errors
 /// If the bytes are not a callback of the caller.
@@ -364,7 +368,7 @@ pub fn open_callback<'a, L: Callable + ?Sized + 'a>(
     open(request, false)
 }
 
-/// Takes the callback of a procedure, which may keep it after the call.
+/// Takes a callback from the arguments of a procedure. The procedure may keep the callback.
 ///
 /// # Errors
 /// If the bytes are not a callback of the caller.

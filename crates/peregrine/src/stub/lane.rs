@@ -51,10 +51,10 @@ const OUTSTANDING_MAX: usize = 2;
 const SLOW_US: u32 = 100;
 /// The number of slow measurements in a row after which a procedure counts as slow.
 const SLOW_IN_A_ROW: u32 = 3;
-/// The number of calls of a slow procedure that are made alone, before a call of the procedure is measured
-/// again.
+/// The largest number of calls of a slow procedure that are made alone, before a call of the procedure is
+/// measured again.
 const ALONE: u32 = 1000;
-/// The number of such calls at first.
+/// The number of these calls after a procedure was first found to be slow. It grows to [`ALONE`].
 const ALONE_FIRST: u32 = 16;
 /// The longest time that other calls wait for the result of a measured call. After this time, the measurement
 /// counts as slow.
@@ -104,8 +104,8 @@ impl Lane {
 
     /// Gives up the batches that are under way, because the binding is dropped: no call has a future.
     pub(crate) fn close(&self, bound: &Bound) {
-        // Every thread that uses the state has the binding, so the state is free. The thread that drops the binding may
-        // hold the lock of another lane.
+        // Every thread that uses the state holds the binding, which is dropped here. So no thread uses the
+        // state. This thread may hold the lock of another lane, so it must not wait for this lock.
         let Some(mut state) = self.state.try_lock() else { return };
         let outstanding = core::mem::take(&mut state.outstanding);
         drop(state);
@@ -115,7 +115,7 @@ impl Lane {
     }
 
     /// Runs `with` on the state, releases the state, and then wakes the futures that `with` added to `woken`.
-    /// Nothing else takes the state, because a thread that rings relies on the user of the state.
+    /// Every user of the state releases it by `leave`, because a thread that rings relies on that.
     fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -308,7 +308,7 @@ impl Lane {
                 state.append(self.room[0], &cancel, Company::Shared, None);
                 self.turn(bound, state);
                 if !state.queue.is_empty() && !state.armed {
-                    // The bells see to the cancellation: perhaps no future is left that does.
+                    // A ring sends the cancellation later, because perhaps no future is left that looks.
                     state.armed = true;
                     self.on_ring(bound, state);
                 }
@@ -471,8 +471,8 @@ impl Lane {
         };
         if !bound.path.is_prepared(frame.index()) {
             if state.is_ring {
-                // A future prepares the frame, because a new thread inherits the network namespace and other
-                // properties of the thread that starts it.
+                // A ring may run on any thread. A new thread would inherit properties of that thread, such as
+                // the network namespace. So a future prepares the frame.
                 drop(frame);
                 state.wake_sleepers();
             } else {

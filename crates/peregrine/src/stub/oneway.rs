@@ -1,13 +1,15 @@
-//! [`OneWay`]: the one-way calls of a binding. Its clones share them.
+//! [`OneWay`]: the one-way calls of a binding, which all clones of the binding share.
 //!
-//! A one-way call appends a record to a batch (`call/batch.rs` has the format), and returns. One batch is under way at a
-//! time, so that calls run in order on every path. A call of an idle binding is sent at once. Calls that are made while a
-//! batch is under way share the next one. It is sent when the client notices that the batch before has ended: at a later
-//! call, which looks from time to time, at `flush`, or by a timer. The timer arms the bell of the batch if calls are
-//! still queued. So calls that follow each other need neither a system call nor a bell.
+//! A one-way call appends a record to a batch (`call/batch.rs` has the format), and returns. One batch is
+//! under way at a time, so that calls run in order on every path. A call of an idle binding is sent at once.
+//! Calls that are made while a batch is under way share the next batch. The next batch is sent when the
+//! client notices that the batch under way has ended. Some later calls look for this end, and so do `flush`
+//! and a timer. If calls are still queued, the timer arms the bell of the batch under way. So a caller that
+//! goes on making calls needs no bell.
 //!
-//! A call that does not fit a batch, or whose path has none, is made in place, as an ordinary call. It waits for its turn
-//! in the same queue. Whatever fails is noted, and told by the next call of the binding.
+//! A call that does not fit a batch, or whose path has no batches, is *made in place*, as an ordinary call.
+//! It waits for its turn in the same queue. Failures are noted, and the next call of the binding returns them
+//! as an error.
 
 mod client;
 mod elsewhere;
@@ -44,7 +46,7 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::ForkMark;
 use crate::value::{Block, Native, Out, Window, Writer};
 
-/// The number of bytes that the result of a batch may have. It has the first failure.
+/// The largest number of bytes of the result of a batch. The result has the first failure.
 const RESULT_BYTES: usize = 4 << 10;
 /// How long calls stay queued if the caller makes no further call.
 const SEND_AFTER: Duration = Duration::from_millis(1);
@@ -55,10 +57,11 @@ pub(crate) struct OneWay {
     interface: InterfaceRef,
     home: OnceLock<Weak<Home>>,
     mark: Option<ForkMark>,
-    /// Whether all calls have ended, and no failure is to be told.
+    /// Whether all calls have ended, and all failures were reported.
     is_idle: AtomicBool,
     state: Mutex<State>,
-    /// Set by a ring while another thread used the state. That thread then continues in its place.
+    /// Set when a bell rings. If another thread uses the state at that time, that thread handles the ring
+    /// when it releases the state.
     rung: AtomicBool,
 }
 
@@ -66,13 +69,13 @@ pub(crate) struct OneWay {
 #[derive(Debug)]
 enum Taken {
     Queued,
-    /// The window is full.
+    /// Too many bytes are queued or under way.
     Full,
     /// The binding was bound again meanwhile.
     Again,
     /// The call does not fit a batch.
     InPlace,
-    /// The call is not made: it tells the failures of earlier calls.
+    /// The call is not made. The caller gets this error, which reports the failures of earlier calls.
     Told(CallError),
 }
 
@@ -110,8 +113,8 @@ impl OneWay {
         let _ = self.home.set(home);
     }
 
-    /// Sends what is queued, because the last handle of the binding is dropped. Waits until all calls have ended, for
-    /// [`limits::ONEWAY_DROP_TIME`] at most.
+    /// Sends what is queued, because the last clone of the binding is dropped. Waits until all calls have
+    /// ended, for [`limits::ONEWAY_DROP_TIME`] at most.
     pub(crate) fn close(&self) {
         // A forked child must not use the state: a thread of its parent may have held the lock.
         if self.is_idle.load(Ordering::Relaxed) || self.is_forked() {
@@ -142,7 +145,7 @@ impl OneWay {
         self.mark.is_some_and(ForkMark::wiped)
     }
 
-    /// Returns whether all calls have ended, and no failure is to be told.
+    /// Returns whether all calls have ended, and all failures were reported.
     #[inline]
     fn is_idle(&self) -> bool {
         self.is_idle.load(Ordering::Relaxed)
@@ -156,13 +159,13 @@ impl OneWay {
         if self.is_forked() { Err(forked()) } else { Ok(self.with(|_, state| state.made)) }
     }
 
-    /// Tells the failures of calls that have ended.
+    /// Returns the failures of calls that have ended as an error.
     fn told(&self) -> Result<(), CallError> {
         self.with(|_, state| state.failures.tell()).map_or(Ok(()), Err)
     }
 
-    /// Runs `with` with the state, and then wakes what it has woken. Nothing else takes the state while calls may be
-    /// pending, because a thread that rings relies on the user of the state.
+    /// Runs `with` on the state, releases the state, and then wakes the wakers in `woken`. While calls may be
+    /// pending, every user of the state releases it by `leave`, because a thread that rings relies on that.
     fn with<T>(&self, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -170,7 +173,8 @@ impl OneWay {
         done
     }
 
-    /// Releases the state, and wakes what was woken. Handles the rings that came meanwhile.
+    /// Releases the state, and wakes the wakers in `woken`. Handles the rings that came while the state was
+    /// in use.
     #[inline]
     fn leave<'a>(&'a self, state: MutexGuard<'a, State>) {
         self.is_idle.store(state.is_idle(), Ordering::Relaxed);
@@ -179,8 +183,8 @@ impl OneWay {
             return self.leave_slowly(state);
         }
         drop(state);
-        // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets the flag, and
-        // then tries to take the state. So at least one of the two handles the ring.
+        // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets
+        // the flag, and then tries to take the state. So at least one of the two handles the ring.
         if self.rung.load(Ordering::SeqCst)
             && let Some(state) = self.state.try_lock()
         {
@@ -257,7 +261,7 @@ impl OneWay {
         Taken::Queued
     }
 
-    /// Appends a batch to the queue. Returns what happens to the call instead if it fits none.
+    /// Appends a batch to the queue. If the call fits no batch, returns what happens to the call instead.
     fn open(
         state: &mut State,
         call: &Appended<'_, '_>,
@@ -288,8 +292,8 @@ impl OneWay {
         })
     }
 
-    /// Looks until `ready` returns a value. If it returns none, makes sure that the caller is polled again. `only` is
-    /// whether the caller is a thread that waits for nothing else.
+    /// Looks until `ready` returns a value. If `ready` returns `None`, makes sure that the caller is polled
+    /// again. `is_async` is false if the caller is a thread that waits for nothing else.
     ///
     /// # Errors
     /// If the deadline has passed.
@@ -323,7 +327,7 @@ impl OneWay {
         if let (true, Some(at)) = (is_async, deadline)
             && !waiting.bell.get_or_insert_default().ring_at(at, context.waker())
         {
-            // No thread wakes the future in time, so it polls.
+            // No other thread can wake this future at the deadline, so the future is polled again at once.
             context.waker().wake_by_ref();
         }
         let found = self.with(|this, state| {
@@ -338,7 +342,7 @@ impl OneWay {
         found.map_or(Poll::Pending, |found| Poll::Ready(Ok(found)))
     }
 
-    // With the state.
+    // The functions below need the locked state.
 
     /// Notes the end of the batch that is under way, if it has ended, and gives the next entry its turn.
     fn turn(&self, state: &mut State) {
@@ -389,7 +393,8 @@ impl OneWay {
         let is_released = |frame| bound.path.is_released(frame);
         match bound.frames.try_take(&is_released, bound.on_exhausted) {
             None => {
-                // Another call gives its frame back later.
+                // No frame is free. The timer tries again, because another call may have given its frame back
+                // by then.
                 state.queue.push_front(Entry::Batch(chunk));
                 state.turn = Turn::NoFrame;
                 self.set_timer(state);
@@ -502,7 +507,8 @@ impl OneWay {
         self.of(procedure, error).chain()
     }
 
-    /// Returns the text of a failure if the procedure returned an error. `text` is the error's, if it is known.
+    /// Returns the text of a failure if the procedure returned an error. `text` is the text of that error, if
+    /// it is known.
     fn own_error(&self, procedure: u32, text: Option<&str>) -> String {
         let name = self.name(procedure);
         match text {
@@ -511,8 +517,8 @@ impl OneWay {
         }
     }
 
-    /// Returns the text of an error that a procedure returned, if the error is a `CallError`, which is sent as its text.
-    /// `bytes` is the encoded error.
+    /// If the error that a procedure returned is a `CallError`, returns its text. `bytes` is the encoded
+    /// error.
     fn text_of<'e>(&self, procedure: u32, bytes: &'e [u8]) -> Option<&'e str> {
         let described = self.interface.described().ok()?;
         let error = &described.procedures.get(procedure as usize)?.error;
@@ -530,8 +536,8 @@ impl OneWay {
         error.of(self.name(procedure))
     }
 
-    /// Handles the failure of a batch: it is sent again to another server, its calls are made one by one, or they have
-    /// failed.
+    /// Handles the failure of a batch. Either the batch is sent again to another server, or its calls are
+    /// made one by one, or its calls have failed.
     fn failed(&self, state: &mut State, chunk: Chunk, error: CallError) {
         if error.executed() == Executed::No && !chunk.again && self.recovers(&chunk, &error) {
             state.turn = Turn::Elsewhere;
@@ -556,7 +562,7 @@ impl OneWay {
         chunk.bound.path.arm(*index, None);
     }
 
-    /// Handles a ring: continues, and arms the bell again if something waits for it.
+    /// Handles a ring: continues, and arms the bell again if the end of a batch must wake the state.
     fn on_ring(&self, state: &mut State) {
         self.turn(state);
         if state.needs_bell() {
@@ -573,7 +579,7 @@ impl OneWay {
         }
     }
 
-    /// Sends what the caller has left queued.
+    /// Sends the calls that are still queued when the timer rings.
     fn on_timer(&self, state: &mut State) {
         let sent = state.timer.take();
         if let Turn::NoFrame = state.turn {
@@ -586,7 +592,8 @@ impl OneWay {
         if !state.needs_bell() {
             return;
         }
-        // A caller that goes on making calls looks itself.
+        // If batches were sent since the timer was set, the caller goes on making calls, which look
+        // themselves.
         match sent.is_some_and(|sent| sent != state.sent) {
             true => self.set_timer(state),
             false => self.arm(state),

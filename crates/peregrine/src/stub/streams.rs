@@ -1,12 +1,13 @@
 //! [`ClientConduit`]: the client's side of the messages that carry the streams of a binding
 //! (`call/streams.rs` has the format).
 //!
-//! The conduit keeps two frames of the binding while calls with streams are under way. With one frame, the client
-//! has a message outstanding, which the server holds until it has something to send. With the other frame, the client
-//! sends what it has.
+//! The conduit keeps two frames of the binding while calls with streams are under way. With one frame, the
+//! client has a message outstanding, which the server holds until it has something to send. With the other
+//! frame, the client sends what it has.
 //!
-//! Each future that is polled takes the results that have arrived, for all streams. When a future sleeps, the bells of
-//! the outstanding messages wake the conduit, which takes the results and wakes the futures of the streams.
+//! Each future that is polled takes the results that have arrived, for all streams. When a future sleeps, the
+//! bells of the outstanding messages wake the conduit, which takes the results and wakes the futures of the
+//! streams.
 
 mod callback;
 mod drive;
@@ -41,13 +42,14 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Block, Native, Out, OutBlock, Representation, Swapped, Window, Writer};
 
-/// The largest number of items that one stream moves before the others and the call have their turn.
+/// The largest number of items that one stream moves in a row. Then the other streams and the call have their
+/// turn.
 const TURN: usize = 1024;
-/// How often a thread that waits for the end of the messages looks without being woken.
+/// A thread that waits until no message is outstanding looks this often, even if nothing wakes it.
 const CLOSE_LOOK: Duration = Duration::from_secs(1);
 /// The number of frames of a conduit.
 const FRAMES: usize = 2;
-/// The number of frames of a conduit with one call.
+/// The number of frames that a conduit and one call with streams need.
 pub(crate) const STREAM_FRAMES: u32 = FRAMES as u32 + 1;
 /// The largest message. Larger ones would only delay the first items.
 const MESSAGE_BYTES: usize = limits::STREAM_WINDOW;
@@ -58,9 +60,11 @@ pub(crate) struct ClientConduit {
     this: Weak<Self>,
     token: Token,
     state: Mutex<State>,
-    /// Streams that have something to send, from threads that do not wait for the state.
+    /// Streams that have something to send. Threads that must not wait for the lock of `state` add streams
+    /// here.
     later: Mutex<Vec<Arc<Flow>>>,
-    /// Set by a ring while another thread used the state. That thread then continues in its place.
+    /// Set when a bell rings. If another thread uses the state at that time, that thread handles the ring
+    /// when it releases the state.
     rung: AtomicBool,
     /// The largest number of bytes of a message, and of a result.
     room: usize,
@@ -70,7 +74,7 @@ pub(crate) struct ClientConduit {
 
 #[derive(Default)]
 struct State {
-    /// The frames of the conduit are additional to those that the program has asked for.
+    /// Makes frames for the conduit active, in addition to those that the program has asked for.
     reserved: Option<Reserved>,
     /// The frames that have no message.
     frames: Vec<u32>,
@@ -78,7 +82,7 @@ struct State {
     /// The number of the next message, and of the next result.
     next: u64,
     next_result: u64,
-    /// A result that has overtaken the next one.
+    /// A result that has arrived before the result `next_result`, and its number.
     early: Option<(u64, Vec<u8>)>,
     /// The number of calls with streams that are under way.
     users: usize,
@@ -91,9 +95,9 @@ struct State {
     listed: VecDeque<Arc<Flow>>,
     /// Whether the bells of the outstanding messages are armed.
     armed: bool,
-    /// What is woken after the lock of this state is released.
+    /// The wakers to wake after the lock of this state is released.
     woken: Vec<Waker>,
-    /// What waits until no message is outstanding.
+    /// Wakes the thread that waits until no message is outstanding.
     closing: Option<Waker>,
     /// Memory for results that is not used now.
     spare: Vec<Vec<u8>>,
@@ -113,8 +117,8 @@ struct Outstanding {
 pub(super) struct OpenConduit<'a> {
     pub(super) conduit: Arc<ClientConduit>,
     bound: &'a Bound,
-    /// The frame of the call, if there is a call. While the call waits for an item, the caller may make other
-    /// calls to get the item.
+    /// Makes one more frame active for the call. While the call waits for an item, the caller may need
+    /// another frame for a call that produces the item. `None` for kept callbacks.
     _reserved: Option<Reserved>,
 }
 
@@ -128,7 +132,7 @@ impl Drop for OpenConduit<'_> {
             state.users -= 1;
             if state.users == 0 {
                 conduit.turn(self.bound, state);
-                // No future looks for the rest.
+                // No future looks for outstanding results any more, so the bells are needed.
                 state.armed = true;
                 conduit.arm(self.bound, state);
             }
@@ -137,8 +141,8 @@ impl Drop for OpenConduit<'_> {
 }
 
 impl OpenConduit<'_> {
-    /// Takes the results that have arrived, and sends what is to be sent. The bells need not ring if only this call
-    /// uses the conduit: its future looks.
+    /// Takes the results that have arrived, and sends what is to be sent. If only this call uses the conduit,
+    /// no bell needs to ring, because the future of the call looks.
     pub(super) fn awake(&self) {
         self.conduit.with(self.bound, |conduit, state| {
             if state.users == 1 {
@@ -169,7 +173,7 @@ impl ClientConduit {
     /// Returns the conduit of a binding.
     ///
     /// # Errors
-    /// If the system has no random bytes: the token must not be known to others.
+    /// If the system has no random bytes for the token, which other clients must not know.
     pub(crate) fn new(bound: &Arc<Bound>) -> Result<Arc<Self>, CallError> {
         let token = sys::random().map_err(|error| {
             CallError::system(Phase::Call, "cannot get random bytes for streams", error)
@@ -197,8 +201,8 @@ impl ClientConduit {
 
     /// Gives up the messages that are under way, because the binding is dropped: no call has open streams.
     pub(crate) fn close(&self, bound: &Bound) {
-        // Every thread that uses the state has the binding, so the state is free. The thread that drops the binding may
-        // hold the lock of another conduit.
+        // Every thread that uses the state holds the binding, which is dropped here. So no thread uses the
+        // state. This thread may hold the lock of another conduit, so it must not wait for this lock.
         let Some(mut state) = self.state.try_lock() else { return };
         let outstanding = core::mem::take(&mut state.outstanding);
         drop(state);
@@ -208,7 +212,7 @@ impl ClientConduit {
         }
     }
 
-    /// Runs `with` with the state, and then wakes what it has woken.
+    /// Runs `with` on the state, releases the state, and then wakes the wakers in `woken`.
     fn with<T>(&self, bound: &Bound, with: impl FnOnce(&Self, &mut State) -> T) -> T {
         let mut state = self.state.lock();
         let done = with(self, &mut state);
@@ -216,14 +220,15 @@ impl ClientConduit {
         done
     }
 
-    /// Releases the state, and wakes what was woken. Handles the rings that came meanwhile.
+    /// Releases the state, and wakes the wakers in `woken`. Handles the rings that came while the state was
+    /// in use.
     fn leave<'a>(&'a self, bound: &Bound, mut state: MutexGuard<'a, State>) {
         loop {
             let mut woken = core::mem::take(&mut state.woken);
             drop(state);
             woken.drain(..).for_each(Waker::wake);
-            // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings sets the
-            // flag, and then tries to take the state. So at least one of the two handles the ring.
+            // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings
+            // sets the flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
                 return;
             }
@@ -234,7 +239,7 @@ impl ClientConduit {
         }
     }
 
-    /// Opens the conduit for a call: makes sure that it has its frames.
+    /// Opens the conduit for a call: makes sure that the conduit has its frames.
     ///
     /// # Errors
     /// If the binding has too few frames, or none becomes free before `deadline`.
@@ -283,7 +288,8 @@ impl ClientConduit {
         }
     }
 
-    /// Adds a stream. `flow` makes the client's end from its number and the size of its records.
+    /// Adds a stream. `flow` makes the client's end from the number of the stream and the largest size of a
+    /// record.
     fn add(&self, bound: &Bound, flow: impl FnOnce(u32, usize) -> Flow) -> Arc<Flow> {
         self.with(bound, |conduit, state| {
             state.stream = state.stream.wrapping_add(1);
@@ -319,7 +325,8 @@ impl ClientConduit {
         self.with(bound, |_, state| state.list(flow));
     }
 
-    /// Notes that a stream has something to send, without waiting for the state. A [ring](Self::wake) must follow.
+    /// Notes that a stream has something to send, without waiting for the state. A [ring](Self::wake) must
+    /// follow.
     fn list_later(&self, flow: &Arc<Flow>) {
         self.later.lock().push(Arc::clone(flow));
     }
@@ -329,8 +336,8 @@ impl ClientConduit {
         self.with(bound, |conduit, state| conduit.turn(bound, state));
     }
 
-    /// Waits until the server has answered all messages, if no call uses the conduit: the last message tells the
-    /// server which streams have ended.
+    /// If no call uses the conduit, waits until the server has answered all messages. The last message says
+    /// which streams have ended. Waits for at most [`limits::LANE_TIME`].
     fn wait_until_closed(&self, bound: &Bound) {
         let until = Instant::now() + limits::LANE_TIME;
         park(Some(CLOSE_LOOK), |context| {
@@ -354,8 +361,8 @@ impl ClientConduit {
         });
     }
 
-    /// Sends what is to be sent, before the caller's own code runs, which may wait. Without a free frame, the bells
-    /// see to the rest.
+    /// Sends what is to be sent. This comes before the caller's own code, because that code may wait. If no
+    /// frame is free, the bells are armed, and a later ring sends the rest.
     fn send_before_waiting(&self, bound: &Bound) {
         self.with(bound, |conduit, state| {
             conduit.turn(bound, state);
@@ -366,12 +373,12 @@ impl ClientConduit {
         });
     }
 
-    // With the state.
+    // The functions below need the locked state.
 
     /// Handles a ring: takes the results, and arms the bells again.
     fn on_ring(&self, bound: &Bound, state: &mut State) {
         self.turn(bound, state);
-        // Without a free frame, the bells see to what is left.
+        // If no frame was free for some streams, the next ring sends their records.
         state.armed |= !state.listed.is_empty();
         if state.armed {
             self.arm(bound, state);
@@ -396,7 +403,8 @@ impl ClientConduit {
         for flow in self.later.lock().drain(..) {
             state.list(&flow);
         }
-        // A result that comes at once has records, which are bounded by credit, so this loop ends.
+        // The server answers a message at once only if it has records to send, and credit bounds these
+        // records. So this loop ends.
         while state.broken.is_none() && state.has_message() {
             let Some(frame) = state.frames.pop() else { break };
             let frame = bound.frames.kept(frame);
@@ -529,7 +537,7 @@ impl ClientConduit {
 fn few_frames(count: u32) -> CallError {
     let options = "(`BindOptions::astacks`, `ExportOptions::astacks_max`)";
     let text = match count {
-        // One is left for calls without streams.
+        // One A-stack must stay free for calls without streams.
         0..=STREAM_FRAMES => format!("a call with streams needs four A-stacks {options}"),
         _ => format!("other calls with streams use all but one of {count} A-stacks {options}"),
     };
@@ -560,11 +568,11 @@ impl State {
     /// Returns whether there is a reason to send a message.
     fn has_message(&self) -> bool {
         if self.early.is_some() {
-            // At most one result may overtake another.
+            // The overtaken result must arrive first, so that at most one result overtakes another.
             return false;
         }
         if self.users == 0 {
-            // The server keeps the conduit, and may hold a call, until it learns that there is no stream.
+            // Until the server learns that no stream is open, it keeps the conduit, and may hold a message.
             return !self.listed.is_empty() || !self.is_closed;
         }
         !self.listed.is_empty() || self.outstanding.is_empty()
@@ -578,7 +586,7 @@ impl State {
 
     /// Appends the records that are to be sent, as far as the message fits `room` bytes.
     fn collect(&mut self, room: usize, message: &mut Vec<u8>) {
-        // Each stream gets its turn, even if one of them has more than fits.
+        // Each stream gets its turn: a stream with more records than fit goes to the end of the list.
         for _ in 0..self.listed.len() {
             let Some(flow) = self.listed.pop_front() else { break };
             match flow.collect(room - message.len(), message) {
@@ -589,7 +597,8 @@ impl State {
         }
     }
 
-    /// Takes a result, and the one that has overtaken it. Returns `None` if one of them is malformed.
+    /// Takes a result, and then the result that has overtaken it, if there is one. Returns `None` if one of
+    /// them is malformed.
     fn take_result(&mut self, result: &[u8]) -> Option<()> {
         let number = result_number(result)?;
         if number != self.next_result {
@@ -647,7 +656,8 @@ impl core::fmt::Debug for ClientConduit {
 
 /// Runs a call with streams on this thread.
 pub fn wait_for<F: Future>(call: F) -> F::Output {
-    // A procedure that waits for the call keeps a thread, so calls that come back may use one more.
+    // If a procedure makes this call, its thread waits here. A nested call that comes back to this process
+    // may then use one more thread.
     let _waits = inside().map(|_| WaitingInside::begin());
     block_on(call)
 }
@@ -656,7 +666,8 @@ pub fn wait_for<F: Future>(call: F) -> F::Output {
 mod tests {
     use super::*;
 
-    /// The last result may arrive after the last call with streams has ended, so that no message is outstanding.
+    /// If the last result arrives after the last call with streams has ended, no message is outstanding. The
+    /// client must then send one more message, which says that no stream is open.
     #[test]
     fn server_learns_that_the_last_stream_has_ended() {
         let open = State::default();

@@ -157,7 +157,7 @@ fn items_of_streams_are_the_same_type_on_both_sides() {
     for (line, types) in same {
         let one = f(line, types);
         assert_eq!(compare(&one, &one), Ok(None));
-        // Only the procedure is converted, if another parameter of it differs.
+        // If another parameter differs, the procedure is converted, but the items of the stream are not.
         let more = f(&format!("{line}, in b: option<u8>"), types);
         assert_eq!(rules(&one, &more), (vec![Default], true));
         assert_eq!(rules(&more, &one), (vec![Default], true));
@@ -238,12 +238,12 @@ fn interfaces_of_callbacks_are_the_same_on_both_sides() {
         "S#1 = struct {x: u8, y: text}\n",
     );
     assert_eq!(compare(&one, &one), Ok(None));
-    // As for the items of streams, attributes that only matter for other interfaces may differ.
+    // The two sides may differ in earlier names and defaults, which only matter for other interfaces.
     let more = "g was e(in x: [S#1] max 3, callback back: L#0 was b) -> unit or text; \
                 oneway h() -> unit or text";
     let more = of(more, "S#1 = struct {x: u8 was z = x01, y: text}\n");
     assert_eq!(compare(&one, &more), Ok(None));
-    // Only the procedure is converted, if another parameter of it differs.
+    // If another parameter differs, the procedure is converted, but the calls of the callback are not.
     let added = one.replacen("callback a: L#0)", "callback a: L#0, in b: option<u8>)", 1);
     assert_eq!(rules(&one, &added), (vec![Default], true));
     assert_eq!(rules(&added, &one), (vec![Default], true));
@@ -329,7 +329,8 @@ fn interfaces_of_callbacks_are_the_same_on_both_sides() {
         let error = compare(&ours, &theirs).unwrap_err();
         assert!(error.contains(&said), "{error}\nrather than\n{said}");
     }
-    // The place of a later difference is not in the interface.
+    // The first difference is in the callback's interface. The place of the second one must not name that
+    // interface.
     let ours = f("callback a: L#0, in b: u8", "L#0 = interface version 1 {}\n");
     let theirs = f("callback a: L#0, in b: i8", "L#0 = interface version 2 {}\n");
     let all = super::compare(&parse(&ours), &parse(&theirs), Sides::BY_CLIENT);

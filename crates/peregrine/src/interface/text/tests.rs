@@ -223,7 +223,8 @@ fn refusals_say_where_and_why() {
     assert!(Described::parse("").is_err() && Described::parse("\n").is_err());
 }
 
-/// Interfaces of callbacks may contain each other. The described interface is as long as the text nevertheless.
+/// Interfaces of callbacks may contain each other. The extracted interface must nevertheless have a finite
+/// text.
 #[test]
 fn interfaces_of_callbacks_are_extracted() {
     let text = format!(
@@ -252,7 +253,7 @@ fn interfaces_of_callbacks_are_extracted() {
          join(callback room: A#2) -> unit or [unit; 2]}\n"
     );
     assert_eq!(Described::parse(&listener.to_string()), Ok(listener.clone()));
-    // The interface of the whole is the same again.
+    // `room` is a callback with the interface of the whole text.
     let room = &listener.procedures[2].parameters[0].ty;
     assert_eq!(listener.interface_of(room).map(|one| one.digest()), Some(whole.digest()));
     assert_eq!(whole.interface_of(&DescribedType::Named(0)), None);

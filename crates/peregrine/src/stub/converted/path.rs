@@ -83,8 +83,9 @@ impl CallPath for SharedPath {
 }
 
 /// A path that converts messages. Its frames are those of the path to the server, with a second memory that
-/// is private. The private memory holds messages of the client's interface, and the memory of the path those
-/// of the server's interface. So a caller that has a frame has both, and never waits for a second frame.
+/// is private. The private memory holds messages of the client's interface. The memory of the path holds
+/// messages of the server's interface. A caller that has a frame has both, so it never waits for a second
+/// frame.
 pub(crate) struct ConvertedPath {
     path: Arc<dyn CallPath>,
     /// The frames of the path to the server.

@@ -18,12 +18,13 @@ pub(super) struct Nested {
     shared: Arc<Shared>,
 }
 
-/// Returns the interface of a callback: the parameter `place` of a procedure, whose step is `step`.
+/// Returns the interface of a callback. The callback is parameter `place` of procedure `number`. `step` is
+/// its step.
 pub(super) fn nested(described: &Described, number: u32, place: usize, step: &Step) -> Arc<Nested> {
     let nested = step.nested.get_or_init(|| {
         let procedure = described.procedures.get(number as usize);
         let parameter = procedure.and_then(|one| one.parameters.get(place));
-        // A description whose callbacks have other types is refused when it is read.
+        // `none` is never used: reading refuses a description if the type of a callback is no interface.
         let own = parameter.and_then(|one| described.interface_of(&one.ty)).unwrap_or_else(none);
         let interface = InterfaceRef::from(own.clone());
         Arc::new(Nested { interface, shared: Arc::new(Shared::new(own)) })

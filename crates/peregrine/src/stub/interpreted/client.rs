@@ -86,8 +86,8 @@ pub enum Argument<'a> {
     Out(Out<'a, u8>),
     /// For a stream that the procedure sends. A call takes the sink, and leaves one that drops all items.
     Sink(Sink<'a, Dynamic>),
-    /// For a stream that the procedure receives. A call takes the source, and leaves an empty one. If an item is
-    /// not of the declared type, the call ends with [`Kind::BadArguments`], and the detail names the item.
+    /// For a stream that the procedure receives. A call takes the source, and leaves an empty one. If an item
+    /// is not of the declared type, the call ends with [`Kind::BadArguments`], and the detail names the item.
     Source(Source<'a, Dynamic>),
     /// For a callback: the server of its interface, such as a [`GenericServer`] or the server of a compiled
     /// interface. The procedure may keep the callback after the call, until one side drops it.
@@ -295,11 +295,11 @@ pub(super) fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
 }
 
-/// What makes one call. The arguments are written to the head first.
+/// Makes one call, after the arguments were written to the head.
 pub(super) trait Transporter<'a, R: Representation>:
     DerefMut<Target = Arguments<'a, R>>
 {
-    /// Returns what the arguments have for the next stream or callback.
+    /// Returns the words that the arguments have for the next stream or callback.
     fn opening(&mut self) -> Opening;
 
     /// Makes the call with these blocks.
@@ -315,7 +315,7 @@ pub(super) trait Transporter<'a, R: Representation>:
 }
 
 impl<'a, R: Representation> Transporter<'a, R> for Stub<'a, R> {
-    /// A call with streams is not made in this way.
+    /// This transporter only makes calls without streams and callbacks.
     fn opening(&mut self) -> Opening {
         Opening::default()
     }

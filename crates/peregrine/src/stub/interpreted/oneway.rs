@@ -1,7 +1,7 @@
 //! Calls of an interpreted client whose interface has one-way procedures.
 //!
-//! An interpreted client makes one-way calls in place. They have the same outcomes as those of a compiled stub:
-//! if a one-way call fails, the next call returns the error.
+//! An interpreted client makes one-way calls in place. They have the same outcomes as those of a compiled
+//! stub: if a one-way call fails, the next call returns the error.
 
 use super::client::{Argument, GenericClient};
 use super::program::Routine;
@@ -14,7 +14,7 @@ impl GenericClient {
     /// Waits until all one-way calls that were made before have ended.
     ///
     /// # Errors
-    /// If one of them has failed since the last call that told failures.
+    /// If a one-way call has failed, and no call has reported this failure yet.
     pub fn flush(&self) -> Result<(), CallError> {
         flush(self.binding())
     }
@@ -45,7 +45,7 @@ impl GenericClient {
         place.ended_with(number, failure).map(|()| true)
     }
 
-    /// Returns the text of an error that a procedure returned, if it is a failed call.
+    /// Returns the text of an error that a procedure returned, if the error is a `CallError`.
     fn text_of(&self, procedure: &DescribedProcedure, error: &Dynamic) -> Option<String> {
         match error {
             Dynamic::List(parts) if self.described().is_call_error(&procedure.error) => {

@@ -191,8 +191,8 @@ pub(super) struct Step {
     pub(super) form: Form,
     /// The largest number of elements of the parameter.
     pub(super) max_len: usize,
-    /// The interface of a callback, since it was first needed. Interfaces can contain each other without end, so
-    /// not all of them can be prepared.
+    /// The interface of a callback, which is prepared when it is first needed. Interfaces can contain each
+    /// other without end, so not all of them can be prepared in advance.
     pub(super) nested: OnceLock<Arc<Nested>>,
 }
 

@@ -87,12 +87,12 @@ pub enum GenericParameter<'a> {
     /// A value that the procedure may change. The value is returned after the procedure has run. A buffer
     /// must keep its length.
     InOut(Dynamic),
-    /// A stream that the procedure sends. It ends with the procedure.
+    /// A stream that the procedure sends. The stream ends when the procedure ends.
     Sink(Sink<'a, Dynamic>),
     /// A stream that the procedure receives.
     Source(Source<'a, Dynamic>),
-    /// A callback: a client that calls the caller's object. The procedure may keep a clone after the call if the
-    /// caller allows it.
+    /// A callback: a client that calls the caller's object. The procedure may keep a clone after the call if
+    /// the caller allows it.
     Callback(GenericClient),
 }
 

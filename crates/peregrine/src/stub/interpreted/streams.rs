@@ -50,7 +50,7 @@ impl<R: Representation> Coding<Dynamic, R> for Items {
             Err(Stopped::Overflow(overflow)) => Err(overflow),
             Err(Stopped::Unfit(unfit)) => {
                 self.unfit = Some(unfit);
-                // A larger record does not help, so this must not be `Full`.
+                // More space for the record does not help, so the error must not be `Full`.
                 Err(Overflow::TooLong)
             }
         }

@@ -26,8 +26,8 @@ pub(super) struct State {
     /// The number of calls without a result, whether they were sent or not.
     pub(super) pending: usize,
     pub(super) looker: Option<u32>,
-    /// The slots of calls whose futures sleep, and of calls that have ended since they were added. Each slot is here
-    /// once at most. One of these futures may become the looker.
+    /// The slots of calls whose futures sleep. A call may have ended after its slot was added. Each slot is
+    /// here once at most. One of these futures may become the looker.
     pub(super) sleepers: VecDeque<u32>,
     /// Whether the looker has looked since the last check.
     pub(super) looked: bool,
@@ -36,8 +36,8 @@ pub(super) struct State {
     /// Whether the bells of the outstanding batches are armed.
     pub(super) armed: bool,
     pub(super) is_async: bool,
-    /// Whether the server has answered a batch. Before, the client does not know whether the server has
-    /// batches, so it sends an empty one first.
+    /// Whether the server has answered a batch. Before this answer, the client does not know whether the
+    /// server has batches, so it sends an empty batch first.
     pub(super) known: bool,
     /// Whether the server has no batches.
     pub(super) unsupported: bool,
@@ -71,7 +71,8 @@ pub(super) struct Chunk {
     pub(super) calls: Vec<u32>,
     /// The procedure of the only call, if the call is measured.
     pub(super) measured: Option<u32>,
-    /// The time at which the first call with a deadline was queued. The times of the records refer to it.
+    /// The time at which the first call with a deadline was queued. The times in the records count from this
+    /// moment.
     timed: Option<Instant>,
 }
 
@@ -326,8 +327,8 @@ impl State {
     }
 
     /// Appends a record and the space for its message to the queue. A chunk gets at most `room` bytes.
-    /// Returns the number of the record's chunk, and the offset of the record in the chunk. The record gets the time that
-    /// is left until `deadline`.
+    /// Returns the number of the record's chunk, and the offset of the record in the chunk. The record gets
+    /// the time that is left until `deadline`.
     pub(super) fn append(
         &mut self,
         room: usize,
@@ -459,9 +460,9 @@ impl State {
         if self.measuring.is_some_and(|(measured, _)| measured == procedure) {
             self.measuring = None;
         }
-        // A few measurements may be wrong: the server's thread may have waited for a processor, or other calls may
-        // have delayed the measured call. So calls are made alone only after some slow measurements in a row, and
-        // their number grows only while each further measurement is slow, too.
+        // A few measurements may be wrong: the server's thread may have waited for a processor, or other
+        // calls may have delayed the measured call. So calls are made alone only after some slow measurements
+        // in a row, and their number grows only while each further measurement is slow, too.
         if let Speed::Slow(left) = &mut speed {
             let first = Slow { in_a_row: 0, alone: ALONE_FIRST };
             let slow = self.slow.entry(procedure).or_insert(first);
@@ -587,7 +588,7 @@ mod tests {
         assert_eq!(calls, [vec![1], vec![0]]);
         let kind = CallRecord::at(&state.queue[0].records, at).map(|record| record.kind);
         assert_eq!(kind, Some(RecordKind::Skip));
-        // The first chunk has no calls when its last call leaves, too.
+        // When its last call leaves too, the first chunk has no calls, and is not sent.
         state.skip(1, chunk, HEADER_BYTES + HEADER_BYTES);
         assert_eq!(state.next_chunk().map(|chunk| chunk.calls), Some(vec![0]));
         assert_eq!((state.queue.len(), state.gone), (0, 2));
@@ -604,7 +605,7 @@ mod tests {
             assert!(speed(&state) == Speed::Slow(0));
         }
         state.set_speed(7, Speed::Fast);
-        // A fast one stays fast.
+        // A fast procedure stays fast.
         for _ in 1..SLOW_IN_A_ROW {
             state.set_speed(7, Speed::Slow(0));
             assert!(speed(&state) == Speed::Fast);

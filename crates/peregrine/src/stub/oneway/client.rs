@@ -1,5 +1,5 @@
-//! What generated stubs call: one-way calls, the order of other calls after them, and `flush`. Each function has a
-//! blocking and an async form, with the same steps.
+//! What generated stubs call: one-way calls, the order of other calls after them, and `flush`. Each function
+//! has a blocking and an async form, with the same steps.
 
 use core::cell::Cell;
 use core::future::poll_fn;
@@ -19,8 +19,8 @@ use crate::value::{Block, Native, Space, Swapped, Value, Writer, bytes_of_blocks
 
 /// The size in 16-byte blocks of the memory on the stack in which arguments are first written.
 const FEW_BLOCKS: usize = 32;
-/// The size in bytes of the memory in which they are written if they do not fit. A call whose head does not fit that is
-/// made in place.
+/// The size in bytes of the memory in which larger arguments are written. A call whose head does not fit this
+/// memory is made in place, as an ordinary call.
 const SCRATCH_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -69,8 +69,8 @@ impl Queued<'_> {
     }
 }
 
-/// Makes a one-way call. `marshal` writes the arguments, and submits the call. Returns what makes the call in place if it
-/// is not queued.
+/// Makes a one-way call. `marshal` writes the arguments, and submits the call. If the call cannot be queued,
+/// returns an [`InPlace`], which makes the call in place.
 ///
 /// # Errors
 /// If the call was not made, or earlier calls have failed.
@@ -184,7 +184,7 @@ fn attempt(
     if oneway.is_forked() {
         return Err(forked());
     }
-    // A call that a procedure makes carries the chain of its callers, and a batch has none.
+    // A call that a procedure makes carries the chain of its callers, and a batch has no space for a chain.
     if inside().is_some() {
         return Ok(Taken::InPlace);
     }
@@ -211,7 +211,7 @@ fn attempt(
     };
     match write(bytes_of_blocks(&mut [0u128; FEW_BLOCKS])) {
         Err(error) if error.kind() == Kind::TooLarge => match with_scratch(write) {
-            // If the call is too large for its path, too, the call in place says so.
+            // If the call is too large for its path, too, making it in place returns that error.
             Err(error) if error.kind() == Kind::TooLarge => Ok(Taken::InPlace),
             taken => taken,
         },
@@ -222,7 +222,7 @@ fn attempt(
 /// Calls `with` with memory of [`SCRATCH_BYTES`] bytes.
 #[cold]
 fn with_scratch<T>(with: impl FnOnce(&mut [u8]) -> T) -> T {
-    // The code of an argument may make a call itself, which then has memory of its own.
+    // Code that writes an argument may make another one-way call. That call gets memory of its own.
     let mut memory = SCRATCH.take();
     if memory.is_empty() {
         memory = vec![0; SCRATCH_BYTES / 16];
@@ -286,7 +286,7 @@ impl Drop for PlaceTurn {
     }
 }
 
-/// A one-way call that is made in place: all earlier ones have ended.
+/// A one-way call that is made in place: all earlier one-way calls have ended.
 #[derive(Debug)]
 pub struct InPlace<'b> {
     turn: Option<PlaceTurn>,
@@ -294,7 +294,8 @@ pub struct InPlace<'b> {
 }
 
 impl<'b> InPlace<'b> {
-    /// Returns a call of a binding whose interface has no one-way procedure, which no generated stub has.
+    /// Returns a call of a binding whose interface has no one-way procedure. No generated stub makes such a
+    /// call.
     #[cold]
     const fn at_once(binding: &'b Binding) -> Self {
         Self { turn: None, binding: Ordered(Which::Given(binding)) }
@@ -320,7 +321,7 @@ impl<'b> InPlace<'b> {
     /// Makes the call. `native` and `swapped` make it in either byte order.
     ///
     /// # Errors
-    /// If the call was not handed over. Other failures are told by the next call.
+    /// If the arguments could not be marshalled. The next call of the binding reports other failures.
     #[cold]
     #[inline(never)]
     pub fn make<O: Outcome<Ok = ()>>(
@@ -363,7 +364,8 @@ impl<'b> InPlace<'b> {
         turn.oneway.text_of(procedure, own).map(str::to_owned)
     }
 
-    /// Notes that the call has failed: with the procedure's own error, whose text may be known, or as a call.
+    /// Notes that the call has failed. `failure` has the text of the procedure's own error if it is known, or
+    /// the error of the call.
     ///
     /// # Errors
     /// As for [`make`](Self::make).
@@ -398,8 +400,8 @@ fn bytes_of_value<T: Value>(value: &T) -> Vec<u8> {
     })
 }
 
-/// The binding of a call that is made after all earlier one-way calls have ended. If the call had to wait for them, it has
-/// the deadline that it had before.
+/// The binding of a call that is made after all earlier one-way calls have ended. If the call had to wait for
+/// them, the binding has the deadline that the call had before the wait.
 #[derive(Debug)]
 pub struct Ordered<'b>(Which<'b>);
 
@@ -426,10 +428,10 @@ impl<'b> Ordered<'b> {
     }
 }
 
-/// Waits until all one-way calls that were made before have ended, before a call of another procedure.
+/// Waits, before a call of `procedure`, until all earlier one-way calls have ended.
 ///
 /// # Errors
-/// If the deadline passes, or one of them has failed. The call must not be made then.
+/// If the deadline passes, or an earlier call has failed. The call of `procedure` must not be made then.
 #[inline]
 pub fn after_oneway(binding: &Binding, procedure: u32) -> Result<Ordered<'_>, CallError> {
     match &binding.home.oneway {
@@ -481,8 +483,8 @@ async fn await_others_async<'b>(
 /// Waits until all one-way calls that were made before have ended.
 ///
 /// # Errors
-/// If the deadline passes, or one of them has failed. The error then says whether the calls that failed may have been
-/// executed.
+/// If the deadline passes, or one of them has failed. The error then says whether the calls that failed may
+/// have been executed.
 pub fn flush(binding: &Binding) -> Result<(), CallError> {
     match &binding.home.oneway {
         Some(oneway) if !oneway.is_idle() => {

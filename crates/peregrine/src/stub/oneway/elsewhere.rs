@@ -1,5 +1,5 @@
-//! What happens to a batch on a thread of its own, because it may wait: a frame is prepared, the client binds again, or
-//! the calls are made one by one because the server has no batches.
+//! Work for a batch on a separate thread, because the work may wait. It prepares a frame, binds again, or
+//! makes the calls one by one if the server has no batches.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::error::{CallError, Executed, Kind, Phase};
 use crate::stub::compiled::no_frame;
 use crate::value::{Block, Native, Reader, Window, Writer, align_up};
 
-/// How long a server may take to prepare a frame, or to be bound again.
+/// The longest time for preparing a frame, or for binding again.
 const WITHIN: Duration = Duration::from_secs(5);
 
 impl OneWay {
@@ -66,7 +66,7 @@ impl OneWay {
             Some(home) => home.again_for(&chunk.bound, 0, error, until),
             None => Err(error),
         };
-        // The records are written for a server with the same interface and byte order.
+        // The records only suit a server with the same interface and byte order.
         let bound = bound.and_then(|bound| match chunk.bound.is_like(&bound) {
             true => Ok(bound),
             false => {
@@ -108,8 +108,8 @@ impl OneWay {
         });
     }
 
-    /// Runs `work` with a batch on a thread of its own. If no thread can be started, the calls have failed, and this
-    /// returns false.
+    /// Runs `work` with a batch on a separate thread. If no thread can be started, notes that the calls have
+    /// failed, and returns false.
     fn spawn(
         &self,
         state: &mut State,
@@ -117,7 +117,8 @@ impl OneWay {
         work: impl FnOnce(&Self, Chunk) + Send + 'static,
     ) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
-        // A closure that cannot be started is dropped, so it does not own the batch.
+        // If no thread can be started, the closure is dropped, and the batch is still needed. So the closure
+        // only shares it.
         let chunk = Arc::new(crate::sync::Mutex::new(Some(chunk)));
         let given = Arc::clone(&chunk);
         let thread = std::thread::Builder::new().name("peregrine-oneway".into());
@@ -137,7 +138,8 @@ impl OneWay {
     }
 }
 
-/// Makes the call of a record as an ordinary call. The inner error has the bytes of the procedure's own error.
+/// Makes the call of a record as an ordinary call. The inner error has the bytes of the procedure's own
+/// error.
 fn make_one(
     bound: &Bound,
     record: &CallRecord,

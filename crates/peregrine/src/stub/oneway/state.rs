@@ -1,7 +1,7 @@
 //! The state of the one-way calls of a binding: what is queued, what has its turn, and what has failed.
 //!
-//! Entries of the queue get their turn one after the other. The order of the states of the turn is `Free`, then `Batch`,
-//! `Place`, `NoFrame` or `Elsewhere`, then `Free` again.
+//! Entries of the queue have their turn one after the other. The turn is first `Free`, then `Batch`, `Place`,
+//! `NoFrame` or `Elsewhere`, and then `Free` again.
 
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -15,12 +15,14 @@ use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::value::{Block, Window, align_up};
 
-/// The largest number of bytes of a batch. While the server runs one, the client fills the next one.
+/// The largest number of bytes of a batch. With this limit, the client can fill one batch while the server
+/// runs another.
 const BATCH_BYTES: usize = 128 << 10;
-/// The number of bytes for which the memory of a batch is made.
+/// The initial capacity in bytes of the memory of a batch.
 const FIRST_BYTES: usize = 4 << 10;
-/// After this number of queued calls, the client looks whether the batch under way has ended. To look at memory costs
-/// little, but over a network it is a system call.
+/// After this number of queued calls, the client looks whether the batch under way has ended. The first
+/// number is for the local path, where the client only looks at memory. On other paths it makes a system
+/// call.
 const LOOK_EVERY: [u32; 2] = [8, 64];
 
 pub(super) struct State {
@@ -38,9 +40,9 @@ pub(super) struct State {
     /// The value of `sent` when the timer was set. `None`: the timer is not set.
     pub(super) timer: Option<u64>,
     pub(super) failures: Failures,
-    /// What is woken when a turn ends.
+    /// The wakers to wake when a turn ends.
     pub(super) waiters: Vec<Waker>,
-    /// What is woken when the state is released.
+    /// The wakers to wake when the state is released.
     pub(super) woken: Vec<Waker>,
     /// How callers wait on the path of the last batch.
     pub(super) wait: Wait,
@@ -72,7 +74,7 @@ pub(super) enum Turn {
     Place(Place),
     /// A batch waits for a frame.
     NoFrame,
-    /// A thread of its own deals with a batch.
+    /// A separate thread deals with a batch.
     Elsewhere,
 }
 
@@ -80,15 +82,16 @@ pub(super) enum Turn {
 pub(super) struct Chunk {
     pub(super) bound: Arc<Bound>,
     records: Vec<u8>,
-    /// Where the next record begins.
+    /// The offset of the next record.
     end: usize,
     /// The number of bytes that fit the batch.
     room: usize,
     pub(super) calls: u32,
-    /// The number of the last call among all calls.
+    /// The number of the batch's last call, counted over all calls of the binding.
     pub(super) upto: u64,
     look_every: u32,
-    /// The time at which the first call with a deadline was appended. The times of the records refer to it.
+    /// The time at which the first call with a deadline was appended. The times in the records count from
+    /// this moment.
     timed: Option<Instant>,
     /// Whether the batch was sent before, to a server that has ended.
     pub(super) again: bool,
@@ -158,7 +161,8 @@ impl Chunk {
         core::ptr::eq(Arc::as_ptr(&self.bound), bound) && self.end + size.record <= self.room
     }
 
-    /// Appends the record of a call. Returns whether it is time to look for the end of the batch that is under way.
+    /// Appends the record of a call. Returns whether it is time to look for the end of the batch that is
+    /// under way.
     #[inline]
     pub(super) fn append(&mut self, call: &Appended<'_, '_>, size: Size, number: u64) -> bool {
         let at = self.end;
@@ -172,7 +176,8 @@ impl Chunk {
             deadline.saturating_duration_since(since)
         });
         let record = CallRecord {
-            // The server repeats the number. The client finds the name of its procedure there.
+            // The server repeats the number in its result. The upper half is the client's number of the
+            // procedure, for errors.
             number: u64::from(own) << 32 | number & 0xffff_ffff,
             kind: RecordKind::OneWay,
             procedure,
@@ -217,7 +222,7 @@ impl Chunk {
         self.end - HEADER_BYTES
     }
 
-    /// Gives the memory back.
+    /// Returns the memory of the records, for another batch.
     pub(super) fn into_memory(self) -> Vec<u8> {
         self.records
     }
@@ -234,8 +239,9 @@ impl Chunk {
         .filter(|(record, _)| record.kind == RecordKind::OneWay)
     }
 
-    /// Subtracts the time that the calls have waited from the times of the records. Calls whose deadlines have passed
-    /// are skipped. Returns the client's numbers of their procedures.
+    /// Subtracts the time that the calls have waited from the times of the records. Makes the server skip
+    /// calls whose deadlines have passed. Returns the procedures of the skipped calls, by the client's
+    /// numbers.
     pub(super) fn depart(&mut self) -> Vec<u32> {
         let Some(since) = self.timed else { return Vec::new() };
         let now = Instant::now();
@@ -260,15 +266,15 @@ impl Chunk {
     }
 }
 
-/// The calls that have failed and were not told yet.
+/// The failed calls that were not reported to the program yet.
 #[derive(Default)]
 pub(super) struct Failures {
     failed: u64,
-    /// How many of these were not executed, or may not have been.
+    /// The number of these calls that were not executed, or may not have been executed.
     not_run: u64,
-    /// How many of these certainly were not executed.
+    /// The number of these calls that certainly were not executed.
     certain: u64,
-    /// The text of the first one.
+    /// The text of the first failure.
     first: String,
 }
 
@@ -277,9 +283,9 @@ impl Failures {
         self.failed == 0
     }
 
-    /// Notes calls that have failed. `first` returns the text of the first one.
+    /// Notes calls that have failed. `first` returns the text of the first failure.
     ///
-    /// `not_run` of them certainly were not executed, and the others were.
+    /// `not_run` of these calls certainly were not executed. The others count as executed.
     pub(super) fn note(&mut self, failed: u64, not_run: u64, first: impl FnOnce() -> String) {
         if self.failed == 0 && failed > 0 {
             self.first = first();
@@ -300,7 +306,7 @@ impl Failures {
         }
     }
 
-    /// Returns the error that tells the failures, if there are any. They are then forgotten.
+    /// Returns an error that reports the failures, if there are any, and forgets them.
     pub(super) fn tell(&mut self) -> Option<CallError> {
         if self.is_empty() {
             return None;
@@ -335,7 +341,7 @@ impl State {
         }
     }
 
-    /// Returns whether all calls have ended, and no failure is to be told.
+    /// Returns whether all calls have ended, and all failures were reported.
     pub(super) fn is_idle(&self) -> bool {
         self.ended == self.made && self.failures.is_empty()
     }
@@ -371,14 +377,15 @@ impl State {
         false
     }
 
-    /// Returns whether something waits for the end of the batch that is under way, and makes no call meanwhile.
+    /// Returns whether a bell is needed for the end of the batch under way: something waits for the end, and
+    /// perhaps no call looks for it.
     pub(super) fn needs_bell(&self) -> bool {
         let Turn::Batch(chunk, _) = &self.turn else { return false };
         // Over datagrams, packets may have to be sent again.
         !self.queue.is_empty() || !self.waiters.is_empty() || is_over_datagrams(&chunk.bound)
     }
 
-    /// Has a waiter woken when a turn ends.
+    /// Notes that `waker` is to be woken when a turn ends.
     pub(super) fn wake_later(&mut self, waker: &Waker) {
         if !self.waiters.iter().any(|known| known.will_wake(waker)) {
             self.waiters.push(waker.clone());

@@ -1,4 +1,4 @@
-//! The caller's end of a callback: it runs the procedure's calls on the thread that makes the call.
+//! The caller's end of a callback: the thread that waits for the procedure runs the procedure's calls.
 
 use core::task::Context;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Carries for OfClient {
         self.look();
     }
 
-    // The thread may hold the lock of another conduit, so it does not wait for this one.
+    // This thread may hold the lock of another conduit, so it must not wait for the lock of this one.
     fn look(&self) {
         Arc::clone(&self.conduit).wake();
     }
@@ -59,9 +59,9 @@ impl Carries for OfClient {
 
 /// What has happened to a callback.
 pub(super) enum Driven {
-    /// It goes on. The value says whether calls have run.
+    /// The callback goes on. The value says whether calls have run.
     Goes(bool),
-    /// It has ended, because of the error if there is one.
+    /// The callback has ended, because of the error if there is one.
     Ended(Option<CallError>),
 }
 
@@ -75,7 +75,7 @@ impl Drop for OpenCallback {
 }
 
 impl OpenCallback {
-    /// Runs the calls that have arrived. If none has, the waker of `context` is woken later.
+    /// Runs the calls that have arrived. The waker of `context` is woken when more calls arrive.
     pub(super) fn run_calls(
         &self,
         serve: &dyn Serve,
@@ -87,7 +87,8 @@ impl OpenCallback {
                 self.side.close("the caller has revoked the callback");
                 return Driven::Ended(None);
             }
-            // While a method waits for the items of its own streams, the bells see to the messages.
+            // A method may wait for items of its own streams. The bells are armed first, so that messages
+            // move meanwhile.
             let before = || self.conduit.sleep(&self.bound);
             match self.side.run_next(serve, context, before) {
                 Next::Ran => {}
@@ -96,7 +97,7 @@ impl OpenCallback {
                 Next::Failed(error) => return Driven::Ended(Some(error)),
             }
         }
-        // The others have their turn.
+        // The other streams and the call have their turn. Then this future is polled again.
         context.waker().wake_by_ref();
         Driven::Goes(true)
     }
@@ -126,7 +127,8 @@ impl CallbackDrive<'static> {
         Self::of(Object::Given(serve.into()), revocation)
     }
 
-    /// Makes the caller's end of a callback from a server. The procedure may keep the callback after the call.
+    /// Makes the caller's end of a callback from a server. The procedure may keep the callback after the
+    /// call.
     pub(in crate::stub) fn of_server(server: Arc<dyn Serve>) -> Self {
         Self::of(Object::Given(server), None)
     }

@@ -21,8 +21,8 @@ pub(super) trait Drive: Send {
     /// Returns the words that the arguments of the call have for the stream.
     fn opening(&self) -> Opening;
 
-    /// Moves items. Returns whether any were moved. If no item can be moved now, the waker of `context` is woken
-    /// later.
+    /// Moves items. Returns whether any were moved. If no item can be moved now, the waker of `context` is
+    /// woken later.
     fn drive(&mut self, context: &mut Context<'_>) -> bool;
 
     /// Returns whether all items were moved.
@@ -31,7 +31,8 @@ pub(super) trait Drive: Send {
     /// Returns whether the server has sent anything.
     fn has_begun(&self) -> bool;
 
-    /// Asks the server whether the procedure has opened the stream, if its end is missing and nothing has arrived.
+    /// If nothing has arrived and the end of the stream is missing, asks the server whether the procedure has
+    /// opened the stream.
     fn ask(&self);
 
     /// Returns whether an item was given to the caller's code, or taken from it.
@@ -40,7 +41,8 @@ pub(super) trait Drive: Send {
     /// Returns why not all items were moved.
     fn failure(&self) -> Option<&CallError>;
 
-    /// Goes on after the call, if the procedure may have kept it. `home` is the binding of the call.
+    /// Lets a callback work after its call, if the procedure may have kept the callback. `home` is the
+    /// binding of the call.
     fn outlive(&mut self, home: &Home) {
         let _ = home;
     }
@@ -82,7 +84,7 @@ pub struct SourceDrive<'a, T> {
     failure: Option<CallError>,
 }
 
-/// What a call says of a stream in its arguments.
+/// Returns the words that the arguments of a call have for a stream.
 fn words(open: Option<&OpenStream>, credit: usize) -> Opening {
     open.map_or([0; 8], |open| {
         let room = open.conduit.room - HEADER_BYTES;
@@ -160,7 +162,7 @@ impl<T: Send> SinkDrive<'_, T> {
                 return true;
             }
         }
-        // The others have their turn.
+        // The other streams and the call have their turn. Then this future is polled again.
         context.waker().wake_by_ref();
         true
     }
@@ -252,7 +254,7 @@ impl<T: Send> SourceDrive<'_, T> {
                 Room::Free => {}
                 Room::Full => return moved > 0,
                 Room::Ended(error) => {
-                    // A procedure may need no more items. Its result says why.
+                    // `Stopped` is no failure: the procedure needs no more items, and its result says why.
                     self.failure = Some(error).filter(|error| error.kind() != Kind::Stopped);
                     self.produce = None;
                     return true;
@@ -290,7 +292,7 @@ impl<T: Send> SourceDrive<'_, T> {
                 }
             }
         }
-        // The others have their turn.
+        // The other streams and the call have their turn. Then this future is polled again.
         context.waker().wake_by_ref();
         true
     }
@@ -315,7 +317,7 @@ impl<T: Send> Drive for SourceDrive<'_, T> {
     }
 
     fn is_done(&self) -> bool {
-        // The procedure may end before the caller has made all items.
+        // This is always true, because the procedure may end before the caller has made all items.
         true
     }
 
@@ -407,7 +409,7 @@ impl<'s> Streams<'s> {
         self.streams.iter().all(|one| one.is_done())
     }
 
-    /// Asks for the ends of the streams that the procedure may not have opened. The call has ended.
+    /// After the call has ended, asks for the ends of the streams that the procedure may not have opened.
     pub(in crate::stub) fn ask(&self) {
         self.streams.iter().for_each(|one| one.ask());
     }
@@ -417,7 +419,7 @@ impl<'s> Streams<'s> {
         self.streams.iter().any(|one| one.has_begun())
     }
 
-    /// Returns whether the caller's code has seen an item. The call is not repeated then.
+    /// Returns whether the caller's code has seen an item. If so, the call must not be repeated.
     pub fn have_moved(&self) -> bool {
         self.streams.iter().any(|one| one.has_moved())
     }

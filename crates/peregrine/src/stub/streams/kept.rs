@@ -1,5 +1,5 @@
-//! Callbacks that procedures have kept after the calls that brought them. One thread for each binding runs their
-//! calls, while there are any such callbacks.
+//! Callbacks that procedures have kept after the calls that brought them. One thread for each binding runs
+//! their calls, while there are any such callbacks.
 
 use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl ClientConduit {
-    /// Lets a callback go on after its call, until either side lets go or the binding ends.
+    /// Lets a callback work after its call, until one side drops it or the binding ends.
     pub(super) fn keep(self: &Arc<Self>, callback: KeptCallback) {
         let bound = Arc::clone(&callback.open.bound);
         let mut state = self.kept.0.lock();
@@ -57,7 +57,7 @@ impl ClientConduit {
         };
         let thread = std::thread::Builder::new().name("peregrine-callbacks".into()).spawn(run);
         if thread.is_err() {
-            // Without a thread nothing runs their calls, so the procedures learn that the callbacks have ended.
+            // Without a thread, nothing can run the calls of these callbacks. So the callbacks end.
             drop(OpenConduit { conduit: Arc::clone(self), bound: &bound, _reserved: None });
             let mut state = self.kept.0.lock();
             state.runs = false;
@@ -102,7 +102,8 @@ impl ClientConduit {
             }
         });
         drop(open);
-        // The server learns which callbacks have ended before this thread releases the binding.
+        // Only the last message tells the server which callbacks have ended. So this thread holds the binding
+        // until then.
         self.wait_until_closed(bound);
     }
 
