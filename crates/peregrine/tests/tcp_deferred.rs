@@ -64,7 +64,7 @@ struct Gate {
     waits: Mutex<Vec<Waker>>,
     /// How many procedures have begun to wait.
     begun: AtomicUsize,
-    /// How many of these procedures have ended or were dropped.
+    /// How many of the procedures that began to wait have ended or were dropped.
     left: AtomicUsize,
 }
 

@@ -74,7 +74,7 @@ pub(crate) trait Service {
     fn nest(&self, depth: u32, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u32>;
     /// Calls `count`, and returns the sum of the numbers.
     fn sum(&self, end: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
-    /// Calls `through` of the listener with one that was kept.
+    /// Calls `through` of the listener with another listener, which was kept earlier.
     fn through(&self, number: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
     /// Calls `cancelled` with a limit of 50 ms, and returns the error's kind as a text.
     fn hurry(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<String>;
@@ -97,7 +97,7 @@ pub(crate) trait Service {
 
 #[derive(Default)]
 pub(crate) struct Object {
-    /// How many times `hold` has begun and ended.
+    /// The number of calls of `hold` that have begun, plus the number of those that have ended.
     pub(crate) held: AtomicU64,
     kept: Mutex<std::collections::HashMap<u64, Arc<Callback<'static, dyn Listener>>>>,
 }
@@ -365,7 +365,8 @@ impl Listener for Doubler {
     }
 }
 
-/// Calls `test` with a client of each kind of server on each path, and its exported object.
+/// Calls `test` with a client of each kind of server on each path, and with the object that the
+/// server exports.
 pub(crate) fn each(threads: usize, test: impl Fn(&ServiceClient, &Arc<Object>)) {
     let _alone = alone();
     let _directory = own_directory();
@@ -445,7 +446,8 @@ fn panic_of_the_object_is_an_error_of_the_procedure() {
     });
 }
 
-/// If the server has one thread, the procedures occupy it.
+/// Some of the servers have one thread, which the outer procedure occupies. The nested calls must
+/// run nevertheless.
 #[test]
 fn object_calls_the_server_that_calls_it() {
     each(1, |client, _| {
@@ -501,7 +503,7 @@ fn future_runs_the_calls_of_callbacks() {
         let doubler = Doubler::new(None);
         let doubles = block_on(client.doubles(&[1, 2, 3], Callback::new(&doubler)));
         assert_eq!(doubles.unwrap(), [2, 4, 6]);
-        // Any poll may be the last one.
+        // The future may be dropped after any number of polls. Later calls must still succeed.
         for polls in 0..30 {
             let mut call = Box::pin(client.doubles(&[1, 2, 3], Callback::new(&doubler)));
             for _ in 0..polls {

@@ -37,7 +37,7 @@ interface_in_both_forms! {
         /// Appends the number of bytes as a line.
         #[oneway]
         fn bulk(&self, bytes: Vec<u8>) -> peregrine::Result<()>;
-        /// Appends a line, and fails in the way of this number.
+        /// Appends a line, and fails in the way that `number` selects.
         #[oneway]
         fn fail(&self, way: u32) -> peregrine::Result<()>;
         /// Appends a line, and fails with an error that is not a failed call.
@@ -67,7 +67,7 @@ macro_rules! procedure {
 }
 use procedure;
 
-/// What the procedures use.
+/// The state of the object, which its procedures share.
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     lines: Mutex<Vec<String>>,
@@ -185,7 +185,7 @@ impl World {
         Self { object, name, running, address, in_process }
     }
 
-    /// Binds a client. Within a process, only once.
+    /// Binds a client. For a server in this process, this works only once.
     pub(crate) fn client(&mut self, form: Form) -> Client {
         let options = BindOptions::default();
         match self.in_process.take() {

@@ -1,4 +1,4 @@
-//! Calls with streams that wait for other calls of the same binding.
+//! Tests calls with streams whose items depend on other calls of the same binding.
 
 use peregrine::{ExportOptions, interface};
 
@@ -69,7 +69,7 @@ fn each_mixed(asked: u32, allowed: u32, test: impl Fn(&MixedClient)) {
     }
 }
 
-/// The code of the caller that receives and makes items makes calls itself, over the same binding.
+/// The caller's code that receives or makes items also makes calls over the same binding.
 #[test]
 fn items_may_depend_on_calls_of_their_binding() {
     for (asked, allowed) in [(1, 4), (2, 4), (1, 100)] {
@@ -90,7 +90,7 @@ fn items_may_depend_on_calls_of_their_binding() {
     }
 }
 
-/// A call with streams whose items come from another call with streams.
+/// The items of one call with streams come from another call with streams.
 #[test]
 fn streams_may_depend_on_each_other() {
     each_mixed(2, 6, |client| {

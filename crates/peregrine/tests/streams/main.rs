@@ -33,7 +33,7 @@ pub(crate) trait Streams {
     fn panic(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
     /// Sends numbers until its caller wants no more. Returns how many were sent.
     fn endless(&self, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
-    /// Sends the number 7, and waits until the object is told that it has arrived.
+    /// Sends the number 7, and waits until the test says that the number has arrived.
     fn wait(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
     /// Sends the number 7, and waits until its caller wants no more.
     fn idle(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
@@ -45,7 +45,7 @@ struct Object {
     sent: AtomicU64,
     /// Whether the number of `wait` has arrived.
     arrived: AtomicBool,
-    /// How many procedures `endless` have ended.
+    /// How many calls of `endless` have ended.
     ended: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl Streams for Object {
     }
 }
 
-/// Counts the end of the procedure, also if it is dropped.
+/// Counts the end of a procedure, even if the future of the procedure is dropped.
 struct Ends<'a>(&'a Object);
 
 impl Drop for Ends<'_> {
@@ -355,7 +355,8 @@ fn items_before_a_panic_arrive() {
     });
 }
 
-/// If the server has one thread, the procedure occupies it.
+/// Some of the servers have one thread, which the procedure occupies. The item must arrive
+/// nevertheless.
 #[test]
 fn item_arrives_while_its_procedure_goes_on() {
     each(1, |client, object| {
@@ -388,7 +389,7 @@ fn slow_reader_stops_its_writer_and_nobody_else() {
             let call = scope.spawn(move || client.endless(sink));
             let sent = settled(&object.sent);
             assert!(sent < peregrine::limits::STREAM_WINDOW as u64 / 16 + 5000, "{sent}");
-            // Another stream of the same binding.
+            // Meanwhile, another stream of the same binding must not stall.
             assert_eq!(client.sum(Source::new(0..10_000)).unwrap(), 49_995_000);
             assert!(numbers.by_ref().take(3 * sent as usize).eq(0..3 * sent));
             drop(numbers);

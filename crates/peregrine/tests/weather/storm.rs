@@ -25,8 +25,8 @@ pub(crate) const STORMY: Impairments = Impairments {
     cut_ms: (300, 500),
 };
 
-/// The frames of both directions over raw Ethernet. Fewer are lost, and the link is not cut: a client waits only a second
-/// for the handle of a further frame.
+/// The frames of both directions over raw Ethernet. Fewer frames are lost, and the link is not cut,
+/// because a client waits only a second for the handle of a further call frame.
 const UNSETTLED: Impairments = Impairments { lost: 10, damaged: 10, cut_ms: (0, 0), ..STORMY };
 
 /// A generator of random numbers.
@@ -66,7 +66,7 @@ struct Numbers {
     given_up: Vec<u64>,
 }
 
-/// Receives items, which must have the numbers from 0 on. Wants `most` of them.
+/// Returns a sink that takes `most` items. The items must have the numbers from 0 on.
 pub(crate) fn receive(received: &mut u64, most: u64) -> Sink<'_, Item> {
     Sink::until(move |item: Item| {
         assert!(item.number == *received && item.is_intact(), "{} after {received}", item.number);
@@ -201,7 +201,7 @@ fn calls_of_all_kinds_survive_a_stormy_network() {
     });
 }
 
-/// Runs in a process of its own, in which no test has started the thread of the timers before.
+/// Runs in a separate process, in which no earlier test has started the timer thread.
 #[test]
 fn calls_of_all_kinds_survive_damaged_frames() {
     let _alone = alone();
@@ -215,8 +215,9 @@ fn frames() {
         return;
     }
     at_near_end(Link::with_middle(), |link| {
-        // The thread of the process's timers starts at the near end, where the client is: it may begin to prepare a
-        // frame, and has the network namespace of the thread that starts it.
+        // The timer thread of this process must start at the near end, where the client is. The
+        // thread may begin to prepare a call frame, and it has the network namespace of the thread
+        // that started it.
         let world = World::new(Way::Local);
         (0..1000).for_each(|number| world.client.note(number).unwrap());
         world.client.flush().unwrap();
