@@ -88,7 +88,7 @@ pub(crate) fn reset(memory: &Memory) {
 }
 
 /// Passes `warm` messages of `bytes` bytes, and then `messages` messages. Returns the time until the
-/// consumer has taken the latter.
+/// consumer has taken the `messages` messages.
 pub(crate) fn lead(memory: &mut Memory, bytes: usize, warm: u32, messages: u32) -> Duration {
     match bytes {
         LARGE_ITEM => Ring::<LARGE_ITEM>::lead(memory, warm, messages),

@@ -70,7 +70,7 @@ trait Feed {
     fn first(&self, count: u32, numbers: Source<'_, u64>) -> peregrine::Result<Option<u64>>;
     /// Sends the number 1, and panics.
     fn panic(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
-    /// Sends a number of units.
+    /// Sends `count` units.
     fn units(&self, count: u32, units: Sink<'_, ()>) -> peregrine::Result<()>;
 }
 
@@ -163,7 +163,7 @@ fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome
     Ok(if ok { Ok(result) } else { Err(result) })
 }
 
-/// Returns a server that forwards the calls of a callback.
+/// Returns a server that forwards its calls to `callback`.
 fn forwarder(callback: &GenericClient) -> Arc<dyn Serve> {
     let callback = callback.clone();
     let described = callback.described().clone();

@@ -340,7 +340,7 @@ fn thousand_calls_in_flight_share_their_system_calls() {
     }
 }
 
-/// One-way calls that share a message share its system calls, so a call has none of its own.
+/// One-way calls that share a message also share its system calls. So each call needs almost none.
 #[test]
 fn oneway_calls_share_their_system_calls() {
     // A call may need a few system calls: a large message over a network has several packets, and

@@ -44,11 +44,11 @@ pub(crate) trait Listener {
     fn increment(&self, numbers: &mut [u64]) -> peregrine::Result<()>;
     /// Panics.
     fn panic(&self) -> peregrine::Result<()>;
-    /// Makes the caller call its server once more, so that there are `depth` calls in each direction.
+    /// Calls the server that has called this object, so that there are `depth` calls in each direction.
     fn again(&self, depth: u32) -> peregrine::Result<u32>;
     /// Sends the numbers from 0 to `end`.
     fn count(&self, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
-    /// Calls another object of its own caller.
+    /// Calls `other`, an object that the caller of this procedure passes.
     fn through(&self, number: u64, other: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
     /// Runs until the call is cancelled.
     fn cancelled(&self) -> peregrine::Result<()>;
@@ -82,14 +82,14 @@ pub(crate) trait Service {
     fn notes(&self, count: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()>;
     /// Calls the listener from several threads at the same time. Returns the sum of the results.
     fn many(&self, threads: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
-    /// Keeps the listener, under a number.
+    /// Keeps the listener under the number `number`.
     fn keep(&self, number: u64, listener: Callback<'static, dyn Listener>)
     -> peregrine::Result<()>;
     /// Calls `double` of a listener that was kept.
     fn call(&self, number: u64, value: u64) -> peregrine::Result<u64>;
-    /// Lets go of a listener.
+    /// Drops the listener with the number `number`.
     fn release(&self, number: u64) -> peregrine::Result<()>;
-    /// Calls the listener until there is an error.
+    /// Calls the listener until a call fails.
     fn hold(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()>;
     /// Calls an object that kills the server.
     fn kill(&self, killer: Callback<'_, dyn Double>) -> peregrine::Result<()>;

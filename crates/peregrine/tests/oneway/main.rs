@@ -126,7 +126,8 @@ fn full_window_holds_callers_until_their_deadline() {
         }
         client.wait().unwrap();
         let hurried = client.with_timeout(Duration::from_millis(20));
-        // A record has 32 bytes before its message, in which the text begins at a multiple of 16.
+        // In a batch, 32 bytes precede the message of each call, and the text in the message begins at a
+        // multiple of 16.
         let made = limits::ONEWAY_BYTES / (32 + 16 + 10_000);
         let line = "x".repeat(10_000);
         (0..made).for_each(|_| client.note(&line).unwrap());

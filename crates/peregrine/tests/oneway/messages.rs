@@ -15,7 +15,7 @@ use crate::support::relay::Relay;
 
 /// The number of the procedure that runs a batch.
 const BATCH: u32 = u32::MAX - 2;
-/// The number of calls that are made while another one runs.
+/// The number of calls that are made while another call runs.
 const CALLS: usize = 1000;
 
 /// What identifies a message: the number of its call.
@@ -67,7 +67,7 @@ fn batches_over_udp(world: &mut World) -> BTreeSet<Number> {
     })
 }
 
-/// Passes the messages of a connection on. Sends the number of each batch to `seen`.
+/// Forwards the messages of a connection. Sends the number of each batch to `seen`.
 fn pass_on(client: TcpStream, server: SocketAddr, seen: &Sender<Number>) -> io::Result<()> {
     const CALL: u8 = 4;
     let (mut from, mut to) = (client.try_clone()?, TcpStream::connect(server)?);

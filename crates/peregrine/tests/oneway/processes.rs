@@ -150,7 +150,7 @@ fn forked_child_makes_no_call_and_drops_the_queue_of_its_parent() {
     }
 }
 
-/// A server counts calls that share a message as if each had a message of its own.
+/// The server counts the calls that share a message in the same way as calls with separate messages.
 #[test]
 fn thousand_calls_of_a_batch_are_counted_one_by_one() {
     let _alone = support::alone();

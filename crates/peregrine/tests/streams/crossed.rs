@@ -11,7 +11,7 @@ pub(crate) trait Mixed {
     fn count(&self, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
     /// Returns the sum of the numbers.
     fn sum(&self, numbers: Source<'_, u64>) -> peregrine::Result<u64>;
-    /// Returns the number after this one.
+    /// Returns `number` + 1.
     fn after(&self, number: u64) -> peregrine::Result<u64>;
     /// Notes a number.
     #[oneway]
@@ -46,7 +46,8 @@ impl Mixed for Object {
     }
 }
 
-/// Calls `test` with a client of each path, which asks for `asked` A-stacks. The server allows `allowed`.
+/// Calls `test` with a client on each path. The client asks for `asked` A-stacks, and the server allows
+/// `allowed` A-stacks.
 fn each_mixed(asked: u32, allowed: u32, test: impl Fn(&MixedClient)) {
     let _alone = alone();
     let _directory = own_directory();
@@ -104,7 +105,7 @@ fn streams_may_depend_on_each_other() {
     });
 }
 
-/// With too few A-stacks, the inner call fails, and does not wait for the outer one.
+/// With too few A-stacks, the inner call fails, and does not wait for the outer call.
 #[test]
 fn streams_that_depend_on_each_other_fail_without_a_stacks() {
     let _alone = alone();

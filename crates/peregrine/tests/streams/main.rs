@@ -23,7 +23,7 @@ pub(crate) trait Streams {
     fn count(&self, begin: u64, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
     /// Returns the sum of the numbers.
     fn sum(&self, numbers: Source<'_, u64>) -> peregrine::Result<u64>;
-    /// Sends back each text, and the number of texts.
+    /// Sends back each text, and returns the number of texts.
     fn echo(&self, texts: Source<'_, String>, back: Sink<'_, String>) -> peregrine::Result<u32>;
     /// Sends `size` bytes `count` times.
     fn fill(&self, size: u32, count: u32, bytes: Sink<'_, Vec<u8>>) -> peregrine::Result<()>;
@@ -324,7 +324,7 @@ fn procedure_learns_without_sending_that_its_reader_has_gone() {
             call.join().unwrap().unwrap();
         });
         ended(2);
-        // The future of the call is dropped.
+        // In this case, the future of the call is dropped.
         let (sink, mut numbers) = Sink::channel(1);
         let client = StreamsAsyncClient::from(client.clone());
         let mut call = Box::pin(client.idle(sink));

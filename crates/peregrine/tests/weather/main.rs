@@ -234,7 +234,7 @@ fn for_bad_weather() -> BindOptions {
     BindOptions::default().bind_timeout(std::time::Duration::from_secs(30)).astacks(16)
 }
 
-/// Returns a client over UDP of the server behind a relay at this address.
+/// Returns a client over UDP, which reaches the server through the relay at this address.
 fn behind(relay: SocketAddr) -> WeatherClient {
     WeatherClient::bind_with(&format!("udp:weather@{relay}"), &for_bad_weather()).unwrap()
 }

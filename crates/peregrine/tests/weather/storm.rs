@@ -14,7 +14,7 @@ use super::support::relay::Relay;
 use super::support::{Process, alone, own_directory, role, until};
 use super::*;
 
-/// The packets of both directions. A tenth of them are lost.
+/// Impairments of the packets in both directions. A tenth of the packets are lost.
 pub(crate) const STORMY: Impairments = Impairments {
     lost: 100,
     duplicated: 80,
@@ -25,8 +25,8 @@ pub(crate) const STORMY: Impairments = Impairments {
     cut_ms: (300, 500),
 };
 
-/// The frames of both directions over raw Ethernet. Fewer frames are lost, and the link is not cut,
-/// because a client waits only a second for the handle of a further call frame.
+/// Impairments of the frames in both directions over raw Ethernet. Fewer frames than packets are lost,
+/// and the link is not cut, because a client waits only a second for the handle of a further call frame.
 const UNSETTLED: Impairments = Impairments { lost: 10, damaged: 10, cut_ms: (0, 0), ..STORMY };
 
 /// A generator of random numbers.
@@ -58,7 +58,7 @@ pub(crate) fn seeds(default: u64, run: impl Fn(u64)) {
     }
 }
 
-/// The numbers of calls that have ended, and of calls that were given up.
+/// The numbers that identify the calls that have ended, and the calls that were given up.
 #[derive(Default)]
 struct Numbers {
     next: u64,
