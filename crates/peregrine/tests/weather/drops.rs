@@ -25,8 +25,8 @@ fn polled<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> {
     None
 }
 
-/// Calls `attempt` with 0, 1, 2 and more polls. `attempt` returns whether the future has ended, and
-/// the last attempt is the one that ends. `check` runs after each attempt.
+/// Calls `attempt` with 0, 1, 2 and more polls, until it returns true because the future has ended. Runs
+/// `check` after each attempt.
 fn each_number(mut attempt: impl FnMut(u32) -> bool, check: impl Fn()) {
     for polls in 0.. {
         // From 60 polls on, the steps between the numbers grow, because neighbouring numbers test
