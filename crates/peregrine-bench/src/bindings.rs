@@ -215,8 +215,9 @@ fn of_one_process(
     let mut rows = Vec::new();
     for (case, ours) in cases.iter().zip(&samples) {
         if selection.has_case(case) {
-            // The cases with a few active bindings are compared with `OneBinding` only. Their server is
-            // expected to poll all the time, and must be faster than blocking calls (`OwnBlock`).
+            // The cases with a few active bindings are compared with `OneBinding` only. In these cases
+            // the server is expected to poll all the time. So the calls must be faster than blocking
+            // calls (`OwnBlock`).
             let limits =
                 if [ACTIVE, ACTIVE_SPREAD].contains(case) { &limits[..1] } else { &limits };
             rows.extend(rows_of(case, count, ours, limits));

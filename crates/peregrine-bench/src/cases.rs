@@ -246,7 +246,8 @@ pub(crate) const ACCOUNTED: &str = "spin-accounted";
 /// The number of exports of one server over which bindings are spread.
 pub(crate) const SPREAD: usize = 8;
 
-/// Returns the name of one of the exports over which bindings are spread. Their server waits adaptively.
+/// Returns the name of one of the exports over which bindings are spread. The server of these
+/// exports waits adaptively.
 pub(crate) fn spread_name(number: usize) -> String {
     format!("spread-small-{}", number % SPREAD)
 }

@@ -15,8 +15,8 @@ use crate::row::Row;
 use crate::subject::{Events, Failure, Sample, Subject};
 use crate::{Progress, Selection, network};
 
-/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with 16 bytes;
-/// items of streams with 16 bytes and with 64 KiB.
+/// The names of the measurements: async null calls one at a time, and 1,000 in flight; one-way calls with
+/// 16 bytes; items of streams with 16 bytes and with 64 KiB.
 pub(crate) const CASES: [&str; 5] =
     ["async-null", "async-1000", ONEWAY, STREAMS[0].0, STREAMS[1].0];
 
@@ -76,7 +76,8 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
     Ok(rows)
 }
 
-/// Returns the row of a case on the local path. `samples` are ours, and those of the limit.
+/// Returns the row of a case on the local path. `samples` has the samples of Peregrine, and those
+/// of the limit.
 fn near_row(
     case: &'static str,
     wait: Waiting,

@@ -173,7 +173,7 @@ impl Small for Object {
     #[inline(never)]
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = into.capacity().min(BYTES.len());
-        // This does not fail, because the length was limited to the capacity of the buffer.
+        // `put` does not fail, because the length is limited to the capacity of the buffer.
         let _ = into.put(&black_box(&BYTES)[..bytes]);
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Accounted for Object {
     fn stamps(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
         let stamps = take_stamps().unwrap_or_default();
         let fit = stamps.len().min(into.capacity());
-        // This does not fail, because the number was limited to the capacity of the buffer.
+        // `put` does not fail, because the number is limited to the capacity of the buffer.
         let _ = into.put(&stamps[..fit]);
         Ok(())
     }
@@ -259,7 +259,8 @@ impl Large for Object {
         let (mut chunk, mut sum) = ([0; CHUNK], 0_u64);
         for at in (0..bytes.len()).step_by(CHUNK) {
             let part = &mut chunk[..CHUNK.min(bytes.len() - at)];
-            // This does not fail: the part is inside the argument, and any bits are a valid byte.
+            // `copy_to` does not fail: the part is inside the argument, and any bits are a valid
+            // byte.
             let _ = bytes.copy_to(at, part);
             sum = sum.wrapping_add(sum_of_lines(black_box(part)));
         }
@@ -269,7 +270,7 @@ impl Large for Object {
 
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         let bytes = into.capacity().min(LARGE);
-        // This does not fail, because the length was limited to the capacity of the buffer.
+        // `put` does not fail, because the length is limited to the capacity of the buffer.
         let _ = into.put(&black_box(&LARGE_BYTES)[..bytes]);
         Ok(())
     }

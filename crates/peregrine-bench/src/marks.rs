@@ -93,8 +93,8 @@ const GROWN: (f64, f64) = (1.50, 1.20);
 /// and server. It is compared with binding to a server that has the client's interface.
 const GROWN_BIND: f64 = 1e6;
 
-/// The marks of async calls, of one-way calls and of streams. An entry has the case and the limit, and then the bounds
-/// `must` and `reach`.
+/// The marks of async calls, of one-way calls and of streams. An entry has the case and the limit, and
+/// then the bounds `must` and `reach`.
 const CONCURRENT: [(&str, &str, f64, f64); 9] = [
     ("async-null", "own-blocking", 1.50, 1.15),
     ("async-null", "tarpc-uds", 0.05, 0.03),

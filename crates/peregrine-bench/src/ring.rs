@@ -1,10 +1,10 @@
-//! The limits of one-way calls and of streams on the local path: a ring with one producer and one consumer, in memory
-//! that both processes share.
+//! The limits of one-way calls and of streams on the local path: a ring with one producer and one
+//! consumer, in memory that both processes share.
 //!
-//! Each slot has a word, which the producer sets to the number of the message, and the bytes of the message. The
-//! consumer takes the bytes, and says from time to time how many messages it has taken. Both sides move the bytes as
-//! the other limits do (`pingpong.rs`): the consumer copies a small message, and reads one word of each cache line of
-//! a large one.
+//! Each slot has a word, which the producer sets to the number of the message, and the bytes of the
+//! message. The consumer takes the bytes, and says from time to time how many messages it has taken. Both
+//! sides move the bytes as the other limits do (`pingpong.rs`): the consumer copies a small message, and
+//! reads one word of each cache line of a large one.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::Ordering;
@@ -87,8 +87,8 @@ pub(crate) fn reset(memory: &Memory) {
     memory.word(TAKEN).store(0, Ordering::Release);
 }
 
-/// Passes `warm` messages of `bytes` bytes, and then `messages` messages. Returns the time until the consumer has taken
-/// the latter.
+/// Passes `warm` messages of `bytes` bytes, and then `messages` messages. Returns the time until the
+/// consumer has taken the `messages` messages.
 pub(crate) fn lead(memory: &mut Memory, bytes: usize, warm: u32, messages: u32) -> Duration {
     match bytes {
         LARGE_ITEM => Ring::<LARGE_ITEM>::lead(memory, warm, messages),

@@ -272,7 +272,7 @@ fn send_items(peer: &mut Peer, bytes: usize, items: u32) -> Result<Sample, Failu
     static ITEM: [u8; LARGE_ITEM] = [0xa5; LARGE_ITEM];
     let wait = Waiting::Spin;
     let name = peer.streams(wait);
-    // The beginning and the end of the call must not count.
+    // The stream has many items, so that the beginning and the end of its call hardly count.
     let items = items.max(if bytes == LARGE_ITEM { 256 } else { 1 << 16 });
     let client = StreamsClient::bind_with(&name, &BindOptions::default().wait(wait.wait()))?;
     let run = |items: u32| -> peregrine::Result<Duration> {

@@ -124,7 +124,8 @@ fn socket(name: &str) -> Option<String> {
 /// Asks the kernel to send a signal to this process when the parent process ends.
 pub(crate) fn end_with(parent: u32, signal: Signal) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(signal)).or_fail("cannot watch the parent process")?;
-    // If the parent ended before the request, the kernel sends no signal. So this is checked here.
+    // If the parent ended before the request, the kernel sends no signal. So this function checks
+    // whether the parent has ended.
     let ours = getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get().cast_unsigned());
     if ours == Some(parent) {
         return Ok(());

@@ -350,7 +350,7 @@ fn saved_description_replaces_that_of_the_server() {
         let (code, report) = served.json("nobody", &["squares", "x=2", "--interface", form]);
         assert_eq!((code, &report["error"]["kind"]), (2, &"Usage".into()));
     }
-    // The server refuses an interface whose types differ. It accepts an interface that is a part of its own.
+    // The server refuses an interface whose types differ. It accepts a part of its own interface.
     let text = fs::read_to_string(sandbox.path("only.rs")).unwrap();
     saved("other.rs", &text.replace("ms: u64", "ms: u32"));
     let (code, report) = served.json("drawer", &["sleep", "ms=1", "--interface", "other.rs"]);

@@ -220,8 +220,8 @@ fn demonstration_copies_a_given_file_and_refuses_others() {
 #[test]
 fn interrupted_demonstration_removes_everything() {
     let sandbox = Sandbox::new();
-    // The demonstration is interrupted twice: first during the copy, then during the measurement. During the
-    // measurement, the command may just be stopping a child process.
+    // The first demonstration is interrupted during the copy, and the second during the
+    // measurement. The second one may be stopping a child process at that time.
     for (children, bytes) in [(1, "64M"), (3, "1M")] {
         let mut demo = Process::start(&mut sandbox.command(&["demo", "--bytes", bytes]));
         let mut found = Vec::new();

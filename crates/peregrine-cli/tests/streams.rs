@@ -165,7 +165,7 @@ impl Served {
         self.sandbox.json(&[&["call", address], words].concat())
     }
 
-    /// Starts a command whose input and output the test has.
+    /// Starts a command. The test writes the input of the command, and reads its output.
     fn start(
         &self,
         address: &str,
@@ -237,7 +237,7 @@ fn each_format_has_the_items() {
         let (code, report) = served.json(address, &["count", "end=3"]);
         assert_eq!((code, &report["result"]), (0, &json!(3)));
         assert_eq!(report["items"], json!({ "numbers": [0, 1, 2] }));
-        // The items of several sinks say to which they belong.
+        // If a call has several sinks, each printed item names its sink.
         let words = ["divide", "pairs=@tmp/pairs", "limit=5"];
         let done = served.run(address, &words);
         let mut lines: Vec<_> = done.out.lines().collect();
@@ -256,7 +256,7 @@ fn each_format_has_the_items() {
         assert_eq!(served.json(address, &["sum", "[[1, 2]]"]).1["result"], 3);
         assert_eq!(served.json(address, &["sum", "numbers:=[]"]).1["result"], 0);
     }
-    // The items of one call are the items of another.
+    // A pipe passes the items that one command prints to another command.
     let mut count = served.sandbox.command(&["call", "feed", "count", "end=100000"]);
     let mut count = count.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut sum = served.sandbox.command(&["call", "feed", "sum", "numbers=@-"]);
@@ -313,7 +313,8 @@ fn interrupted_call_is_given_up() {
             let (mut process, _input, mut output) = served.start(address, &[procedure]);
             assert!(!line(&mut output).is_empty());
             process.signal(Signal::INT);
-            // The pipe must not be full, because then a write waits.
+            // A thread reads the rest of the output. Otherwise the command could block on a full
+            // pipe.
             let rest = std::thread::spawn(move || output.lines().map(Result::unwrap).count());
             assert_eq!(process.wait().code(), Some(130), "{procedure} at {address}");
             rest.join().unwrap();

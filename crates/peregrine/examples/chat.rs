@@ -1,4 +1,5 @@
-//! A chat: `cargo run --example chat -- serve` in one terminal, and `cargo run --example chat -- NAME` in others.
+//! A chat: `cargo run --example chat -- serve` in one terminal, and `cargo run --example chat -- NAME` in
+//! others.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,10 +8,10 @@ use std::time::Duration;
 
 use peregrine::{CallError, Callback, Server, Value, interface};
 
-/// How long the room waits for a member that takes no messages. The member leaves the room then.
+/// How long the room waits for a member that takes no messages. Then the room removes the member.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Somebody in a chat room. The room calls this object of its client.
+/// A member of a chat room. The room calls this object, which is in the member's process.
 #[interface]
 pub trait Member {
     /// Hears what a member says.
@@ -57,7 +58,7 @@ impl Room for Hall {
     ) -> Result<Vec<String>, RoomError> {
         let client = member.client().expect("members are in other processes");
         let mut members = self.0.lock().unwrap();
-        // A member that has gone does not keep its name.
+        // The name of a member that has gone can be used again.
         members.retain(|_, member| member.binding().is_alive());
         if members.contains_key(name) {
             return Err(RoomError::Taken);

@@ -1,5 +1,5 @@
-//! A queue of jobs with 1,000 async workers: `cargo run --example jobs -- serve` in one terminal,
-//! `cargo run --example jobs -- work` in others, and `cargo run --example jobs -- submit 10000` to do some work.
+//! A queue of jobs with 1,000 async workers: `cargo run --example jobs -- serve` in one terminal, `cargo
+//! run --example jobs -- work` in others, and `cargo run --example jobs -- submit 10000` to do some work.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ pub trait Jobs {
 struct Queue {
     /// The jobs that wait for a worker.
     waiting: Mutex<VecDeque<(u64, u64)>>,
-    /// What waits for each job.
+    /// For each job, the channel to the procedure that waits for its result.
     submitted: Mutex<HashMap<u64, oneshot::Sender<u64>>>,
     last: AtomicU64,
     added: Notify,
@@ -62,7 +62,7 @@ impl JobsAsync for Queue {
     }
     async fn complete(&self, job: u64, square: u64) -> peregrine::Result<()> {
         if let Some(sender) = self.submitted.lock().unwrap().remove(&job) {
-            // The client that has submitted the job may have gone.
+            // This fails if the procedure that submitted the job has ended.
             let _ = sender.send(square);
         }
         Ok(())

@@ -48,7 +48,8 @@ impl Tail for Follower {
         let caller = peregrine::caller().expect("a procedure has a caller");
         let mut file = File::open(&self.0)?;
         let mut buffer = vec![0; 16 << 10];
-        // While the file does not grow, nothing is sent that could fail. So the procedure asks for its reader.
+        // While the file does not grow, the procedure sends nothing. So no failed `send` shows that
+        // the reader has gone, and the procedure checks for this here.
         while !bytes.is_stopped() && !caller.is_stopping() {
             let about = file.metadata()?;
             let read = file.read(&mut buffer)?;

@@ -68,7 +68,7 @@ impl Wake for Wakes {
     }
 }
 
-/// What polls futures on one thread, with memory that is made once.
+/// Polls futures on one thread. Allocates its memory only once.
 struct Polls(Vec<(Arc<Wakes>, Waker)>);
 
 impl Polls {
@@ -123,15 +123,15 @@ impl Polls {
     }
 }
 
-/// The number of attempts. Unrelated threads also allocate, and so does the server if it starts a thread, because this
-/// machine has let a call wait.
+/// The number of attempts. Unrelated threads also allocate. So does the server if it starts a
+/// thread, because a call had to wait on a busy machine.
 const TRIES: usize = 300;
 
-/// Checks that `run` allocates nothing, in at least one of several attempts. `run` makes the number of calls that it
-/// gets as its argument, and returns the number of its allocations that do not count.
+/// Checks that `run` allocates nothing, in at least one of several attempts. `run` makes the number of
+/// calls that it gets as its argument, and returns the number of its allocations that do not count.
 #[track_caller]
 fn allocates_nothing(calls: u64, mut run: impl FnMut(u64) -> u64) {
-    // The first calls enlarge memory that is kept.
+    // The first calls enlarge buffers, which later calls use again.
     run(10 * calls);
     let mut tries = Vec::new();
     while tries.last() != Some(&0) {
@@ -204,7 +204,7 @@ fn thousand_async_calls_in_flight_do_not_allocate() {
         };
         let mut futures: Vec<_> = (0..FUTURES).map(one).collect();
         polls.join(&mut futures);
-        // The futures and their list.
+        // There is one allocation for each future, and one for their list.
         FUTURES as u64 + 1
     });
 }

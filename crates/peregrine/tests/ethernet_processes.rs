@@ -227,8 +227,8 @@ fn processes_at_one_interface_do_not_interfere() {
                 );
             }
             assert!(has_program(link, CLIENTS));
-            // The first search shows that a search finds received frames: it finds arguments of Peregrine's
-            // calls. So the second search would find frames of other programs, if the server had any.
+            // The first search proves that searching works: it finds arguments of Peregrine's calls. The
+            // second search must find no frame of another program.
             assert!(
                 memory_has(one.id(), &"\u{1}".repeat(1000)),
                 "the server's memory has no argument of a call"

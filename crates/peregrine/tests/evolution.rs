@@ -38,7 +38,7 @@ mod new {
 
     #[interface]
     pub(crate) trait Notes {
-        /// Unknown to the client.
+        /// The client's interface does not have this procedure.
         fn remove(&self, title: &str) -> peregrine::Result<()>;
         fn sum(&self, #[max_len(400)] values: &mut [u32]) -> peregrine::Result<u32>;
         fn read(&self, #[max_len(32)] into: Out<'_, u8>) -> peregrine::Result<u32>;

@@ -243,7 +243,8 @@ fn child_does_not_use_inherited_async_clients_and_can_bind_its_own() {
     held(4);
     let ends_late = |client: &WhoAsyncClient| {
         let held = block_on(client.with_timeout(Duration::from_millis(10)).hold());
-        // The procedure may notice the deadline before the client does. It then returns false.
+        // The procedure may notice the deadline before the client does. Then the procedure returns
+        // false.
         held.map_or_else(|error| error.kind() == Kind::TimedOut, |waited| !waited)
     };
     assert!(ends_late(&client) && ends_late(&in_process));

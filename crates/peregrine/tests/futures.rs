@@ -292,7 +292,8 @@ impl WaitsAsync for SlowGate {
     }
 }
 
-/// More calls are in flight than the binding has frames, even if the server is slow to begin them.
+/// More calls are in flight than the binding has frames, even if the server begins these calls
+/// slowly.
 #[test]
 fn slow_calls_to_an_async_server_share_batches() {
     let _alone = support::alone();

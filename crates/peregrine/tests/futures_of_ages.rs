@@ -185,8 +185,8 @@ fn serve(serve: impl Serve + 'static) -> (Running, Vec<String>) {
     (running, [vec!["shop".to_owned()], far].concat())
 }
 
-/// Runs `$test` with each client that a server of another age has: on each path, for each byte order, and
-/// for each way to wait. `$ours` and `$theirs` are the ages.
+/// Runs `$test` with a client of the age `$ours` and a server of the age `$theirs`: on each path,
+/// in both byte orders, and for each way to wait.
 macro_rules! each_client {
     ($ours:ident, $theirs:ident, $test:expr) => {
         for swapped in [false, true] {
@@ -211,8 +211,8 @@ macro_rules! each_client {
     };
 }
 
-/// Makes as many calls at a time as the client has frames. A blocking call to a server that swaps would keep
-/// its thread, so such a server is left out.
+/// Makes as many calls at a time as the client has frames. A server that swaps bytes is left out,
+/// because each procedure that waits would block a thread there.
 macro_rules! check_frames {
     ($item:expr, $client:expr, $seen:expr, $swapped:expr) => {
         if !$swapped {
@@ -353,7 +353,7 @@ fn converted_call_is_given_up_at_its_deadline() {
     });
 }
 
-/// What cannot be converted fails as in a blocking call, and returns the frame.
+/// A call that cannot be converted fails as a blocking call does. Its frame is free afterwards.
 #[test]
 fn unconvertible_call_is_not_executed() {
     mod wide {

@@ -39,7 +39,7 @@ trait Listener {
     fn said(&self, line: Line) -> Result<u32, Refused>;
     /// Fills the buffer with the bytes in reverse order.
     fn reverse(&self, bytes: &[u8], into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Returns the size of the room, as the room says it.
+    /// Asks the room for its size, and returns the size.
     fn meet(&self, room: Callback<'_, dyn Room>) -> peregrine::Result<u32>;
 }
 
@@ -55,7 +55,7 @@ trait Room {
     ) -> Result<u32, Refused>;
     /// Lets the listener reverse `size` bytes. Returns the first byte.
     fn exchange(&self, size: u32, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u8>;
-    /// Shows a room of this number of visitors to the listener.
+    /// Shows the listener a room with `visitors` visitors.
     fn show(&self, visitors: u32, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u32>;
     /// Keeps the listener.
     fn keep(&self, listener: Callback<'static, dyn Listener>) -> peregrine::Result<()>;
@@ -165,7 +165,7 @@ fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome
     Ok(if ok { Ok(result) } else { Err(result) })
 }
 
-/// Returns a server that forwards the calls of a callback.
+/// Returns a server that forwards its calls to `callback`.
 fn forwarder(callback: &GenericClient) -> Arc<dyn Serve> {
     let callback = callback.clone();
     let described = callback.described().clone();

@@ -53,7 +53,8 @@ trait Feed {
     fn count(&self, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
     /// Returns the sum of the numbers.
     fn sum(&self, numbers: Source<'_, u64>) -> peregrine::Result<u64>;
-    /// Sends back the entries with another name. Fails with the number of the first entry whose kind is `stop`.
+    /// Sends back the entries with another name. Fails with the number of the first entry whose kind is
+    /// `stop`.
     fn rename(
         &self,
         name: &str,
@@ -69,7 +70,7 @@ trait Feed {
     fn first(&self, count: u32, numbers: Source<'_, u64>) -> peregrine::Result<Option<u64>>;
     /// Sends the number 1, and panics.
     fn panic(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
-    /// Sends a number of units.
+    /// Sends `count` units.
     fn units(&self, count: u32, units: Sink<'_, ()>) -> peregrine::Result<()>;
 }
 
@@ -162,7 +163,7 @@ fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome
     Ok(if ok { Ok(result) } else { Err(result) })
 }
 
-/// Returns a server that forwards the calls of a callback.
+/// Returns a server that forwards its calls to `callback`.
 fn forwarder(callback: &GenericClient) -> Arc<dyn Serve> {
     let callback = callback.clone();
     let described = callback.described().clone();
@@ -346,7 +347,8 @@ fn generic_client_has_streams_with_each_server() {
             let mut arguments =
                 [Argument::In(&Dynamic::U64(end)), Argument::Sink(Sink::from(&mut received))];
             assert_eq!(client.call("count", &mut arguments).unwrap(), Ok(Dynamic::U64(end)));
-            // The call has taken the sink, so another call sends its items nowhere.
+            // The first call has taken the sink out of `arguments`. So the items of this call are
+            // discarded.
             assert_eq!(client.call("count", &mut arguments).unwrap(), Ok(Dynamic::U64(end)));
             drop(arguments);
             assert_eq!(received, numbers(0..end));
@@ -425,7 +427,7 @@ fn item_of_another_type_ends_the_call_and_is_named() {
             )
             .unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge, "{error}");
-        // The binding carries further streams.
+        // After the failed call, the binding still carries streams.
         let items = Source::new([Dynamic::U64(1)]);
         let sum = client.call("sum", &mut [Argument::Source(items)]).unwrap();
         assert_eq!(sum, Ok(Dynamic::U64(1)));
@@ -438,7 +440,7 @@ fn item_of_another_type_ends_the_call_and_is_named() {
             numbers.send(Dynamic::U64(1))?;
             let error = numbers.send(Dynamic::from("two")).unwrap_err();
             seen.lock().unwrap().push(error.detail().to_owned());
-            // The wrong item is not sent, and the stream goes on.
+            // The item of the wrong type was not sent, and the stream continues.
             numbers.send(Dynamic::U64(3))?;
             Ok(Ok(Dynamic::U64(2)))
         })
@@ -473,7 +475,7 @@ fn source_that_fails_ends_the_call_with_its_reason() {
     });
 }
 
-/// Another parameter of the procedure has no counterpart at the other side.
+/// A client and a server may differ in the other parameters of a procedure with streams.
 #[test]
 fn procedure_with_streams_may_get_other_parameters() {
     let _alone = alone();

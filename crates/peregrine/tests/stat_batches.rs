@@ -21,7 +21,7 @@ trait Work {
     fn null(&self) -> peregrine::Result<()>;
     fn size(&self, text: &str) -> Result<u64, Refused>;
     fn fill(&self, bytes: u32, into: Out<'_, u8>) -> peregrine::Result<()>;
-    /// Waits until as many calls wait as `calls` says.
+    /// Returns when `calls` calls of this procedure wait.
     fn meet(&self, calls: u32) -> peregrine::Result<()>;
 }
 
@@ -41,7 +41,7 @@ impl From<CallError> for Refused {
 /// The number of calls of `meet` that have begun at async servers.
 static MET: AtomicU32 = AtomicU32::new(0);
 
-/// Ends most calls at once.
+/// An object that ends most calls at once.
 #[derive(Default)]
 struct Object {
     met: Mutex<(u32, Vec<Waker>)>,
@@ -63,7 +63,7 @@ impl Work for Object {
     }
 }
 
-/// Ends no call at its first poll.
+/// An object that ends no call at its first poll.
 #[derive(Default)]
 struct Yielding(Object);
 
@@ -165,7 +165,8 @@ fn counts_agree(server: impl Serve + 'static) {
         drop(join_all((0..CALLS).map(|number| call(client, number))));
         let mut together = counted(&before);
         if !address.starts_with("work") {
-            // Over networks, results are sent without what was not filled.
+            // Over networks, a result is sent without the unfilled part of a buffer. So these two
+            // numbers of bytes may differ.
             together.bytes_out = alone.bytes_out;
         }
         assert_eq!(together, alone, "{address}");
@@ -184,7 +185,7 @@ fn deferred_calls_in_batches_are_counted_as_calls_made_alone() {
     counts_agree(WorkAsyncServer::new(Yielding::default()));
 }
 
-/// A batch that waits for results is no call, and neither is an empty batch.
+/// The server must not count a batch that waits for results, nor an empty batch, as a call.
 #[test]
 fn batches_that_wait_are_not_counted() {
     let _alone = alone();

@@ -22,7 +22,7 @@ const PART: &str = "PEREGRINE_SYSCALLS_PART";
 const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
 
-/// One-way calls, of which the first one lets the others wait.
+/// One-way calls. The first call waits, and the other calls wait for the first one.
 #[interface]
 trait Queue {
     /// Ends when the gate is open.
@@ -32,8 +32,8 @@ trait Queue {
     fn note(&self, bytes: &[u8; 16]) -> peregrine::Result<()>;
 }
 
-/// The gate of [`Queue`]: whether the call that waits has begun, and whether it may end. Client and server are in one
-/// process.
+/// The gate of [`Queue`]: whether the call that waits has begun, and whether it may end. Client and
+/// server are in one process.
 static GATE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
 /// Waits without a system call.
@@ -340,10 +340,11 @@ fn thousand_calls_in_flight_share_their_system_calls() {
     }
 }
 
-/// One-way calls that share a message share its system calls, so a call has none of its own.
+/// One-way calls that share a message also share its system calls. So each call needs almost none.
 #[test]
 fn oneway_calls_share_their_system_calls() {
-    // A larger message over a network has more packets, and timers make a few system calls.
+    // A call may need a few system calls: a large message over a network has several packets, and
+    // timers make some system calls.
     const MOST: f64 = 0.02;
     let _alone = support::alone();
     for part in ["oneway local", "oneway tcp", "oneway udp"] {

@@ -64,7 +64,7 @@ struct Gate {
     waits: Mutex<Vec<Waker>>,
     /// How many procedures have begun to wait.
     begun: AtomicUsize,
-    /// How many of these procedures have ended or were dropped.
+    /// How many of the procedures that began to wait have ended or were dropped.
     left: AtomicUsize,
 }
 
@@ -558,7 +558,7 @@ fn large_results_and_buffers_arrive_intact() {
 }
 
 /// Deferred replies are sent by the threads of an executor, and all other replies by the threads of the
-/// server. None of these messages may be sent within another message.
+/// server. No reply may be sent in the middle of another reply.
 #[test]
 fn replies_of_both_kinds_share_a_connection() {
     let _alone = support::alone();

@@ -601,7 +601,7 @@ fn no_wake_up_is_lost_while_callers_come_and_go() {
         for (caller, wait) in (0..).zip([Wait::Block, Wait::Adaptive, Wait::Block]) {
             let (work, stops) = (bind(wait), &stops);
             scope.spawn(move || {
-                // A thread waits differently if its call has a deadline. So some calls have one.
+                // A thread waits differently if its call has a deadline. So some calls have a deadline.
                 let limited = work.with_timeout(LIMIT);
                 let mut round = caller;
                 while !stops.load(Ordering::Relaxed) {

@@ -401,7 +401,7 @@ fn deferred_calls_are_dropped_after_the_drain() {
         }
     });
     drop(events);
-    // The test keeps the wakers. So this also holds that no waker keeps a procedure.
+    // The test keeps the wakers. So this check also shows that no waker keeps a procedure.
     until("the server keeps no procedure and no object", || Arc::strong_count(&state) == 1);
 }
 
@@ -472,7 +472,8 @@ fn call_fails_if_its_executor_drops_the_future() {
     }
 }
 
-/// The server keeps at most 64 MiB of results for one host. The results of these calls exceed that.
+/// The server keeps at most 64 MiB of results for one host. The results of these calls exceed this
+/// limit.
 #[test]
 fn results_wait_for_memory() {
     const CALLS: u32 = 100;

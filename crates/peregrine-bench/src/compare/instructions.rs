@@ -288,7 +288,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both functions fail if the process has ended already. This is not an error.
+        // `kill` and `wait` fail if the process has ended already. This is not an error.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -100,7 +100,8 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
         all.run(number, &words, options, &mut programs, progress);
     }
     progress.show("");
-    // One turn may have skipped a row that another turn measured.
+    // A turn may skip a row that another turn measured. Such a row does not belong to only one
+    // program.
     all.before_only.retain(|key| !all.rows.contains_key(key));
     all.after_only.retain(|key| !all.rows.contains_key(key));
     let paths = [&options.before, &options.after].map(|path| path.display().to_string());

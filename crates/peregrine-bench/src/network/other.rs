@@ -380,8 +380,8 @@ impl Pair {
         Ok(Self { peer, server, client, in_flight, orders, output })
     }
 
-    /// Makes at least `calls` calls, after `warm` calls that are not measured. Returns the mean time of a call
-    /// in nanoseconds.
+    /// Makes at least `calls` calls, after `warm` calls that are not measured. Returns the mean time of a
+    /// call in nanoseconds.
     pub(crate) fn calls(&mut self, warm: u32, calls: u32) -> io::Result<f64> {
         // Each of the futures makes the same number of calls.
         let calls = calls.next_multiple_of(self.in_flight);

@@ -395,7 +395,8 @@ fn lead_by<F: Frames>(near: IpAddr, far: Place, what: Exchange, warm: u32) -> io
     Ok(start.elapsed())
 }
 
-/// Runs the far side through a device. `announce` reports the place of the far side.
+/// Runs the far side through a device. `announce` reports the address and the endpoint of the far
+/// side.
 fn follow_by<F: Frames>(
     at: IpAddr,
     what: Exchange,
@@ -451,7 +452,8 @@ pub(crate) fn lead(
     }
 }
 
-/// Runs the far side of an exchange. `announce` reports the place of the far side.
+/// Runs the far side of an exchange. `announce` reports the address and the endpoint of the far
+/// side.
 pub(crate) fn follow(
     device: Device,
     at: IpAddr,

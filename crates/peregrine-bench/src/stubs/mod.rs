@@ -72,7 +72,8 @@ pub(crate) fn run(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let machine = machine::description();
-    // Everything runs on one processor. If possible, it is not the one that handles the machine's interrupts.
+    // Everything runs on one processor. If possible, this processor does not handle the machine's
+    // interrupts.
     if let Some(cpu) = machine::processors().last() {
         pin_to(*cpu)?;
     }

@@ -95,7 +95,7 @@ mod tests {
         };
         let item = of(Control::Compiled, Copying::InlineItem, Data::Array);
         assert_eq!(item.sum, 7.0 + 2.0 + 256.0 * 5.0);
-        // The count is moved while the stub is called.
+        // The time to move the count overlaps with the call of the stub.
         assert_eq!(item.overlap, 7.0 + 256.0 * 3.0);
         let byte = of(Control::Compiled, Copying::InlineByte, Data::Array);
         assert_eq!(byte.overlap, 8.0 + 256.0 * 8.0);

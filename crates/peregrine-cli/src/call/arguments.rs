@@ -23,7 +23,8 @@ const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 const HEAD_BYTES: usize = 64;
 /// The maximum number of bytes that an argument takes in addition to its content: a length and padding.
 const ARGUMENT_BYTES: usize = 32;
-/// The number of bytes that an argument has for a stream or a callback. The items are not in the message of the call.
+/// The number of bytes that a stream or a callback takes in the message of the call. The items of a
+/// stream are in other messages.
 const STREAM_BYTES: usize = 32;
 /// The number of bytes by which the message size is increased if the size of a value is only estimated.
 const ESTIMATE_BYTES: usize = 64 << 10;
@@ -90,7 +91,7 @@ pub(super) enum Slot {
     Out(Vec<u8>),
     Sink,
     Callback,
-    /// The items of a source. A call takes them.
+    /// The items of a source. The call takes them, and leaves `None`.
     Source(Option<StreamInput>),
 }
 
@@ -183,7 +184,8 @@ impl PreparedCall {
     }
 }
 
-/// Returns what a parameter is and what of it is printed, if the command takes no argument for it.
+/// For a parameter for which the command takes no argument: returns what the parameter is, what the
+/// command prints of it, and its slot. Returns `None` for other parameters.
 fn printed(direction: Direction) -> Option<(&'static str, Slot)> {
     match direction {
         Direction::Sink => Some(("a sink: its items", Slot::Sink)),
@@ -398,7 +400,7 @@ fn read_array(
     both.try_for_each(|(place, value)| put(place, Input::Json(value)))
 }
 
-/// Notes that standard input is used.
+/// Records that standard input is used. Fails if another argument has used it already.
 fn take_input(taken: &mut bool) -> Result<(), Failure> {
     match core::mem::replace(taken, true) {
         true => Err(usage("standard input is used twice: it can be read only once".into())),

@@ -1,5 +1,5 @@
-//! The callbacks of a call: the command serves their interfaces. Each call that arrives is printed, and returns an
-//! empty value.
+//! The callbacks of a call: the command serves their interfaces. Each call that arrives is printed, and
+//! returns an empty value.
 
 use std::sync::Arc;
 
@@ -19,13 +19,14 @@ use super::streams::Printer;
 /// The maximum number of values in a result. A peer chooses the lengths of arrays in a result.
 const VALUES_MAX: usize = 1 << 16;
 
-/// The maximum number of types in types of a result.
+/// The maximum nesting depth of the types in a result.
 const DEPTH_MAX: usize = 64;
 
 /// Returns the server of a callback's interface.
 pub(super) fn server(printer: &Arc<Printer>, parameter: &DescribedParameter) -> Arc<dyn Serve> {
     let described = printer.described.interface_of(&parameter.ty);
-    // A description whose callbacks have other types is refused when it is read.
+    // `None` does not occur: reading refuses a description in which a callback has a type other
+    // than an interface.
     let described = Arc::new(described.unwrap_or_else(|| printer.described.clone()));
     let (printer, callback, own) =
         (Arc::clone(printer), parameter.name.clone(), Arc::clone(&described));
@@ -85,8 +86,9 @@ fn argument(
     }
 }
 
-/// Returns the empty value of a type: zero, no text, no elements. Returns `None` if the type has no such value,
-/// because it is an enum, or if the value has too many parts. `left` is the number of values that it may have.
+/// Returns the empty value of a type: zero, no text, no elements. Returns `None` if the type has no
+/// such value, because it is an enum, or if the value has too many parts. `left` is the number of
+/// values that the result may still have.
 fn empty(
     described: &Described,
     ty: &DescribedType,

@@ -75,7 +75,8 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         Some(refused) if error.kind() == Kind::TooLarge => refused,
         _ => error,
     });
-    // Without a reader of the lines, only the end of the output matters.
+    // If a line could not be printed, the command fails with that error, whatever the outcome of
+    // the call.
     let Collected { items, calls } = collected.inspect_err(|_| interrupt.leave())?;
     if streams::has_lines(procedure) {
         interrupt.check(|| format!("the call of `{}` was cancelled", procedure.name))?;
@@ -182,7 +183,8 @@ fn make(
     });
     let mut arguments: Vec<Argument<'_>> = arguments.collect::<Result<_, Failure>>()?;
     let made = client.call_into(given.number, &mut arguments, &mut result);
-    // The end of a one-way call shows whether it has failed.
+    // A one-way call returns before its procedure ends. `flush` waits for the end, and reports a
+    // failure.
     let is_oneway = client.described().procedures[given.number as usize].oneway;
     let made = made.and_then(|made| match is_oneway {
         true => client.flush().map(|()| made),
@@ -290,7 +292,7 @@ impl CompletedCall<'_> {
                 None => output::print(whole),
             };
         }
-        // The lines of standard output are items and calls.
+        // If standard output has lines of items and calls, all other text goes to standard error.
         let say = match streams::has_lines(self.procedure) {
             true => |text: String| {
                 output::note(text);

@@ -1,5 +1,5 @@
-//! The streams of a call: the items of a sink are printed as they arrive, and the items of a source are read line
-//! by line. The calls of callbacks are printed in the same way as items.
+//! The streams of a call: the items of a sink are printed as they arrive, and the items of a source are
+//! read line by line. The calls of callbacks are printed in the same way as items.
 
 use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
@@ -15,12 +15,12 @@ use crate::args::Format;
 use crate::interrupt::{Interrupt, SignalFlag};
 use crate::output::{self, Failure};
 
-/// The number of items that are read before the procedure takes them.
+/// The maximum number of items that are read before the procedure takes them.
 const AHEAD: usize = 64;
 
 /// The items of a source, before the call.
 pub(super) enum Input {
-    /// The items are known.
+    /// All items, which were read before the call.
     Items(Vec<Dynamic>),
     /// Each line is an item.
     Lines(Box<dyn BufRead + Send>),
@@ -32,8 +32,8 @@ impl Input {
         Self::Lines(Box::new(BufReader::new(reader)))
     }
 
-    /// Returns the source of a call. A thread reads the lines, because reading may take any time, and other streams of
-    /// the call go on meanwhile.
+    /// Returns the source of a call. A thread reads the lines, because reading may take any time, and
+    /// other streams of the call go on meanwhile.
     pub(super) fn source(
         self,
         described: &Described,
@@ -100,13 +100,13 @@ pub(super) struct Printer {
     pub(super) described: Described,
     pub(super) bytes: Bytes,
     format: Format,
-    /// Whether a line must say to which sink its item, or to which callback its call belongs.
+    /// Whether each line must name its sink or callback, because the call has several.
     has_several: bool,
     interrupted: SignalFlag,
     state: Mutex<State>,
 }
 
-/// What was printed.
+/// The items and calls that were collected instead of printed, and the failure of printing.
 #[derive(Default)]
 struct State {
     /// The items and calls that were not printed.
@@ -115,7 +115,7 @@ struct State {
     failure: Option<Failure>,
 }
 
-/// What arrived while the call ran.
+/// The items and calls that arrived while the call ran.
 #[derive(Default)]
 pub(super) struct Collected {
     /// The items, by the names of the sinks.
@@ -204,9 +204,9 @@ impl Printer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prints a line. Returns whether the procedure need not go on.
+    /// Prints a line. Returns `Break` if the procedure need not go on.
     fn print(&self, state: &mut State, line: Option<Value>) -> ControlFlow<()> {
-        // Without a reader of the output, the procedure need not go on.
+        // If nothing reads the output any more, the procedure need not go on.
         if let Some(Err(failure)) = line.map(output::print) {
             state.failure = Some(failure);
             return ControlFlow::Break(());

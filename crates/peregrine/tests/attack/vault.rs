@@ -37,7 +37,7 @@ impl Vault for Honest {
         Ok(a.wrapping_add(b))
     }
     fn copy(&self, text: &str, from: &[u16], mut into: Out<'_, u8>) -> peregrine::Result<u64> {
-        // A client may claim a buffer that is too small for the text. It then gets fewer bytes.
+        // A client may claim a buffer that is too small for the text. Then the client gets fewer bytes.
         let bytes = &text.as_bytes()[..text.len().min(into.remaining())];
         into.put(bytes).expect("space for the bytes");
         Ok(from.iter().map(|x| u64::from(*x)).sum())

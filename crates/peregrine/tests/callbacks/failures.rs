@@ -6,8 +6,8 @@ use std::path::Path;
 use super::support::{Process, role};
 use super::*;
 
-/// Runs a server or a client as a child process. In the test run itself there is no role, and this function does
-/// nothing.
+/// Runs a server or a client as a child process. In the test run itself there is no role, and this
+/// function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };

@@ -10,14 +10,15 @@ fn kept_callback_is_called_after_its_call() {
         for number in 0..100 {
             assert_eq!(client.call(1, number + 20).unwrap(), 2 * (number + 20));
         }
-        // Not within a call of this client.
+        // The object calls the listener while no call of this client runs.
         let listener = object.listener(1);
         assert_eq!(listener.double(7).unwrap(), 14);
         drop(listener);
         assert_eq!(doubler.calls.load(Ordering::SeqCst), 101);
         client.release(1).unwrap();
         until("the object is released", || Arc::strong_count(&doubler) == 1);
-        // The same once more, after the thread may have ended.
+        // The client's thread that served the first listener may have ended. A second listener must
+        // be called nevertheless.
         client.keep(2, Callback::new(Arc::clone(&doubler))).unwrap();
         assert_eq!(client.call(2, 5).unwrap(), 10);
         client.release(2).unwrap();
@@ -47,7 +48,7 @@ fn callback_ends_with_the_last_client() {
     each(2, |client, object| {
         let doubler = Arc::new(Doubler::new(None));
         let own = ServiceClient::bind(client.binding().address());
-        // A client to an object in this process cannot be bound again.
+        // A client of an object in this process cannot be bound again, so the test skips it.
         let Ok(own) = own else { return };
         own.keep(1, Callback::new(Arc::clone(&doubler))).unwrap();
         let clone = own.clone();

@@ -44,11 +44,11 @@ pub(crate) trait Listener {
     fn increment(&self, numbers: &mut [u64]) -> peregrine::Result<()>;
     /// Panics.
     fn panic(&self) -> peregrine::Result<()>;
-    /// Makes the caller call its server once more, so that there are `depth` calls in each direction.
+    /// Calls the server that has called this object, so that there are `depth` calls in each direction.
     fn again(&self, depth: u32) -> peregrine::Result<u32>;
     /// Sends the numbers from 0 to `end`.
     fn count(&self, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
-    /// Calls another object of its own caller.
+    /// Calls `other`, an object that the caller of this procedure passes.
     fn through(&self, number: u64, other: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
     /// Runs until the call is cancelled.
     fn cancelled(&self) -> peregrine::Result<()>;
@@ -74,7 +74,7 @@ pub(crate) trait Service {
     fn nest(&self, depth: u32, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u32>;
     /// Calls `count`, and returns the sum of the numbers.
     fn sum(&self, end: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
-    /// Calls `through` of the listener with one that was kept.
+    /// Calls `through` of the listener with another listener, which was kept earlier.
     fn through(&self, number: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
     /// Calls `cancelled` with a limit of 50 ms, and returns the error's kind as a text.
     fn hurry(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<String>;
@@ -82,14 +82,14 @@ pub(crate) trait Service {
     fn notes(&self, count: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()>;
     /// Calls the listener from several threads at the same time. Returns the sum of the results.
     fn many(&self, threads: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
-    /// Keeps the listener, under a number.
+    /// Keeps the listener under the number `number`.
     fn keep(&self, number: u64, listener: Callback<'static, dyn Listener>)
     -> peregrine::Result<()>;
     /// Calls `double` of a listener that was kept.
     fn call(&self, number: u64, value: u64) -> peregrine::Result<u64>;
-    /// Lets go of a listener.
+    /// Drops the listener with the number `number`.
     fn release(&self, number: u64) -> peregrine::Result<()>;
-    /// Calls the listener until there is an error.
+    /// Calls the listener until a call fails.
     fn hold(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()>;
     /// Calls an object that kills the server.
     fn kill(&self, killer: Callback<'_, dyn Double>) -> peregrine::Result<()>;
@@ -97,7 +97,7 @@ pub(crate) trait Service {
 
 #[derive(Default)]
 pub(crate) struct Object {
-    /// How many times `hold` has begun and ended.
+    /// The number of calls of `hold` that have begun, plus the number of those that have ended.
     pub(crate) held: AtomicU64,
     kept: Mutex<std::collections::HashMap<u64, Arc<Callback<'static, dyn Listener>>>>,
 }
@@ -365,7 +365,8 @@ impl Listener for Doubler {
     }
 }
 
-/// Calls `test` with a client of each kind of server on each path, and its exported object.
+/// Calls `test` with a client of each kind of server on each path, and with the object that the
+/// server exports.
 pub(crate) fn each(threads: usize, test: impl Fn(&ServiceClient, &Arc<Object>)) {
     let _alone = alone();
     let _directory = own_directory();
@@ -445,7 +446,8 @@ fn panic_of_the_object_is_an_error_of_the_procedure() {
     });
 }
 
-/// If the server has one thread, the procedures occupy it.
+/// Some of the servers have one thread, which the outer procedure occupies. The nested calls must
+/// run nevertheless.
 #[test]
 fn object_calls_the_server_that_calls_it() {
     each(1, |client, _| {
@@ -504,7 +506,7 @@ fn future_runs_the_calls_of_callbacks() {
         let doubler = Doubler::new(None);
         let doubles = block_on(client.doubles(&[1, 2, 3], Callback::new(&doubler)));
         assert_eq!(doubles.unwrap(), [2, 4, 6]);
-        // Any poll may be the last one.
+        // The future may be dropped after any number of polls. Later calls must still succeed.
         for polls in 0..30 {
             let mut call = Box::pin(client.doubles(&[1, 2, 3], Callback::new(&doubler)));
             for _ in 0..polls {

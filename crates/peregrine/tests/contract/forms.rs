@@ -1,5 +1,5 @@
-//! The two forms of clients and servers, blocking and async, behind common types. So a case is written once,
-//! and runs with each form of the client and each form of the server.
+//! Common types for both forms of clients and servers: blocking and async. So a case is written once, and
+//! runs with each form of the client and each form of the server.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -17,8 +17,8 @@ use crate::support::until;
 
 /// The number of kinds of calls that [`one_of_many`] makes.
 const KINDS: u32 = 12;
-/// The first kinds of calls of [`one_of_many`] have the same results through a bridge (a generic server that
-/// forwards calls). This is the number of these kinds.
+/// The number of kinds of calls of [`one_of_many`] that have the same results through a bridge (a
+/// generic server that forwards calls). These are the first kinds.
 const BRIDGED_KINDS: u32 = 6;
 
 /// Makes 200 calls at the same time on one thread.

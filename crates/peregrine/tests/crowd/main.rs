@@ -4,9 +4,9 @@
 //!
 //! In the tests that call `storm.rs`, the server is killed and restarted while the callers call.
 //!
-//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for 600 seconds. Each
-//! test prints a line `PEREGRINE_SEED=n`. With this setting, the test repeats the durations of the
-//! procedures.
+//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for 600
+//! seconds. Each test prints a line `PEREGRINE_SEED=n`. If this variable is set to `n`, the test
+//! repeats the durations of the procedures.
 
 #[path = "../ledger/mod.rs"]
 mod ledger;

@@ -39,7 +39,7 @@ trait Forms {
 /// What a test sees of its server.
 #[derive(Default)]
 struct Seen {
-    /// The number of procedures that have begun, and were neither ended nor dropped.
+    /// The number of procedures that have begun, and have neither ended nor been dropped.
     running: AtomicU32,
     state: Mutex<State>,
     changed: Condvar,

@@ -81,7 +81,8 @@ fn ran_once(world: &World, cell: Cell) -> Cell {
 /// Keeps one thread of the server busy with a call of [`wait`](Subject::wait) while `what` runs. Returns the
 /// result of `what`.
 fn with_one_running<T>(world: &World, client: &Client, what: impl FnOnce() -> T) -> T {
-    // An async call would share a batch with the call of the case. That call would then not be sent.
+    // An async call would share a batch with the call under test. Then the call under test would
+    // not be sent.
     let holder = client.blocking();
     std::thread::scope(|scope| {
         let until = Instant::now() + Duration::from_secs(10);
@@ -574,8 +575,8 @@ static CASES: [Case; 26] = [
             let cell = Cell::of(client.echo(1));
             let cell = did_not_run(world, "echo ran", cell);
             match world.way {
-                // The text depends on whether the server's thread has served a call of this binding before.
-                // Over TCP, the client may know of the revocation.
+                // The text depends on whether the server's thread has served a call of this binding
+                // before. Over TCP, the client may know already that the binding is revoked.
                 Way::Local => cell.one_of(["`subject` was withdrawn", "no such binding"]),
                 Way::Tcp => cell.one_of([
                     "`subject` was withdrawn",

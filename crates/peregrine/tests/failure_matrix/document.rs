@@ -41,8 +41,8 @@ impl Cell {
         }
     }
 
-    /// Returns the outcome. If the text of the outcome contains one of `texts`, that part is replaced by all
-    /// of `texts`, because different runs report different ones.
+    /// Returns the outcome. If the text of the outcome contains one of `texts`, that part is
+    /// replaced by all of `texts`, because different runs report different texts.
     pub(crate) fn one_of<const N: usize>(self, texts: [&str; N]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {

@@ -14,8 +14,8 @@ use super::document::Cell;
 use super::subject::{ITEMS, Subject as _};
 use super::world::World;
 
-/// Receives the items of [`send`](super::subject::Subject::send) while `happens` runs, which begins when half of them
-/// have arrived. Returns the outcome, and how many have arrived.
+/// Receives the items of [`send`](super::subject::Subject::send). Calls `happens` when half of the
+/// items have arrived. Returns the outcome of the call, and the number of items that have arrived.
 fn items_while(client: &Client, happens: impl FnOnce() + Send) -> (Cell, u32) {
     let (tell, told) = std::sync::mpsc::channel();
     let received = Mutex::new(0);
@@ -143,7 +143,8 @@ pub(crate) static CASES: [Case; 11] = [
             let client = world.client(&plain());
             let (cell, received) = items_while(&client, || server.kill());
             assert_eq!(received, ITEMS / 2, "{cell:?}");
-            // Over TCP, the server's kernel resets the connection if it has bytes that were not received.
+            // Over TCP, the server's kernel resets the connection if it holds bytes that the server
+            // has not received.
             cell.one_of([
                 "the server closed the connection",
                 "receiving failed: Connection reset by peer (os error N)",

@@ -37,11 +37,12 @@ pub(crate) trait Subject {
     -> peregrine::Result<()>;
     /// Writes a note that it has begun, and waits until its call is cancelled.
     fn outlive(&self) -> peregrine::Result<()>;
-    /// Writes a note that it has begun. Then waits as [`wait`](Self::wait) does, or panics if `ms` is the largest number.
+    /// Writes a note that it has begun. Then waits as [`wait`](Self::wait) does, or panics if `ms` is the
+    /// largest number.
     #[oneway]
     fn note(&self, ms: u32) -> peregrine::Result<()>;
-    /// Sends half of [`ITEMS`] numbers. Then panics if `panics` is true. Otherwise waits until there is a note `end`, or
-    /// the caller wants no more, and sends the other half.
+    /// Sends half of [`ITEMS`] numbers. Then panics if `panics` is true. Otherwise waits until there is a
+    /// note `end`, or the caller wants no more, and sends the other half.
     fn send(&self, panics: bool, numbers: Sink<'_, u32>) -> peregrine::Result<()>;
     /// Takes all items. Writes a note if the source fails.
     fn take(&self, numbers: Source<'_, u32>) -> peregrine::Result<()>;

@@ -1,4 +1,4 @@
-//! Compares what a call has for its streams with the bytes in the documents, in both byte orders.
+//! Compares the bytes that a call contains for its streams with the documents, in both byte orders.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -23,7 +23,7 @@ trait Watch {
 /// The vectors that the tests of this file check.
 pub(crate) const STREAMS: &[&str] = &["head of watch"];
 
-/// A server that tells the head of a call, and refuses the call.
+/// A server that sends the head of a call to the test, and refuses the call.
 struct Recorder(Sender<Vec<u8>>, ByteOrder);
 
 impl Serve for Recorder {

@@ -113,7 +113,7 @@ fn call(client: &GenericClient, ours: &Age, name: &str, chance: &mut Chance) {
         arguments.push(match one.direction {
             Direction::Out => Argument::Out(Out::from(space)),
             Direction::InOut => Argument::InOut(value),
-            // The server opens no stream.
+            // The server opens no stream, so no item may arrive.
             Direction::Sink => Argument::Sink(Sink::new(|item| panic!("{item:?} arrives"))),
             Direction::Source => Argument::Source(Source::new([])),
             _ => Argument::In(value),

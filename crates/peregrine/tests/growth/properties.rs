@@ -131,7 +131,8 @@ fn answer(
     Ok(answer)
 }
 
-/// Checks the error of a one-way call that was not executed, which the call or `flush` has returned.
+/// Checks the error of a one-way call that was not executed. The call itself or `flush` has
+/// returned this error.
 fn did_not_run(error: Option<CallError>) {
     let error = error.expect("the call cannot run");
     assert_eq!(error.executed(), Executed::No, "{error}");
@@ -220,7 +221,8 @@ impl<'a> Pair<'a> {
         if procedure.oneway {
             assert!(matches!(called, Ok(Ok(Dynamic::Unit)) | Err(_)), "{called:?}");
             told = self.client.flush();
-            // The call itself is only handed over.
+            // A one-way call returns before it has run. So `flush` may return the error of the call
+            // itself.
             if let Err(error) = &told
                 && error.kind() != Kind::OneWay
             {
@@ -391,7 +393,7 @@ proptest! {
                     panic!("{error}\nclient:\n{}\nserver:\n{}", ours.whole, theirs.whole)
                 });
                 for (number, procedure) in ours.whole.procedures.iter().enumerate() {
-                    // The server that swaps bytes does not swap those of items.
+                    // The server that swaps bytes does not swap the items of streams.
                     if swapped && procedure.parameters.iter().any(is_stream) {
                         continue;
                     }

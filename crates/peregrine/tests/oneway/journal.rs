@@ -12,7 +12,7 @@ use crate::support::futures::{block_on, yielded};
 /// How long a test waits for an event before it counts as hung.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// An error of a procedure that is not a failed call.
+/// The error of a procedure: either the procedure refuses a line, or a call has failed.
 #[derive(Debug, Value)]
 pub(crate) enum Refused {
     Line(u32),
@@ -37,10 +37,10 @@ interface_in_both_forms! {
         /// Appends the number of bytes as a line.
         #[oneway]
         fn bulk(&self, bytes: Vec<u8>) -> peregrine::Result<()>;
-        /// Appends a line, and fails in the way of this number.
+        /// Appends a line, and fails in the way that `way` selects.
         #[oneway]
         fn fail(&self, way: u32) -> peregrine::Result<()>;
-        /// Appends a line, and fails with an error that is not a failed call.
+        /// Appends a line, and refuses it: the error does not come from a failed call.
         #[oneway]
         fn refuse(&self, line: u32) -> Result<(), Refused>;
         /// Ends when the gate of the object is open.
@@ -48,7 +48,7 @@ interface_in_both_forms! {
         fn wait(&self) -> peregrine::Result<()>;
         /// Returns the lines.
         fn lines(&self) -> peregrine::Result<Vec<String>>;
-        /// Appends a line, and returns how many there are.
+        /// Appends a line, and returns the number of lines.
         fn line(&self, line: &str) -> peregrine::Result<u32>;
     }
 }
@@ -67,7 +67,7 @@ macro_rules! procedure {
 }
 use procedure;
 
-/// What the procedures use.
+/// The state of the object, which its procedures share.
 #[derive(Debug, Default)]
 pub(crate) struct Inner {
     lines: Mutex<Vec<String>>,
@@ -185,7 +185,7 @@ impl World {
         Self { object, name, running, address, in_process }
     }
 
-    /// Binds a client. Within a process, only once.
+    /// Binds a client. For a server in this process, this works only once.
     pub(crate) fn client(&mut self, form: Form) -> Client {
         let options = BindOptions::default();
         match self.in_process.take() {
@@ -204,7 +204,7 @@ impl Client {
     }
 }
 
-/// Waits until something is true.
+/// Waits until `what` returns true.
 pub(crate) fn until(what: impl Fn() -> bool) {
     let begun = Instant::now();
     while !what() {

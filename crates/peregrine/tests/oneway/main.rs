@@ -33,8 +33,9 @@ fn everywhere(case: impl Fn(&mut World, &Client, Way, Forms)) {
     }
 }
 
-/// Asserts that an error tells failures of one-way calls: how many, and how many may not have run. The error of `flush`
-/// says whether these calls were executed. The error of another call says that it was not executed itself.
+/// Checks the numbers in an error of one-way calls: how many have failed, and how many of these may
+/// not have run. The error of `flush` says whether these calls were executed. The error of another
+/// call says that this other call was not executed.
 fn tells(error: &CallError, failed: u64, not_run: u64, first: &str) {
     assert_eq!(error.kind(), Kind::OneWay, "{error}");
     let is_flush = error.procedure() == "flush";
@@ -71,7 +72,7 @@ fn failures_are_told_once_and_the_binding_works_on() {
     everywhere(|world, client, _, _| {
         client.note("0").unwrap();
         client.flush().unwrap();
-        // The calls may be told earlier failures, so each failure is flushed.
+        // A later call may report earlier failures. So `flush` follows each call that fails.
         client.fail(0).unwrap();
         let error = client.flush().unwrap_err();
         tells(&error, 1, 0, "1 earlier one-way call failed");
@@ -119,13 +120,14 @@ fn large_calls_keep_their_order() {
 #[test]
 fn full_window_holds_callers_until_their_deadline() {
     everywhere(|world, client, way, _| {
-        // Within a process, `wait` would wait in place.
+        // Within a process, `wait` would block the thread that calls it.
         if way == Way::InProcess {
             return;
         }
         client.wait().unwrap();
         let hurried = client.with_timeout(Duration::from_millis(20));
-        // A record has 32 bytes before its message, in which the text begins at a multiple of 16.
+        // In a batch, 32 bytes precede the message of each call, and the text in the message begins at a
+        // multiple of 16.
         let made = limits::ONEWAY_BYTES / (32 + 16 + 10_000);
         let line = "x".repeat(10_000);
         (0..made).for_each(|_| client.note(&line).unwrap());
@@ -200,8 +202,8 @@ fn calls_of_a_withdrawn_export_are_told_as_not_run() {
     });
 }
 
-/// The futures of one-way calls that wait for the window or for their turn can be dropped at any poll. Such calls are not
-/// made, and later ones are.
+/// The futures of one-way calls that wait for the window or for their turn can be dropped at any poll.
+/// Such calls are not made, and later ones are.
 #[test]
 fn dropped_futures_leave_the_calls_after_them_in_order() {
     let _alone = support::alone();

@@ -1,5 +1,5 @@
-//! Counts the messages of one-way calls as they pass between client and server. `tests/syscalls.rs` counts the system
-//! calls of one-way calls, also on the local path.
+//! Counts the messages of one-way calls as they pass between client and server. `tests/syscalls.rs`
+//! counts the system calls of one-way calls, also on the local path.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read as _, Write as _};
@@ -15,7 +15,7 @@ use crate::support::relay::Relay;
 
 /// The number of the procedure that runs a batch.
 const BATCH: u32 = u32::MAX - 2;
-/// The number of calls that are made while another one runs.
+/// The number of calls that are made while another call runs.
 const CALLS: usize = 1000;
 
 /// What identifies a message: the number of its call.
@@ -42,7 +42,7 @@ fn place(world: &World) -> SocketAddr {
     running.addresses()[0].place().to_string().parse().unwrap()
 }
 
-/// Returns the numbers of the batches in the calls that pass over UDP.
+/// Makes the calls over UDP. Returns the call numbers of the batches that pass.
 fn batches_over_udp(world: &mut World) -> BTreeSet<Number> {
     const CALL: u8 = 1;
     let at = "127.0.0.1:0".parse().unwrap();
@@ -67,7 +67,7 @@ fn batches_over_udp(world: &mut World) -> BTreeSet<Number> {
     })
 }
 
-/// Passes the messages of a connection on. Sends the number of each batch to `seen`.
+/// Forwards the messages of a connection. Sends the number of each batch to `seen`.
 fn pass_on(client: TcpStream, server: SocketAddr, seen: &Sender<Number>) -> io::Result<()> {
     const CALL: u8 = 4;
     let (mut from, mut to) = (client.try_clone()?, TcpStream::connect(server)?);
@@ -76,8 +76,8 @@ fn pass_on(client: TcpStream, server: SocketAddr, seen: &Sender<Number>) -> io::
     loop {
         let mut message = vec![0; 32];
         from.read_exact(&mut message)?;
-        // The header of a message has the sizes of its body and its extensions, its kind, the number of the call, and
-        // the procedure.
+        // The header of a message has the sizes of its body and its extensions, its kind, the number of
+        // the call, and the procedure.
         let [body, extensions] = [0, 28].map(|at| word(&message, at) as usize);
         if message[4] == CALL && word(&message, 16) == BATCH {
             let _ = seen.send(word(&message, 8));
@@ -88,7 +88,7 @@ fn pass_on(client: TcpStream, server: SocketAddr, seen: &Sender<Number>) -> io::
     }
 }
 
-/// Returns the numbers of the batches in the calls that pass over TCP.
+/// Makes the calls over TCP. Returns the call numbers of the batches that pass.
 fn batches_over_tcp(world: &mut World) -> BTreeSet<Number> {
     let (listener, server) = (TcpListener::bind("127.0.0.1:0").unwrap(), place(world));
     let address = listener.local_addr().unwrap();
@@ -103,7 +103,7 @@ fn batches_over_tcp(world: &mut World) -> BTreeSet<Number> {
     seen.try_iter().collect()
 }
 
-/// A thousand calls that are made while another one runs are one message.
+/// A thousand calls that are made while another call runs share one message.
 #[test]
 fn thousand_calls_share_a_message() {
     let _alone = support::alone();
@@ -114,7 +114,7 @@ fn thousand_calls_share_a_message() {
             (Way::Tcp, batches_over_tcp),
         ] {
             let seen = batches(&mut World::new(way, form));
-            // The call that waits, and the other calls.
+            // One message has the call that waits, and the other message has all other calls.
             assert_eq!(seen.len(), 2, "{way:?}, {form:?}: {seen:?}");
         }
     }

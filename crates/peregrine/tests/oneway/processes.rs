@@ -66,8 +66,8 @@ fn child() {
     running.wait();
 }
 
-/// A server that is killed in the middle of a stream of calls has run each of them at most once and in order, and the
-/// failures that the client tells agree with what ran.
+/// Kills a server in the middle of a sequence of one-way calls. Each call must run at most once,
+/// and in order. The failures that the client reports must agree with the calls that ran.
 #[test]
 fn calls_run_at_most_once_when_the_server_is_killed() {
     let _alone = support::alone();
@@ -137,7 +137,7 @@ fn forked_child_makes_no_call_and_drops_the_queue_of_its_parent() {
                 let refused = forked(client.note("never").unwrap_err())
                     && forked(client.flush().unwrap_err())
                     && forked(client.lines().unwrap_err());
-                // The parent has a client of its own, because the child has other memory.
+                // The child drops only its copy of the client. The parent's client must still work.
                 drop(client);
                 refused
             });
@@ -150,7 +150,7 @@ fn forked_child_makes_no_call_and_drops_the_queue_of_its_parent() {
     }
 }
 
-/// A server counts calls that share a message as if each had a message of its own.
+/// The server counts the calls that share a message in the same way as calls with separate messages.
 #[test]
 fn thousand_calls_of_a_batch_are_counted_one_by_one() {
     let _alone = support::alone();
@@ -165,7 +165,8 @@ fn thousand_calls_of_a_batch_are_counted_one_by_one() {
             world.object.open();
             client.flush().unwrap();
             assert_eq!(world.object.seen().len(), 1000);
-            // One more call has waited. The server counts a call after it has sent the reply.
+            // The call that waits is also counted. The server counts a call only after it has sent
+            // the reply.
             let calls = || {
                 let stat = peregrine::stat(&world.name).unwrap();
                 stat.exports.iter().map(|export| export.counts.calls).sum::<u64>()

@@ -16,7 +16,8 @@ use crate::oracle::{Ending, Oracle};
 use crate::random::Random;
 use crate::server::{Shared, bitmap};
 
-/// If no further call has acknowledged a result after this time, the keeper acknowledges it.
+/// If no further call has acknowledged a result after this time, the keeper acknowledges the
+/// result.
 const ACKNOWLEDGE_AFTER: u64 = 100 * MILLISECOND;
 /// The pause after a failed bind.
 const REBIND_AFTER: u64 = 500 * MILLISECOND;

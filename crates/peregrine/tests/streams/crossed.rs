@@ -1,4 +1,4 @@
-//! Calls with streams that wait for other calls of the same binding.
+//! Tests calls with streams whose items depend on other calls of the same binding.
 
 use peregrine::{ExportOptions, interface};
 
@@ -11,7 +11,7 @@ pub(crate) trait Mixed {
     fn count(&self, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
     /// Returns the sum of the numbers.
     fn sum(&self, numbers: Source<'_, u64>) -> peregrine::Result<u64>;
-    /// Returns the number after this one.
+    /// Returns `number` + 1.
     fn after(&self, number: u64) -> peregrine::Result<u64>;
     /// Notes a number.
     #[oneway]
@@ -46,7 +46,8 @@ impl Mixed for Object {
     }
 }
 
-/// Calls `test` with a client of each path, which asks for `asked` A-stacks. The server allows `allowed`.
+/// Calls `test` with a client on each path. The client asks for `asked` A-stacks, and the server allows
+/// `allowed` A-stacks.
 fn each_mixed(asked: u32, allowed: u32, test: impl Fn(&MixedClient)) {
     let _alone = alone();
     let _directory = own_directory();
@@ -69,7 +70,7 @@ fn each_mixed(asked: u32, allowed: u32, test: impl Fn(&MixedClient)) {
     }
 }
 
-/// The code of the caller that receives and makes items makes calls itself, over the same binding.
+/// The caller's code that receives or makes items also makes calls over the same binding.
 #[test]
 fn items_may_depend_on_calls_of_their_binding() {
     for (asked, allowed) in [(1, 4), (2, 4), (1, 100)] {
@@ -90,7 +91,7 @@ fn items_may_depend_on_calls_of_their_binding() {
     }
 }
 
-/// A call with streams whose items come from another call with streams.
+/// The items of one call with streams come from another call with streams.
 #[test]
 fn streams_may_depend_on_each_other() {
     each_mixed(2, 6, |client| {
@@ -104,7 +105,7 @@ fn streams_may_depend_on_each_other() {
     });
 }
 
-/// With too few A-stacks, the inner call fails, and does not wait for the outer one.
+/// With too few A-stacks, the inner call fails, and does not wait for the outer call.
 #[test]
 fn streams_that_depend_on_each_other_fail_without_a_stacks() {
     let _alone = alone();

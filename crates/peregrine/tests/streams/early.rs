@@ -5,7 +5,7 @@ use peregrine::interface;
 
 use super::*;
 
-/// A procedure with two sinks.
+/// A procedure with two sinks and a source.
 #[interface]
 pub(crate) trait Pair {
     /// Sends the number 1 over the first sink.
@@ -18,7 +18,7 @@ pub(crate) trait Pair {
     ) -> peregrine::Result<()>;
 }
 
-/// A server whose stub ends as the first argument says.
+/// A server whose stub ends in the way that the first argument selects.
 struct Early(PairServer<Nothing>);
 
 struct Nothing;
@@ -55,7 +55,7 @@ impl Serve for Early {
                 }
             }
         }
-        // Not a stream: the words belong to the source.
+        // This sink is wrong on purpose: the next parameter of the procedure is a source.
         request.sink::<u64>().map(drop)?;
         Err(Refusal::no_such_procedure(1))
     }

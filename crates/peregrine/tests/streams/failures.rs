@@ -8,8 +8,8 @@ use peregrine::{ExportOptions, Wait};
 use super::support::{Process, role};
 use super::*;
 
-/// Runs a server or a client as a child process. In the test run itself there is no role, and this function does
-/// nothing.
+/// Runs a server or a client as a child process. In the test run itself there is no role, and this
+/// function does nothing.
 #[test]
 fn child() {
     let Some(role) = role() else { return };
@@ -72,7 +72,7 @@ fn streams_of_a_killed_server_fail() {
         let outcome = (error.kind(), error.executed());
         assert_eq!(outcome, (Kind::ServerGone, Executed::Maybe), "{error}");
         assert!(count >= 5000, "{count}");
-        // The same for the other direction.
+        // Now the client sends items when the server dies.
         let (process, address) = server(path, "0", directory.path());
         let client = StreamsClient::bind(&address).unwrap();
         let mut process = Some(process);
@@ -128,7 +128,8 @@ fn streams_work_after_the_server_was_restarted() {
         let mut count = 0;
         let mut counted = client.count(0, 100, Sink::new(|_| count += 1));
         if path == "udp" && counted.is_err() {
-            // Over datagrams, the refusal of a new server proves only after a pause that the call was not executed.
+            // Over datagrams, the client may send this call without a probe. Then the refusal by the new
+            // server does not prove that the old server has not executed the call.
             let error = counted.unwrap_err();
             assert_eq!((error.kind(), count), (Kind::ServerGone, 0), "{error}");
             counted = client.count(0, 100, Sink::new(|_| count += 1));
@@ -146,7 +147,7 @@ fn deadline_holds_for_calls_with_streams() {
         let outcome = (error.kind(), error.executed());
         assert_eq!(outcome, (Kind::TimedOut, Executed::Maybe), "{error}");
         until("the procedure ends", || object.ended.load(Ordering::SeqCst) == 1);
-        // The time passes while the procedure waits for an item.
+        // In this case, the time limit passes while the procedure waits for an item.
         let (source, sender) = Source::channel(1);
         let error = limited.sum(source).unwrap_err();
         assert_eq!(error.kind(), Kind::TimedOut, "{error}");
@@ -155,7 +156,7 @@ fn deadline_holds_for_calls_with_streams() {
     });
 }
 
-/// The calls of a binding with one A-stack have streams nevertheless.
+/// A binding with one A-stack can make calls with streams, too.
 #[test]
 fn streams_add_their_own_a_stacks() {
     let _alone = alone();
@@ -224,7 +225,8 @@ fn forked_child_cannot_use_streams_of_its_parent() {
     });
 }
 
-/// A message that the server holds is not a call that has to end.
+/// A drain does not wait for the messages of streams that the server holds, because they are not
+/// running calls.
 #[test]
 fn server_that_stops_does_not_wait_for_readers() {
     let _alone = alone();
@@ -244,7 +246,8 @@ fn server_that_stops_does_not_wait_for_readers() {
         std::thread::scope(|scope| {
             let call = scope.spawn(|| client.count(0, 100, sink));
             assert_eq!(numbers.next(), Some(0));
-            // The procedure ends, but the call does not: its items were not read.
+            // The procedure ends, but the call does not end, because its items were not read. The
+            // drain must not wait for it.
             assert!(running.drain(Duration::from_secs(10)));
             drop(numbers);
             let _ = call.join().unwrap();
@@ -252,8 +255,8 @@ fn server_that_stops_does_not_wait_for_readers() {
     }
 }
 
-/// The client may be dropped while the message that ends its streams could not be sent yet. The server must not keep
-/// the binding because it holds an earlier message.
+/// The client may be dropped before it has sent the message that ends its streams. The server must
+/// not keep the binding, even if the server still holds an earlier message.
 #[test]
 fn binding_ends_with_its_client() {
     let _alone = alone();

@@ -23,7 +23,7 @@ pub(crate) trait Streams {
     fn count(&self, begin: u64, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
     /// Returns the sum of the numbers.
     fn sum(&self, numbers: Source<'_, u64>) -> peregrine::Result<u64>;
-    /// Sends back each text, and the number of texts.
+    /// Sends back each text, and returns the number of texts.
     fn echo(&self, texts: Source<'_, String>, back: Sink<'_, String>) -> peregrine::Result<u32>;
     /// Sends `size` bytes `count` times.
     fn fill(&self, size: u32, count: u32, bytes: Sink<'_, Vec<u8>>) -> peregrine::Result<()>;
@@ -33,7 +33,7 @@ pub(crate) trait Streams {
     fn panic(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
     /// Sends numbers until its caller wants no more. Returns how many were sent.
     fn endless(&self, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
-    /// Sends the number 7, and waits until the object is told that it has arrived.
+    /// Sends the number 7, and waits until the test says that the number has arrived.
     fn wait(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
     /// Sends the number 7, and waits until its caller wants no more.
     fn idle(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
@@ -45,7 +45,7 @@ struct Object {
     sent: AtomicU64,
     /// Whether the number of `wait` has arrived.
     arrived: AtomicBool,
-    /// How many procedures `endless` have ended.
+    /// How many calls of `endless` have ended.
     ended: AtomicU64,
 }
 
@@ -111,7 +111,7 @@ impl Streams for Object {
     }
 }
 
-/// Counts the end of the procedure, also if it is dropped.
+/// Counts the end of a procedure, even if the future of the procedure is dropped.
 struct Ends<'a>(&'a Object);
 
 impl Drop for Ends<'_> {
@@ -324,7 +324,7 @@ fn procedure_learns_without_sending_that_its_reader_has_gone() {
             call.join().unwrap().unwrap();
         });
         ended(2);
-        // The future of the call is dropped.
+        // In this case, the future of the call is dropped.
         let (sink, mut numbers) = Sink::channel(1);
         let client = StreamsAsyncClient::from(client.clone());
         let mut call = Box::pin(client.idle(sink));
@@ -355,7 +355,8 @@ fn items_before_a_panic_arrive() {
     });
 }
 
-/// If the server has one thread, the procedure occupies it.
+/// Some of the servers have one thread, which the procedure occupies. The item must arrive
+/// nevertheless.
 #[test]
 fn item_arrives_while_its_procedure_goes_on() {
     each(1, |client, object| {
@@ -388,7 +389,7 @@ fn slow_reader_stops_its_writer_and_nobody_else() {
             let call = scope.spawn(move || client.endless(sink));
             let sent = settled(&object.sent);
             assert!(sent < peregrine::limits::STREAM_WINDOW as u64 / 16 + 5000, "{sent}");
-            // Another stream of the same binding.
+            // Meanwhile, another stream of the same binding must not stall.
             assert_eq!(client.sum(Source::new(0..10_000)).unwrap(), 49_995_000);
             assert!(numbers.by_ref().take(3 * sent as usize).eq(0..3 * sent));
             drop(numbers);

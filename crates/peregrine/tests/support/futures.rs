@@ -91,7 +91,7 @@ pub(crate) fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<
     }
 }
 
-/// Ends at its second poll, and has itself polled again at once.
+/// Yields once: wakes itself at the first poll, and ends at the second poll.
 pub(crate) async fn yielded() {
     let mut yielded = false;
     std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Servers that are killed and started again behind a stormy network.
+//! Tests servers that are killed and started again while the network impairs packets.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,7 @@ fn start(port: u16, directory: &Path) -> (Process, u16) {
     (process, port)
 }
 
-/// Returns the numbers of the journal's lines that begin with this word.
+/// Returns the numbers in those lines of the journal that begin with `word`.
 fn journal(directory: &Path, word: &str) -> Vec<u64> {
     let text = std::fs::read_to_string(directory.join("journal")).unwrap_or_default();
     let numbers = text.lines().filter_map(|line| line.strip_prefix(word));
@@ -61,7 +61,8 @@ fn notes(client: &WeatherClient, count: u64, made: &mut u64, directory: &Path) {
     assert!(missing <= not_run && not_run <= failed, "{missing} missing, {not_run} of {failed}");
 }
 
-/// Makes calls until the server has been killed some times. `restart` kills it, and starts another one.
+/// Makes calls until the server has been killed some times. `restart` kills the server, and starts
+/// another one.
 fn rounds(client: &WeatherClient, seed: u64, directory: &Path, restart: &(dyn Fn() + Sync)) {
     let (mut random, mut made, mut number) = (Random::of(seed), 0, 0);
     let mut certain: Vec<(u64, usize)> = Vec::new();

@@ -8,14 +8,16 @@ use peregrine::{Sink, Source};
 use super::support::{alone, until};
 use super::*;
 
-/// Polls a future at most `polls` times. Returns what it returned, or `None` if it was dropped.
+/// Polls a future at most `polls` times. Returns the result of the future, or `None` if the future
+/// is dropped.
 fn polled<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     for poll in 0..polls {
         if let Some(ended) = block_on(poll_once(future.as_mut())) {
             return Some(ended);
         }
-        // Between the first polls, the server has no time. Later it has.
+        // The first polls follow each other at once, so that the server makes no progress. Later
+        // the server gets time.
         if poll > 20 {
             std::thread::yield_now();
         }
@@ -23,11 +25,12 @@ fn polled<T>(polls: u32, future: impl Future<Output = T>) -> Option<T> {
     None
 }
 
-/// Calls `attempt` with each number of polls until the future ends: `attempt` returns whether it has. `check` runs after
-/// each attempt.
+/// Calls `attempt` with 0, 1, 2 and more polls, until it returns true because the future has ended. Runs
+/// `check` after each attempt.
 fn each_number(mut attempt: impl FnMut(u32) -> bool, check: impl Fn()) {
     for polls in 0.. {
-        // After many polls, the numbers between tell nothing more.
+        // From 60 polls on, the steps between the numbers grow, because neighbouring numbers test
+        // the same.
         let polls = if polls < 60 { polls } else { 60 + (polls - 60) * (polls - 60) };
         let has_ended = attempt(polls);
         check();
@@ -105,7 +108,7 @@ fn dropped_streams_leave_the_binding_whole() {
             assert_eq!(item.number, *received);
             *received += 1;
         };
-        // The procedure sends.
+        // In this case, the procedure sends items.
         let attempt = |polls| {
             let mut received = 0;
             let sink = Sink::new(|item: Item| receive(&mut received, &item));
@@ -114,7 +117,7 @@ fn dropped_streams_leave_the_binding_whole() {
             ended.map(|ended| assert_eq!(ended.unwrap(), None)).is_some()
         };
         each_number(attempt, check);
-        // Both send.
+        // In this case, both sides send items.
         let attempt = |polls| {
             let mut received = 0;
             let sink = Sink::new(|item: Item| receive(&mut received, &item));
@@ -124,7 +127,7 @@ fn dropped_streams_leave_the_binding_whole() {
             ended.map(|ended| assert_eq!(ended.unwrap(), 300)).is_some()
         };
         each_number(attempt, check);
-        // Futures of single items.
+        // In this case, the caller awaits each item with a separate future.
         let attempt = |polls| {
             let (sink, mut items) = Sink::<Item>::channel(1);
             let taken = async {

@@ -1,8 +1,9 @@
-//! One-way calls, streams and futures in bad weather: networks that lose, duplicate, delay and reorder packets, futures
-//! that are dropped after any number of polls, and readers that never read.
+//! One-way calls, streams and futures in bad weather: networks that lose, duplicate, delay and reorder
+//! packets, futures that are dropped after any number of polls, and readers that never read.
 //!
-//! The oracle is the object of the server. No call runs twice, one-way calls keep their order, no item of a stream is
-//! lost or doubled, and what an error says of the items that have arrived is true.
+//! The oracle is the object of the server. No call runs twice, one-way calls keep their order, and
+//! no item of a stream is lost or duplicated. If an error says how many items have arrived, the
+//! number is true.
 //!
 //! `PEREGRINE_SEEDS=n` sets the number of runs. Each run prints its seed, and `PEREGRINE_SEED=n` repeats it.
 #![cfg(feature = "async")]
@@ -26,15 +27,16 @@ use tempfile::TempDir;
 
 #[interface]
 pub(crate) trait Weather {
-    /// Counts the executions of the call with this number. Returns their number.
+    /// Counts this execution of the call with the number `number`. Returns how often this call was
+    /// executed.
     fn add(&self, number: u64) -> peregrine::Result<u32>;
     /// Appends a note.
     #[oneway]
     fn note(&self, number: u64) -> peregrine::Result<()>;
-    /// Sends the numbers below `end`, each as a text of `size` bytes at least. Returns how many items its caller has
-    /// taken at least, as the error says, if the caller wants no more.
+    /// Sends the numbers below `end`, each in an item of at least `size` bytes. If the caller wants
+    /// no more items, returns how many items the caller has taken at least, according to the error.
     fn count(&self, end: u64, size: u32, items: Sink<'_, Item>) -> peregrine::Result<Option<u64>>;
-    /// Returns the number of items, which have the numbers from 0 on.
+    /// Checks that the items have the numbers from 0 on. Returns the number of items.
     fn check(&self, items: Source<'_, Item>) -> peregrine::Result<u64>;
     /// Sends back each item.
     fn echo(&self, items: Source<'_, Item>, back: Sink<'_, Item>) -> peregrine::Result<u64>;
@@ -232,7 +234,7 @@ fn for_bad_weather() -> BindOptions {
     BindOptions::default().bind_timeout(std::time::Duration::from_secs(30)).astacks(16)
 }
 
-/// Returns a client over UDP of the server behind a relay at this address.
+/// Returns a client over UDP, which reaches the server through the relay at this address.
 fn behind(relay: SocketAddr) -> WeatherClient {
     WeatherClient::bind_with(&format!("udp:weather@{relay}"), &for_bad_weather()).unwrap()
 }

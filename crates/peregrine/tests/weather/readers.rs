@@ -7,7 +7,7 @@ use peregrine::{Sink, Source, limits};
 use super::support::{alone, until};
 use super::*;
 
-/// The number of streams that nobody reads.
+/// The number of streams that are never read.
 const STREAMS: u64 = 30;
 
 /// Waits until a number does not change any more. Returns it.
@@ -37,7 +37,8 @@ fn streams_that_are_not_read_hold_bounded_memory_and_delay_no_other_call() {
             });
             let unread: Vec<_> = unread.collect();
             until("all procedures run", || seen.running.load(Ordering::SeqCst) == STREAMS);
-            // Each stream has at most its window of items on the way, and what both sides have taken apart.
+            // For each stream, the procedure can send at most the items of the window, and the few
+            // items that each side has already decoded.
             let sent = settled(&seen.sent);
             let most = STREAMS * (limits::STREAM_WINDOW as u64 / 1000 + 40);
             assert!(sent <= most, "{sent} items were sent, and at most {most} are expected");

@@ -14,7 +14,7 @@ use super::support::relay::Relay;
 use super::support::{Process, alone, own_directory, role, until};
 use super::*;
 
-/// The packets of both directions. A tenth of them are lost.
+/// Impairments of the packets in both directions. A tenth of the packets are lost.
 pub(crate) const STORMY: Impairments = Impairments {
     lost: 100,
     duplicated: 80,
@@ -25,8 +25,9 @@ pub(crate) const STORMY: Impairments = Impairments {
     cut_ms: (300, 500),
 };
 
-/// The frames of both directions over raw Ethernet. Fewer are lost, and the link is not cut: a client waits only a second
-/// for the handle of a further frame.
+/// Impairments of the frames in both directions over raw Ethernet. Fewer frames are lost than packets
+/// with [`STORMY`], and the link is not cut, because a client waits only a second for the handle of a
+/// further call frame.
 const UNSETTLED: Impairments = Impairments { lost: 10, damaged: 10, cut_ms: (0, 0), ..STORMY };
 
 /// A generator of random numbers.
@@ -58,7 +59,7 @@ pub(crate) fn seeds(default: u64, run: impl Fn(u64)) {
     }
 }
 
-/// The numbers of calls that have ended, and of calls that were given up.
+/// The numbers that identify the calls that have ended, and the calls that were given up.
 #[derive(Default)]
 struct Numbers {
     next: u64,
@@ -66,7 +67,7 @@ struct Numbers {
     given_up: Vec<u64>,
 }
 
-/// Receives items, which must have the numbers from 0 on. Wants `most` of them.
+/// Returns a sink that takes `most` items. The items must have the numbers from 0 on.
 pub(crate) fn receive(received: &mut u64, most: u64) -> Sink<'_, Item> {
     Sink::until(move |item: Item| {
         assert!(item.number == *received && item.is_intact(), "{} after {received}", item.number);
@@ -201,7 +202,7 @@ fn calls_of_all_kinds_survive_a_stormy_network() {
     });
 }
 
-/// Runs in a process of its own, in which no test has started the thread of the timers before.
+/// Runs in a separate process, in which no earlier test has started the timer thread.
 #[test]
 fn calls_of_all_kinds_survive_damaged_frames() {
     let _alone = alone();
@@ -215,8 +216,9 @@ fn frames() {
         return;
     }
     at_near_end(Link::with_middle(), |link| {
-        // The thread of the process's timers starts at the near end, where the client is: it may begin to prepare a
-        // frame, and has the network namespace of the thread that starts it.
+        // The timer thread of this process must start at the near end, where the client is. The
+        // thread may begin to prepare a call frame, and it has the network namespace of the thread
+        // that started it.
         let world = World::new(Way::Local);
         (0..1000).for_each(|number| world.client.note(number).unwrap());
         world.client.flush().unwrap();

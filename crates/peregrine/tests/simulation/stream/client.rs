@@ -165,7 +165,7 @@ impl Client {
         let number = connection.end.begin(at as u32);
         context.oracle.sends(context.id, number, token);
         let body = (plan.total as usize).clamp(8, BODY_MAX);
-        // The server admits no calls with binding number 1.
+        // The server refuses calls with binding number 1, which a few calls use.
         let binding = u32::from(context.random.chance(20));
         let header =
             Header { body: body as u32, binding, ..Header::new(MessageKind::Call, number) };
