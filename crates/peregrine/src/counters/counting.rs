@@ -87,7 +87,7 @@ impl Counting {
     }
 
     /// Shows readers that this row counts for a binding.
-    #[inline]
+    #[inline(always)]
     fn show(&mut self, tally: &Tally) {
         let group = 1 << (tally.row as usize / GROUP);
         if self.groups & group == 0 {
@@ -97,7 +97,7 @@ impl Counting {
     }
 
     /// Notes that a call begins. Returns the time, if the call is timed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, tally: &Tally) -> Option<u64> {
         self.show(tally);
         self.runs(tally, u64::from(tally.row) + 1);
