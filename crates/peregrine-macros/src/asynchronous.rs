@@ -1,13 +1,12 @@
 //! Generates the async form of an interface: the trait, its client, and its server.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::spanned::Spanned as _;
 use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit, opener};
-use crate::generated_at;
 use crate::oneway;
 
 /// Returns the async items of an interface. `client` is the name of the blocking client, which has the
@@ -267,14 +266,7 @@ pub(crate) fn client_body(number: u32, method: &Method, has_oneway: bool) -> Tok
             _ => return None,
         };
         let [drive, new, with] = [drive, new, with].map(|name| format_ident!("{name}"));
-        // The compiler reports errors about the type of a callback at that type.
-        let at = match one.form {
-            Form::Callback { .. } => generated_at(one.ty.span()),
-            _ => Span::call_site(),
-        };
-        let mut passed = ident.clone();
-        passed.set_span(ident.span().located_at(at));
-        let made = quote_spanned!(at=> let mut #stream = ::peregrine::__rt::#drive::#new(#passed););
+        let made = quote!(let mut #stream = ::peregrine::__rt::#drive::#new(#ident););
         Some((made, quote!(.#with(&mut #stream))))
     });
     let (made, with): (Vec<_>, Vec<_>) = streams.unzip();
@@ -581,13 +573,7 @@ impl Received {
             },
             Form::Callback { kept } => {
                 let open = opener(kept, ty);
-                Self {
-                    take: quote_spanned! {generated_at(ty.span())=>
-                        ::peregrine::__rt::#open(&mut __request)?
-                    },
-                    pass: quote!(#own),
-                    ..immutable
-                }
+                Self { take: quote!(#open(&mut __request)?), pass: quote!(#own), ..immutable }
             }
         }
     }

@@ -9,7 +9,6 @@ use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
 use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
-use crate::generated_at;
 use crate::oneway;
 use crate::parse::{self, Errors};
 use crate::types;
@@ -287,7 +286,9 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     let growth = parameter.growth.described(ty);
     let ty = match parameter.form {
         Form::Text => quote!(::peregrine::__rt::Type::Text),
-        Form::Callback { .. } => quote!(<#ty as ::peregrine::__rt::Callable>::TYPE),
+        Form::Callback { .. } => {
+            quote_spanned!(ty.span()=> <#ty as ::peregrine::__rt::Callable>::TYPE)
+        }
         _ => {
             quote_spanned!(ty.span()=> <#ty as ::peregrine::__rt::Value>::TYPE)
         }
@@ -544,6 +545,7 @@ fn callable(model: &Interface, names: &Names) -> TokenStream {
         #[allow(deprecated)]
         #[diagnostic::do_not_recommend]
         impl ::peregrine::__rt::Callable for dyn #ident + '_ {
+            type Is = Self;
             const INTERFACE: &'static ::peregrine::__rt::Interface = #client::INTERFACE;
             const TYPE: ::peregrine::__rt::Type =
                 ::peregrine::__rt::Type::Named(::peregrine::__rt::Named {
@@ -686,23 +688,17 @@ impl Received {
             },
             Form::Callback { kept } => {
                 let open = opener(kept, ty);
-                Self {
-                    take: quote_spanned! {generated_at(ty.span())=>
-                        let #own = ::peregrine::__rt::#open(__request)?;
-                    },
-                    pass: quote!(#own),
-                    ..none
-                }
+                Self { take: quote!(let #own = #open(__request)?;), pass: quote!(#own), ..none }
             }
         }
     }
 }
 
-/// Returns the name of the function that takes a callback in a procedure. `kept` is whether the procedure may
-/// keep the callback. The compiler reports errors about the callback's type at `ty`.
-pub(crate) fn opener(kept: bool, ty: &Type) -> Ident {
-    let name = if kept { "open_kept_callback" } else { "open_callback" };
-    Ident::new(name, generated_at(ty.span()))
+/// Returns the path of the function that takes a callback in a procedure. `kept` is whether the procedure may
+/// keep the callback.
+pub(crate) fn opener(kept: bool, ty: &Type) -> TokenStream {
+    let name = format_ident!("{}", if kept { "open_kept" } else { "open" });
+    quote_spanned!(ty.span()=> <#ty as ::peregrine::__rt::Callable>::#name)
 }
 
 fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {

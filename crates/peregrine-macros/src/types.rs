@@ -22,7 +22,8 @@ pub(crate) fn name(model: &mut Interface) {
     for method in &mut model.methods {
         for parameter in &mut method.parameters {
             parameter.ty = match parameter.form {
-                Form::Text | Form::Callback { .. } => continue,
+                Form::Text => continue,
+                Form::Callback { .. } => types.bound(&parameter.ty, "Callable"),
                 Form::Out | Form::Lent => types.bound(&parameter.ty, "TravelsAsBlock"),
                 _ => types.bound(&parameter.ty, "Travels"),
             };

@@ -235,8 +235,7 @@ pub mod __rt {
         AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered, Outcome,
         Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,
         after_oneway, after_oneway_async, assign, call, call_oneway, call_oneway_async,
-        call_swapped, flush, flush_async, open_callback, open_kept_callback, outcome_of, target,
-        wait_for,
+        call_swapped, flush, flush_async, outcome_of, target, wait_for,
     };
     pub use crate::value::{
         Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,

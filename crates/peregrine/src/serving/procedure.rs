@@ -51,10 +51,8 @@ pub(crate) struct Guard<'a> {
     begun: Option<u64>,
     /// How long the procedure took, if the call is timed.
     took: Option<u64>,
-    /// Whether the call was already added to the counts.
+    /// Whether the call does not run any more for the counters: it was counted, or is not to be counted here.
     counted: bool,
-    /// Whether the call carried a batch, whose calls were counted.
-    is_uncounted: bool,
 }
 
 impl Serving {
@@ -94,7 +92,7 @@ impl Serving {
         serve_call(number, row.caller.process);
         let begun = self.counting.begin(&row.tally);
         let counting = &mut self.counting;
-        Ok(Guard { counting, row, bytes, begun, took: None, counted: false, is_uncounted: false })
+        Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
     /// Sets the caller and the source of the call. Called only if the last call had another caller.
@@ -144,8 +142,7 @@ impl Guard<'_> {
     #[inline]
     pub(crate) fn run(&mut self, procedure: impl FnOnce(&dyn Serve) -> Ran) -> Ran {
         let ran = procedure(&*self.row.serve);
-        self.took = Counting::took(self.begun);
-        self.is_uncounted = ran.is_uncounted;
+        self.ran(&ran);
         ran
     }
 
@@ -157,26 +154,43 @@ impl Guard<'_> {
         refuse: impl FnOnce(&Refusal) -> Ran,
     ) -> Ran {
         let ran = catching(|| procedure(&*self.row.serve));
-        self.took = Counting::took(self.begun);
         let ran = ran.unwrap_or_else(|refusal| refuse(&refusal));
-        self.is_uncounted = ran.is_uncounted;
+        self.ran(&ran);
         ran
+    }
+
+    /// Notes the end of the procedure.
+    #[inline(always)]
+    fn ran(&mut self, ran: &Ran) {
+        self.took = Counting::took(self.begun);
+        if ran.is_uncounted {
+            // The calls of a batch were counted. If the batch still ran when its reply arrives, the client would find
+            // one call too many in the counters.
+            self.leave();
+        }
+    }
+
+    /// Has the counters note that the call does not run any more.
+    #[cold]
+    fn leave(&mut self) {
+        if !core::mem::replace(&mut self.counted, true) {
+            self.counting.leave(&self.row.tally);
+        }
     }
 
     /// Ends the call on this thread, because its reply is sent later. The reply is counted when it is sent.
     #[cold]
     pub(crate) fn defer(mut self) {
-        self.counted = true;
-        self.counting.leave(&self.row.tally);
+        self.leave();
     }
 
     /// Counts the call, after its result was written or sent.
     #[inline]
     pub(crate) fn end(mut self, answer: Answer, bytes_out: u64) {
-        self.counted = true;
-        if self.is_uncounted {
-            return self.counting.leave(&self.row.tally);
+        if self.counted {
+            return;
         }
+        self.counted = true;
         self.counting.end(&self.row.tally, self.took, answer, self.bytes.into(), bytes_out);
     }
 }
@@ -368,6 +382,32 @@ mod tests {
         assert_eq!((refusal.kind, refusal.executed), (Kind::Panicked, Executed::Maybe));
         assert!(caller().is_none() && due().is_none());
         assert_eq!(server.counted(), [1, 1, 0], "the call is counted as failed");
+    }
+
+    #[test]
+    fn uncounted_call_is_not_in_flight_when_its_reply_is_sent() {
+        let mut server = Server::new();
+        for answer in [Answer::Ok, Answer::Deferred] {
+            let call = IncomingCall {
+                number: 5,
+                bytes: 0,
+                extensions: Window::empty(),
+                waited: || Duration::ZERO,
+                is_given_up: || false,
+            };
+            let calls = Arc::clone(&server.calls);
+            let mut guard = server.serving.begin(&server.row, call, || calls).unwrap();
+            let in_flight = || read(server.page.memory()).unwrap().server.counts.in_flight;
+            assert_eq!(in_flight(), 1);
+            let ran = guard.run(|_| Ran { answer, is_uncounted: true, ..RAN });
+            assert_eq!(in_flight(), 0);
+            match ran.answer {
+                Answer::Deferred => guard.defer(),
+                answer => guard.end(answer, 0),
+            }
+            assert_eq!(in_flight(), 0);
+            assert_eq!(server.counted(), [0, 0, 0]);
+        }
     }
 
     #[test]

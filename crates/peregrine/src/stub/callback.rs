@@ -18,6 +18,8 @@ use crate::sync::Mutex;
     note = "a callback has the type `Callback<'_, dyn Listener>`, where `Listener` is a trait with `#[interface]`"
 )]
 pub trait Callable {
+    /// The type that implements this trait, as in [`Travels`](super::Travels).
+    type Is: Callable + ?Sized;
     /// The description of the interface.
     const INTERFACE: &'static Interface;
     /// The interface as the type of a parameter.
@@ -27,6 +29,28 @@ pub trait Callable {
 
     /// Makes a client from its binding.
     fn client(binding: Binding) -> Self::Client;
+
+    /// Takes the callback of a procedure. It ends with the call.
+    ///
+    /// # Errors
+    /// If the bytes are not a callback of the caller.
+    fn open<'a>(request: &mut Request<'_>) -> Result<Callback<'a, Self>, Refusal>
+    where
+        Self: 'a,
+    {
+        open(request, false)
+    }
+
+    /// Takes the callback of a procedure, which may keep it after the call.
+    ///
+    /// # Errors
+    /// If the bytes are not a callback of the caller.
+    fn open_kept(request: &mut Request<'_>) -> Result<Callback<'static, Self>, Refusal>
+    where
+        Self: 'static,
+    {
+        open(request, true)
+    }
 
     /// Returns a client as an object of the interface.
     fn of_client(client: &Self::Client) -> &Self;
@@ -61,6 +85,14 @@ pub trait CallableAsync: Callable {
 /// An object that serves calls, and can be called directly.
 trait ObjectOf<L: ?Sized>: Serve {
     fn object(&self) -> &L;
+
+    /// Returns the client of the object, if it is called by a client.
+    fn client(&self) -> Option<&L::Client>
+    where
+        L: Callable,
+    {
+        None
+    }
 }
 
 /// An object or a pointer to an object.
@@ -99,6 +131,10 @@ impl<L: Callable + ?Sized> ObjectOf<L> for Remote<L> {
     fn object(&self) -> &L {
         L::of_client(&self.0)
     }
+
+    fn client(&self) -> Option<&L::Client> {
+        Some(&self.0)
+    }
 }
 
 /// An object that is called through its own server, for example because its methods are async.
@@ -128,6 +164,10 @@ impl<L: Callable + ?Sized> Serve for WithServer<L> {
 impl<L: Callable + ?Sized> ObjectOf<L> for WithServer<L> {
     fn object(&self) -> &L {
         L::of_client(&self.client)
+    }
+
+    fn client(&self) -> Option<&L::Client> {
+        Some(&self.client)
     }
 }
 
@@ -220,11 +260,16 @@ impl Drop for Registration {
 /// assert_eq!(bar.0.into_inner().unwrap(), [25, 50, 75, 100]);
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
-pub struct Callback<'a, L: ?Sized + Callable + 'a> {
+pub struct Callback<'a, L: ?Sized + 'a> {
     object: Box<dyn ObjectOf<L> + 'a>,
-    /// The client that calls the object through a server. `None`: the object is called directly.
-    client: Option<L::Client>,
     revocation: Option<Arc<Revocation>>,
+}
+
+impl<'a, L: ?Sized + 'a> Callback<'a, L> {
+    /// Returns the server of the object, and whether the callback can be revoked.
+    pub(in crate::stub) fn into_parts(self) -> (Box<dyn Serve + 'a>, Option<Arc<Revocation>>) {
+        (self.object, self.revocation)
+    }
 }
 
 impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
@@ -236,7 +281,7 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         L: CallableBy<P>,
     {
         let object = Box::new(Pointed(object, PhantomData));
-        Self { object, client: None, revocation: None }
+        Self { object, revocation: None }
     }
 
     /// Makes a callback as [`new`](Self::new) does, and a [`Registration`]. When the registration is dropped,
@@ -296,11 +341,6 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         (Self { revocation: Some(revocation), ..Self::new(object) }, registration)
     }
 
-    /// Returns the server of the object, and whether the callback can be revoked.
-    pub(in crate::stub) fn into_parts(self) -> (Box<dyn Serve + 'a>, Option<Arc<Revocation>>) {
-        (self.object, self.revocation)
-    }
-
     /// Makes a callback from a server, such as `ListenerAsyncServer::new(object)` for an object whose methods
     /// are async. Many of these methods may run at the same time.
     ///
@@ -315,14 +355,14 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
         }
         let server: Arc<dyn Serve> = Arc::new(server);
         let client = L::client(Binding::in_process(Arc::clone(&server), &BindOptions::default()));
-        let object = Box::new(WithServer::<L> { server, client: client.clone() });
-        Ok(Self { object, client: Some(client), revocation: None })
+        let object = Box::new(WithServer::<L> { server, client });
+        Ok(Self { object, revocation: None })
     }
 
     /// Returns the client by which the procedure calls the object. The client can give calls another time
     /// limit, and flush one-way calls. Returns `None` if the object is called directly, without a client.
-    pub const fn client(&self) -> Option<&L::Client> {
-        self.client.as_ref()
+    pub fn client(&self) -> Option<&L::Client> {
+        self.object.client()
     }
 
     /// Returns a client whose calls do not block the thread, for procedures of an async server.
@@ -334,7 +374,7 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
     where
         L: CallableAsync,
     {
-        match &self.client {
+        match self.client() {
             Some(client) => Ok(L::async_client(client)),
             None => {
                 let text = "the object of the callback is called directly, without a client";
@@ -344,7 +384,7 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
     }
 }
 
-impl<L: Callable + ?Sized> Deref for Callback<'_, L> {
+impl<L: ?Sized> Deref for Callback<'_, L> {
     type Target = L;
 
     fn deref(&self) -> &L {
@@ -352,30 +392,10 @@ impl<L: Callable + ?Sized> Deref for Callback<'_, L> {
     }
 }
 
-impl<L: Callable + ?Sized> core::fmt::Debug for Callback<'_, L> {
+impl<L: ?Sized> core::fmt::Debug for Callback<'_, L> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Callback").finish_non_exhaustive()
     }
-}
-
-/// Takes a callback from the arguments of a procedure. The callback ends with the procedure.
-///
-/// # Errors
-/// If the bytes are not a callback of the caller.
-pub fn open_callback<'a, L: Callable + ?Sized + 'a>(
-    request: &mut Request<'_>,
-) -> Result<Callback<'a, L>, Refusal> {
-    open(request, false)
-}
-
-/// Takes a callback from the arguments of a procedure. The procedure may keep the callback.
-///
-/// # Errors
-/// If the bytes are not a callback of the caller.
-pub fn open_kept_callback<L: Callable + ?Sized + 'static>(
-    request: &mut Request<'_>,
-) -> Result<Callback<'static, L>, Refusal> {
-    open(request, true)
 }
 
 fn open<'a, L: Callable + ?Sized + 'a>(
@@ -384,6 +404,5 @@ fn open<'a, L: Callable + ?Sized + 'a>(
 ) -> Result<Callback<'a, L>, Refusal> {
     let interface = InterfaceRef::from(L::INTERFACE);
     let client = L::client(Binding::to_caller(&request.value()?, interface, outlives)?);
-    let object = Box::new(Remote::<L>(client.clone()));
-    Ok(Callback { object, client: Some(client), revocation: None })
+    Ok(Callback { object: Box::new(Remote::<L>(client)), revocation: None })
 }

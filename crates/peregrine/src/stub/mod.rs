@@ -14,9 +14,7 @@ mod streams;
 pub use awaited::{AsyncCall, AsyncFrame, Scratch, bind, outcome_of};
 #[cfg(feature = "async")]
 pub use callback::CallableAsync;
-pub use callback::{
-    Callable, CallableBy, Callback, Registration, open_callback, open_kept_callback,
-};
+pub use callback::{Callable, CallableBy, Callback, Registration};
 pub use compiled::{
     Arguments, CallTarget, Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call,
     call_swapped, target,

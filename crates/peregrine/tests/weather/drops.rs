@@ -98,6 +98,18 @@ fn dropped_flushes_leave_one_way_calls_in_order() {
 }
 
 #[test]
+fn dropped_calls_with_callbacks_leave_the_binding_whole() {
+    everywhere(|world, client| {
+        let attempt = |polls| {
+            let object = callbacks::Counted::default();
+            let ended = polled(polls, client.ask(50, 200, Callback::new(&object)));
+            ended.map(|ended| assert_eq!((ended.unwrap(), object.ran()), ((), 50))).is_some()
+        };
+        each_number(attempt, || callbacks::asked(&world.client, 10, 3));
+    });
+}
+
+#[test]
 fn dropped_streams_leave_the_binding_whole() {
     everywhere(|world, client| {
         let check = || {

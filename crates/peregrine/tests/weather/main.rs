@@ -1,13 +1,14 @@
-//! One-way calls, streams and futures in bad weather: networks that lose, duplicate, delay and reorder
+//! One-way calls, streams, callbacks and futures in bad weather: networks that lose, duplicate, delay and reorder
 //! packets, futures that are dropped after any number of polls, and readers that never read.
 //!
-//! The oracle is the object of the server. No call runs twice, one-way calls keep their order, and
-//! no item of a stream is lost or duplicated. If an error says how many items have arrived, the
-//! number is true.
+//! The oracle is the object of the server, or of the caller. No call runs twice, one-way calls keep their order,
+//! and no item of a stream is lost or duplicated. If an error says how many items have arrived, the number is
+//! true.
 //!
 //! `PEREGRINE_SEEDS=n` sets the number of runs. Each run prints its seed, and `PEREGRINE_SEED=n` repeats it.
 #![cfg(feature = "async")]
 
+mod callbacks;
 mod crashes;
 mod drops;
 mod readers;
@@ -22,8 +23,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use peregrine::{BindOptions, Kind, Running, Server, Sink, Source, interface};
+use peregrine::{BindOptions, Callback, Kind, Running, Server, Sink, Source, interface};
 use tempfile::TempDir;
+
+use callbacks::{Asked, AskedClient};
 
 #[interface]
 pub(crate) trait Weather {
@@ -40,6 +43,8 @@ pub(crate) trait Weather {
     fn check(&self, items: Source<'_, Item>) -> peregrine::Result<u64>;
     /// Sends back each item.
     fn echo(&self, items: Source<'_, Item>, back: Sink<'_, Item>) -> peregrine::Result<u64>;
+    /// Calls the caller's object with the numbers below `end`, each with `size` bytes. Every third call is one-way.
+    fn ask(&self, end: u64, size: u32, object: Callback<'_, dyn Asked>) -> peregrine::Result<()>;
 }
 
 /// An item of a stream.
@@ -163,6 +168,18 @@ impl Weather for Object {
             count += 1;
         }
         Ok(count)
+    }
+    fn ask(&self, end: u64, size: u32, object: Callback<'_, dyn Asked>) -> peregrine::Result<()> {
+        let _runs = Runs::begin(&self.0);
+        for number in 0..end {
+            let item = Item::new(number, size);
+            if number % 3 == 0 {
+                object.tell(item)?;
+            } else if object.answer(item)? != Item::new(number + 1, size) {
+                self.0.is_wrong.store(true, Ordering::SeqCst);
+            }
+        }
+        object.client().map_or(Ok(()), AskedClient::flush)
     }
 }
 

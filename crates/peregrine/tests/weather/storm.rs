@@ -84,7 +84,7 @@ fn mixed(object: &Object, client: &WeatherClient, seed: u64) {
     for _ in 0..30 {
         let size = random.below(300) as u32;
         let end = random.below(400);
-        match random.below(7) {
+        match random.below(8) {
             0 => {
                 for _ in 0..random.below(200) {
                     client.note(notes).unwrap();
@@ -107,6 +107,10 @@ fn mixed(object: &Object, client: &WeatherClient, seed: u64) {
             5 => {
                 let items = (0..end).map(|number| Item::new(number, size));
                 assert_eq!(client.check(Source::new(items)).unwrap(), end);
+            }
+            6 => {
+                callbacks::asked(client, end / 8, size);
+                callbacks::given_up(&both, random.below(100), size);
             }
             _ => {
                 let items = (0..end).map(|number| Item::new(number, size));

@@ -11,7 +11,7 @@ use crate::binding::{Bound, Home, Next, ObjectSide};
 use crate::call::Serve;
 use crate::call::streams::{Carries, Flow, Opening};
 use crate::error::CallError;
-use crate::stub::callback::{Callable, Callback, Revocation};
+use crate::stub::callback::{Callback, Revocation};
 
 /// The caller's end of a callback.
 pub struct CallbackDrive<'a> {
@@ -110,7 +110,7 @@ impl OpenCallback {
 
 impl<'a> CallbackDrive<'a> {
     /// Makes the caller's end of a callback that ends with its call.
-    pub fn new<L: Callable + ?Sized>(callback: Callback<'a, L>) -> Self {
+    pub fn new<L: ?Sized>(callback: Callback<'a, L>) -> Self {
         let (serve, revocation) = callback.into_parts();
         Self::of(Object::Lent(serve), revocation)
     }
@@ -122,7 +122,7 @@ impl<'a> CallbackDrive<'a> {
 
 impl CallbackDrive<'static> {
     /// Makes the caller's end of a callback that the procedure may keep after the call.
-    pub fn kept<L: Callable + ?Sized>(callback: Callback<'static, L>) -> Self {
+    pub fn kept<L: ?Sized>(callback: Callback<'static, L>) -> Self {
         let (serve, revocation) = callback.into_parts();
         Self::of(Object::Given(serve.into()), revocation)
     }
