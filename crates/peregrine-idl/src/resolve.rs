@@ -73,8 +73,9 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         alignments.push(align);
         defined.push((path, span));
         if described.types.len() > TYPES_MAX {
-            let what =
-                format!("more than {TYPES_MAX} types, counting each use with other arguments");
+            let what = format!(
+                "more than {TYPES_MAX} types, where a generic type counts once for each list of arguments"
+            );
             return Err(Error::new(used, what));
         }
     }

@@ -258,9 +258,9 @@ impl Frames {
         Some(FrameGuard { frames: self, index })
     }
 
-    /// Makes captured frames free again if the server has released them, as `is_released` says. Otherwise
-    /// captured frames become free only when a caller finds no other frame, and their memory cannot be
-    /// released until then.
+    /// Makes those captured frames free again that the server has released, as `is_released` says. Without
+    /// this function, captured frames become free only when a caller finds no other frame. Until then, the
+    /// memory of a captured frame cannot be released.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         self.states.pool.reclaim(is_released);
     }

@@ -144,7 +144,8 @@ impl<M: Machine> State<M> {
         Some(index)
     }
 
-    /// Returns the number of frames that stay active even if no calls are made, or more than all frames.
+    /// Returns the number of frames that stay active even if no calls are made. The number may exceed the
+    /// number of frames that exist. Then all frames stay active.
     const fn kept(&self) -> u32 {
         self.base + self.reserved
     }

@@ -77,8 +77,8 @@ impl<M: Machine> Slots<M> {
     ///
     /// The caller must hold no lock of the pool: see [`Queue`](super::queue::Queue).
     pub(super) fn recover(&self, index: u32, is_released: &dyn Fn(u32) -> bool) -> bool {
-        /// Makes the frame captured again when it is dropped: if the server has not released the frame, or if
-        /// `is_released` panics.
+        /// The drop of this guard marks the frame as captured again. The guard is dropped if the server has not
+        /// released the frame, and if `is_released` panics.
         struct Asks<'a, W: Word>(&'a W);
         impl<W: Word> Drop for Asks<'_, W> {
             fn drop(&mut self) {

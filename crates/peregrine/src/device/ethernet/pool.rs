@@ -262,8 +262,8 @@ mod tests {
                 let pool = FrameBuffers::over(umem, rings, alone);
                 let offered = pool.fill.lock().ring.outstanding();
                 assert_eq!(offered, if alone { LEVEL } else { RECEIVED });
-                // Without copies, `OF_OTHERS` frames stay reserved for the driver, regardless of the number
-                // of sockets.
+                // If the driver does not copy frames (`alone` is false), it keeps `OF_OTHERS` frames,
+                // regardless of the number of sockets.
                 let kept = if alone { 0 } else { OF_OTHERS };
                 assert!(pool.take(RECEIVED - kept, 1).is_ok());
                 assert!(pool.take(1, 1).is_err());

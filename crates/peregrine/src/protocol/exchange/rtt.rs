@@ -79,7 +79,8 @@ impl Rtt {
         (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
     }
 
-    /// Returns how long after an answer the client need not ask whether the server knows the handle.
+    /// Returns for how long an answer proves that the server knows the handle. After this time, the client asks
+    /// the server.
     #[inline]
     pub(crate) fn trusted_for(&self) -> u64 {
         (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)

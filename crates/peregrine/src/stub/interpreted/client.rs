@@ -271,7 +271,7 @@ impl GenericClient {
 /// The advice for values that do not match the interface.
 pub(super) const ADVICE: &str = "pass what the interface declares: `peregrine describe` prints it";
 
-/// Returns the error if the arguments do not match the parameters that the interface declares.
+/// Makes the error of a call whose arguments do not match the interface. `text` says what is wrong.
 #[cold]
 fn wrong_arguments(text: String) -> CallError {
     CallError::not_executed(Kind::BadArguments, Phase::Marshal, text).with_advice(ADVICE)

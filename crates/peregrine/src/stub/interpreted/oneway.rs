@@ -1,7 +1,7 @@
 //! Calls of an interpreted client whose interface has one-way procedures.
 //!
-//! An interpreted client makes one-way calls in place. They have the same outcomes as those of a compiled
-//! stub: if a one-way call fails, the next call returns the error.
+//! An interpreted client does not queue one-way calls: it makes each call at once, and waits for its end. The
+//! outcomes are those of a compiled stub: if a one-way call fails, the next call returns the error.
 
 use super::client::{Argument, GenericClient};
 use super::program::Routine;

@@ -462,7 +462,7 @@ impl State {
         }
         // A few measurements may be wrong: the server's thread may have waited for a processor, or other
         // calls may have delayed the measured call. So calls are made alone only after some slow measurements
-        // in a row, and their number grows only while each further measurement is slow, too.
+        // in a row. With each further slow measurement, more calls are made alone.
         if let Speed::Slow(left) = &mut speed {
             let first = Slow { in_a_row: 0, alone: ALONE_FIRST };
             let slow = self.slow.entry(procedure).or_insert(first);
@@ -599,7 +599,7 @@ mod tests {
         let mut state = State::new(false);
         let speed = |state: &State| state.speeds[&7];
         state.speeds.insert(7, Speed::Measured(Instant::now()));
-        // An unknown procedure is measured again.
+        // Before the first fast measurement, the procedure is measured again after each slow one.
         for _ in 1..SLOW_IN_A_ROW {
             state.set_speed(7, Speed::Slow(0));
             assert!(speed(&state) == Speed::Slow(0));

@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Returns what the reply contains if the largest reply has `room` bytes.
+    /// Returns what the reply contains if a reply may have at most `room` bytes.
     fn within(room: usize, head: usize, blocks: &[(usize, usize)]) -> Answer {
         let answered = result(head, blocks).within(room);
         let message = message_of(&answered, 7, None).expect("memory");
