@@ -10,8 +10,9 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-use peregrine::{Executed, Kind, Lent, Out, interface};
+use peregrine::{Executed, Kind, Lent, Out, Server, interface};
 use support::futures::{block_on, join_all, poll_once, yielded};
+use support::{alone, own_directory};
 
 #[interface]
 trait Notes {
@@ -338,4 +339,54 @@ fn ten_thousand_calls_are_in_flight_from_one_thread() {
     assert_eq!(results, (0..10_000).map(|number| number * 2).collect::<Vec<_>>());
     let threads = opener.join().unwrap();
     assert!(threads <= 16, "{threads} threads while 10,000 calls are in flight");
+}
+
+#[interface]
+trait Meeting {
+    /// Waits until `callers` calls are in this procedure.
+    fn meet(&self, callers: u32) -> peregrine::Result<()>;
+    /// As `meet`, for another place.
+    fn meet_elsewhere(&self, callers: u32) -> peregrine::Result<()>;
+}
+
+#[derive(Default)]
+struct Places([(std::sync::Mutex<u32>, std::sync::Condvar); 2]);
+
+impl Places {
+    fn enter(&self, place: usize, callers: u32) {
+        let (count, changed) = &self.0[place];
+        let mut count = count.lock().unwrap();
+        *count += 1;
+        changed.notify_all();
+        let waits = |count: &mut u32| *count < callers;
+        drop(changed.wait_while(count, waits).unwrap());
+    }
+}
+
+impl Meeting for Places {
+    fn meet(&self, callers: u32) -> peregrine::Result<()> {
+        self.enter(0, callers);
+        Ok(())
+    }
+    fn meet_elsewhere(&self, callers: u32) -> peregrine::Result<()> {
+        self.enter(1, callers);
+        Ok(())
+    }
+}
+
+/// A blocking server runs the calls of a batch one after the other. So a call must not wait for a batch whose
+/// procedures wait for that call.
+#[test]
+fn calls_that_wait_for_each_other_end() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let server = MeetingServer::new(Places::default());
+    let _running = Server::new().export("meeting", server).unwrap().spawn().unwrap();
+    let meeting = block_on(MeetingAsyncClient::bind("meeting")).unwrap();
+    const CALLERS: u32 = 12;
+    let calls = (0..CALLERS).map(async |_| {
+        meeting.meet(CALLERS).await.unwrap();
+        meeting.meet_elsewhere(CALLERS).await.unwrap();
+    });
+    block_on(join_all(calls));
 }

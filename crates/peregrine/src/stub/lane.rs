@@ -59,6 +59,9 @@ const ALONE_FIRST: u32 = 16;
 /// The longest time that other calls wait for the result of a measured call. After this time, the measurement
 /// counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
+/// If all batches are outstanding for this time while calls wait, the waiting calls are made alone: the
+/// procedures of the batches may wait for these calls. The time is longer than most round trips.
+const STUCK: Duration = Duration::from_millis(100);
 /// The time after which the lane tries again to send a batch that it could not send.
 const RETRY: Duration = Duration::from_millis(1);
 /// How often a looker is checked while other futures rely on it.
@@ -410,6 +413,16 @@ impl Lane {
                 state.measuring = Some((procedure, Instant::now()));
             }
         }
+        if state.outstanding.len() == OUTSTANDING_MAX && !state.queue.is_empty() && !state.is_async
+        {
+            let now = Instant::now();
+            if now.duration_since(*state.full_since.get_or_insert(now)) >= STUCK {
+                state.stuck = true;
+                state.make_queued_alone();
+            } else if state.armed {
+                self.timer(RETRY_TIMER, STUCK);
+            }
+        }
         // The server can return missing results only while a batch is outstanding.
         if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
             let chunk = state.chunk();
@@ -451,6 +464,7 @@ impl Lane {
                 Some(result) => {
                     bound.frames.bell(batch.frame).clear();
                     let batch = state.outstanding.swap_remove(at);
+                    (state.full_since, state.stuck) = (None, false);
                     self.returned(bound, state, batch, frame, filled, result);
                 }
             }

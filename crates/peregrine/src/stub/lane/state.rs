@@ -50,6 +50,11 @@ pub(super) struct State {
     slow: BTreeMap<u32, Slow>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
+    /// When queued calls were first found to wait because the largest number of batches is outstanding. `None`
+    /// since a batch was answered.
+    pub(super) full_since: Option<Instant>,
+    /// Whether the outstanding batches have had no answer for so long that further calls are made alone.
+    pub(super) stuck: bool,
     /// The number of calls that had no result at the server when the server answered the last batch.
     pub(super) last_pending: Option<u32>,
     /// The wakers to wake when the state is released.
@@ -256,6 +261,8 @@ impl State {
             speeds: BTreeMap::new(),
             slow: BTreeMap::new(),
             measuring: None,
+            full_since: None,
+            stuck: false,
             last_pending: None,
             woken: Vec::new(),
             spare_woken: Vec::new(),
@@ -268,7 +275,10 @@ impl State {
     /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
     /// be made alone.
     pub(super) fn takes(&mut self, procedure: u32) -> Option<Company> {
-        if self.unsupported || self.slots.len() - self.free.len() >= limits::LANE_CALLS_MAX {
+        if self.unsupported
+            || self.stuck
+            || self.slots.len() - self.free.len() >= limits::LANE_CALLS_MAX
+        {
             return None;
         }
         if self.is_async {
@@ -496,6 +506,17 @@ impl State {
                 false
             });
             self.queue[chunk].calls = calls;
+        }
+    }
+
+    /// Makes the queued calls alone. The procedures of the outstanding batches may wait for these calls.
+    pub(super) fn make_queued_alone(&mut self) {
+        let queue = core::mem::take(&mut self.queue);
+        self.gone += queue.len() as u64;
+        for index in queue.into_iter().flat_map(|chunk| chunk.calls) {
+            if matches!(self.slots[index as usize].phase, Phase::Queued { .. }) {
+                self.end(index, Phase::Failed(Failure::Alone));
+            }
         }
     }
 
