@@ -404,6 +404,12 @@ impl Flow {
         state.closed || !state.attended
     }
 
+    /// Returns the number of bytes of items that were sent and not collected, or have arrived and were not taken.
+    pub(crate) fn buffered(&self) -> u64 {
+        let state = self.state.lock();
+        state.chunks.iter().chain(&state.inbox).map(|chunk| chunk.bytes().len() as u64).sum()
+    }
+
     /// Appends the records that are to be sent to a message, which may get `room` bytes more.
     pub(crate) fn collect(&self, room: usize, message: &mut Vec<u8>) -> Left {
         let mut state = self.state.lock();
