@@ -129,6 +129,12 @@ fn calls_are_counted_on_every_path() {
             report["interval_ns"].as_u64().unwrap() >= 20_000_000 && report["took_ns"].is_u64()
         );
         assert!(report["waits"]["slept"].as_u64().unwrap() > 0, "{report}");
+        // Over a network, the call that asks is in flight.
+        let kinds = &report["in_flight_by_kind"];
+        let blocking = u64::from(stat != "files");
+        assert_eq!((&kinds["blocking"], &kinds["deferred"]), (&blocking.into(), &0.into()));
+        assert_eq!(kinds["oneway"], 0);
+        assert_eq!(report["streams"], serde_json::json!({ "open": 0, "bytes_buffered": 0 }));
     }
 }
 
@@ -148,6 +154,10 @@ fn ndjson_has_an_object_per_interval() {
     assert!(out.lines().all(|line| line.contains("calls/s  in flight 0")), "{out}");
     let (code, out, _) = sandbox.run(&["stat", "--interval", "20ms"]);
     assert!(code == 0 && out.contains("EXPORT") && out.contains("calls/s"), "{out}");
+    assert!(
+        out.contains("in flight: 0 blocking, 0 deferred, 0 one-way; 0 streams with 0 B"),
+        "{out}"
+    );
 }
 
 #[test]

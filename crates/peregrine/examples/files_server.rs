@@ -2,10 +2,15 @@
 
 pub mod files;
 
-use std::{env, fs::File, io, path::PathBuf};
+use std::{
+    env,
+    fs::File,
+    io::{self, Read},
+    path::PathBuf,
+};
 
 use files::{FileError, Files, FilesServer};
-use peregrine::{Out, Server};
+use peregrine::{Out, Server, Sink};
 
 struct Disk(PathBuf);
 
@@ -29,6 +34,20 @@ impl Files for Disk {
     fn read(&self, path: &str, offset: u64, mut into: Out<'_, u8>) -> Result<(), FileError> {
         into.fill_from_file(&self.open(path)?, offset)?;
         Ok(())
+    }
+    fn copy(&self, path: &str, mut pieces: Sink<'_, Vec<u8>>) -> Result<u64, FileError> {
+        let (mut file, mut size) = (self.open(path)?, 0);
+        let mut piece = vec![0; 16 << 10];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(size),
+                read => {
+                    // Waits while the client does not take the pieces.
+                    pieces.send(piece[..read].to_vec())?;
+                    size += read as u64;
+                }
+            }
+        }
     }
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()> {
         values.sort_unstable();

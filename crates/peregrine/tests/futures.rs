@@ -388,5 +388,5 @@ fn calls_that_wait_for_each_other_end() {
         meeting.meet(CALLERS).await.unwrap();
         meeting.meet_elsewhere(CALLERS).await.unwrap();
     });
-    block_on(join_all(calls));
+    join_all(calls);
 }

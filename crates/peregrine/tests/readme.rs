@@ -102,6 +102,12 @@ fn file_examples_run_as_two_programs() {
     let copied = client("file");
     assert!(copied.status.success(), "{copied:?}");
     assert_eq!(fs::read(&copy).unwrap(), bytes);
+    let said = String::from_utf8_lossy(&copied.stdout);
+    assert_eq!(said, "copied 100003 bytes; the first call of `read` returned 8192\n");
+    // A stream without items makes an empty file.
+    fs::write(served.join("empty"), "").unwrap();
+    let copied = client("empty");
+    assert!(copied.status.success() && fs::read(&copy).unwrap().is_empty(), "{copied:?}");
     for outside in ["../secret", "/etc/hostname", "nothing"] {
         let refused = client(outside);
         assert!(!refused.status.success(), "{outside} was copied");

@@ -1,6 +1,6 @@
 //! Formats an interval between two readings of a server's counters as JSON.
 
-use peregrine::counters::{BindingStat, Counts, ExportStat, Latency, SessionStat};
+use peregrine::counters::{BindingStat, Counts, ExportStat, InFlightCounts, Latency, SessionStat};
 use serde_json::{Map, Value, json};
 
 use super::Interval;
@@ -20,6 +20,8 @@ pub(super) fn interval(interval: &Interval) -> Value {
         "waits": { "spun": server.waits.spun, "slept": server.waits.slept },
         "resent": server.resent,
         "came_again": server.came_again,
+        "in_flight_by_kind": server.in_flight.as_ref().map(by_kind),
+        "streams": server.in_flight.as_ref().map(streams),
         "queued": server.queued,
         "captured": paths(&server.captured),
         "sessions_standing": server.sessions,
@@ -31,6 +33,14 @@ pub(super) fn interval(interval: &Interval) -> Value {
     });
     add(&mut members, counts(interval, &then.counts, &server.counts));
     members
+}
+
+fn by_kind(of: &InFlightCounts) -> Value {
+    json!({ "blocking": of.blocking, "deferred": of.deferred, "oneway": of.oneway })
+}
+
+fn streams(of: &InFlightCounts) -> Value {
+    json!({ "open": of.streams, "bytes_buffered": of.stream_bytes })
 }
 
 fn paths<T: Copy + Into<Value>>(of: &[T; 3]) -> Value {

@@ -52,8 +52,17 @@ pub(super) fn line(interval: &Interval, number: u64) -> String {
     let (before, now) = (&interval.before.server, &interval.now.server);
     let since = interval.now.latency().since(&interval.before.latency());
     let of = |part| time(&since, part);
+    let kinds = now.in_flight.map_or_else(String::new, |of| {
+        format!(
+            "  deferred {}  one-way {}  streams {} ({})",
+            of.deferred,
+            of.oneway,
+            of.streams,
+            bytes(of.stream_bytes as f64),
+        )
+    });
     format!(
-        "{number:>4}  {} calls/s  in flight {}  refused {}  failed {}  p50 {}  p99 {}  in {}/s  out {}/s",
+        "{number:>4}  {} calls/s  in flight {}  refused {}  failed {}  p50 {}  p99 {}  in {}/s  out {}/s{kinds}",
         rate(interval.rate(before.counts.calls, now.counts.calls)),
         now.counts.in_flight,
         now.counts.refused.saturating_sub(before.counts.refused),
@@ -73,11 +82,21 @@ fn head(interval: &Interval) -> String {
     let rates = [before.counts.calls, now.counts.calls];
     let spun = now.waits.spun.saturating_sub(before.waits.spun);
     let slept = now.waits.slept.saturating_sub(before.waits.slept);
+    let kinds = now.in_flight.map_or_else(String::new, |of| {
+        format!(
+            "in flight: {} blocking, {} deferred, {} one-way; {} with {} buffered\n",
+            of.blocking,
+            of.deferred,
+            of.oneway,
+            number_of(of.streams, "stream"),
+            bytes(of.stream_bytes as f64),
+        )
+    });
     format!(
         "{BOLD}{}{BOLD:#}  process {}, up {}; threads: {local} local, {tcp} tcp, {datagrams} datagrams\n\
          {BOLD}{}{BOLD:#} calls/s  p50 {}  p99 {}  max {}  {DIM}over {}{DIM:#}\n\
          {} calls: {} in flight, {} failed, {} refused; {} queued, {captured} captured\n\
-         waits: {spun} spun, {slept} slept; packets: {} retransmitted, {} duplicates",
+         {kinds}waits: {spun} spun, {slept} slept; packets: {} retransmitted, {} duplicates",
         interval.address,
         now.process,
         age(now.age_ms),
@@ -280,6 +299,31 @@ mod tests {
         }
         assert_eq!(bytes(2048.0), "2.00 KiB");
         assert_eq!(printable("a\u{1b}[2Jb"), "a?[2Jb");
+    }
+
+    #[test]
+    fn kinds_are_shown_unless_the_server_is_older() {
+        let mut now = peregrine::counters::Stat::default();
+        now.server.in_flight = Some(peregrine::counters::InFlightCounts {
+            blocking: 1,
+            deferred: 2,
+            oneway: 3,
+            streams: 1,
+            stream_bytes: 2048,
+        });
+        let shown = |now| {
+            let address = "files".to_owned();
+            let took = core::time::Duration::ZERO;
+            let before = peregrine::counters::Stat::default();
+            let interval = Interval { address, before, now, took };
+            (head(&interval), line(&interval, 0))
+        };
+        let (whole, line) = shown(now);
+        let kinds = "in flight: 1 blocking, 2 deferred, 3 one-way; 1 stream with 2.00 KiB buffered";
+        assert!(whole.lines().any(|line| line == kinds), "{whole}");
+        assert!(line.ends_with("  deferred 2  one-way 3  streams 1 (2.00 KiB)"), "{line}");
+        let (whole, line) = shown(peregrine::counters::Stat::default());
+        assert!(!whole.contains("blocking") && !line.contains("deferred"), "{whole}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The interface that `files_server` and `files_client` share.
 
-use peregrine::{CallError, Out, Value, interface};
+use peregrine::{CallError, Out, Sink, Value, interface};
 
 /// A remote file service.
 #[interface]
@@ -9,6 +9,8 @@ pub trait Files {
     fn size(&self, path: &str) -> Result<u64, FileError>;
     /// Out: the result fills the caller's buffer. The call carries no bytes of the buffer.
     fn read(&self, path: &str, offset: u64, into: Out<'_, u8>) -> Result<(), FileError>;
+    /// Stream: the contents of a file are sent in pieces while the call runs. Returns the size in bytes.
+    fn copy(&self, path: &str, pieces: Sink<'_, Vec<u8>>) -> Result<u64, FileError>;
     /// In-out: `values` is sent with the call and with the result.
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
 }

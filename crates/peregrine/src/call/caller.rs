@@ -456,6 +456,9 @@ pub fn undeferred<T>(serve: impl FnOnce() -> T) -> T {
         fn is_given_up(&self, call: u64) -> bool {
             self.0.is_given_up(call)
         }
+        fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
+            self.0.with_account(call, with);
+        }
     }
     struct Restores(Option<Arc<dyn Calls>>);
     impl Drop for Restores {

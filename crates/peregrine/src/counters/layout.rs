@@ -75,6 +75,20 @@ pub(super) mod header {
     pub(crate) const CAPTURED: usize = 16;
     /// The number of calls that wait for a thread.
     pub(crate) const QUEUED: usize = 19;
+    /// The number of the following words, or 0 if the server does not know them.
+    pub(crate) const KINDS: usize = 20;
+    /// The number of deferred calls.
+    pub(crate) const DEFERRED: usize = 21;
+    /// The number of one-way calls in batches that have not ended.
+    pub(crate) const ONEWAY: usize = 22;
+    /// The number of threads that run one of these batches.
+    pub(crate) const ONEWAY_THREADS: usize = 23;
+    /// The number of streams.
+    pub(crate) const STREAMS: usize = 24;
+    /// The number of bytes that these streams have buffered.
+    pub(crate) const STREAM_BYTES: usize = 25;
+    /// The value of the word [`KINDS`].
+    pub(crate) const KINDS_WORDS: u64 = (STREAM_BYTES - KINDS) as u64;
 }
 
 /// The indexes of the words in the row of a thread.
@@ -190,7 +204,7 @@ pub(super) const TEXT_BYTES: usize = 64;
 const _: () = {
     assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
     assert!(COUNTED_BINDINGS.is_multiple_of(64));
-    assert!(header::WORDS * WORD <= HEADER_BYTES && header::QUEUED < header::WORDS);
+    assert!(header::WORDS * WORD <= HEADER_BYTES && header::STREAM_BYTES < header::WORDS);
     assert!(header::THREADS_SHARED + SERVER_HALVES <= header::CAPTURED);
     assert!(header::CAPTURED + SERVER_HALVES <= header::QUEUED);
     assert!(thread::WORDS * WORD == THREAD_BYTES && thread::RUNS < thread::WORDS);

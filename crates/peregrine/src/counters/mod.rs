@@ -22,5 +22,6 @@ pub(crate) use layout::{PAGE_BYTES, SERVER_HALVES};
 pub(crate) use page::{ExportCounters, Gauges, Page, SessionCounters, Tally, Visitor};
 pub(crate) use reading::read;
 pub use stat::{
-    BindingStat, Counts, ExportStat, Latency, ServerStat, SessionStat, Stat, WaitCounts,
+    BindingStat, Counts, ExportStat, InFlightCounts, Latency, ServerStat, SessionStat, Stat,
+    WaitCounts,
 };

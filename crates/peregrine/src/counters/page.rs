@@ -18,7 +18,7 @@ use super::layout::{
     COUNTS, GROUP, MAGIC, PAGE_BYTES, SERVER_HALVES, TEXT_BYTES, VERSION, binding, binding_at,
     export, export_at, header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
-use crate::call::{CallerInfo, PathKind};
+use crate::call::{CallerInfo, InFlightNow, PathKind};
 use crate::interface::InterfaceRef;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sync::{Mutex, MutexGuard};
@@ -71,6 +71,10 @@ pub(crate) struct Gauges {
     pub(crate) captured: [u64; SERVER_HALVES],
     /// The number of calls that wait for a thread.
     pub(crate) queued: u64,
+    /// The number of deferred calls.
+    pub(crate) deferred: u64,
+    /// One-way calls and streams.
+    pub(crate) in_flight: InFlightNow,
 }
 
 /// The client at the other end of a session.
@@ -117,6 +121,7 @@ impl Page {
         words[header::PROCESS].store(std::process::id().into(), Ordering::Relaxed);
         words[header::SINCE].store(sys::boot_ns(), Ordering::Relaxed);
         words[header::BINDINGS].store(COUNTED_EXPORTS as u64, Ordering::Relaxed);
+        words[header::KINDS].store(header::KINDS_WORDS, Ordering::Relaxed);
         words[header::VERSION].store(VERSION, Ordering::Relaxed);
         words[header::MAGIC].store(MAGIC, Ordering::Release);
         Ok(Arc::new(page))
@@ -225,7 +230,17 @@ impl Page {
         for (at, captured) in gauges.captured.iter().enumerate() {
             words[header::CAPTURED + at].store(*captured, Ordering::Relaxed);
         }
-        words[header::QUEUED].store(gauges.queued, Ordering::Relaxed);
+        let InFlightNow { oneway, oneway_threads, streams, stream_bytes } = gauges.in_flight;
+        for (at, gauge) in [
+            (header::QUEUED, gauges.queued),
+            (header::DEFERRED, gauges.deferred),
+            (header::ONEWAY, oneway),
+            (header::ONEWAY_THREADS, oneway_threads),
+            (header::STREAMS, streams),
+            (header::STREAM_BYTES, stream_bytes),
+        ] {
+            words[at].store(gauge, Ordering::Relaxed);
+        }
     }
 }
 

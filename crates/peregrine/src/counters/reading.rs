@@ -14,8 +14,10 @@ use super::layout::{
     thread_at,
 };
 use super::page::PATHS;
-use super::stat::WaitCounts;
-use super::stat::{BindingStat, Counts, ExportStat, Latency, ServerStat, SessionStat, Stat};
+use super::stat::{
+    BindingStat, Counts, ExportStat, InFlightCounts, Latency, ServerStat, SessionStat, Stat,
+    WaitCounts,
+};
 use crate::interface::valid_name;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sys::{self, Memory};
@@ -98,6 +100,14 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
     let count = most(header::BINDINGS, COUNTED_BINDINGS);
     let bindings = bindings(memory, &threads, count, now, &mut exports, &mut sessions)?;
     exports.iter().flatten().for_each(|(export, _)| server.counts.add(&export.counts));
+    // The pages of an earlier server do not have these words.
+    server.in_flight = (word(header::KINDS) >= header::KINDS_WORDS).then(|| InFlightCounts {
+        blocking: server.counts.in_flight.saturating_sub(word(header::ONEWAY_THREADS)),
+        deferred: word(header::DEFERRED),
+        oneway: word(header::ONEWAY),
+        streams: word(header::STREAMS),
+        stream_bytes: word(header::STREAM_BYTES),
+    });
     server.sessions = server.sessions.saturating_add(sessions.len() as u64);
     server.bindings = server.bindings.saturating_add(bindings.len() as u64);
     let stands = |(export, stands): (ExportStat, bool)| stands.then_some(export);

@@ -65,6 +65,27 @@ pub struct ServerStat {
     pub sessions: u64,
     /// The number of bindings, including those that are not in [`Stat::bindings`].
     pub bindings: u64,
+    /// The calls in flight by kind, and the streams. `None` if the server does not count them, because it is
+    /// of an earlier version.
+    pub in_flight: Option<InFlightCounts>,
+}
+
+/// The calls of a server that have begun and not ended, by kind, and its streams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
+pub struct InFlightCounts {
+    /// The number of calls that occupy a thread each. A batch of async calls counts as one while a thread
+    /// runs it.
+    pub blocking: u64,
+    /// The number of calls of async procedures that occupy no thread.
+    pub deferred: u64,
+    /// The number of one-way calls that have arrived in batches. The calls of a batch count until all of them
+    /// have ended. A one-way call that is not in a batch is a blocking or deferred call.
+    pub oneway: u64,
+    /// The number of streams, with two for each callback. The calls of streams are blocking or deferred calls.
+    pub streams: u64,
+    /// The number of bytes of items that these streams have buffered at the server: items that were sent and
+    /// not collected for a message, and items that have arrived and were not taken.
+    pub stream_bytes: u64,
 }
 
 /// One export of a server, and its counts.

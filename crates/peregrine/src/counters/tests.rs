@@ -10,7 +10,7 @@ use super::layout::{
 };
 use super::reading::{Unreadable, read};
 use super::*;
-use crate::call::{Answer, PathKind};
+use crate::call::{Answer, InFlightNow, PathKind};
 use crate::interface::{Digest, Interface, InterfaceRef};
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sys::Memory;
@@ -120,6 +120,24 @@ fn reader_gets_what_was_counted() {
     assert_eq!((stat.bindings[0].counts.calls, stat.server.counts.calls), (1, 3002));
     drop(server.session);
     assert!(read(server.page.memory()).unwrap().sessions.is_empty());
+}
+
+#[test]
+fn kinds_of_calls_are_read_unless_the_server_is_older() {
+    let server = Server::new();
+    let tally = server.tally();
+    let mut threads = [0; 3].map(|_| Counting::new(&server.page, ThreadKind::Local));
+    let begin = |counting: &mut Counting| counting.begin(&tally);
+    assert_eq!(threads.iter_mut().map(begin).count(), 3);
+    let in_flight = InFlightNow { oneway: 7, oneway_threads: 1, streams: 8, stream_bytes: 9 };
+    server.page.set_gauges(&Gauges { deferred: 6, in_flight, ..Gauges::default() });
+    let kinds = InFlightCounts { blocking: 2, deferred: 6, oneway: 7, streams: 8, stream_bytes: 9 };
+    assert_eq!(server.read().server.in_flight, Some(kinds));
+    // A later version may have more words. An earlier one has none.
+    set(server.page.memory(), 8 * header::KINDS, header::KINDS_WORDS + 1);
+    assert_eq!(server.read().server.in_flight, Some(kinds));
+    set(server.page.memory(), 8 * header::KINDS, 0);
+    assert_eq!(server.read().server.in_flight, None);
 }
 
 #[test]

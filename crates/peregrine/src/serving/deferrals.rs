@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::binding_table::BindingRow;
-use crate::call::{Account, Answer, Batched, CallerInfo};
+use crate::call::{Account, Answer, Batched, CallerInfo, InFlight, InFlightNow};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::limits;
 use crate::sync::Mutex;
@@ -20,6 +20,8 @@ pub(crate) struct Deferrals {
     pending: Mutex<Pending>,
     /// Any thread may send a reply, so these counters are shared.
     counting: Mutex<Counting>,
+    /// The one-way calls and the streams of the server.
+    in_flight: Arc<InFlight>,
 }
 
 /// The deferred calls without a reply.
@@ -28,6 +30,8 @@ struct Pending {
     all: Share,
     /// The number of calls among them that are answered only when there is something to say.
     held: usize,
+    /// The number of calls among them that carry others: batches, and messages of streams.
+    carriers: usize,
     of: HashMap<Client, Share>,
 }
 
@@ -57,6 +61,8 @@ pub(crate) struct Deferral {
     begun: u64,
     /// Whether a server that stops waits for the reply.
     awaited: bool,
+    /// Whether the call carries others, which are counted instead.
+    carries: bool,
 }
 
 /// The account of the client of a binding.
@@ -109,13 +115,24 @@ impl Pending {
 impl Deferrals {
     pub(crate) fn new(page: &Arc<Page>) -> Arc<Self> {
         let counting = Mutex::new(Counting::new(page, ThreadKind::Local));
-        Arc::new(Self { pending: Mutex::default(), counting })
+        Arc::new(Self { pending: Mutex::default(), counting, in_flight: Arc::default() })
     }
 
     /// Returns how many deferred calls are to end before the server stops.
     pub(crate) fn pending(&self) -> usize {
         let pending = self.pending.lock();
         pending.all.calls - pending.held
+    }
+
+    /// Returns how many calls are deferred, without those that carry others.
+    pub(crate) fn deferred(&self) -> u64 {
+        let pending = self.pending.lock();
+        (pending.all.calls - pending.carriers) as u64
+    }
+
+    /// Returns how many one-way calls and streams the server has.
+    pub(crate) fn in_flight(&self) -> InFlightNow {
+        self.in_flight.now()
     }
 
     /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of
@@ -126,7 +143,8 @@ impl Deferrals {
             return None;
         }
         let (deferrals, row) = (Arc::clone(self), Some(row));
-        Some(Deferral { deferrals, client, row, bytes, begun: sys::boot_ns(), awaited: true })
+        let (begun, awaited, carries) = (sys::boot_ns(), true, false);
+        Some(Deferral { deferrals, client, row, bytes, begun, awaited, carries })
     }
 
     /// Returns the account of the client of a binding.
@@ -169,9 +187,13 @@ impl Deferral {
     /// Leaves the call out of the counters. A server that stops waits for its end only if `awaited` is true.
     pub(crate) fn leave_uncounted(&mut self, awaited: bool) {
         self.row = None;
+        let mut pending = self.deferrals.pending.lock();
+        if !core::mem::replace(&mut self.carries, true) {
+            pending.carriers += 1;
+        }
         if self.awaited && !awaited {
             self.awaited = false;
-            self.deferrals.pending.lock().held += 1;
+            pending.held += 1;
         }
     }
 }
@@ -181,6 +203,7 @@ impl Drop for Deferral {
         let mut pending = self.deferrals.pending.lock();
         pending.remove(self.client, self.bytes);
         pending.held -= usize::from(!self.awaited);
+        pending.carriers -= usize::from(self.carries);
     }
 }
 
@@ -195,6 +218,10 @@ impl Account for RowAccount {
 
     fn count(&self, batched: &Batched) {
         self.deferrals.counting.lock().end_batched(&self.row.tally, batched);
+    }
+
+    fn in_flight(&self) -> Arc<InFlight> {
+        Arc::clone(&self.deferrals.in_flight)
     }
 
     fn keep(&self) -> Arc<dyn Account> {

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use super::deferrals::Deferrals;
 use super::{Load, ServerPath};
 use crate::counters::{Gauges, Page, SERVER_HALVES};
 
@@ -31,11 +32,16 @@ pub(crate) struct Disclosed {
     /// The paths of the server. They measure their load when a client asks for it. The counters list the
     /// paths in this order.
     paths: OnceLock<[Weak<dyn ServerPath>; SERVER_HALVES]>,
+    deferrals: Arc<Deferrals>,
 }
 
 impl Disclosed {
-    pub(crate) const fn new(page: Arc<Page>, disclosure: Disclosure) -> Self {
-        Self { page, disclosure, paths: OnceLock::new() }
+    pub(crate) const fn new(
+        page: Arc<Page>,
+        disclosure: Disclosure,
+        deferrals: Arc<Deferrals>,
+    ) -> Self {
+        Self { page, disclosure, paths: OnceLock::new(), deferrals }
     }
 
     /// Sets the paths whose load is measured.
@@ -52,6 +58,7 @@ impl Disclosed {
         let loads = paths.each_ref().map(load);
         let captured = loads.map(|load| load.captured);
         let queued = loads.iter().map(|load| load.waiting).sum();
-        self.page.set_gauges(&Gauges { captured, queued });
+        let (deferred, in_flight) = (self.deferrals.deferred(), self.deferrals.in_flight());
+        self.page.set_gauges(&Gauges { captured, queued, deferred, in_flight });
     }
 }

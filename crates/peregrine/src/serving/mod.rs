@@ -68,13 +68,14 @@ impl ServerCore {
         page: Arc<Page>,
         disclosure: Disclosure,
     ) -> io::Result<Self> {
+        let deferrals = Deferrals::new(&page);
         Ok(Self {
             exports: Exports::new(Vec::new()),
             threads,
             faults,
             keeper,
-            deferrals: Deferrals::new(&page),
-            disclosed: Disclosed::new(page, disclosure),
+            disclosed: Disclosed::new(page, disclosure, Arc::clone(&deferrals)),
+            deferrals,
             listens: Arc::default(),
             stopping: Arc::default(),
             epoch: u64::from_le_bytes(sys::random()?),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::call::{Answer, Ran};
+use crate::call::{Answer, InFlight, Ran};
 use crate::sys;
 
 /// A client, as a server counts its calls.
@@ -16,6 +16,9 @@ pub(crate) trait Account: Send + Sync {
 
     /// Adds calls to the counters of the server.
     fn count(&self, batched: &Batched);
+
+    /// Returns what counts the server's one-way calls and streams.
+    fn in_flight(&self) -> Arc<InFlight>;
 
     /// Returns the account as a value that can be kept after the call.
     fn keep(&self) -> Arc<dyn Account>;

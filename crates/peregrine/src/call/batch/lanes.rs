@@ -619,6 +619,12 @@ impl Calls for RunningBatch {
         drop(before);
         Some(owed)
     }
+
+    fn with_account(&self, _: u64, with: &mut dyn FnMut(&dyn Account)) {
+        if let Some(account) = &self.account {
+            with(&**account);
+        }
+    }
 }
 
 impl Cancels for Lane {

@@ -16,6 +16,7 @@ use super::lanes::{append, run_one, with_scratch};
 use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, after};
 use crate::call::caller::{Calls, Ending, InBatch, ending_of_thread, source_of_thread, undeferred};
 use crate::call::deferred::{Cancels, Owed, ThreadWait, continue_later};
+use crate::call::in_flight::OneWayInFlight;
 use crate::call::request::Refusal;
 use crate::call::serve::{EStack, refuse, write_later};
 use crate::call::{Answer, Answered, Ran, Reply, Serve};
@@ -52,10 +53,11 @@ pub(super) fn serve(
     reply: &mut Reply<'_>,
 ) -> Result<Option<Results>, Refusal> {
     let room = room - HEADER_BYTES;
+    let in_flight = OneWayInFlight::begin(count(records));
     let results = match (serve.is_async(), serve.shared()) {
         (false, _) => run_all(serve, records, room),
         (true, None) => undeferred(|| run_all(serve, records, room)),
-        (true, Some(shared)) => match Sequence::run(shared, records, room)? {
+        (true, Some(shared)) => match Sequence::run(shared, records, room, in_flight)? {
             Ended::Now(results) => results,
             Ended::Later(sequence) => {
                 sequence.defer(reply)?;
@@ -81,6 +83,18 @@ fn record_at(records: &[u8], at: usize) -> Option<(CallRecord, Range<usize>)> {
         && copied <= total
         && message.end <= records.len();
     is_valid.then_some((record, message))
+}
+
+/// Returns the number of calls of a batch before the first malformed record.
+fn count(records: &[u8]) -> u64 {
+    let (mut at, mut calls) = (HEADER_BYTES, 0);
+    while at < records.len()
+        && let Some((record, _)) = record_at(records, at)
+    {
+        at = after(at, record.total as usize);
+        calls += u64::from(record.kind == RecordKind::OneWay);
+    }
+    calls
 }
 
 /// Runs the calls of a batch on this thread. Returns `None` if a record is malformed.
@@ -197,6 +211,8 @@ struct State {
     /// The size of the message of the call that began last.
     bytes: u32,
     failures: Failures,
+    /// The calls, for the counters of the server. `None` after they have ended.
+    in_flight: Option<OneWayInFlight>,
     /// Why no further call begins, if the batch was cancelled.
     cancelled: Option<Refusal>,
     /// The results. `None` before all calls have ended. The inner `None`: a record is malformed.
@@ -248,12 +264,18 @@ impl Records {
 
 impl Sequence {
     /// Runs the calls until one is deferred.
-    fn run(serve: Arc<dyn Serve>, records: &[u8], room: usize) -> Result<Ended, Refusal> {
+    fn run(
+        serve: Arc<dyn Serve>,
+        records: &[u8],
+        room: usize,
+        in_flight: OneWayInFlight,
+    ) -> Result<Ended, Refusal> {
         let state = State {
             records: Some(Records::of(records)?),
             deferred: None,
             bytes: 0,
             failures: Failures::default(),
+            in_flight: Some(in_flight),
             cancelled: None,
             results: None,
             owed: None,
@@ -283,6 +305,9 @@ impl Sequence {
         if let Some(mut owed) = owed {
             owed.leave_uncounted(true);
             reply.defer();
+            if let Some(in_flight) = &mut self.state.lock().in_flight {
+                in_flight.leave_thread();
+            }
             self.owe(owed);
             return Ok(());
         }
@@ -392,6 +417,7 @@ impl Sequence {
         }
         let results = failures.results(self.room);
         let mut state = self.state.lock();
+        state.in_flight = None;
         state.results = Some(is_complete.then_some(results));
         self.answer(state);
     }
@@ -417,6 +443,12 @@ impl Calls for Sequence {
     fn defer(self: Arc<Self>, call: u64, cancels: Arc<dyn Cancels>) -> Option<Box<dyn Owed>> {
         self.state.lock().deferred = Some(cancels);
         Some(Box::new(OwedResult { sequence: self, number: call }))
+    }
+
+    fn with_account(&self, _: u64, with: &mut dyn FnMut(&dyn Account)) {
+        if let Some(account) = &self.account {
+            with(&**account);
+        }
     }
 }
 

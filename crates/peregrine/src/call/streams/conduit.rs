@@ -12,6 +12,7 @@ use super::remote::CHECK_EVERY;
 use super::{HEADER_BYTES, MessageHeader, Record, RecordKind, Token, read_message, result_header};
 use crate::call::caller::{Calls, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
+use crate::call::in_flight::count_stream;
 use crate::call::pending::{Bells, Rings, park};
 use crate::call::request::Refusal;
 use crate::call::serve;
@@ -321,6 +322,7 @@ impl Conduit {
         state.has_unattended |= flow.is_left();
         drop(state);
         drop(in_use);
+        count_stream(flow);
         Ok(conduit)
     }
 

@@ -406,6 +406,12 @@ impl Flow {
         state.closed || !state.attended
     }
 
+    /// Returns the number of bytes of items that were sent and not collected, or have arrived and were not taken.
+    pub(crate) fn buffered(&self) -> u64 {
+        let state = self.state.lock();
+        state.chunks.iter().chain(&state.inbox).map(|chunk| chunk.bytes().len() as u64).sum()
+    }
+
     /// Appends at most `room` bytes to `message`: the records that this end has to send.
     pub(crate) fn collect(&self, room: usize, message: &mut Vec<u8>) -> Left {
         let mut state = self.state.lock();
