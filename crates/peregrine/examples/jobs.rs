@@ -26,8 +26,10 @@ pub trait Jobs {
 
 #[derive(Default)]
 struct Queue {
-    /// The jobs that wait for a worker, and what waits for each job.
-    state: Mutex<(VecDeque<(u64, u64)>, HashMap<u64, oneshot::Sender<u64>>)>,
+    /// The jobs that wait for a worker.
+    waiting: Mutex<VecDeque<(u64, u64)>>,
+    /// What waits for each job.
+    submitted: Mutex<HashMap<u64, oneshot::Sender<u64>>>,
     last: AtomicU64,
     added: Notify,
 }
@@ -38,10 +40,8 @@ impl JobsAsync for Queue {
         while let Some(number) = numbers.next_async().await? {
             let (sender, square) = oneshot::channel();
             let job = self.last.fetch_add(1, Ordering::Relaxed);
-            let mut state = self.state.lock().unwrap();
-            state.0.push_back((job, number));
-            state.1.insert(job, sender);
-            drop(state);
+            self.submitted.lock().unwrap().insert(job, sender);
+            self.waiting.lock().unwrap().push_back((job, number));
             self.added.notify_one();
             squares.push(square);
         }
@@ -54,14 +54,14 @@ impl JobsAsync for Queue {
     async fn take(&self) -> peregrine::Result<(u64, u64)> {
         loop {
             let added = self.added.notified();
-            if let Some(job) = self.state.lock().unwrap().0.pop_front() {
+            if let Some(job) = self.waiting.lock().unwrap().pop_front() {
                 return Ok(job);
             }
             added.await;
         }
     }
     async fn complete(&self, job: u64, square: u64) -> peregrine::Result<()> {
-        if let Some(sender) = self.state.lock().unwrap().1.remove(&job) {
+        if let Some(sender) = self.submitted.lock().unwrap().remove(&job) {
             // The client that has submitted the job may have gone.
             let _ = sender.send(square);
         }

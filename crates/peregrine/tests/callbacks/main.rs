@@ -422,16 +422,16 @@ fn procedure_calls_the_object_of_its_caller() {
 fn callback_has_all_kinds_of_parameters() {
     each(2, |client, _| {
         for size in [0, 8, 1000, 60_000] {
-            client.exchange(size, Callback::new(&Doubler::new(None))).unwrap();
+            client.exchange(size, Callback::new(Doubler::new(None))).unwrap();
         }
-        assert_eq!(client.sum(10_000, Callback::new(&Doubler::new(None))).unwrap(), 49_995_000);
+        assert_eq!(client.sum(10_000, Callback::new(Doubler::new(None))).unwrap(), 49_995_000);
     });
 }
 
 #[test]
 fn message_that_does_not_fit_is_refused() {
     each(2, |client, _| {
-        let error = client.exchange(1 << 20, Callback::new(&Doubler::new(None))).unwrap_err();
+        let error = client.exchange(1 << 20, Callback::new(Doubler::new(None))).unwrap_err();
         assert_eq!(error.kind(), Kind::Relayed, "{error}");
         assert!(error.to_string().contains("the client sends at most"), "{error}");
     });
@@ -440,7 +440,7 @@ fn message_that_does_not_fit_is_refused() {
 #[test]
 fn panic_of_the_object_is_an_error_of_the_procedure() {
     each(2, |client, _| {
-        let text = client.panics(Callback::new(&Doubler::new(None))).unwrap();
+        let text = client.panics(Callback::new(Doubler::new(None))).unwrap();
         assert!(text.contains("on purpose"), "{text}");
     });
 }
