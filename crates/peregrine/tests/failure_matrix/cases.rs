@@ -172,7 +172,7 @@ fn halt(server: &Process) {
 
 /// Returns all cases, in the order of the document.
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().chain(&super::kinds::CASES)
+    CASES.iter().chain(&super::kinds::CASES).chain(&super::callbacks::CASES)
 }
 
 static CASES: [Case; 26] = [

@@ -3,10 +3,10 @@
 use core::fmt;
 use std::time::Duration;
 
-use peregrine::{BindOptions, CallError, Out, Sink, Source};
+use peregrine::{BindOptions, CallError, Callback, Out, Sink, Source};
 
 use super::subject::{
-    Deadly, Subject, SubjectAsync as _, SubjectAsyncClient, SubjectClient, other,
+    Called, Deadly, Subject, SubjectAsync as _, SubjectAsyncClient, SubjectClient, other,
 };
 use super::support::futures::block_on;
 
@@ -154,6 +154,18 @@ impl Subject for Client {
         match self.form {
             Form::Blocking => self.client.take(numbers),
             Form::Async => block_on(self.as_async().take(numbers)),
+        }
+    }
+    fn call_back(&self, ms: u32, object: Callback<'_, dyn Called>) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.call_back(ms, object),
+            Form::Async => block_on(self.as_async().call_back(ms, object)),
+        }
+    }
+    fn keep(&self, object: Callback<'static, dyn Called>) -> peregrine::Result<()> {
+        match self.form {
+            Form::Blocking => self.client.keep(object),
+            Form::Async => block_on(self.as_async().keep(object)),
         }
     }
 }

@@ -4,17 +4,18 @@
 use std::io::BufRead as _;
 use std::path::Path;
 
+use peregrine::Callback;
 use peregrine::Executed::{Maybe, No};
 
 use super::cases::{LONG, all, plain};
 use super::client::{Client, Form};
 use super::document::Cell;
-use super::subject::Subject as _;
-use super::support::Process;
+use super::subject::{Answer, Subject as _};
+use super::support::{self, Process};
 use super::world::{Way, World};
 
 /// Returns an outcome as one line of text.
-fn told(cell: &Cell) -> String {
+pub(crate) fn told(cell: &Cell) -> String {
     match cell {
         Cell::None => "cannot happen".to_owned(),
         Cell::Skipped => "skipped".to_owned(),
@@ -27,7 +28,7 @@ fn told(cell: &Cell) -> String {
 }
 
 /// Returns the outcome that a line describes. [`told`] made the line.
-fn understood(line: &str) -> Cell {
+pub(crate) fn understood(line: &str) -> Cell {
     let parts: Vec<&str> = line.split('\t').collect();
     match parts[..] {
         ["cannot happen"] => Cell::None,
@@ -74,7 +75,8 @@ pub(crate) fn outcomes_of(way: Way, form: Form, directory: &Path) -> Vec<Cell> {
 }
 
 /// Runs the role of a client process. The client binds, makes a call when a line arrives on its standard
-/// input, and prints the outcome. `part` is the form of the call, and the address.
+/// input, and prints the outcome. If the line is `call back`, the procedure calls an object of the client.
+/// `part` is the form of the call, and the address.
 pub(crate) fn call(part: &str) {
     let (form, address) = part.split_once(' ').expect("a form and an address");
     let client = Client::bind(named(Form::ALL, form), address, &plain()).expect("a binding");
@@ -82,7 +84,14 @@ pub(crate) fn call(part: &str) {
     println!("\nbound");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).expect("a test");
-    println!("\noutcome {}", told(&Cell::of(client.wait(LONG))));
+    let cell = match line.trim_end() {
+        "call back" => {
+            let object = Answer::of(&support::directory());
+            Cell::of(client.call_back(LONG, Callback::new(object)))
+        }
+        _ => Cell::of(client.wait(LONG)),
+    };
+    println!("\noutcome {}", told(&cell));
 }
 
 /// Returns the outcome of the call of a [client elsewhere](World::client_elsewhere).

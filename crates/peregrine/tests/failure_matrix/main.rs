@@ -4,6 +4,7 @@
 //!
 //! `PEREGRINE_WRITE=1 cargo test --test failure_matrix` rewrites the document.
 
+mod callbacks;
 mod cases;
 mod client;
 mod document;

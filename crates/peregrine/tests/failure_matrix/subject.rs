@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 
 use peregrine::interface::Type;
 use peregrine::value::{Overflow, Reader, Representation, Writer};
-use peregrine::{CallError, Invalid, Out, Server, Sink, Source, Value, interface};
+use peregrine::{CallError, Callback, Invalid, Kind, Out, Server, Sink, Source, Value, interface};
 
+use super::document::Cell;
+use super::elsewhere::told;
 use super::world::{NAME, PLACE, PLACE_BESIDE};
 
 /// The longest time that a procedure waits.
@@ -46,6 +48,20 @@ pub(crate) trait Subject {
     fn send(&self, panics: bool, numbers: Sink<'_, u32>) -> peregrine::Result<()>;
     /// Takes all items. Writes a note if the source fails.
     fn take(&self, numbers: Source<'_, u32>) -> peregrine::Result<()>;
+    /// Calls the object, and notes the outcome of this call. If its deadline has passed, waits until there is a note
+    /// `given up`.
+    fn call_back(&self, ms: u32, object: Callback<'_, dyn Called>) -> peregrine::Result<()>;
+    /// Keeps the object. A thread calls it until a call fails. The thread then calls it once more, and notes the
+    /// outcome of this last call.
+    fn keep(&self, object: Callback<'static, dyn Called>) -> peregrine::Result<()>;
+}
+
+/// An object of a caller.
+#[interface]
+pub(crate) trait Called {
+    /// Writes a note that it has begun. Then waits as [`wait`](Subject::wait) does, or panics if `ms` is the largest
+    /// number.
+    fn called(&self, ms: u32) -> peregrine::Result<()>;
 }
 
 /// An incompatible interface with the same name.
@@ -101,6 +117,20 @@ impl Notes {
         noted.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
     }
 
+    /// Notes the outcome of a call of an object.
+    fn tell(&self, outcome: &Cell) {
+        let _ = std::fs::create_dir(&self.0);
+        // A reader finds the whole note, or none.
+        let unfinished = self.0.join("unfinished");
+        std::fs::write(&unfinished, told(outcome)).expect("a note");
+        std::fs::rename(unfinished, self.0.join("outcome")).expect("a note");
+    }
+
+    /// Returns the note `what`.
+    pub(crate) fn read(&self, what: &str) -> String {
+        std::fs::read_to_string(self.0.join(what)).expect("a note")
+    }
+
     /// Returns how often the note `what` was written.
     pub(crate) fn times(&self, what: &str) -> u64 {
         std::fs::metadata(self.0.join(what)).map_or(0, |file| file.len())
@@ -115,9 +145,19 @@ impl Notes {
     }
 }
 
-struct Answer(Notes);
+/// The object of the server, and of a caller.
+pub(crate) struct Answer(Notes);
 
 impl Answer {
+    /// Makes an object whose notes are in a directory.
+    pub(crate) fn of(directory: &Path) -> Self {
+        Self(Notes::of(directory))
+    }
+
+    pub(crate) const fn noting(notes: Notes) -> Self {
+        Self(notes)
+    }
+
     fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool, limit: Duration) {
         let until = Instant::now() + limit.min(LONG);
         while !is_so() && !self.0.say(what) && Instant::now() < until {
@@ -201,6 +241,34 @@ impl Subject for Answer {
             }
         }
     }
+    fn call_back(&self, ms: u32, object: Callback<'_, dyn Called>) -> peregrine::Result<()> {
+        let called = object.called(ms);
+        let is_late = called.as_ref().is_err_and(|error| error.kind() == Kind::TimedOut);
+        self.0.tell(&Cell::of(called));
+        if is_late {
+            self.wait_for("given up", || false, LONG);
+        }
+        Ok(())
+    }
+    fn keep(&self, object: Callback<'static, dyn Called>) -> peregrine::Result<()> {
+        let notes = Notes(self.0.0.clone());
+        std::thread::spawn(move || {
+            while object.called(0).is_ok() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            notes.tell(&Cell::of(object.called(0)));
+        });
+        Ok(())
+    }
+}
+
+impl Called for Answer {
+    fn called(&self, ms: u32) -> peregrine::Result<()> {
+        self.0.write("object ran");
+        assert!(ms < u32::MAX, "on purpose");
+        self.wait_for("end", || false, Duration::from_millis(ms.into()));
+        Ok(())
+    }
 }
 
 /// Serves [`Subject`] in this process. `part` is the role `PLACE THREADS QUEUE`. The place `near` is the
@@ -211,7 +279,7 @@ pub(crate) fn serve(part: &str) {
     let directory = crate::support::directory();
     let notes = Notes::of(&directory);
     let start = || -> Result<_, CallError> {
-        let answer = SubjectServer::new(Answer(Notes::of(&directory)));
+        let answer = SubjectServer::new(Answer::of(&directory));
         let mut server =
             Server::new().threads(numbers[0]).queue(numbers[1]).export(NAME, answer)?;
         if part.starts_with("far") {

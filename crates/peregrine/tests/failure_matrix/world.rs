@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use peregrine::{BindOptions, CallError};
 
 use super::client::{Client, Form};
-use super::subject::Notes;
+use super::document::Cell;
+use super::elsewhere::understood;
+use super::subject::{Answer, Notes};
 use super::support::bridge::Bridge;
 use super::support::impairments::Impairments;
 use super::support::link::{ENDS, Link};
@@ -138,6 +140,17 @@ impl World {
     /// Waits until a procedure has noted `what`.
     pub(crate) fn until(&self, what: &str) {
         support::until(what, || self.notes().say(what));
+    }
+
+    /// Returns an object of a caller, which writes the same notes as the procedures.
+    pub(crate) fn object(&self) -> Answer {
+        Answer::noting(self.notes())
+    }
+
+    /// Waits until a procedure has noted the outcome of a call of its caller's object. Returns this outcome.
+    pub(crate) fn told(&self) -> Cell {
+        self.until("outcome");
+        understood(&self.notes().read("outcome"))
     }
 
     /// Drops all packets between the ends from now on, or no packet if `cut` is false.

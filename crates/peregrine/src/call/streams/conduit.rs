@@ -246,6 +246,13 @@ impl InUse {
             state.source = source_of_thread().map(|(source, _)| source);
         }
         let is_next = state.is_next(header);
+        if state.was_overtaken(header) {
+            let taken = state.take_records(message, &mut afterwards);
+            drop(state);
+            afterwards.run();
+            taken.ok_or_else(malformed)?;
+            return Ok(Served::Now(Vec::from(result_header(header.number))));
+        }
         if is_next {
             state.take(header, message, &mut afterwards)?;
             // At most one call is held, so the call that was held before is answered.
@@ -360,7 +367,9 @@ impl Conduit {
     fn end(self: &Arc<Self>, refusal: &Refusal) {
         let mut afterwards = Afterwards::default();
         let mut state = self.state.lock();
-        let error = CallError::new(refusal.kind, Executed::Maybe, refusal.text.clone());
+        // Which of the two it is depends on the path, and on what this process learns first.
+        let text = "the client has gone, or the server stops";
+        let error = CallError::new(Kind::Stopped, Executed::Maybe, text);
         for flow in state.flows.values() {
             afterwards.woken.extend(flow.break_off(&error));
         }
@@ -396,6 +405,12 @@ impl State {
         self.next == Some(header.number)
     }
 
+    /// Returns whether a message has been overtaken by the first message after it. The client had no open streams in
+    /// between, so the conduit did not know the message that was to come before.
+    fn was_overtaken(&self, header: MessageHeader) -> bool {
+        !header.is_open && self.next.is_some_and(|next| header.number < next)
+    }
+
     /// Returns whether no call waits for its result, and each stream is closed or has an unattended user.
     fn is_left(&self) -> bool {
         self.held.is_none()
@@ -428,7 +443,15 @@ impl State {
         message: &[u8],
         afterwards: &mut Afterwards,
     ) -> Result<(), Refusal> {
-        let taken = Record::all(message, |record, bytes| {
+        let taken = self.take_records(message, afterwards);
+        self.next = Some(header.number + 1);
+        self.is_open = header.is_open;
+        taken.ok_or_else(malformed)
+    }
+
+    /// Takes the records of a message. Returns `None` if it is malformed.
+    fn take_records(&mut self, message: &[u8], afterwards: &mut Afterwards) -> Option<()> {
+        Record::all(message, |record, bytes| {
             // A record of a stream that has ended here may still arrive.
             match self.flows.get(&record.stream) {
                 Some(flow) => afterwards.woken.extend(flow.take(&record, bytes)),
@@ -446,10 +469,7 @@ impl State {
                 self.flows.remove(&record.stream);
             }
             Some(())
-        });
-        self.next = Some(header.number + 1);
-        self.is_open = header.is_open;
-        taken.ok_or_else(malformed)
+        })
     }
 
     /// Takes the next message, and holds its call.
