@@ -79,7 +79,8 @@ impl Rtt {
         (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
     }
 
-    /// Returns how long after an answer the client need not ask whether the server knows the handle.
+    /// Returns a time in nanoseconds. If the last packet of the server arrived within this time, the client
+    /// begins a call without asking first whether the server knows the handle.
     #[inline]
     pub(crate) fn trusted_for(&self) -> u64 {
         (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)
