@@ -433,7 +433,7 @@ impl ServerEnd {
             self.state = State::Executing;
             return Action::Execute(range);
         }
-        // The last position of a message always requests a report. After a report with missing positions, the
+        // The piece at the last position always requests a report. After a report with missing positions, the
         // server sends another report as soon as these positions have arrived.
         let ends = position + 1 == assembly.fragments().count();
         let closed = *reported && !assembly.has_holes();
