@@ -93,8 +93,8 @@ impl<'a> GsoBatch<'a> {
     /// adds the datagram again.
     ///
     /// An empty batch rejects a datagram for one of three reasons only. The datagram is larger than
-    /// [`BYTES_MAX`]. Its copied parts are larger than the buffer. At least half of [`PARTS_MAX`] parts are
-    /// too large to copy.
+    /// [`BYTES_MAX`]. Its copied parts are larger than the buffer. Its payload has at least `PARTS_MAX / 2`
+    /// parts that are too large to copy.
     pub(crate) fn push(&mut self, header: &[u8], payload: &[Window<'a>]) -> bool {
         let bytes = header.len() + payload.iter().map(Window::len).sum::<usize>();
         let fits = !self.complete

@@ -161,8 +161,9 @@ impl Socket {
         }
     }
 
-    /// Clears the error that the socket has because its interface went down. [`receive`](Self::receive) clears
-    /// such an error only if it sleeps. Over UDP, `receive` always clears and returns the error of the socket.
+    /// Clears the error that the socket has because its interface went down. Over raw Ethernet,
+    /// [`receive`](Self::receive) clears such an error only if it sleeps. Over UDP, `receive` always clears
+    /// and returns the error of the socket.
     pub(crate) fn clear_link_error(&self) {
         if let Self::Ethernet(ethernet) = self {
             ethernet.clear_error();
@@ -315,8 +316,8 @@ pub(crate) fn wait_for_any(sockets: &[&Socket], limit: Duration) -> io::Result<(
     }
 }
 
-/// A socket that does not wait for free space in its send buffer. While the buffer is full, sending fails with
-/// `WouldBlock`.
+/// A socket that does not wait for free space in its send buffer. While the buffer is full, sending fails
+/// with `WouldBlock`.
 pub(crate) struct NoWait<'a>(pub(crate) &'a Socket);
 
 impl SendDatagrams for NoWait<'_> {

@@ -117,7 +117,7 @@ impl Udp {
     }
 
     /// Returns what to do if the send buffer is full. A thread that makes a call waits until the buffer has
-    /// free space. A server's socket does not wait. Otherwise, all clients would wait until the network
+    /// free space. A server's socket does not wait. If it waited, all clients would wait until the network
     /// accepts the datagrams for one client, and that client may not even exist.
     const fn if_full(&self) -> IfFull {
         if self.connected { IfFull::Wait } else { IfFull::Fail }
@@ -137,7 +137,7 @@ impl Udp {
     /// Sends one datagram as [`send`](Self::send) does. `if_full` says what to do if the send buffer is full.
     ///
     /// # Errors
-    /// As for [`send`](Self::send), and `WouldBlock` on every socket.
+    /// As for [`send`](Self::send), but `WouldBlock` may also occur on a connected socket.
     #[inline]
     pub(super) fn send_or(
         &self,
@@ -156,7 +156,7 @@ impl Udp {
     /// what to do if the send buffer is full.
     ///
     /// # Errors
-    /// As for [`send`](Self::send). No datagram was sent.
+    /// As for [`send`](Self::send). After an error, no datagram was sent.
     pub(super) fn send_batch_or(
         &self,
         parts: &[Window<'_>],

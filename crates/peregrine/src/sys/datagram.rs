@@ -429,8 +429,8 @@ impl Datagrams {
 
     /// Makes [`scatter`](Self::scatter) store in `from` also the local address to which a datagram was sent.
     /// An answer that is sent to `from` then comes from that local address. Sockets that are bound to all
-    /// addresses need this. Otherwise the kernel chooses the local address of the answer by the route, and
-    /// the address may differ.
+    /// addresses need this. Without it, the kernel chooses the local address of the answer by the route, and
+    /// the answer may come from another address than the client expects.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -455,7 +455,8 @@ impl Datagrams {
     }
 
     /// Requests sizes in bytes for the receive buffer and the send buffer, and returns the sizes that the
-    /// kernel granted. The kernel counts its own headers too, about 700 bytes per datagram.
+    /// kernel granted. Against these sizes, the kernel also counts its own data: about 770 bytes for each
+    /// datagram.
     ///
     /// # Errors
     /// Those of `getsockopt`.

@@ -188,7 +188,8 @@ impl<'a> Space<'a> {
         Self(self.0.range(at, bytes))
     }
 
-    /// Copies `private` to the space at `at`. Returns `None`, and writes nothing, if it does not fit.
+    /// Copies `private` to the offset `at` of the space. If `private` does not fit, returns `None` and writes
+    /// nothing.
     #[inline]
     pub fn write(&self, at: usize, private: &[u8]) -> Option<()> {
         let part = self.part(at, private.len())?;

@@ -479,8 +479,8 @@ fn take<I: FrameSource>(
     let (sender, bytes, put) = loop {
         let Some(frame) = inbox.peek() else {
             if strange > 0 {
-                // Ends the series of peeks. Otherwise the kernel would report the skipped frames to each
-                // thread that sleeps.
+                // Until the series of peeks ends, the kernel reports the skipped frames to each thread that
+                // begins to sleep.
                 inbox.rest();
             }
             return None;

@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(SocketUse::Service.frames().0, 2048, "frames that a server's socket can hold");
     }
 
-    /// No driver on the test machines supports zero-copy, so the test passes `alone` to the pool.
+    /// No driver on the test machines supports zero-copy, so the test itself chooses the value of `alone`.
     #[test]
     fn driver_without_copies_is_offered_all_frames() {
         if !rustix::process::geteuid().is_root() {
@@ -262,8 +262,8 @@ mod tests {
                 let pool = FrameBuffers::over(umem, rings, alone);
                 let offered = pool.fill.lock().ring.outstanding();
                 assert_eq!(offered, if alone { LEVEL } else { RECEIVED });
-                // If the driver does not copy frames (`alone` is false), it keeps `OF_OTHERS` frames,
-                // regardless of the number of sockets.
+                // If `alone` is false, `OF_OTHERS` frames stay reserved for the driver, regardless of the
+                // number of sockets.
                 let kept = if alone { 0 } else { OF_OTHERS };
                 assert!(pool.take(RECEIVED - kept, 1).is_ok());
                 assert!(pool.take(1, 1).is_err());

@@ -133,7 +133,8 @@ impl Xsk {
         let (socket, rings) = XdpSocket::new(pool.umem(), receive, transmit)?;
         // This is the last step that can fail, so that a failure takes no frames.
         let frames = pool.take(receive, transmit)?;
-        // Threads of a server always receive. Frames wait in a client's socket while no thread polls it.
+        // A server's threads always receive. While no thread polls a client's socket, frames wait in the
+        // socket, and the kernel needs other frames.
         if what != SocketUse::Service {
             pool.offer_more(receive);
         }
@@ -200,8 +201,8 @@ impl Xsk {
         }
         self.put(&mut outbox, header, parts)?;
         outbox.ring.publish();
-        // Other threads may have added frames meanwhile. Either those threads or this call sends these
-        // frames.
+        // The kernel sends all published frames, whichever thread has published them. So `kick` needs no
+        // lock.
         drop(outbox);
         self.kick()
     }

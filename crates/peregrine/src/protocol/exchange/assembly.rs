@@ -19,8 +19,8 @@ pub(crate) enum PieceArrival {
 /// The record of which positions of a message have arrived.
 ///
 /// The positions that arrived after the first missing one are in a [`PositionSet`], which the owner passes to
-/// each function. The assembly does not contain the set, because a side of the exchange needs only one. At
-/// any time a side either sends or receives a message. A message of one packet needs no assembly.
+/// each function. The assembly does not contain the set, because each side of the exchange needs only one
+/// set: at any time a side either sends or receives a message. A message of one packet needs no assembly.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
     fragments: Fragments,

@@ -443,8 +443,8 @@ impl ClientEnd {
             return Handled::Dropped(DropReason::Late);
         }
         self.note_heard(now, header);
-        // At least one credit. Zero would mean that the server lacks memory for the rest of this call, but nothing
-        // of the call was sent yet.
+        // Zero credits would mean that the server lacks memory for a call that it has begun to receive. The
+        // server has received nothing of this call.
         self.credits = header.credits.max(1);
         let fragments = Fragments::new(self.shape.total, self.piece);
         self.state = State::Sending { blast: Blast::new(fragments), held: false };

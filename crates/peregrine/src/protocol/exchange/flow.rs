@@ -189,8 +189,8 @@ impl Flow {
     }
 
     /// Returns the limit that the receiver's credits set, in positions. The sender spreads positions over the
-    /// round trip. So the limit is `credits` multiplied by the number of times that [`CREDIT_TIME`] fits into
-    /// a round trip.
+    /// round trip, and the receiver can process `credits` positions in each [`CREDIT_TIME`]. So the limit is
+    /// `credits` multiplied by the number of times that [`CREDIT_TIME`] fits into a round trip.
     fn credit_limit(&self, credits: u16) -> u32 {
         let times = (self.round_trip_min() / CREDIT_TIME).clamp(1, 1000) as u32;
         (u32::from(credits) * times).min(WINDOW_MAX)
@@ -269,7 +269,7 @@ impl Flow {
         if self.smoothed < PACED_MIN || share <= UNPACED {
             return Pace { interval: 0, late, first };
         }
-        // The pace is higher than the rate of answers, so that the window limits the sender instead.
+        // The pace is higher than the rate of answers, so that the window limits the sender, not the pace.
         let quarters = if growing { 8 } else { 5 };
         Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }

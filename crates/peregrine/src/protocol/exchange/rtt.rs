@@ -79,8 +79,8 @@ impl Rtt {
         (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
     }
 
-    /// Returns for how long an answer proves that the server knows the handle. After this time, the client asks
-    /// the server.
+    /// Returns a time in nanoseconds. If the last packet of the server arrived within this time, the client
+    /// begins a call without asking first whether the server knows the handle.
     #[inline]
     pub(crate) fn trusted_for(&self) -> u64 {
         (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)

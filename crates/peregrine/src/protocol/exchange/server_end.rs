@@ -123,8 +123,8 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence after which the server asks a client that answers each question before the next one. So the
-/// client of a long procedure answers only one question a second.
+/// The silence after which the server asks a client that has answered the last question before the next one
+/// was sent. So such a client answers only one question a second during a long procedure.
 const QUIET_MAX: u64 = SECOND;
 /// The time between unanswered questions. The server counts these questions instead of measuring the silence.
 /// So a server that was halted can first read the packets that arrived meanwhile, and then decide.
@@ -148,7 +148,7 @@ pub(crate) struct ServerEnd {
     /// The serial of the packet that this side received last.
     echo: u16,
     piece: u32,
-    /// The length of the largest call in bytes.
+    /// The largest length in bytes that a call may have.
     bytes_max: u32,
     /// The shape of the call. If there is a result, the shape of the result.
     shape: Shape,
@@ -235,8 +235,8 @@ impl ServerEnd {
         self.handle == header.handle && !matches!(self.state, State::Vacant)
     }
 
-    /// Returns the refusal of a packet for this place that this record does not [accept](Self::accepts), or
-    /// `None` if the client expects no answer. The refusal is not longer than the packet.
+    /// Returns the refusal of a packet for this place, or `None` if the client expects no answer. The record
+    /// must not [accept](Self::accepts) the packet. The refusal is not longer than the packet.
     ///
     /// A refusal is true even if it arrives late, because a forgotten handle never becomes valid again.
     pub(crate) fn refusal_of(&self, header: &Header, table: u64) -> Option<Header> {
@@ -292,7 +292,7 @@ impl ServerEnd {
     fn note_heard(&mut self, now: Moment, header: &Header) {
         self.heard = now;
         if self.unanswered > 0 {
-            // If the client sent this packet before it got the question, the packet is not an early answer.
+            // A packet that the client sent before it got the question does not answer the question.
             let answers = header.echo == self.serial;
             (self.answers_soon, self.unanswered) = (answers && self.unanswered == 1, 0);
         }
@@ -433,8 +433,8 @@ impl ServerEnd {
             self.state = State::Executing;
             return Action::Execute(range);
         }
-        // The end of a blast, which sends all pieces without waiting, requests a report. If the client got a
-        // report with missing positions, it also gets a report once these have arrived.
+        // The piece at the last position always requests a report. After a report with missing positions, the
+        // server sends another report as soon as these positions have arrived.
         let ends = position + 1 == assembly.fragments().count();
         let closed = *reported && !assembly.has_holes();
         if header.flags.has(Flags::REPORT) || ends || closed {
@@ -788,7 +788,7 @@ pub(crate) struct ServerTerms {
     pub(crate) credits: u16,
     /// The number of positions that the server accepts.
     pub(crate) credits_here: u16,
-    /// The length of the largest call in bytes.
+    /// The largest length in bytes that a call may have.
     pub(crate) bytes_max: u32,
 }
 

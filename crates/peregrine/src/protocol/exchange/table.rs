@@ -27,8 +27,8 @@ pub(crate) const REPLIED_MIN: u64 = 60 * SECOND;
 /// The largest number of records that one admission of a client examines. The next admission begins with
 /// other records.
 const LOOKS_MAX: u32 = 1024;
-/// The number of evictable records that one admission compares. It chooses the record that has been idle
-/// longest.
+/// The largest number of evictable records that one admission compares. The admission chooses the record that
+/// has been idle longest.
 const CHOICE: u32 = 16;
 const GROUPS_MAX: u32 = 1024;
 

@@ -176,7 +176,7 @@ pub(crate) enum SendFailure {
 }
 
 /// The outcome of a call whose message was not sent completely. A server executes a call only if the whole
-/// message has arrived. So the call is certainly not executed:
+/// message has arrived. This message never arrives completely, so the call is certainly not executed:
 ///
 /// - At least one byte of the message was not given to the socket. That byte may belong to the padding of the
 ///   message, but the server also waits for the padding.
@@ -287,7 +287,8 @@ impl Assembly {
         self.message.is_none() && self.got == 0
     }
 
-    /// Returns the memory for the next bytes of a header. The driver uses it while no message has begun.
+    /// Returns the memory for the next bytes of a header. The driver uses this memory until the header is
+    /// complete.
     #[inline]
     pub(crate) fn header_place(&mut self) -> &mut [u8] {
         &mut self.header[self.got..]
@@ -351,7 +352,7 @@ impl ClientEnd {
         &self.slots[index as usize]
     }
 
-    /// Returns all slots that have been used. Some unused slots may be among them.
+    /// Returns all slots that have been used, and perhaps some that have not.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter()
     }
@@ -484,8 +485,8 @@ impl ClientEnd {
         self.reason.get()
     }
 
-    /// Ends the connection. Only the reason of the first call is kept. The driver must then wake all callers
-    /// ([`sleepers`](Self::sleepers)).
+    /// Ends the connection. If the connection has already ended, keeps the earlier reason. The driver must
+    /// then wake all callers ([`sleepers`](Self::sleepers)).
     #[cold]
     pub(crate) fn end(&self, reason: EndReason) {
         if self.reason.set(reason).is_ok() {
@@ -496,8 +497,8 @@ impl ClientEnd {
     /// Returns the slots of callers that must be woken because the connection has ended.
     pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
         self.slots.iter().filter(|slot| {
-            // SYNC: end. This thread runs after `end` has stored `ended`. A caller first sets `ASLEEP`, and
-            // then loads `ended`. So either the caller sees the end, or this thread sees `ASLEEP`.
+            // SYNC: end. `end` has stored `ended` before this thread gets here. A caller first sets `ASLEEP`,
+            // and then loads `ended`. So either the caller sees the end, or this thread sees `ASLEEP`.
             fence(Ordering::SeqCst);
             slot.moves(ASLEEP, WAITING)
         })

@@ -13,7 +13,7 @@ pub(crate) struct BindRequest {
     pub(crate) representation: u32,
     /// The number of calls that the client wants to have in flight at the same time.
     pub(crate) count: u32,
-    /// The number of bytes of the largest message.
+    /// The largest number of bytes that the client wants in one message.
     pub(crate) bytes: u64,
     /// The number of the client's process, as the client reports it.
     pub(crate) process: u32,

@@ -59,8 +59,8 @@ impl Unread {
     }
 
     /// Reads the next message. `memory` is the driver's memory. `admits` decides from the header of a call
-    /// whether the call is accepted, before memory for its body is used. While the body arrives, each call of
-    /// this function calls `admits` again.
+    /// whether the call is accepted, before memory for its body is used. Until the whole body has arrived,
+    /// every run of this function asks `admits` again.
     #[inline]
     pub(crate) fn next(&mut self, memory: &[u8], admits: impl FnOnce(&Header) -> bool) -> Next {
         if self.skip > 0 {

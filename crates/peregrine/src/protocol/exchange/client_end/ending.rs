@@ -78,8 +78,9 @@ impl ClientEnd {
     /// Cancels the call. The call ends at once. The handle is captured: no other call can use it until the
     /// server has released the cancelled call.
     ///
-    /// The handle is also captured if only a probe was sent. If it were free, each of several calls with
-    /// short time limits would begin to probe anew. Then no call would discover that the server is silent.
+    /// The handle is also captured if only a probe was sent. If the handle were free, each of several calls
+    /// with short time limits would begin to probe anew. Then no call would discover that the server is
+    /// silent.
     pub(crate) fn cancel(&mut self, now: Moment) {
         if !self.is_in_progress() {
             return;

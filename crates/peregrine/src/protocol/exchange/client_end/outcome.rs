@@ -16,9 +16,9 @@ pub(crate) struct ClientTerms {
     pub(crate) credits: u16,
     /// The number of positions beyond the acknowledged ones that the client accepts.
     pub(crate) credits_here: u16,
-    /// The length of the largest call in bytes.
+    /// The largest length in bytes that a call may have.
     pub(crate) call_bytes_max: u32,
-    /// The length of the largest result in bytes.
+    /// The largest length in bytes that a result may have.
     pub(crate) result_bytes_max: u32,
     /// The number of the server's table that granted the handle. No other table has the same number.
     pub(crate) table: u64,

@@ -1,5 +1,5 @@
-//! The reactions of the client end when no packets arrive. It probes, retransmits, tries smaller pieces, and
-//! finally presumes the server dead. A piece is the part of a message that one packet carries.
+//! How the client end reacts to silence. It probes, retransmits, tries smaller pieces, and finally presumes
+//! the server dead. A piece is the part of a message that one packet carries.
 
 use super::{
     Blast, ClientEnd, Executed, FailureReason, Flags, Fragments, Moment, PIECE_MIN, PendingControl,

@@ -7,8 +7,8 @@ use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd,
 const QUIET: u64 = 500 * MILLISECOND;
 /// The number of unanswered questions after which the server presumes a client dead. This happens 2.5 seconds
 /// after the client's last packet: [`QUIET_MAX`], and one [`ASK_EVERY`] for each question. If the first
-/// question was sent after [`QUIET`], the wait after the last question is longer by the difference to
-/// [`QUIET_MAX`]. So the client then has two seconds for its first answer.
+/// question was already sent after [`QUIET`], the wait after the last question is longer by the difference
+/// between `QUIET_MAX` and `QUIET`. The client then has two seconds to answer the first question.
 const ASKS_MAX: u8 = 5;
 
 impl ServerEnd {
@@ -58,8 +58,8 @@ impl ServerEnd {
         self.is_cancelled() && self.sequence == sequence
     }
 
-    /// Returns whether the client was presumed dead during the record's call. Returns this while the call
-    /// still runs, or its result is still kept, and false afterwards.
+    /// Returns whether the client was presumed dead during the record's call. Returns false if the call no
+    /// longer runs and its result is no longer kept.
     pub(crate) const fn is_caller_lost(&self) -> bool {
         self.lost && matches!(self.state, State::Executing | State::Replied(_))
     }
