@@ -40,7 +40,7 @@ use crate::value::{Space, Window, align_up};
 pub(crate) const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(100);
 
 /// A server counts as silent if binding over a socket of the association has failed for this long in total. A
-/// call also probes a silent server for this long, before the call fails because the server is dead.
+/// call that gets no answer also probes the server for this long before it fails.
 const SILENCE: Duration = Duration::from_secs(2);
 /// The limit of [`SILENCE`] in round trips of the association. The longer of the two limits applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
