@@ -33,7 +33,7 @@ struct State {
     calls: VecDeque<Queued>,
     /// The calls that were begun and have no result, by their numbers.
     begun: HashMap<u64, Running>,
-    /// Wakes the user of [`ObjectSide`], which waits for a call.
+    /// Wakes the user of [`ObjectSide`], which waits for a call, or for credit for the result of a call.
     waker: Option<Waker>,
     /// `Some` after the procedure has dropped the callback, or the callback has failed. The inner value is
     /// the error of the failure.

@@ -55,11 +55,11 @@ use crate::value::{Space, Window, align_up};
 const READ_AHEAD: usize = 16 << 10;
 /// How long a thread waits for the next message before it leaves the connection to the keeper.
 const IDLE: Duration = limits::STALL_TIME;
-/// If a call is expected to take at least this time, and bytes of later messages have already arrived,
-/// another thread handles these bytes while the call runs.
+/// A call that is expected to take at least this time is long. If bytes of later messages have already
+/// arrived, another thread handles these bytes while a long call runs.
 const LONG: Duration = Duration::from_micros(50);
-/// If a call is expected to take at least this time, another thread may receive while the call runs, even if
-/// no bytes of later messages have arrived.
+/// A call that is expected to take at least this time is very long. While a very long call runs, another
+/// thread may receive, even if no bytes of later messages have arrived.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
 // The low bits of the word `reader` say which thread receives. The other bits count the changes of the word.

@@ -539,7 +539,7 @@ impl Association {
     pub(super) fn send_control(&self, activity: &mut Activity, now: Moment) {
         let Some(call_socket) = self.socket_of(activity.index) else { return };
         let mut out = [0; CONTROL_BYTES_MAX];
-        // These packets carry no pieces of messages.
+        // The packets that are due carry no pieces of messages, because no call is in progress.
         while let Some(send) = activity.poll_send(now, &mut out) {
             let packet = [Window::from(&out[..send.bytes])];
             deliver(activity, call_socket, &packet, IfFull::Fail);

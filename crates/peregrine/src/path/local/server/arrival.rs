@@ -1,6 +1,6 @@
 //! `Arrival`: how long a thread waits for a message that the client is still writing.
 //!
-//! The thread polls the word that holds how many bytes of the message are in place. If the client writes at
+//! The thread polls the word that holds how many bytes the client has written. If the client writes at
 //! the speed of memory, the thread waits for microseconds. If the client stops, or writes single bytes at
 //! long intervals, the thread must not wait for long. Each message therefore has one budget of waiting time,
 //! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for the
@@ -8,7 +8,7 @@
 //! ([`StallPermits`]).
 //!
 //! If the budget is used up before the procedure begins, the server asks the client to post the call again
-//! later, when the whole message is in place. If a procedure already reads a lent buffer, the read fails, so
+//! when the whole message is written. If a procedure already reads a lent buffer, the read fails, so
 //! the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving only
 //! if the session has no penalty and a permit is left.
 

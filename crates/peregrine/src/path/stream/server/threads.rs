@@ -122,8 +122,8 @@ impl StreamThreads {
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
         // Threads whose calls wait for a permit do not count, because the queue for permits is bounded.
         // Threads that run nested calls beyond the bound of procedures do not count either. If these threads
-        // counted, all of them could wait for a call that arrives on this connection, and no thread would
-        // receive that call.
+        // counted, all threads could wait for a call that arrives on this connection, and no further thread
+        // would start to receive that call.
         let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();
