@@ -157,8 +157,8 @@ impl Counting {
         }
     }
 
-    /// Counts the reply to a deferred call, which took `took` nanoseconds. Notes no beginning: the thread
-    /// that began the call has noted its end when it deferred the call.
+    /// Counts the reply to a deferred call, which took `took` nanoseconds. Does not change the word
+    /// [`thread::RUNS`], because this thread does not run the call.
     pub(crate) fn end_deferred(
         &mut self,
         tally: &Tally,
@@ -179,8 +179,8 @@ impl Counting {
         self.timed(tally, took);
     }
 
-    /// Counts calls that ended in a batch. Notes no beginning: the thread that ran the batch has noted its
-    /// own.
+    /// Counts calls that ended in a batch. Does not change the word [`thread::RUNS`], because only the
+    /// call that carried the batch counts as running.
     pub(crate) fn end_batched(&mut self, tally: &Tally, batched: &Batched) {
         let Batched { ended, failed, refused, bytes_in, bytes_out, times } = batched;
         self.show(tally);

@@ -506,8 +506,8 @@ impl Drop for Tally {
         let at = binding_at(self.row as usize);
         let settled = page.word(0, header::SETTLED);
         let before = settled.load(Ordering::Relaxed);
-        // SYNC: settled, in `reading::read`: a reader that sees any of the following stores sees an odd
-        // number, or another number than before.
+        // SYNC: settled, in `reading::read`: a reader that sees any of the following stores also sees that
+        // `settled` is odd, or that it has changed.
         settled.store(before.wrapping_add(1), Ordering::Relaxed);
         // The row becomes invalid before the counts of the export change. A reader that sees the new counts
         // of the export therefore does not add the row's counts again.

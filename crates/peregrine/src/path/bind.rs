@@ -18,8 +18,8 @@ pub(crate) trait Connect: Sync {
     /// Returns the kind of this path.
     fn kind(&self) -> PathKind;
 
-    /// Checks whether binding may try this path for an address. If an address names another path, binding
-    /// does not try this path for it. Most paths [need a place](needs_place).
+    /// Checks whether binding may try this path for an address. Not called for an address that names another
+    /// path. Most paths [need a host and port](needs_place).
     ///
     /// # Errors
     /// If the path does not lead to the address. The error is the reason, which `explain` reports.

@@ -1,8 +1,9 @@
 //! [`Deferrals`]: the deferred calls of a server, on all paths: their number, its bound, and their counts.
 //!
-//! The number of deferred calls is bounded, and the number of bytes of their messages. One client may use at
-//! most a quarter of what is left, so a few hostile clients leave something for others. A client is a
-//! process of this machine, or a host. A client without deferred calls may have one whose message is larger.
+//! Two numbers are bounded: the number of deferred calls, and the number of bytes of their messages. One
+//! client may use at most a quarter of what is left, so a few hostile clients leave something for others. A
+//! client is a process of this machine, or a host. The first deferred call of a client may exceed its quarter
+//! of the bytes.
 
 use core::net::IpAddr;
 use std::collections::HashMap;
@@ -28,7 +29,7 @@ pub(crate) struct Deferrals {
 #[derive(Default)]
 struct Pending {
     all: Share,
-    /// The number of calls among them that are answered only when there is something to say.
+    /// The number of calls that a stopping server does not wait for.
     held: usize,
     /// The number of calls among them that carry others: batches, and messages of streams.
     carriers: usize,
@@ -184,7 +185,8 @@ impl Deferral {
         self.awaited
     }
 
-    /// Leaves the call out of the counters. A server that stops waits for its end only if `awaited` is true.
+    /// Leaves the call out of the counters. A server that stops waits for the end of the call only if
+    /// `awaited` is true.
     pub(crate) fn leave_uncounted(&mut self, awaited: bool) {
         self.row = None;
         let mut pending = self.deferrals.pending.lock();
@@ -289,7 +291,7 @@ mod tests {
             ending: None,
         };
         assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);
-        // Over a network, the number of the process is a claim of the client.
+        // Over a network, a client can claim any process number. So this number does not distinguish clients.
         let one = Client::of(&caller(1, Some("192.0.2.1:7"), None));
         assert_eq!(one, Client::of(&caller(2, Some("192.0.2.1:8"), None)));
         assert_eq!(one, Client::of(&caller(2, Some("[::ffff:192.0.2.1]:8"), None)));

@@ -231,7 +231,7 @@ impl Export {
     ) -> (u32, usize) {
         /// The limits of new sessions, for users other than root and the server's own user. Each entry has a
         /// number of sixteenths of the user's memory, a number of A-stacks, and a message size. A new session
-        /// gets the first entry whose number of sixteenths, or more, is left.
+        /// gets the first entry for which at least that number of sixteenths is left.
         const SHARES: [(usize, u32, usize); 4] = [
             (14, limits::ASTACKS_OF_OTHERS, limits::MESSAGE_BYTES),
             (8, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES),

@@ -30,7 +30,7 @@ pub(crate) struct Serving {
 
 /// A call that is about to run.
 pub(crate) struct IncomingCall<'a, W, G> {
-    /// The number that identifies the call at its source.
+    /// The number that identifies the call among the calls of its source ([`Calls`]), such as a connection.
     pub(crate) number: u64,
     /// The number of bytes of the call's message.
     pub(crate) bytes: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Guard<'a> {
     begun: Option<u64>,
     /// How long the procedure took, if the call is timed.
     took: Option<u64>,
-    /// Whether the call does not run any more for the counters: it was counted, or is not to be counted here.
+    /// Whether this guard need not count the call: it has counted the call, or the call is counted elsewhere.
     counted: bool,
 }
 
@@ -61,8 +61,8 @@ impl Serving {
         Self { counting, caller: None, extended: false }
     }
 
-    /// Begins a call of the binding `row`. `calls` returns the source of the call, which can say whether its
-    /// caller has given it up. `calls` is called only if the last call of this thread had another caller.
+    /// Begins a call of the binding `row`. `calls` returns the source of the call: an object that knows which
+    /// calls were given up. `calls` is called only if the last call of this thread had another caller.
     ///
     /// # Errors
     /// If the binding was revoked, the message is too large, the deadline has passed, or the caller has given
@@ -164,8 +164,8 @@ impl Guard<'_> {
     fn ran(&mut self, ran: &Ran) {
         self.took = Counting::took(self.begun);
         if ran.is_uncounted {
-            // The calls of a batch were counted. If the batch still ran when its reply arrives, the client would find
-            // one call too many in the counters.
+            // The calls of a batch were already counted one by one. If the batch also counted as running
+            // when its reply arrives, the client would find one call too many in the counters.
             self.leave();
         }
     }
@@ -227,7 +227,7 @@ pub(crate) fn within(
 }
 
 /// Runs a procedure on the thread of its caller, as [`within`] does. The call was received with extensions.
-/// `waited` returns how long ago.
+/// `waited` returns how long ago the call was received.
 pub(crate) fn within_received(
     caller: &Arc<CallerInfo>,
     calls: Arc<dyn Calls>,

@@ -27,8 +27,8 @@ struct CallbackPath {
     slots: Arc<Slots>,
     kind: PathKind,
     mark: ForkMark,
-    /// The call with which the callback ends: its source, and its number there. `None` if the procedure may
-    /// keep the callback.
+    /// The call with which the callback ends: the source of the call, such as a connection, and the number
+    /// that the source gave to the call. `None` if the procedure may keep the callback.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
@@ -93,7 +93,7 @@ impl CallbackPath {
             number,
             kind: RequestKind::Call,
             procedure: call.procedure,
-            // The sizes fit 32 bits: a frame is smaller.
+            // The sizes fit 32 bits, because a frame has fewer than 2^32 bytes.
             head: layout.head as u32,
             copied: layout.copied as u32,
             total: layout.total as u32,
@@ -250,8 +250,8 @@ impl Handles for Results {
                 let later = CallError::not_executed(error.kind(), Phase::Call, error.detail());
                 (later, error)
             }
-            // Before it ends the callback, the object's side answers every call that it has begun. So the
-            // other calls are not executed.
+            // The object's side answers every call that it has begun before it ends the callback. So calls
+            // without an answer are not executed.
             None => (ended(side), ended(side)),
         };
         let mut known = self.ended.lock();

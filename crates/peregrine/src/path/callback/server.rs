@@ -33,7 +33,7 @@ struct State {
     calls: VecDeque<Queued>,
     /// The calls that were begun and have no result, by their numbers.
     begun: HashMap<u64, Running>,
-    /// What waits for a call.
+    /// Wakes the user of [`ObjectSide`], which waits for a call, or for credit for the result of a call.
     waker: Option<Waker>,
     /// `Some` after the procedure has dropped the callback, or the callback has failed. The inner value is
     /// the error of the failure.
@@ -308,7 +308,8 @@ impl Handles for Requests {
 
 impl Calls for Side<Requests> {
     fn is_given_up(&self, call: u64) -> bool {
-        // This thread runs the object's method. No other thread takes what has arrived meanwhile.
+        // While this thread runs the object's method, no other thread takes the items that arrive. One of
+        // them may cancel the call.
         self.look();
         let state = self.handler.state.lock();
         state.ended.is_some() || state.begun.get(&call).is_none_or(|running| running.cancelled)

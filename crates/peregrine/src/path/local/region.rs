@@ -18,9 +18,9 @@
 //! | R+4 | 28 | server | answer, processor, offset of the head, head bytes, reserved |
 //! | R+32 | n + 2 MiB | server | the message of the reply |
 //! | T | 4 | server | taken word: the call word of the last call that the server took |
-//! | P | 4 | client | progress of the call: bytes of a large call that are in place so far |
+//! | P | 4 | client | progress of the call: bytes of a large call that are written so far |
 //! | P+4 | 4 | client | given-up word: the call word of the last call that the client gave up |
-//! | Q | 4 | server | progress of the reply: bytes of a large reply that are in place so far |
+//! | Q | 4 | server | progress of the reply: bytes of a large reply that are written so far |
 //!
 //! `n` is the size in bytes of the largest message. R, T, P and Q are multiples of 128. No two of them share
 //! a cache line. They do not share a pair of lines either, because processors prefetch lines in pairs.
@@ -139,7 +139,7 @@ impl RegionLayout {
     }
 
     /// Returns the offset of the word that holds the progress of a large call: the number of its bytes that
-    /// are in place.
+    /// the client has written.
     #[inline]
     pub(crate) const fn progress_word(self, index: u32) -> usize {
         self.taken_word(index) + LINES
@@ -152,7 +152,7 @@ impl RegionLayout {
     }
 
     /// Returns the offset of the word that holds the progress of a large reply: the number of its bytes that
-    /// are in place.
+    /// the server has written.
     #[inline]
     pub(crate) const fn reply_progress_word(self, index: u32) -> usize {
         self.taken_word(index) + 2 * LINES

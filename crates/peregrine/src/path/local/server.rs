@@ -248,8 +248,8 @@ impl ServerRegion {
         false
     }
 
-    /// Returns whether a procedure of this process waits for the posted call: it made the call, directly or through
-    /// other processes, or the call moves items of streams.
+    /// Returns whether a procedure of this process may wait for the posted call: a procedure made the call,
+    /// directly or through other processes, or the call moves items of streams.
     pub(crate) fn is_from_inside(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
         let header = self.header(astack);

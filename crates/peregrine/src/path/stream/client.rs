@@ -627,7 +627,7 @@ impl Connection {
             Event::Late => Ok(()),
         });
         if let Err(error) = result {
-            // Such a request calls no procedure, so the client can safely repeat it.
+            // The request calls no procedure, so the client can safely repeat it.
             let captured = error.executed() == Executed::Maybe;
             let error = error.not_executed_after_all(Phase::Bind);
             if captured {

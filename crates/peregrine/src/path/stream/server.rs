@@ -55,11 +55,11 @@ use crate::value::{Space, Window, align_up};
 const READ_AHEAD: usize = 16 << 10;
 /// How long a thread waits for the next message before it leaves the connection to the keeper.
 const IDLE: Duration = limits::STALL_TIME;
-/// Concerns calls with an expected time of at least `LONG`. If bytes of later messages have already arrived,
-/// another thread handles these bytes while such a call runs.
+/// A call that is expected to take at least this time is long. If bytes of later messages have already
+/// arrived, another thread handles these bytes while a long call runs.
 const LONG: Duration = Duration::from_micros(50);
-/// Concerns calls with an expected time of at least `VERY_LONG`. Even if no bytes of later messages have
-/// arrived, another thread may receive while such a call runs.
+/// A call that is expected to take at least this time is very long. While a very long call runs, another
+/// thread may receive, even if no bytes of later messages have arrived.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
 // The low bits of the word `reader` say which thread receives. The other bits count the changes of the word.
@@ -624,7 +624,8 @@ impl AcceptedConnection {
             |serve| execute_in_place(serve, placed, reply, blocks),
             |refusal| refuse(reply, refusal),
         );
-        // Of a deferred call, only the first poll has occupied this thread.
+        // If the call is deferred, this is the time of its first poll, because only that poll has occupied
+        // this thread.
         row.record_time(begun.elapsed());
         drop(permit);
         let Ran { answer, head_at, head_bytes, .. } = ran;

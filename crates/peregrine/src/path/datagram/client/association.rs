@@ -40,7 +40,7 @@ use crate::value::{Space, Window, align_up};
 pub(crate) const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(100);
 
 /// A server counts as silent if binding over a socket of the association has failed for this long in total. A
-/// call also probes a silent server for this long, before the call fails because the server is dead.
+/// call that gets no answer also probes the server for this long before it fails.
 const SILENCE: Duration = Duration::from_secs(2);
 /// The limit of [`SILENCE`] in round trips of the association. The longer of the two limits applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
@@ -539,7 +539,7 @@ impl Association {
     pub(super) fn send_control(&self, activity: &mut Activity, now: Moment) {
         let Some(call_socket) = self.socket_of(activity.index) else { return };
         let mut out = [0; CONTROL_BYTES_MAX];
-        // These packets carry no pieces of messages.
+        // The packets that are due carry no pieces of messages, because no call is in progress.
         while let Some(send) = activity.poll_send(now, &mut out) {
             let packet = [Window::from(&out[..send.bytes])];
             deliver(activity, call_socket, &packet, IfFull::Fail);

@@ -22,10 +22,10 @@
 //!    first notes it in the activity, under the same lock, and then looks at the word. So the future sees the
 //!    packet, or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
 //! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A
-//!    future that begins to sleep while no thread leads arms the socket. So does a leader that leaves
-//!    futures, and no follower (`SYNC: datagram-future`). When packets arrive, the keeper leads for a short
-//!    time, and leaves as any leader does. If another thread leads at that time, the keeper does nothing:
-//!    that thread arms the socket when it leaves.
+//!    future that begins to sleep while no thread leads arms the socket. A leader that stops leading arms it
+//!    if futures sleep and no follower is left (`SYNC: datagram-future`). When packets arrive, the keeper
+//!    leads for a short time, and leaves as any leader does. If another thread leads at that time, the keeper
+//!    does nothing: that thread arms the socket when it leaves.
 //! 5. *Each ring is followed by a poll.* A ring takes the waker that was set last. A late ring of an earlier
 //!    sleep only causes one more poll, after which the future arms its call again.
 //! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds no lock. A leader that must

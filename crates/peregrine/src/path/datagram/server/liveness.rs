@@ -104,7 +104,7 @@ impl ServerSocket {
                 let Inner { server_end, to, flow, .. } = &mut *inner;
                 let again = server_end.check_caller(now);
                 let mut out = [0; CONTROL_BYTES_MAX];
-                // These packets carry no pieces of messages.
+                // The packets that are due carry no pieces of messages, because the procedure still runs.
                 while let Some(send) = server_end.poll_send(now, &**flow, &mut out) {
                     let sent = self.socket.send(&[Window::from(&out[..send.bytes])], Some(to));
                     self.note_sent(1, sent);

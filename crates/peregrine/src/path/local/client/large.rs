@@ -33,8 +33,8 @@ impl LocalPath {
         self.exchange(call, &layout, flags, Some(writer))
     }
 
-    /// Makes a call whose message is in place, and whose reply is expected to be large because the last reply
-    /// was large.
+    /// Makes a call whose message was already written to the A-stack. The reply is expected to be large,
+    /// because the last reply was large.
     #[cold]
     #[inline(never)]
     pub(super) fn transport_large_reply(
@@ -46,8 +46,9 @@ impl LocalPath {
     }
 
     /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
-    /// writes the rest of a message whose beginning is in place. [`transport`](super::CallPath::transport)
-    /// needs no writer, because it posts a call only when the message is complete.
+    /// writes the rest of a message whose beginning was already written.
+    /// [`transport`](super::CallPath::transport) needs no writer, because it posts a call only when the
+    /// message is complete.
     fn exchange(
         &self,
         call: &mut Call<'_, '_, '_>,
@@ -182,12 +183,12 @@ impl ClientRegion {
     }
 }
 
-/// Returns how many bytes of a large message are in place when the message is posted.
+/// Returns how many bytes of a large message are written before the message is posted.
 fn first_bytes(layout: &Layout) -> usize {
     SMALL_BYTES.max(layout.head)
 }
 
-/// The wait of a caller for a large reply. The caller reads the part of the reply that is in place.
+/// The wait of a caller for a large reply. The caller reads the part that the server has already written.
 struct LargeReplyWait<'a, 'w, 'c, 'f, 'o, 't> {
     reply: &'w mut ReplyWait<'a>,
     call: &'t mut Call<'c, 'f, 'o>,

@@ -227,8 +227,8 @@ mod tests {
     fn call_that_is_not_posted_yet_is_not_taken_for_a_stray_write() {
         let (_script, scripted) = Scripted::new(4096).unwrap();
         let region = &scripted.path.region;
-        // A call was counted and not posted yet, while the bells examine the call before. This must not end
-        // the session.
+        // The client has counted the next call, and has not posted it yet, while the bells examine the
+        // previous call. This must not end the session.
         region.astacks[0].sequence.store(1, Ordering::Relaxed);
         region.examine(0);
         assert!(region.session.is_alive());

@@ -1,5 +1,5 @@
 //! How a large message is written: in chunks, through the processor's caches or past them. After each chunk,
-//! the writer announces how much is in place, so that the other side can read while the rest is being
+//! the writer announces how much is written, so that the other side can read while the rest is being
 //! written.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(announced(), 8192);
         put(8192, 20_000);
         assert_eq!(announced(), 8192 + 2 * 8192);
-        // Another block, at a lower offset than the block that was written last.
+        // This block ends before the last announced byte, so the announced number falls.
         put(1000, 9000);
         assert_eq!(announced(), 1000 + 8192);
         writer.finish();

@@ -1,6 +1,6 @@
 //! `Arrival`: how long a thread waits for a message that the client is still writing.
 //!
-//! The thread polls the word that holds how many bytes of the message are in place. If the client writes at
+//! The thread polls the word that holds how many bytes the client has written. If the client writes at
 //! the speed of memory, the thread waits for microseconds. If the client stops, or writes single bytes at
 //! long intervals, the thread must not wait for long. Each message therefore has one budget of waiting time,
 //! which progress does not renew ([`budget`]). When a session has used up a budget, no thread waits for the
@@ -8,7 +8,7 @@
 //! ([`StallPermits`]).
 //!
 //! If the budget is used up before the procedure begins, the server asks the client to post the call again
-//! later, when the whole message is in place. If a procedure already reads a lent buffer, the read fails, so
+//! when the whole message is written. If a procedure already reads a lent buffer, the read fails, so
 //! the budget of a lent buffer is larger. A procedure may begin to read a buffer that is still arriving only
 //! if the session has no penalty and a permit is left.
 
@@ -102,7 +102,7 @@ impl Stalls {
 /// A message that the client is still writing.
 pub(super) struct Arrival<'a> {
     stalls: &'a Stalls,
-    /// The word in which the client announces how many bytes are in place.
+    /// The word in which the client announces how many bytes it has written.
     progress: &'a AtomicU32,
     /// Whether the session has ended.
     closed: &'a AtomicBool,
@@ -129,7 +129,7 @@ impl<'a> Arrival<'a> {
         Self { stalls, progress, closed, total, polls, waited_ns, lent }
     }
 
-    /// Returns the number of bytes in place, if it is more than `bytes`.
+    /// Returns the number of bytes that the client has written, if this number is more than `bytes`.
     #[inline]
     fn more_than(&self, bytes: usize) -> Option<usize> {
         // SYNC: arrival, in the client's `ChunkWriter::announce`.
@@ -137,8 +137,8 @@ impl<'a> Arrival<'a> {
         (there > bytes).then_some(there)
     }
 
-    /// Polls for more than `bytes` bytes in place, at most [`POLLS`] times. Then waits, if that is allowed
-    /// for the session.
+    /// Polls at most [`POLLS`] times, until the client has written more than `bytes` bytes. Then waits, if
+    /// the session may make threads wait.
     #[cold]
     fn poll(&self, bytes: usize) -> Option<usize> {
         let clock = self.stalls.clock;
@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(late.wait(999), None);
         assert!(!late.lend(), "the procedure must not begin before the whole message is in place");
         assert!(Duration::from_nanos(now_ns() - begun) < limits::STALL_TIME);
-        // A message that is in place needs no wait.
+        // A message that is completely written needs no wait.
         progress.store(1000, Ordering::Relaxed);
         assert!(late.lend());
         assert_eq!(late.wait(999), Some(1000));

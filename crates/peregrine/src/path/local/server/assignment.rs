@@ -9,7 +9,7 @@
 //! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned it, or another thread took it away |
 //! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling the A-stack: the next call rings |
 //! | `WORKER + n` | `DEFERRED` | worker | the call on the A-stack is deferred, so its word must not change |
-//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent, and perhaps the next call posted |
+//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent, perhaps the next call posted |
 //!
 //! `AssignmentWord` is generic over the atomic word, so that a model checker can use its own word
 //! (`handle/model.rs`).

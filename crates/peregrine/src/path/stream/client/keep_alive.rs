@@ -13,7 +13,7 @@ pub(super) struct Watch(KeepAlive);
 
 impl Watch {
     /// Examines the connection if an examination is due. Ends the connection if the server is presumed dead.
-    /// It may be called often: it does nothing between two examinations.
+    /// The caller may call this function often: between two examinations it does nothing.
     #[cold]
     pub(super) fn look(&mut self, connection: &Connection) {
         if !self.0.is_due(now()) {

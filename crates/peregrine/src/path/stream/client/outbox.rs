@@ -598,11 +598,12 @@ mod tests {
         assert_eq!(outbox.give_up(0), GivenUp::Sent);
         assert_eq!(outbox.give_up(2), GivenUp::Never);
         assert!(!outbox.holds(2));
-        // The first message is being sent while its call is given up, but the socket accepts nothing.
+        // A call is given up while a thread tries to send its message. The socket accepts no bytes, so the
+        // message is dropped.
         let first = outbox.next().expect("a message");
         assert_eq!(outbox.give_up(1), GivenUp::Later);
         assert!(outbox.holds(1) && !outbox.put_back(first) && !outbox.holds(1));
-        // A part of this message was sent.
+        // After a part of a message was sent, the message must be sent to its end.
         assert!(send_part(&outbox, 1));
         assert_eq!(outbox.give_up(3), GivenUp::Later);
         assert!(send_part(&outbox, 1) && outbox.holds(3) && !end.has_cancels());

@@ -118,7 +118,8 @@ impl Connection {
 
     /// Examines whether the server is still alive.
     fn examine(&self) {
-        // No lock is held while a probe is sent. Only the keeper's thread uses the state.
+        // The keep-alive state is taken out of its lock, so that no lock is held while a probe is sent. Only
+        // the keeper's thread uses this state.
         let mut watch = core::mem::take(&mut *self.ticks.watch.lock());
         watch.look(self);
         *self.ticks.watch.lock() = watch;

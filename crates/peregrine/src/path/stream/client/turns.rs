@@ -32,7 +32,8 @@
 //! SYNC: leader. Each of these threads writes the word, and then tries to take the lock: a follower (count),
 //! a call that falls asleep (count), the keeper (`DUE`). A leader releases the lock, and then reads the word.
 //! All have a sequentially consistent fence in between. So either the thread gets the lock, or a leader sees
-//! what it wrote. After each handing over, the thread that led reads the word once more, for the same reason.
+//! what the thread wrote. After each handing over, the thread that led reads the word once more, for the same
+//! reason.
 //!
 //! SYNC: watch. A thread sets `WATCHED` before it renews the registration. If the keeper clears `WATCHED`
 //! between the two steps, the renewed registration does not wake the keeper when bytes arrive. But then the
@@ -183,8 +184,9 @@ pub(super) trait Turns {
         // SYNC: leader. The keeper has set `DUE`, and now tries to take the lock.
         Self::fence();
         let Some(mut lead) = self.try_lead() else {
-            // The end is reported as long as the leader has not read all bytes, so the keeper pauses. It also
-            // pauses if it watches for owed replies only: each reply to another caller would wake it.
+            // Epoll keeps reporting the end of the connection until the leader has read all bytes. So the
+            // keeper pauses. The keeper also pauses if it watches for owed replies only, because each reply
+            // to another caller would wake the keeper.
             if !ends && self.word().load() & SLEEPERS != 0 {
                 return Fired::LeftToLeader;
             }

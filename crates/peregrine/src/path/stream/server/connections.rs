@@ -32,7 +32,7 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// The shortest interval between two checks in which the keeper looks for procedures that take long.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest interval between two such checks.
+/// The longest interval between two checks in which the keeper looks for procedures that take long.
 const LOOK_MAX: Duration = Duration::from_millis(80);
 /// How long a stopping server waits for its clients to close their connections.
 const FAREWELL: Duration = Duration::from_millis(200);

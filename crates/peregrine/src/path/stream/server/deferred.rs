@@ -23,8 +23,8 @@ use crate::serving::deferrals::{Deferral, Deferrals};
 use crate::sync::Mutex;
 use crate::value::{Space, align_up};
 
-/// Messages of at most this number of bytes need no reservation, because their number is bounded
-/// ([`limits::DEFERRED_MAX`]).
+/// A reply of at most this number of bytes needs no reservation, because the number of deferred calls is
+/// bounded ([`limits::DEFERRED_MAX`]).
 const UNRESERVED: usize = 1 << 10;
 
 /// The deferred calls of a connection whose procedures have not ended.
@@ -98,7 +98,8 @@ impl Drop for UnansweredLater {
     fn drop(&mut self) {
         let (incoming, host) = (self.connection.incoming(), Visit(&self.connection));
         if !self.deferral.is_awaited() {
-            // The call was not counted any more. `Unanswered` subtracts it, so it is added first.
+            // `leave_uncounted` has already subtracted this call from the calls without a reply. Dropping
+            // `Unanswered` subtracts the call again, so the call is added first.
             host.called();
         }
         drop(Unanswered { incoming, host: &host, number: self.number });
@@ -267,8 +268,8 @@ mod tests {
         }
     }
 
-    /// Returns a result with a head of `head` bytes, and with a block for each pair of a filled and an
-    /// offered number of bytes.
+    /// Returns a result with a head of `head` bytes. `blocks` has a pair for each block: the number of filled
+    /// bytes, and the number of bytes that the caller offered.
     fn result(head: usize, blocks: &[(usize, usize)]) -> Answered {
         let block = |&(filled, offered): &(usize, usize)| (vec![filled as u8; filled], offered);
         let head = vec![9_u8; head];
@@ -324,7 +325,7 @@ mod tests {
         }
     }
 
-    /// Returns what the reply contains if a reply may have at most `room` bytes.
+    /// Returns the answer of the reply to a call with this result. A reply may have at most `room` bytes.
     fn within(room: usize, head: usize, blocks: &[(usize, usize)]) -> Answer {
         let answered = result(head, blocks).within(room);
         let message = message_of(&answered, 7, None).expect("memory");

@@ -282,7 +282,8 @@ mod tests {
             let mut bytes = 0;
             loop {
                 connection += 1;
-                // The first reservation that exceeds the share of the host becomes the one that may grow.
+                // The first reservation that exceeds the share of the host is granted. After that, the loop
+                // ends.
                 let first = state.hosts.get(&host(number)).is_some_and(|host| host.first.is_some());
                 if first || !state.reserve(host(number), connection, MIB / 4, 0) {
                     break;

@@ -53,9 +53,9 @@ impl Drop for Unwinds<'_> {
 
 /// What a thread does for a connection.
 pub(super) enum Work {
-    /// It receives and serves calls.
+    /// The thread receives and serves calls.
     Receive(Arc<ServerConnection>),
-    /// It sends replies to deferred calls, and may wait for the client.
+    /// The thread sends replies to deferred calls, and may wait for the client.
     Send(Arc<ServerConnection>),
 }
 
@@ -121,9 +121,9 @@ impl StreamThreads {
     /// Starts a thread if the bound allows it. Returns whether a thread was started.
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
         // Threads whose calls wait for a permit do not count, because the queue for permits is bounded.
-        // Threads that run nested calls beyond the bound of procedures do not count either. Otherwise all
-        // threads could wait for a call that arrives on this connection, and no thread would receive that
-        // call.
+        // Threads that run nested calls beyond the bound of procedures do not count either. If these threads
+        // counted, all threads could wait for a call that arrives on this connection, and no further thread
+        // would start to receive that call.
         let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();

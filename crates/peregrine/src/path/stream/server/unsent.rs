@@ -150,7 +150,7 @@ impl AcceptedConnection {
             match self.output.take(Some(until)) {
                 Some(lock) => {
                     let stall = ReplyStall { incoming: self, host };
-                    // An error has ended the connection.
+                    // If this fails, `send_queue` has closed the connection.
                     let _ = self.send_queue(&lock, &stall, usize::MAX);
                 }
                 None => self.close(),

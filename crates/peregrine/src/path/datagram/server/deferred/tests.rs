@@ -32,7 +32,7 @@ use crate::sync::Mutex;
 use crate::sys::Address;
 
 const PIECE: u32 = 1024;
-/// The number of bytes of a result that fits no box.
+/// The size in bytes of a large result. Such a result needs several packets, and may have to wait for memory.
 const LARGE: usize = 100_000;
 /// The procedure with a result of four bytes.
 const SMALL_RESULT: u32 = 0;
@@ -327,7 +327,7 @@ impl Dialogue {
         assert_eq!(self.event.captured.load(Ordering::SeqCst), 0);
     }
 
-    /// Charges the share of the client's host, as if another client had not acknowledged a result.
+    /// Uses up the memory for results of the client's host, as a result that is not acknowledged does.
     fn fill_results(&self) -> RetainedResult {
         let bytes = limits::RETAINED_BYTES_PER_HOST;
         let mut frame = ResultFrame::new(bytes).unwrap();
