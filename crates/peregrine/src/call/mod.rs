@@ -3,9 +3,9 @@
 //!
 //! A message is a *head* of small values and *blocks* of plain data. First come the blocks that are copied
 //! for the procedure. The *lent* blocks come last: the procedure reads them where the path stored them. Each
-//! block begins at a multiple of 16 bytes. A reply is a table of the filled length of each out block, the
-//! blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill messages without
-//! knowing the path.
+//! block begins at a multiple of 16 bytes. A reply has three parts: a table with the filled length of each
+//! out block, the out blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill
+//! messages without knowing the path.
 
 pub(crate) mod batch;
 mod block_cost;

@@ -539,7 +539,7 @@ fn procedure_knows_its_caller() {
     assert!(inside() == Some(78) && !caller().expect("a caller").is_cancelled());
     drop(nested);
     assert!(inside() == Some(77) && caller().expect("a caller").is_cancelled());
-    // Over networks, the number of a process cannot be verified.
+    // A caller over a network may claim any process number, even the largest one.
     serve_call(3, u32::MAX);
     assert_eq!(inside(), Some(u32::MAX - 1));
     serve_call(3, 0);

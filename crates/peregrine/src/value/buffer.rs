@@ -19,8 +19,8 @@ use crate::sys;
 
 /// Where a private copy is needed, this number of bytes is copied through the stack at a time.
 const CHUNK_BYTES: usize = 4096;
-/// The smallest size in bytes of a block of which only the rest is copied when the result is complete. A
-/// smaller block that needs no conversion is copied as a whole, even if some bytes were copied early.
+/// The smallest size in bytes of a block whose bytes are never copied twice: when the result is complete, the
+/// bytes that were copied early are left out. A smaller block that needs no conversion is copied as a whole.
 const MUCH_BYTES: usize = 4096;
 /// The largest number of bytes that one system call writes to a file, or reads from a file into a space.
 const FILE_BYTES: usize = 256 << 10;

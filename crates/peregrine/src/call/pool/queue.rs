@@ -37,7 +37,7 @@ pub(in crate::call) trait Lock<M: Machine> {
 pub(in crate::call) struct State<M: Machine> {
     /// The number of frames that stay active even if no calls are made.
     base: u32,
-    /// The number of frames that are active in addition, for calls that other calls may have to wait for.
+    /// The number of frames that are active in addition, to make up for calls that hold frames for long.
     reserved: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
@@ -86,7 +86,7 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Callers that have a new message, and a future. They must be woken after the lock is released.
+/// The threads that have a new message, and a future. All of them must be woken after the lock is released.
 #[must_use]
 pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
@@ -144,7 +144,8 @@ impl<M: Machine> State<M> {
         Some(index)
     }
 
-    /// Returns the number of frames that stay active even if no calls are made, or more than all frames.
+    /// Returns the number of frames that stay active even if no calls are made. The returned number may be
+    /// higher than the number of all frames.
     const fn kept(&self) -> u32 {
         self.base + self.reserved
     }
@@ -154,7 +155,8 @@ impl<M: Machine> State<M> {
         while slots.active() < self.kept() && self.activate(slots, FREE).is_some() {}
     }
 
-    /// Gives or offers a frame that is `TAKEN` to the caller that waits longest. A caller must wait.
+    /// Gives or offers a frame that is `TAKEN` to the caller that waits longest. At least one caller must be
+    /// waiting.
     fn give(&mut self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let thread = self.waiting.front().map_or(u64::MAX, |first| first.ticket);
         if self.futures.front().is_none_or(|(future, _)| thread < *future) {
@@ -353,7 +355,7 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Takes the waker of the future that waits longest and was not woken since it was polled. Returns
-    /// whether there are others.
+    /// whether there are other such futures.
     pub(super) fn next_future(&self) -> (Wakeups<M>, bool) {
         let mut state = self.0.lock();
         let mut wakers = state.futures.iter_mut().filter(|(_, waker)| waker.is_some());
@@ -438,8 +440,8 @@ impl<M: Machine> Queue<M> {
         state.activate_kept(slots);
     }
 
-    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if at most these
-    /// frames and the other reserved ones exist: then no frame would be left for other calls.
+    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if all
+    /// frames would then be reserved, and none would be left for other calls.
     pub(super) fn reserve(&self, slots: &Slots<M>, count: u32) -> bool {
         let mut state = self.0.lock();
         let is_possible = state.reserved + count < slots.len();
