@@ -247,8 +247,8 @@ pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 /// The number of bytes that the sender of a stream may be ahead of its receiver. If the receiver has not
 /// taken that much, the sender waits. Each item counts as 16 bytes more than it has when it is encoded.
 ///
-/// It is also the size of the largest message with items. An item has at most 64 bytes less, or is refused
-/// with `TooLarge`. If the binding allows smaller messages, items must be smaller, too.
+/// The number is also the size of the largest message with items. The largest item has 64 bytes less. Larger
+/// items are refused with `TooLarge`. If the binding allows smaller messages, items must be smaller, too.
 pub const STREAM_WINDOW: usize = 256 << 10;
 
 /// The largest number of calls of one binding that share batches and have no result yet. Further calls are
@@ -269,8 +269,8 @@ pub const ONEWAY_DROP_TIME: core::time::Duration = core::time::Duration::from_se
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// The maximum number of calls that may wait for a thread of the server: of each user of this machine, and of
-/// all clients on networks together.
+/// The maximum number of calls that may wait for a thread of the server. The limit applies to each user of
+/// this machine, and to all clients on networks together.
 pub const QUEUE_MAX: usize = 1024;
 
 /// The maximum number of sessions of a server.

@@ -200,8 +200,8 @@ pub trait CallPath: Send + Sync {
     fn arm(&self, frame: u32, deadline: Option<Instant>);
 
     /// Gives up a pending call: its caller does not wait any more. Tells the server that the call is
-    /// cancelled. Returns the error of a call whose deadline has passed, which says whether the call ran. The
-    /// stub then proceeds as after [`transport`](Self::transport).
+    /// cancelled. Returns the error for a call whose deadline has passed. The error says whether the call
+    /// ran. The stub then proceeds as after [`transport`](Self::transport).
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError;
 
     /// Returns whether a frame is ready for [`begin`](Self::begin). If not, [`prepare`](Self::prepare) must

@@ -232,7 +232,8 @@ impl<M: Machine> FramePool<M> {
     }
 
     /// Takes a frame for a future: a free or released one, or a new one unless `on_exhausted` is
-    /// [`OnExhausted::Wait`]. Otherwise makes the future wait, as [`Queue::join_future`] does.
+    /// [`OnExhausted::Wait`]. If no frame can be taken, makes the future wait, as [`Queue::join_future`]
+    /// does.
     #[cold]
     pub(super) fn take_for_future(
         &self,
@@ -379,8 +380,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Releases the memory of frames above the base that have not been used since the previous call of this
-    /// function. Then deactivates the last frames if they have no memory.
+    /// Releases the memory of frames that need not stay active, and that have not been used since the
+    /// previous call of this function. Then deactivates the last frames if they have no memory.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
         for index in self.queue.inner.base()..self.active() {
             let state = &self.slots.at(index).state;

@@ -171,8 +171,8 @@ pub struct Ran {
     pub head_bytes: u32,
     /// The number of bytes that were filled in the out blocks.
     pub block_bytes: usize,
-    /// Whether the counters leave out this call: it carried a batch, whose calls are counted, or items of
-    /// streams.
+    /// Whether the counters leave out this call: it carried items of streams, or a batch whose calls are
+    /// counted instead.
     pub is_uncounted: bool,
 }
 

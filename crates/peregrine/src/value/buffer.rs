@@ -55,7 +55,7 @@ pub struct Out<'a, T> {
 
 // SAFETY: an `Out` is the only access to its memory within this process, and only `&mut self` methods write.
 unsafe impl<T: Plain> Send for Out<'_, T> {}
-// SAFETY: as above; `&self` methods only return lengths.
+// SAFETY: the `&self` methods of an `Out` only return lengths.
 unsafe impl<T: Plain> Sync for Out<'_, T> {}
 
 #[derive(Debug)]
@@ -582,7 +582,7 @@ pub struct Lent<'a, T> {
 // SAFETY: a `Lent` only copies from its memory, on any thread. While it lives, only peers write to that
 // memory.
 unsafe impl<T: Plain> Send for Lent<'_, T> {}
-// SAFETY: as above.
+// SAFETY: a shared `Lent` only copies from its memory, to which only peers write while it lives.
 unsafe impl<T: Plain> Sync for Lent<'_, T> {}
 
 impl<'a, T: Plain> From<&'a [T]> for Lent<'a, T> {

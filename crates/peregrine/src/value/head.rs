@@ -9,7 +9,8 @@
 use super::swap::CopyMethod;
 use super::{Block, Overflow, Plain, Representation, Space, Window, bytes_of};
 
-/// The number of bytes that are collected. It is a cache line without the header of the local path.
+/// The number of bytes at the start of a message that are collected and written last. It is the size of a
+/// cache line without the header of the local path.
 pub(crate) const FIRST_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]

@@ -312,9 +312,9 @@ impl<M: Machine> Queue<M> {
         self.0.lock().activate(slots, TAKEN)
     }
 
-    /// Takes the frame that is offered to a future, a free one or a new one. Otherwise makes the future
-    /// wait: `waker` is woken when a frame is offered to it. `ticket` is the ticket of a future that has
-    /// waited before. Returns the ticket of the wait.
+    /// Takes a frame for a future: the frame that is offered to the future, a free frame, or a new frame. If
+    /// there is none, makes the future wait: `waker` is woken when a frame is offered to it. `ticket` is the
+    /// ticket of a future that has waited before. Returns the ticket of the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,
@@ -462,7 +462,7 @@ impl<M: Machine> Queue<M> {
         self.0.lock().kept()
     }
 
-    /// Deactivates the last frames that have no memory and are above the base.
+    /// Deactivates the last frames that have no memory and need not stay active.
     pub(super) fn retire(&self, slots: &Slots<M>) {
         let state = self.0.lock();
         while slots.active() > state.kept()
