@@ -64,7 +64,8 @@ fn serve(described: &Described, message: &[u8]) {
                 GenericParameter::Lent(lent) => {
                     let _ = lent.write_to(&mut std::io::sink());
                 }
-                // Without a client, an item or a call would wait without end.
+                // Here no client sends items or answers callbacks. A procedure that used these parameters
+                // would wait without end.
                 GenericParameter::Sink(_)
                 | GenericParameter::Source(_)
                 | GenericParameter::Callback(_) => {}

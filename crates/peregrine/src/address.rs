@@ -332,8 +332,7 @@ impl Address {
         self.place.as_ref()
     }
 
-    /// Returns the address of the server that has this address: the same path and place, with the server's
-    /// own name.
+    /// Returns this address with the reserved name of the server itself in place of the export's name.
     pub(crate) fn of_server(&self) -> Self {
         Self { name: SERVER_NAME.to_owned(), ..self.clone() }
     }

@@ -67,7 +67,8 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Returns whether a call that may have been executed, and failed with this kind, has certainly begun.
+            /// Returns whether a call that may have been executed, and failed with this kind, has certainly
+            /// begun.
             pub(crate) const fn has_run(self) -> bool {
                 matches!(self, Self::Panicked | Self::BadResult | Self::Relayed)
             }
@@ -155,7 +156,7 @@ kinds! {
     /// No server answers at the host and port of the address.
     Unreachable = 20, "the server cannot be reached",
         "check the host and the port, and that the server listens there";
-    /// One-way calls failed that were made before. The call that tells this was not executed.
+    /// Earlier one-way calls failed. The call that returns this error was not executed.
     OneWay = 21, "earlier one-way calls failed",
         "see the first failure; the call that tells this was not executed and can be made again";
     /// The other end of a stream wants no more items, or has given up.
@@ -192,7 +193,8 @@ struct Inner {
     detail: String,
     /// The advice for this error, if it differs from the advice for the error's kind.
     advice: Option<&'static str>,
-    /// The number of one-way calls that failed, how many of these may not have run, and how many certainly have not.
+    /// The number of one-way calls that failed, how many of these may not have run, and how many certainly
+    /// have not.
     oneway: [u64; 3],
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -281,14 +283,15 @@ impl CallError {
         self
     }
 
-    /// Adds the numbers of one-way calls that failed: how many, how many of these may not have run, and how many
-    /// certainly have not.
+    /// Adds the numbers of one-way calls that failed: how many, how many of these may not have run, and how
+    /// many certainly have not.
     pub(crate) fn with_oneway(mut self, counts: [u64; 3]) -> Self {
         self.0.oneway = counts;
         self
     }
 
-    /// Makes the error say whether one-way calls were executed, instead of the call that tells it.
+    /// Makes [`executed`](Self::executed) say whether the one-way calls that failed were executed, and not
+    /// whether the call that reports them was.
     pub(crate) fn of_oneway(self) -> Self {
         let [failed, _, certain] = self.0.oneway;
         if certain < failed { self.may_have_executed() } else { self }
@@ -359,13 +362,14 @@ impl CallError {
         &self.0.procedure
     }
 
-    /// Returns how many earlier one-way calls of the binding failed, if the kind is [`Kind::OneWay`], and otherwise 0.
+    /// Returns how many earlier one-way calls of the binding failed, if the kind is [`Kind::OneWay`], and
+    /// otherwise 0.
     pub fn oneway_failed(&self) -> u64 {
         self.0.oneway[0]
     }
 
-    /// Returns how many of the [failed](Self::oneway_failed) one-way calls may not have run: it is certain that they
-    /// did not, or it is not known.
+    /// Returns how many of the [failed](Self::oneway_failed) one-way calls may not have run: it is certain
+    /// that they did not, or it is not known.
     pub fn oneway_not_run(&self) -> u64 {
         self.0.oneway[1]
     }

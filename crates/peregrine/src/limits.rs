@@ -63,14 +63,14 @@
 //!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
 //! * [`CALLBACK_CALLS_MAX`] (64): further calls of a callback wait until a call has ended.
-//! * [`STREAM_WINDOW`] (256 KiB): the sender of a stream waits if its receiver has not taken that much. Larger
-//!   items are refused with `TooLarge`.
+//! * [`STREAM_WINDOW`] (256 KiB): the sender of a stream waits if its receiver has not taken that much.
+//!   Larger items are refused with `TooLarge`.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
 //!   sends no further batch for this time.
 //! * [`ONEWAY_BYTES`] (1 MiB): a caller of a further one-way call of a binding waits until earlier ones have
 //!   ended.
-//! * [`ONEWAY_DROP_TIME`] (1 s): one-way calls of a binding that have not ended when its last handle is dropped,
-//!   and do not end within this time, may be lost.
+//! * [`ONEWAY_DROP_TIME`] (1 s): one-way calls of a binding that have not ended when its last handle is
+//!   dropped, and do not end within this time, may be lost.
 //! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -239,19 +239,20 @@ pub const READERS_MAX: usize = 64;
 /// quarter of the number that is left.
 pub const DEFERRED_MAX: usize = 1 << 17;
 
-/// The largest number of bytes in the messages of these calls. The calls of one process, or of one host, may
-/// have at most a quarter of the number that is left. The first call of each may have more.
+/// The largest number of bytes in the messages of the calls that [`DEFERRED_MAX`] limits. The calls of one
+/// process, or of one host, may have at most a quarter of the number that is left. The first call of each
+/// process or host may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
-/// The number of bytes that the sender of a stream may be ahead of its receiver. If the receiver has not taken
-/// that much, the sender waits. Each item counts as 16 bytes more than it has when it is encoded.
+/// The number of bytes that the sender of a stream may be ahead of its receiver. If the receiver has not
+/// taken that much, the sender waits. Each item counts as 16 bytes more than it has when it is encoded.
 ///
-/// It is also the size of the largest message with items. An item has at most 64 bytes less, or is refused with
-/// `TooLarge`. If the binding allows smaller messages, items must be smaller, too.
+/// The number is also the size of the largest message with items. The largest item has 64 bytes less. Larger
+/// items are refused with `TooLarge`. If the binding allows smaller messages, items must be smaller, too.
 pub const STREAM_WINDOW: usize = 256 << 10;
 
-/// The largest number of calls of one binding that share batches and have no result. Further calls are made
-/// alone.
+/// The largest number of calls of one binding that share batches and have no result yet. Further calls are
+/// made alone.
 pub const LANE_CALLS_MAX: usize = 1 << 16;
 
 /// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further
@@ -268,8 +269,8 @@ pub const ONEWAY_DROP_TIME: core::time::Duration = core::time::Duration::from_se
 /// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// The maximum number of calls that may wait for a thread of the server: of each user of this machine, and of
-/// all clients on networks together.
+/// The maximum number of calls that may wait for a thread of the server. The limit applies to each user of
+/// this machine, and to all clients on networks together.
 pub const QUEUE_MAX: usize = 1024;
 
 /// The maximum number of sessions of a server.
@@ -306,8 +307,8 @@ pub const CHAIN_MAX: usize = 32;
 
 /// How long a server's thread waits for a client that stops in the middle of a message. It is the sum of all
 /// waits for this message. The time that [`ARRIVAL_BYTES_PER_SECOND`] allows for the message's bytes is
-/// added. After this time, the call is dropped, not executed. The client posts the call again once the whole
-/// message is in place.
+/// added. After this time, the call is dropped, not executed. The client posts the call again once it has
+/// written the whole message.
 pub const STALL_TIME: core::time::Duration = core::time::Duration::from_millis(10);
 
 /// Like [`STALL_TIME`], but for all reads of a call's `Lent` buffers by the procedure. After this time, the

@@ -106,8 +106,8 @@ pub(crate) trait Calls: Send + Sync {
     /// longer exists.
     fn is_given_up(&self, call: u64) -> bool;
 
-    /// Returns whether the client of this source is known to exist no longer. Sources that serve many clients do not
-    /// know this.
+    /// Returns whether the client of this source is known to exist no longer. Sources that serve many clients
+    /// do not know this.
     fn is_gone(&self) -> bool {
         false
     }
@@ -150,8 +150,8 @@ impl Caller {
 
     /// Returns the processes through which the call came, from the first caller to the direct one: a
     /// procedure of another server may have made this call. Each process reports the processes before it. The
-    /// kernel confirms only the last process. Over UDP, the process of a caller that was not itself running a
-    /// procedure is 0, because the number of that process is not sent.
+    /// kernel confirms only the last process. Over UDP, only a nested call contains the numbers of processes.
+    /// If the caller was not running a procedure, its process is therefore 0.
     ///
     /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
@@ -447,9 +447,9 @@ impl Drop for NestedReceived {
     }
 }
 
-/// Runs `serve`, and makes this thread wait for the end of each async procedure that `serve` runs. This is
-/// for a server that changes the results of another server: the reply to a deferred call would not pass
-/// through the changing server.
+/// Runs `serve`, and makes this thread wait for the end of each async procedure that `serve` runs. A server
+/// that wraps another server and changes its results needs this function: the reply to a deferred call would
+/// bypass the wrapper.
 pub fn undeferred<T>(serve: impl FnOnce() -> T) -> T {
     struct Undeferred(Arc<dyn Calls>);
     impl Calls for Undeferred {
@@ -590,7 +590,7 @@ impl InBatch {
         Self::enter_at(calls, Instant::now())
     }
 
-    /// Begins to run calls as [`enter`](Self::enter) does, of a batch that arrived at this time.
+    /// As [`enter`](Self::enter), for a batch that arrived at the time `arrived`.
     pub(super) fn enter_at(calls: Option<Arc<dyn Calls>>, arrived: Instant) -> Self {
         let has_source = calls.is_some();
         let calls = if has_source { CALLS.replace(calls) } else { None };

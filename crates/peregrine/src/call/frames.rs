@@ -87,8 +87,8 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     const PAGES: usize = 2 * 4096;
     /// The size in bytes of the header before each of a frame's two messages.
     const HEADER: usize = 32;
-    /// The number of bytes that the space of a message has in addition to the message. The message may begin
-    /// at any slot of its space.
+    /// The number of bytes by which the space of a message is longer than the message. Messages begin at
+    /// different offsets of their space.
     const ROTATION: usize = 2 << 20;
     /// The size in bytes of the words at the end of a frame, with their padding.
     const WORDS: usize = 3 * 128;
@@ -175,8 +175,9 @@ impl Frames {
         Self { memory, layout, states: Arc::new(states) }
     }
 
-    /// Returns the same frames with another memory, which is private. A caller that takes a frame of either
-    /// `Frames` has the frame in both: no other caller uses the frame's memory here or there.
+    /// Returns the same frames with another memory, which is private. A caller that takes a frame from one of
+    /// the two `Frames` has the frame in both: no other caller uses the memory of the frame in either of
+    /// them.
     ///
     /// # Errors
     /// Fails if the kernel has no memory left.
@@ -238,7 +239,8 @@ impl Frames {
         }
     }
 
-    /// Takes a frame if the frame that this thread used last is not free, or if other callers wait.
+    /// Takes a frame for [`take`](Self::take), if the frame that this thread used last is not free, or if
+    /// other callers wait.
     #[cold]
     #[inline(never)]
     fn take_slowly(
@@ -258,9 +260,9 @@ impl Frames {
         Some(FrameGuard { frames: self, index })
     }
 
-    /// Makes those captured frames free again that the server has released, as `is_released` says. Without
-    /// this function, captured frames become free only when a caller finds no other frame. Until then, the
-    /// memory of a captured frame cannot be released.
+    /// Makes captured frames free again if the server has released them, as `is_released` says. If this
+    /// function is never called, captured frames become free only when a caller finds no other frame, and
+    /// their memory cannot be released until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         self.states.pool.reclaim(is_released);
     }

@@ -3,9 +3,9 @@
 //!
 //! A message is a *head* of small values and *blocks* of plain data. First come the blocks that are copied
 //! for the procedure. The *lent* blocks come last: the procedure reads them where the path stored them. Each
-//! block begins at a multiple of 16 bytes. A reply is a table of the filled length of each out block, the
-//! blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill messages without
-//! knowing the path.
+//! block begins at a multiple of 16 bytes. A reply has three parts: a table with the filled length of each
+//! out block, the out blocks, and a head. Paths transfer messages without knowing their contents. Stubs fill
+//! messages without knowing the path.
 
 pub(crate) mod batch;
 mod block_cost;
@@ -202,8 +202,8 @@ pub trait CallPath: Send + Sync {
     fn arm(&self, frame: u32, deadline: Option<Instant>);
 
     /// Gives up a pending call: its caller does not wait any more. Tells the server that the call is
-    /// cancelled. Returns the error of a call whose deadline has passed, which says whether the call ran. The
-    /// stub then proceeds as after [`transport`](Self::transport).
+    /// cancelled. Returns the error for a call whose deadline has passed. The error says whether the call
+    /// ran. The stub then proceeds as after [`transport`](Self::transport).
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError;
 
     /// Returns whether a frame is ready for [`begin`](Self::begin). If not, [`prepare`](Self::prepare) must

@@ -111,7 +111,7 @@ pub(super) trait Word {
 /// A thread in the queue. Each thread has its own word, so that a wake-up wakes only this thread.
 pub(super) struct Waiter<M: Machine> {
     /// The last message to this thread: the number of the frame that it was given, plus 1, or the request to
-    /// [check](LOOK). Written under the queue's lock, and not after a frame was given.
+    /// [check](LOOK). Written under the queue's lock. After a frame was given, no further message is written.
     given: M::Word,
 }
 
@@ -201,7 +201,7 @@ impl<M: Machine> FramePool<M> {
         }
         if self.slots.open.peek() == 0 && self.until_look(policy.look_every / 8).is_zero() {
             // The frames that `look` finds go to the callers that already wait. `until_look` limits how often
-            // all callers together do this.
+            // all callers together call `look`.
             self.look(policy.look_every, is_released);
         }
         match self.queue.inner.join(&self.slots, hint, on_exhausted) {
@@ -232,7 +232,8 @@ impl<M: Machine> FramePool<M> {
     }
 
     /// Takes a frame for a future: a free or released one, or a new one unless `on_exhausted` is
-    /// [`OnExhausted::Wait`]. Otherwise makes the future wait, as [`Queue::join_future`] does.
+    /// [`OnExhausted::Wait`]. If no frame can be taken, makes the future wait, as [`Queue::join_future`]
+    /// does.
     #[cold]
     pub(super) fn take_for_future(
         &self,
@@ -244,8 +245,8 @@ impl<M: Machine> FramePool<M> {
     ) -> Result<u32, u64> {
         let open = self.slots.open.peek();
         if ticket.is_some() {
-            // A frame may be offered to this future, so it takes no other. Released frames go to the caller
-            // that waits longest.
+            // This future already waits, and a frame may be offered to it. So it takes no other frame here.
+            // Released frames go to the caller that waits longest.
             self.reclaim(is_released);
         } else if open > 0 {
             let taken = self.slots.take_free(hint, open);
@@ -346,8 +347,8 @@ impl<M: Machine> FramePool<M> {
         self.hand_over_free();
     }
 
-    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if no frame would
-    /// be left for other calls.
+    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if no
+    /// frame would be left for other calls.
     pub(super) fn reserve(&self, count: u32) -> bool {
         let reserved = self.queue.inner.reserve(&self.slots, count);
         self.hand_over_free();
@@ -379,8 +380,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Releases the memory of frames above the base that have not been used since the previous call of this
-    /// function. Then deactivates the last frames if they have no memory.
+    /// Releases the memory of frames that need not stay active, and that have not been used since the
+    /// previous call of this function. Then deactivates the last frames if they have no memory.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
         for index in self.queue.inner.base()..self.active() {
             let state = &self.slots.at(index).state;

@@ -57,7 +57,8 @@ pub struct RawRequest<'a> {
     pub lent: Arriving<'a>,
 }
 
-/// A slice argument. Plain values stay in place, and structured values are rebuilt.
+/// A slice argument. Plain values stay in the received block, and structured values are rebuilt from the
+/// head.
 #[derive(Debug)]
 pub enum Slice<'a, T> {
     /// The block itself, in private memory.

@@ -37,8 +37,9 @@ pub trait Serve: Send + Sync {
         false
     }
 
-    /// Returns a server of the same object, for calls of an async server that begin later. Without it, the thread
-    /// that receives a batch of one-way calls waits for each of them.
+    /// Returns a server of the same object, which can run calls after the current call has ended. An async
+    /// server needs it for batches of one-way calls. Without it, the thread that receives such a batch waits
+    /// for the end of each call.
     #[doc(hidden)]
     fn shared(&self) -> Option<Arc<dyn Serve>> {
         None
@@ -170,8 +171,8 @@ pub struct Ran {
     pub head_bytes: u32,
     /// The number of bytes that were filled in the out blocks.
     pub block_bytes: usize,
-    /// Whether the counters leave out this call: it carried a batch, whose calls are counted, or items of
-    /// streams.
+    /// Whether the counters leave out this call: it carried items of streams, or a batch whose calls are
+    /// counted instead.
     pub is_uncounted: bool,
 }
 
@@ -226,7 +227,8 @@ fn run<'a>(
     finish(&reply)
 }
 
-/// Serves a call of a procedure that every export has, and no stub: it carries a batch, or items of streams.
+/// Serves a call of a built-in procedure, which every export has and no stub implements. The call carries a
+/// batch, or items of streams.
 #[cold]
 fn built_in(
     serve: &dyn Serve,

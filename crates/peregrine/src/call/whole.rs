@@ -533,13 +533,13 @@ fn procedure_knows_its_caller() {
         assert!(late.is_cancelled());
     }
     assert!(due().is_none() && caller().is_some());
-    // A call within one process counts as abandoned only after its deadline.
+    // The outer call is abandoned, but the nested call within the process is not.
     serve_call(3, 77);
     let nested = Nested::of(&info(PathKind::InProcess, 78), None);
     assert!(inside() == Some(78) && !caller().expect("a caller").is_cancelled());
     drop(nested);
     assert!(inside() == Some(77) && caller().expect("a caller").is_cancelled());
-    // Over networks, the number of a process cannot be verified.
+    // A caller over a network may claim any process number, even the largest one.
     serve_call(3, u32::MAX);
     assert_eq!(inside(), Some(u32::MAX - 1));
     serve_call(3, 0);

@@ -180,8 +180,8 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
 /// reach a public export. Does the same for the parent directories that were created together with it.
 ///
 /// # Errors
-/// Fails if a directory is closed to other users and this process must not open it. This is the case if the
-/// directory belongs to another user, or contains files that are not from Peregrine and may be private.
+/// Fails if a directory is closed to other users and must stay closed. This is the case if the directory
+/// belongs to another user, or contains files that are not from Peregrine and may be private.
 fn open_to_others(dir: &Path) -> Result<(), CallError> {
     let whole = fs::canonicalize(dir).map_err(|error| {
         CallError::system(Phase::Export, format!("looking at {}", dir.display()), error)

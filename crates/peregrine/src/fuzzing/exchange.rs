@@ -208,7 +208,7 @@ fn bound_by(header: &Header, body: &[u8]) {
             let (head, behind) = packet.split_at_mut(HEADER_BYTES);
             header.emit(head.try_into().expect("a header"));
             behind.copy_from_slice(body);
-            // This is the same packet with another version in its header.
+            // The packet now gets another version in its header.
             set_version(packet.first_chunk_mut().expect("a header"), header.serial as u8);
             let answer = versions::refuse(&packet, 1);
             assert!(answer.is_none_or(|answer| versions::refuse(&answer, 1).is_none()));

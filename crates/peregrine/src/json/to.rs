@@ -47,7 +47,7 @@ impl Described {
         To::new(self, bytes).value(ty, value, 0)
     }
 
-    /// Converts a parameter that the procedure returned to JSON. If the parameter is a buffer, `value`
+    /// Converts to JSON a parameter that the procedure returned. If the parameter is a buffer, `value`
     /// contains its elements as [`Plain`](Dynamic::Plain).
     pub fn argument_to_json(
         &self,

@@ -19,8 +19,8 @@ use crate::sys;
 
 /// Where a private copy is needed, this number of bytes is copied through the stack at a time.
 const CHUNK_BYTES: usize = 4096;
-/// The smallest size in bytes of a block of which only the rest is copied when the result is complete. A
-/// smaller block that needs no conversion is copied as a whole, even if some bytes were copied early.
+/// The smallest size in bytes of a block whose bytes are never copied twice: when the result is complete, the
+/// bytes that were copied early are left out. A smaller block that needs no conversion is copied as a whole.
 const MUCH_BYTES: usize = 4096;
 /// The largest number of bytes that one system call writes to a file, or reads from a file into a space.
 const FILE_BYTES: usize = 256 << 10;
@@ -55,7 +55,7 @@ pub struct Out<'a, T> {
 
 // SAFETY: an `Out` is the only access to its memory within this process, and only `&mut self` methods write.
 unsafe impl<T: Plain> Send for Out<'_, T> {}
-// SAFETY: as above; `&self` methods only return lengths.
+// SAFETY: the `&self` methods of an `Out` only return lengths.
 unsafe impl<T: Plain> Sync for Out<'_, T> {}
 
 #[derive(Debug)]
@@ -582,7 +582,7 @@ pub struct Lent<'a, T> {
 // SAFETY: a `Lent` only copies from its memory, on any thread. While it lives, only peers write to that
 // memory.
 unsafe impl<T: Plain> Send for Lent<'_, T> {}
-// SAFETY: as above.
+// SAFETY: a shared `Lent` only copies from its memory, to which only peers write while it lives.
 unsafe impl<T: Plain> Sync for Lent<'_, T> {}
 
 impl<'a, T: Plain> From<&'a [T]> for Lent<'a, T> {

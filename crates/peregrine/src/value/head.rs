@@ -9,7 +9,8 @@
 use super::swap::CopyMethod;
 use super::{Block, Overflow, Plain, Representation, Space, Window, bytes_of};
 
-/// The number of bytes that are collected. It is a cache line without the header of the local path.
+/// The number of bytes at the start of a message that are collected and written last. It is the size of a
+/// cache line without the header of the local path.
 pub(crate) const FIRST_BYTES: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +56,8 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Continues a head that begins at the offset `start` and ends at `at`, both beyond the first 32 bytes of the
-    /// space.
+    /// Continues a head that begins at the offset `start` and ends at `at`, both beyond the first 32 bytes of
+    /// the space.
     #[inline]
     pub(crate) fn resume(&mut self, start: usize, at: usize) {
         debug_assert!(FIRST_BYTES <= start && start <= at);
@@ -300,8 +301,8 @@ impl Head<'_> {
 mod tests {
     use super::*;
 
-    /// A head that is collected first has the same bytes as one that is written in place, also across the end
-    /// of the first 32 bytes.
+    /// The first 32 bytes of a head are collected before they are written. The final bytes are the same as if
+    /// they had been written directly to memory, also for a value that crosses the end of the first 32 bytes.
     #[test]
     fn collected_bytes_equal_those_written_in_place() {
         let bytes: Vec<u8> = (1..=40).collect();

@@ -85,11 +85,12 @@ pub fn plain_slice<T: Plain>(block: &[u8]) -> Result<&[T], Invalid> {
     Ok(unsafe { core::slice::from_raw_parts(block.as_ptr().cast(), count) })
 }
 
-/// Returns a private block as values that can be changed in place. Otherwise works as [`plain_slice`].
+/// Returns a private block as values that can be changed. The block must be as for [`plain_slice`].
 #[inline]
 pub fn plain_mut<T: Plain>(block: &mut [u8]) -> Result<&mut [T], Invalid> {
     let count = check::<T>(block)?;
-    // SAFETY: `check` has checked the block as above. `T` has no padding, so the block stays initialised.
+    // SAFETY: `check` has checked the alignment, that there is a whole number of values, and that each is
+    // valid. `T` has no padding, so the block stays initialised.
     Ok(unsafe { core::slice::from_raw_parts_mut(block.as_mut_ptr().cast(), count) })
 }
 

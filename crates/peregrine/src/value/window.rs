@@ -16,8 +16,7 @@ impl Window<'_> {
         self.read_represented::<T, Native>(at)
     }
 
-    /// Fetches one plain value in the representation `R`. Otherwise works as
-    /// [`read_plain`](Self::read_plain).
+    /// Fetches one plain value as [`read_plain`](Self::read_plain) does, but in the representation `R`.
     #[inline(always)]
     pub(super) fn read_represented<T: Plain, R: Representation>(&self, at: usize) -> Option<T> {
         let part = self.part(at, size_of::<T>())?;

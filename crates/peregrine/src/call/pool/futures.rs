@@ -99,7 +99,7 @@ fn thread_does_not_take_a_frame_that_was_freed_for_a_future() {
     for _ in 0..100 {
         assert_eq!(future.poll(), None);
         pool.give_back(0);
-        // A thread that calls all the time asks before the future is polled.
+        // Even a thread that asks before the future is polled does not get the frame.
         assert_eq!(take_at_once(&pool), None);
         assert_eq!(pool.try_take(0, &|_| false, OnExhausted::Wait), None);
         assert_eq!(Waits::new(&pool).poll(), None, "a later future waits, too");
@@ -147,7 +147,7 @@ fn frame_offered_to_a_dropped_future_goes_to_the_next_caller() {
     pool.give_back(0);
     drop(first);
     assert_eq!((second.woken(), second.poll()), (1, Some(0)));
-    // Without another caller, the frame is free again.
+    // If no other caller waits, a frame that was offered to a dropped future is free again.
     let mut third = Waits::new(&pool);
     assert_eq!(third.poll(), None);
     pool.give_back(0);
@@ -225,7 +225,7 @@ fn each_future_is_asked_in_turn_for_released_frames() {
         !pool.wake_future(LONG),
         "a future that was woken is not woken again before it is polled"
     );
-    // A frame that becomes free then is found by the poll that follows.
+    // A frame that becomes free now wakes no future, but the next poll finds the frame.
     pool.give_back(0);
     assert_eq!(all.each_ref().map(Waits::woken), [0; 3]);
     assert_eq!(all.each_mut().map(Waits::poll), [Some(0), None, None]);

@@ -37,7 +37,7 @@ pub(in crate::call) trait Lock<M: Machine> {
 pub(in crate::call) struct State<M: Machine> {
     /// The number of frames that stay active even if no calls are made.
     base: u32,
-    /// The number of frames that are active in addition, for calls that other calls may have to wait for.
+    /// The number of frames that are active in addition, to make up for calls that hold frames for long.
     reserved: u32,
     /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
@@ -86,7 +86,7 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Callers that have a new message, and a future. They must be woken after the lock is released.
+/// The threads that have a new message, and a future. All of them must be woken after the lock is released.
 #[must_use]
 pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
@@ -144,8 +144,8 @@ impl<M: Machine> State<M> {
         Some(index)
     }
 
-    /// Returns the number of frames that stay active even if no calls are made. The number may exceed the
-    /// number of frames that exist. Then all frames stay active.
+    /// Returns the number of frames that stay active even if no calls are made. The returned number may be
+    /// higher than the number of all frames.
     const fn kept(&self) -> u32 {
         self.base + self.reserved
     }
@@ -155,7 +155,8 @@ impl<M: Machine> State<M> {
         while slots.active() < self.kept() && self.activate(slots, FREE).is_some() {}
     }
 
-    /// Gives or offers a frame that is `TAKEN` to the caller that waits longest. A caller must wait.
+    /// Gives or offers a frame that is `TAKEN` to the caller that waits longest. At least one caller must be
+    /// waiting.
     fn give(&mut self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let thread = self.waiting.front().map_or(u64::MAX, |first| first.ticket);
         if self.futures.front().is_none_or(|(future, _)| thread < *future) {
@@ -311,9 +312,9 @@ impl<M: Machine> Queue<M> {
         self.0.lock().activate(slots, TAKEN)
     }
 
-    /// Takes the frame that is offered to a future, a free one or a new one. Otherwise makes the future
-    /// wait: `waker` is woken when a frame is offered to it. `ticket` is the ticket of a future that has
-    /// waited before. Returns the ticket of the wait.
+    /// Takes a frame for a future: the frame that is offered to the future, a free frame, or a new frame. If
+    /// there is none, makes the future wait: `waker` is woken when a frame is offered to it. `ticket` is the
+    /// ticket of a future that has waited before. Returns the ticket of the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,
@@ -354,7 +355,7 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Takes the waker of the future that waits longest and was not woken since it was polled. Returns
-    /// whether there are others.
+    /// whether there are other such futures.
     pub(super) fn next_future(&self) -> (Wakeups<M>, bool) {
         let mut state = self.0.lock();
         let mut wakers = state.futures.iter_mut().filter(|(_, waker)| waker.is_some());
@@ -439,8 +440,8 @@ impl<M: Machine> Queue<M> {
         state.activate_kept(slots);
     }
 
-    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if at most these
-    /// frames and the other reserved ones exist: then no frame would be left for other calls.
+    /// Makes `count` more frames active until they are [unreserved](Self::unreserve). Returns false if all
+    /// frames would then be reserved, and none would be left for other calls.
     pub(super) fn reserve(&self, slots: &Slots<M>, count: u32) -> bool {
         let mut state = self.0.lock();
         let is_possible = state.reserved + count < slots.len();
@@ -461,7 +462,7 @@ impl<M: Machine> Queue<M> {
         self.0.lock().kept()
     }
 
-    /// Deactivates the last frames that have no memory and are above the base.
+    /// Deactivates the last frames that have no memory and need not stay active.
     pub(super) fn retire(&self, slots: &Slots<M>) {
         let state = self.0.lock();
         while slots.active() > state.kept()
