@@ -49,7 +49,7 @@ pub(crate) const CASES: [&str; 4] = [SESSION, FURTHER, REBIND[0], REBIND[1]];
 
 /// The name of the export.
 const NAME: &str = "bound";
-/// The first byte of a question to the raw server (the server of the limit). It asks for a session.
+/// The first byte of a question that asks the raw server (the server of the limit) for a session.
 const A_SESSION: u8 = 1;
 /// The size in bytes of the memory that the raw server shares with a client. Peregrine's sessions have the
 /// same size. Binding accesses little of this memory.

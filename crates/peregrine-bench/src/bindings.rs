@@ -37,9 +37,9 @@ const WARM_TIME: Duration = Duration::from_millis(3);
 /// The pause between two measurements in a round. At the end of the pause, no thread of the server spins any
 /// more.
 const QUIET: Duration = Duration::from_millis(1);
-/// The number of requests per sample in which the bench asks a process to make calls. The requests are
-/// distributed over the processes. If there are more processes than requests, each process receives one
-/// request.
+/// The number of requests per sample. With each request, the bench asks one process to make calls. The
+/// requests are distributed over the processes. If there are more processes than requests, each process
+/// receives one request.
 const ORDERS: usize = 24;
 /// The largest number of descriptors that a binding takes.
 const OF_BINDING: u64 = 3;
@@ -147,8 +147,8 @@ impl Many {
             warm += 4;
         }
         let before = peer.cpu_time()?;
-        // Reading the processor times disturbs both processes. A few calls that are not timed let them
-        // settle.
+        // Reading the processor times disturbs both processes. A few calls that are not timed let the
+        // processes settle.
         self.call(rotation, FEW)?;
         let fit = slice.as_nanos() as f64 / last_ns.max(1.0);
         let calls = (fit as u32).clamp(1, 1_000_000).next_multiple_of(rotation.active);
@@ -163,7 +163,7 @@ impl Many {
     /// Makes `calls` calls, and returns the mean time of a call in nanoseconds.
     fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
         // Binding number n may be bound to export n modulo `SPREAD`, which is 8. The step between successive
-        // active bindings is odd, so eight of them then use eight different exports.
+        // active bindings is odd, so eight active bindings use eight different exports.
         let step = (self.0.len() / rotation.active as usize - 1) | 1;
         let end = step * rotation.active as usize;
         let start = Instant::now();
@@ -216,8 +216,8 @@ fn of_one_process(
     for (case, ours) in cases.iter().zip(&samples) {
         if selection.has_case(case) {
             // The cases with a few active bindings are compared with `OneBinding` only. In these cases
-            // the server is expected to poll all the time. So the calls must be faster than blocking
-            // calls (`OwnBlock`).
+            // the server is expected to poll all the time. Blocking calls (`OwnBlock`) are slower, so a
+            // comparison with them would make Peregrine look better.
             let limits =
                 if [ACTIVE, ACTIVE_SPREAD].contains(case) { &limits[..1] } else { &limits };
             rows.extend(rows_of(case, count, ours, limits));

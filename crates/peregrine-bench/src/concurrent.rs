@@ -1,6 +1,6 @@
 //! The experiment `concurrent`: measures async calls to another process, one at a time and many in flight
-//! from one thread. It compares them with blocking calls, and with those of other systems if this program
-//! was built with its peers. Also measures one-way calls and streams.
+//! from one thread. It compares them with blocking calls, and with calls by other systems if this program was
+//! built with its peers. Also measures one-way calls and streams.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};

@@ -89,8 +89,8 @@ fn serve_of<P: Payload>(mut slot: ChildSlot) -> Result<(), Failure> {
         }
         while !slot.is_superseded() {
             let Some(request) = server.receive()? else { continue };
-            // The server reads the payload in place: one word of each cache line. So each line is
-            // transferred, as in the measurement of Peregrine.
+            // The server reads one word of each cache line of the payload. So each line is transferred, as
+            // in the measurement of Peregrine.
             black_box(sum_of_lines(request.payload().bytes()));
             request.loan_uninit()?.write_payload(ANSWER).send()?;
         }

@@ -90,7 +90,7 @@ const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
 /// the same for the compiled and the interpreted client.
 const GROWN: (f64, f64) = (1.50, 1.20);
 /// The largest additional time of binding, in nanoseconds, if each of 100 procedures differs between client
-/// and server. It is compared with binding to a server that has the client's interface.
+/// and server. Binding to a server that has the client's interface is the base of the comparison.
 const GROWN_BIND: f64 = 1e6;
 
 /// The marks of async calls, of one-way calls and of streams. An entry has the case and the limit, and

@@ -27,7 +27,7 @@ use crate::{Progress, Selection, iceoryx, machine, seqpacket};
 const CASES: [&str; 2] = ["null", "in-200"];
 /// The systems with which Peregrine is compared.
 const PEERS: [&str; 2] = ["iceoryx2", "unix-socket"];
-/// The only byte of an answer that has no content.
+/// Every answer consists of this one byte.
 pub(crate) const ANSWER: u8 = 0x5a;
 /// The number of calls before the measured ones.
 const WARM_CALLS: u32 = 300;

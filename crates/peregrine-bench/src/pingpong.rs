@@ -21,7 +21,7 @@ use peregrine::sys::{Memory, futex_wait, futex_wake};
 use crate::cases::LARGE;
 use crate::interfaces::{LINE, sum_of_lines};
 
-/// The distance in bytes from a word to its payload. Both are in the same cache line.
+/// The distance in bytes from a word to its payload. The payload begins in the cache line of the word.
 pub(crate) const PAYLOAD: usize = 16;
 /// The offset of the word and payload that the child writes. Nothing else is on their cache lines. Modulo the
 /// size of a page, this offset differs from the offset of the parent's word and payload. Otherwise loads
@@ -32,9 +32,9 @@ pub(crate) const MEMORY: usize = 2 * BACK;
 /// The size in bytes of the largest payload that the receiver only copies. Of a larger payload, the receiver
 /// reads one word per cache line.
 const COPIED_MAX: usize = 4096;
-/// The size in bytes of the largest payload that the receiver reads in place. A larger payload is first
-/// copied as a whole, and then read. This is faster than to fetch the cache lines one by one (measured for 1
-/// MiB: 72 us instead of 120 us).
+/// The size in bytes of the largest payload that the receiver reads in the shared memory. A larger payload
+/// is first copied as a whole, and then read. This is faster than to fetch the cache lines one by one
+/// (measured for 1 MiB: 72 us instead of 120 us).
 const IN_PLACE_MAX: usize = 256 << 10;
 
 /// How a word is handed over, and how the receiver waits for it.
@@ -184,7 +184,7 @@ pub(crate) fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: 
 }
 
 /// Receives the payload whose place follows the word at `word_at`. A small payload is copied. A large payload
-/// is read in place. A very large payload is copied and then read.
+/// is read in the shared memory. A very large payload is copied and then read.
 #[inline(always)]
 pub(crate) fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
     let at = word_at + PAYLOAD;

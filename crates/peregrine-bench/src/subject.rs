@@ -193,7 +193,8 @@ fn remote(
         warm += 4;
     }
     let before = peer.cpu_time()?;
-    // Reading the processor times disturbs both processes. A few calls that are not timed let them settle.
+    // Reading the processor times disturbs both processes. A few calls that are not timed let the processes
+    // settle.
     let settle = (calls / 8).clamp(2, 100);
     run(settle)?;
     let took = run(calls)?;
@@ -362,7 +363,7 @@ impl Client {
         Self::bind_with(name, size, &BindOptions::default().wait(wait.wait()))
     }
 
-    /// Binds to the export `name`. It must have the interface for data of the size `size`.
+    /// Binds to the export `name`. The export must have the interface for data of the size `size`.
     pub(crate) fn bind_with(
         name: &str,
         size: Size,

@@ -89,9 +89,9 @@ const LEAD_NS: u64 = 20_000_000;
 const ATTEMPTS: u32 = 5;
 
 /// Returns the length of a window divided by the number of all calls in the window. Also returns the
-/// processor time per call, if it is known. `call` runs the callers. When all of them are ready, it passes
-/// the current time to its argument, which returns the window. At the end, `call` returns the counts of each
-/// caller, and the processor time if it is known.
+/// processor time per call, if it is known. `call` runs the callers. When all of them are ready, `call`
+/// passes the current time to its argument (a function), which returns the window. At the end, `call` returns
+/// the counts of each caller, and the processor time if it is known.
 ///
 /// # Errors
 /// If `call` fails, or callers begin too late in every attempt.

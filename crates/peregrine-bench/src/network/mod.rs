@@ -542,7 +542,7 @@ impl Paths {
     }
 
     /// Returns the paths of a group that carry a case. Peregrine's null call over raw Ethernet is also
-    /// compared with its null call over UDP. So if the paths include raw Ethernet, UDP is added.
+    /// compared with its null call over UDP. So for the null call, UDP is added to raw Ethernet.
     fn of(&self, group: &[Path], case: Case) -> Self {
         let some = |paths: &[Path]| -> Vec<Path> {
             let carry = |path: &&Path| group.contains(path) && path.carries(case);

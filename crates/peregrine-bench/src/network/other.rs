@@ -1,5 +1,5 @@
-//! Measures null calls by other systems across a network, between two separate processes. Two of them are
-//! also measured on one machine.
+//! Measures null calls by other systems across a network, between two separate processes. Two of the systems
+//! are also measured on one machine.
 //!
 //! | peer | what it is |
 //! |---|---|
@@ -274,7 +274,8 @@ async fn serve_tarpc_uds(socket: &FilePath) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Answers the requests of one client, one after the other, because the procedure does nothing.
+/// Answers the requests of one client, one after the other. The procedure does nothing, so concurrency would
+/// not make the answers faster.
 async fn answer(
     transport: impl tarpc::Transport<tarpc::Response<NilResponse>, tarpc::ClientMessage<NilRequest>>,
 ) {

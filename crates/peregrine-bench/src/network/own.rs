@@ -112,8 +112,8 @@ impl Subject for Own {
         let mut buffer = vec![0xa5; case.in_bytes.max(case.out_bytes)];
         client.run(case, &mut buffer, warm)?;
         let before = far.cpu_time()?;
-        // Reading the processor times disturbs both processes. A few calls that are not timed let them
-        // settle.
+        // Reading the processor times disturbs both processes. A few calls that are not timed let the
+        // processes settle.
         let settle = (calls / 8).clamp(1, 100);
         client.run(case, &mut buffer, settle)?;
         let took = client.run(case, &mut buffer, calls)?;

@@ -25,8 +25,8 @@ impl Path {
     /// The paths that exist on every link.
     pub(crate) const INTERNET: [Self; 2] = [Self::Udp, Self::Tcp];
     /// The groups of paths. The paths of a group are measured in the same rounds. A network interface accepts
-    /// no GSO batches while an XDP program is attached to it. So raw Ethernet is measured apart from other
-    /// paths.
+    /// no GSO batches while an XDP program is attached to it. AF_XDP needs such a program, so raw Ethernet is
+    /// measured apart from UDP and TCP.
     pub(crate) const GROUPS: [&[Self]; 2] =
         [&Self::INTERNET, &[Self::Ethernet, Self::EthernetPacket]];
 

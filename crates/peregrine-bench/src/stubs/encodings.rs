@@ -3,8 +3,9 @@
 //!
 //! * `prost`: Protocol Buffers. Integers are `sfixed32`, which is the fastest encoding for them.
 //! * `capnp`: Cap'n Proto. Hand-written code replaces the output of its compiler, and uses the same runtime.
-//!   Decoding copies the message into values. A program that reads in place avoids this copy.
-//! * `rkyv`: archives that can be read in place (`access`, checked). Decoding creates owned values from them.
+//!   Decoding copies the message into values. A program that reads the message itself avoids this copy.
+//! * `rkyv`: archives that can be read without decoding (`access`, checked). Decoding creates owned values
+//!   from them.
 //! * `postcard`: a compact encoding for serde.
 //!
 //! For Peregrine, only the encoding and the decoding of a value are measured, in the native representation.
@@ -177,8 +178,8 @@ where
     })
 }
 
-/// Returns the program that encodes or decodes a value with rkyv. The type of its buffer differs from that of
-/// other encodings, because rkyv needs an aligned buffer.
+/// Returns the program that encodes or decodes a value with rkyv. Rkyv needs an aligned buffer, so the type
+/// of the buffer differs from that of other encodings.
 fn with_rkyv<T>(encodes: bool, value: T) -> Repeated
 where
     T: rkyv::Archive + 'static,

@@ -12,8 +12,8 @@ use super::user::{Data, TEXT};
 pub(crate) struct Prediction {
     /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
-    /// The variant of the model. Moving items overlaps with everything else except blocks, and with the call
-    /// of the stub. Of two overlapping times, the longer one counts: once in each loop, and once outside of
+    /// The variant of the model. Moving items overlaps with the call of the stub, and with everything else
+    /// except blocks. Of two overlapping times, the longer one counts: once in each loop, and once outside of
     /// loops.
     pub(crate) overlap: f64,
 }
@@ -23,7 +23,8 @@ pub(crate) fn equation(design: Design, data: Data) -> Cost {
     costs(&description(), design).swap_remove(data as usize).call
 }
 
-/// Returns the actual length of a variable. Only the text has no bound in the description.
+/// Returns the value of a variable of an equation. Only the text has no bound in the description, so every
+/// variable is the length of the text.
 fn length(_: &str) -> f64 {
     TEXT as f64
 }

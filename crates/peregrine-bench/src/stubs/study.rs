@@ -39,11 +39,11 @@ pub(crate) struct Ours {
     pub(crate) data: Data,
     pub(crate) marshals: bool,
     pub(crate) ns: [f64; 3],
-    /// The quartiles of the ratios of all rounds. A ratio compares this time with the time of [the
+    /// The quartiles of the ratios of all rounds. A ratio is the time of `row` divided by the time of [the
     /// base](Row::base).
     pub(crate) ratio: [f64; 3],
-    /// The median of the differences of all rounds, in nanoseconds. A difference is this time minus the time
-    /// of the base.
+    /// The median of the differences of all rounds, in nanoseconds. A difference is the time of `row` minus
+    /// the time of the base.
     pub(crate) more: f64,
 }
 
