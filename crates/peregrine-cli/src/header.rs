@@ -131,7 +131,8 @@ impl Header<'_> {
         }
     }
 
-    /// Writes the numbers and the parts of a procedure. `prefix` precedes its name.
+    /// Writes a comment and the macros of a procedure. `prefix` precedes the procedure's name in the names of
+    /// macros.
     fn procedure(&mut self, prefix: &str, number: usize, one: &DescribedProcedure, docs: &str) {
         let parts = self.parts(one);
         let part = |name: &str, parts: &[String]| {

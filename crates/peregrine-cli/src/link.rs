@@ -18,7 +18,7 @@ use crate::output::{Failure, OrFail};
 const ENDS: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const TOOLS: [&str; 3] = ["ip", "nsenter", "unshare"];
 
-/// Two network namespaces. Each exists as long as the process in `holders` that runs in it.
+/// Two network namespaces. A namespace exists until its process, whose ID is in `holders`, ends.
 pub(crate) struct Link {
     holders: [u32; 2],
 }

@@ -54,7 +54,7 @@ trait Drawer {
     fn same(&self, key: u128) -> peregrine::Result<u128>;
     /// Sleeps.
     fn sleep(&self, ms: u64) -> peregrine::Result<()>;
-    /// Sleeps longer.
+    /// Sleeps for `ms + more` milliseconds.
     fn stay(&self, ms: u64, more: Option<u32>) -> peregrine::Result<()>;
     /// Ends the process.
     fn die(&self) -> peregrine::Result<()>;

@@ -416,7 +416,7 @@ fn dumb_terminal_gets_lines() {
     assert_eq!(ended(&mut terminal.child).code(), Some(0));
     until("both lines are printed", || terminal.text().matches("calls/s").count() == 2);
     assert!(!terminal.is_drawn());
-    // Without colours, the command still draws in place.
+    // Without colours, the command still redraws the whole screen.
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
     command.args(["stat", "files", "--watch", "--interval", "20ms", "--color", "never"]);
     command.env("PEREGRINE_DIR", sandbox.dir.path().join("run")).env("TERM", "xterm");

@@ -30,7 +30,7 @@ trait Feed {
     fn sum(&self, numbers: Source<'_, u64>) -> peregrine::Result<u64>;
     /// Sends back each text, and counts the texts.
     fn echo(&self, texts: Source<'_, String>, back: Sink<'_, String>) -> peregrine::Result<u32>;
-    /// Divides the pairs by their size.
+    /// Sends pairs whose size is below `limit` to `small`, and the keys of the other pairs to `large`.
     fn divide(
         &self,
         pairs: Source<'_, Pair>,
@@ -40,7 +40,7 @@ trait Feed {
     ) -> peregrine::Result<()>;
     /// Sends numbers until they are not wanted any more.
     fn endless(&self, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
-    /// Sends one number, and then waits for the end of its caller.
+    /// Sends one number, and then waits until the caller gives up.
     fn silent(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
     /// Returns how many calls of `sum`, `endless` and `silent` have learned that their callers gave up.
     fn given_up(&self) -> peregrine::Result<u32>;

@@ -33,8 +33,8 @@ impl ParseError {
         Self::new(start.line.max(1), start.column + 1, reason)
     }
 
-    /// Converts an error of `syn`. At the end of the text there is no token, so the span of such an error is
-    /// empty.
+    /// Converts an error of `syn`. If the span is empty, the error is at the end of the text, where there is
+    /// no token.
     pub(crate) fn of_syn(text: &str, error: &syn::Error) -> Self {
         let span = error.span();
         if span.start() != span.end() {

@@ -120,9 +120,9 @@ pub(crate) fn definitions() -> HashMap<String, Definition> {
     parse::definitions.parse2(tokens).unwrap_or_default()
 }
 
-/// Returns the type of this library that describes a type of another crate, such as `LocalDate` for
-/// `chrono::NaiveDate`. Returns `None` if the library knows no type of this name. Also returns `None` if the
-/// written name is already the name of the definition, so that nothing must be replaced.
+/// Returns the type that replaces a type of another crate, such as `LocalDate` for `chrono::NaiveDate`.
+/// Returns `None` if no such type is known. Also returns `None` if the written path already is the name of
+/// that type, because then nothing must be replaced.
 pub(crate) fn other(name: &TypeName) -> Option<Type> {
     let (crate_name, last) = match name.path.split_once("::") {
         Some((crate_name, last)) => (Some(crate_name), last),

@@ -56,7 +56,8 @@ struct Printer<'a> {
 
 /// Returns the type that describes the interface itself, if callbacks have this interface.
 fn root(described: &Described) -> Option<usize> {
-    // Only one type is compared, because a peer chooses the number of types with the same name.
+    // Only the first such type is compared in full. A peer could send very many types of the same name, and
+    // comparing all of them would take too long.
     let number = described.types.iter().position(|one| match &one.body {
         DescribedBody::Interface { version, procedures } => {
             one.name == described.name

@@ -92,7 +92,7 @@ pub(crate) fn described(source: Source) -> Result<Described> {
                 return Err(Error::new(span, "a callback has no default"));
             }
             Some(Some(ty)) => default::bytes(&described, &ty, &written, span)?,
-            // For a buffer, there is no type here. The default of a buffer is an empty buffer.
+            // The parameter is a buffer. Its default is an empty buffer, which is encoded as a length of 0.
             _ => vec![0; 4],
         };
         if let Some((_, growth)) = place.of(&mut described) {
@@ -103,8 +103,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     checked(described, &spans.collect::<Vec<_>>())
 }
 
-/// The largest number of types. Each use of a type with other arguments counts as a type. Without this limit,
-/// a type that contains itself with other arguments would lead to an infinite number of types.
+/// The largest number of types. `Page<A>` and `Page<B>` count as two types. Without this limit, a type `T<A>`
+/// that contains `T<Vec<A>>` would lead to an infinite number of types.
 const TYPES_MAX: usize = 1 << 16;
 
 /// A default, which is evaluated after all types are known.
@@ -126,8 +126,8 @@ enum Place {
 }
 
 impl Place {
-    /// Returns the growth of the field or parameter, which says how it may change. Also returns its type,
-    /// unless it is a buffer.
+    /// Returns the type and the growth of the field or parameter. The growth says which changes are allowed.
+    /// For a buffer, the type is `None`.
     fn of(self, all: &mut Described) -> Option<(Option<DescribedType>, &mut DescribedGrowth)> {
         fn parameter(
             one: &mut DescribedParameter,
@@ -203,8 +203,8 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Returns the procedures without documentation. `place` returns the place of a parameter from the numbers of its
-    /// procedure and of the parameter.
+    /// Returns the procedures without documentation. `place` converts the number of a procedure and the
+    /// number of its parameter to a `Place`.
     fn procedures(
         &mut self,
         methods: &[Method],
@@ -318,7 +318,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns the number of a named type, which is a new number at its first use.
+    /// Returns a named type by its number. Assigns the number if this is the first use of the type.
     fn used(&mut self, name: TypeName, span: Span, is_trait: bool) -> DescribedType {
         let key = key(&name);
         let known = self.numbers.get(&key).copied();
@@ -501,7 +501,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Returns the number of a named type if `ty` is this type, or an array whose elements are of this type.
+/// If `ty` is a named type, or an array of a named type, returns the number of the named type.
 fn plain_part(ty: &DescribedType) -> Option<usize> {
     match ty {
         DescribedType::Array(one, _) => plain_part(one),

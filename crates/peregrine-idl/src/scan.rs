@@ -17,8 +17,8 @@ use crate::error::ParseError;
 pub const NESTING_MAX: usize = 128;
 
 /// The maximum number of characters in a number. The time that parsing a number takes is quadratic in its
-/// length. A `u128` needs at most 130 characters: 128 binary digits and a prefix. The other characters may be
-/// `_`.
+/// length. A `u128` needs at most 130 characters: 128 binary digits and a prefix. The rest of the limit is
+/// for `_` between digits.
 ///
 /// ```
 /// let digits = "9".repeat(peregrine_idl::NUMBER_LETTERS_MAX + 1);

@@ -518,7 +518,7 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
 
         #[allow(deprecated)]
         impl<__Object: #ident> #server<__Object> {
-            /// Serves a call with the object, which may be borrowed.
+            /// Serves a call with `__object`, which no server needs to own.
             #[inline(always)]
             fn __serve(
                 __object: &__Object,
@@ -694,8 +694,8 @@ impl Received {
     }
 }
 
-/// Returns the path of the function that takes a callback in a procedure. `kept` is whether the procedure may
-/// keep the callback.
+/// Returns the path of the function with which the server stub reads a callback from a request. `kept` is
+/// whether the procedure may keep the callback after the call.
 pub(crate) fn opener(kept: bool, ty: &Type) -> TokenStream {
     let name = format_ident!("{}", if kept { "open_kept" } else { "open" });
     quote_spanned!(ty.span()=> <#ty as ::peregrine::__rt::Callable>::#name)

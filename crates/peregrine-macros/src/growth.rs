@@ -100,8 +100,8 @@ impl Growth {
                     },
                     Default::Expression(expression) => {
                         let value = match expression {
-                            // This is the text for a `String`, or for another type that can be created from a
-                            // text.
+                            // A string literal is converted to a `String`, or to another type that implements
+                            // `From<&str>`.
                             Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => {
                                 quote!(::core::convert::From::from(#expression))
                             }

@@ -50,7 +50,8 @@ use proc_macro::TokenStream;
 /// - `#[idempotent]` on a method: the method may safely run twice.
 /// - `#[oneway]` on a method: the client does not wait for the method's end. The method returns
 ///   `Result<(), E>`, and only takes parameters that travel with the call. If the method fails, the next call
-// of the client returns the error. The client also has a method `flush`, which waits for the one-way calls.
+///   of the client returns the error. The client also has a method `flush`, which waits for the one-way
+///   calls.
 ///
 /// Interfaces may change while programs that use the old interface still run (docs/EVOLUTION.md):
 ///

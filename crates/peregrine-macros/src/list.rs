@@ -96,7 +96,7 @@ pub(crate) fn is_marked(field: &Field) -> bool {
     field.attrs.iter().any(|one| one.path().is_ident("list"))
 }
 
-/// Checks that `#[list]` is only at the link of a struct. At other fields it has no effect.
+/// Reports `#[list]` at a field that is not the link of a struct, because the attribute has no meaning there.
 pub(crate) fn check_marks(fields: &Fields, link: Option<Link>) -> syn::Result<()> {
     let last = fields.len().saturating_sub(1);
     for (index, field) in fields.iter().enumerate() {

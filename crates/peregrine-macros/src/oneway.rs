@@ -1,5 +1,5 @@
-//! Generates the calls of one-way methods, and the order of other calls after them. Interfaces without
-//! one-way methods have none of this.
+//! Generates the calls of one-way methods, and the code by which other calls wait for them. Interfaces
+//! without one-way methods have none of this code.
 
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -65,8 +65,9 @@ pub(crate) fn flush(model: &Interface, is_async: bool) -> TokenStream {
     }
 }
 
-/// Generates the body of a one-way method. `in_place` is an expression that makes the call as an ordinary
-/// one. It uses the variable `__in_place`, and its value is the result of `InPlace::ended`.
+/// Generates the body of a one-way method. `in_place` is an expression for a call that cannot be queued. The
+/// expression makes the call with the variable `__in_place`, of type `InPlace`, and returns the result of
+/// `InPlace::ended`.
 pub(crate) fn body(
     number: u32,
     method: &Method,

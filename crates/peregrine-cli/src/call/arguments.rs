@@ -184,8 +184,8 @@ impl PreparedCall {
     }
 }
 
-/// For a parameter for which the command takes no argument: returns what the parameter is, what the
-/// command prints of it, and its slot. Returns `None` for other parameters.
+/// If the command takes no argument for a parameter of this direction, returns a text and the slot of the
+/// parameter. The text names the parameter's kind, and what the command prints.
 fn printed(direction: Direction) -> Option<(&'static str, Slot)> {
     match direction {
         Direction::Sink => Some(("a sink: its items", Slot::Sink)),

@@ -25,8 +25,8 @@ const DEPTH_MAX: usize = 64;
 /// Returns the server of a callback's interface.
 pub(super) fn server(printer: &Arc<Printer>, parameter: &DescribedParameter) -> Arc<dyn Serve> {
     let described = printer.described.interface_of(&parameter.ty);
-    // `None` does not occur: reading refuses a description in which a callback has a type other
-    // than an interface.
+    // `None` does not occur, because the type of a callback is an interface in every description that was
+    // read.
     let described = Arc::new(described.unwrap_or_else(|| printer.described.clone()));
     let (printer, callback, own) =
         (Arc::clone(printer), parameter.name.clone(), Arc::clone(&described));
@@ -86,9 +86,9 @@ fn argument(
     }
 }
 
-/// Returns the empty value of a type: zero, no text, no elements. Returns `None` if the type has no
-/// such value, because it is an enum, or if the value has too many parts. `left` is the number of
-/// values that the result may still have.
+/// Returns the empty value of a type: zero, no text, no elements. Returns `None` if the type is an enum,
+/// which has no empty value. Also returns `None` if the value has too many parts or levels. `left` is the
+/// number of values that the result may still have.
 fn empty(
     described: &Described,
     ty: &DescribedType,

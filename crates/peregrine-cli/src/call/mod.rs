@@ -75,7 +75,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         Some(refused) if error.kind() == Kind::TooLarge => refused,
         _ => error,
     });
-    // If a line could not be printed, the command fails with that error, whatever the outcome of
+    // If a line could not be printed, the command fails with the error of printing, whatever the outcome of
     // the call.
     let Collected { items, calls } = collected.inspect_err(|_| interrupt.leave())?;
     if streams::has_lines(procedure) {

@@ -192,8 +192,8 @@ fn row(
     let per_call = |took: Duration| took.as_nanos() as f64 / f64::from(calls);
     let (mut ours, mut limits, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        // The server is stopped while the limit is measured. A spinning server would occupy the processor on
-        // which the peer of the ping-pong runs.
+        // A spinning server is paused while the limit is measured. Otherwise the server would occupy the
+        // processor on which the peer of the ping-pong runs.
         let spins = setting.wait == WaitOption::Spin;
         if spins {
             signal(process, Signal::STOP);

@@ -74,7 +74,8 @@ impl Report {
     }
 }
 
-/// Prints text if the format is text. With JSON, the object that is printed at the end contains all results.
+/// Prints text if the format is text. With JSON, prints nothing here: the object that is printed at the end
+/// contains all results.
 fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
     if format == Format::Human { output::say(line) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! `Screen`: draws on a terminal in place, and restores the terminal at the end.
+//! `Screen`: redraws the whole screen of a terminal, and restores the terminal at the end.
 //!
 //! A `Screen` uses the alternate screen of the terminal, so that the previous content comes back. Keys are
 //! read one by one without an echo. Ctrl-C is the only key that sends a signal. [`SavedTerminal`] restores

@@ -19,9 +19,9 @@ pub(super) struct Types<'a> {
     pub(super) choices: &'a Choices,
 }
 
-/// For each plain enum that has been printed, a table that maps discriminants to indices of variants. With
-/// this table, no search is necessary for each value. A default may contain thousands of values of an enum
-/// with many variants.
+/// For each plain enum that has been printed, a table that maps discriminants to indices of variants. A
+/// default may contain thousands of values of an enum with many variants. The table avoids a search through
+/// the variants for each value.
 pub(super) type Choices = RefCell<HashMap<usize, HashMap<u128, usize>>>;
 
 /// Returns the expression for a default of the type `ty`. `within` is the named type that has the field. It
@@ -38,8 +38,8 @@ pub(super) fn expression(
     Reader { described, bytes, at: 0, types, within }.value(ty)
 }
 
-/// The largest number of values without bytes that are printed one by one. A longer list is printed as
-/// `value; count`.
+/// The largest number of elements of 0 bytes that are printed one by one. A longer list of such elements is
+/// printed as `value; count`.
 const ALIKE_MAX: u64 = 64;
 
 struct Reader<'a> {
@@ -134,8 +134,7 @@ impl<'a> Reader<'a> {
                     let count = self.number(4) as usize;
                     match core::str::from_utf8(self.take(1, count)) {
                         Ok(text) => return format!("{path}::from({text:?})"),
-                        // Bytes that are not valid UTF-8 are printed further below, as the field of the
-                        // struct.
+                        // The code below prints bytes that are not valid UTF-8 as the field of the struct.
                         Err(_) => self.at = before,
                     }
                 }
