@@ -28,7 +28,7 @@ pub struct Mutant {
 
 /// The mutants that the new text of a file contains, and the condition under which they are active.
 pub enum Choice<'a> {
-    /// No mutants. They are only listed.
+    /// No mutants. The mutants of the file are only listed.
     List,
     /// The mutants with these numbers. Each is active if the environment variable `PEREGRINE_MUTANT` has its
     /// number.

@@ -223,9 +223,9 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     assert_eq!(one.call(98, 1, GIVE).what, OK, "a later call has acknowledged a result");
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
-    // When a few hosts have used up the bound for all hosts, no call of any host runs. A secret hash of a
-    // host's address selects the bound of the host, so two hosts may share a bound. If an earlier host has
-    // used up the bound of a host, the test does not count that host.
+    // When a few hosts have used up the memory for the results of all hosts, no call of any host runs. A
+    // secret hash of a host's address selects the host's share of this memory, so two hosts may have the same
+    // share. If an earlier host has used up the share of a host, the test does not count that host.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
     let mut hosts = Vec::new();
     for last in 3..9 {

@@ -127,8 +127,9 @@ impl Polls {
 /// thread, because a call had to wait on a busy machine.
 const TRIES: usize = 300;
 
-/// Checks that `run` allocates nothing, in at least one of several attempts. `run` makes the number of
-/// calls that it gets as its argument, and returns the number of its allocations that do not count.
+/// Checks that the calls of `run` allocate nothing, in at least one of several attempts. `run` makes as many
+/// calls as its argument says. It returns how many allocations the test itself has made, which are not
+/// counted.
 #[track_caller]
 fn allocates_nothing(calls: u64, mut run: impl FnMut(u64) -> u64) {
     // The first calls enlarge buffers, which later calls use again.
@@ -184,7 +185,7 @@ fn async_call_with_borrowed_arguments_does_not_allocate() {
 /// The number of futures that make calls.
 const FUTURES: usize = 1000;
 
-/// The futures are polled on one thread, and make their calls one after the other.
+/// One thread polls all futures. Each future makes its calls one after the other.
 #[test]
 fn thousand_async_calls_in_flight_do_not_allocate() {
     let _alone = alone();

@@ -272,7 +272,7 @@ fn many_dead_callers_leave_nothing() {
             after.is_back_to(before, 8, 64 << 10)
         });
         assert!(back, "{before:?} became {after:?}");
-        // The server can serve 48 callers at once, so dead callers do not occupy the server's threads.
+        // The server must serve 48 callers at once. It cannot if dead callers still occupy its threads.
         let mut alive = stage.start(&format!("next {} 48", stage.address));
         assert!(eventually(LIMIT, || jobs.waiting().unwrap() == 48), "{:?}", jobs.waiting());
         for job in 0..48 {

@@ -288,8 +288,8 @@ fn nested_call_has_no_more_time_than_its_procedure() {
         assert!(left.is_some_and(|left| left <= LONG.as_micros() as u64), "{left:?}");
         assert_eq!(client.nested_left().unwrap(), (None, false));
     });
-    // Within one process, too, a nested call has no more time than its procedure. The client `short` also
-    // sets a limit of its own, which is smaller than that of the procedure.
+    // Within one process, too, a nested call has no more time than the procedure that makes it. The client
+    // `short` also sets a limit of its own, which is smaller than that of the procedure.
     let object = |nested| Object { seen: Arc::default(), nested };
     let inner = ClockClient::in_process(object(None));
     let short = inner.with_timeout(LONG);

@@ -236,7 +236,7 @@ fn astacks_option_bounds_calls_in_flight() {
         let limited = office.with_timeout(Duration::from_millis(200));
         std::thread::scope(|scope| {
             let polls: Vec<_> = (0..2).map(|_| scope.spawn(|| office.poll())).collect();
-            // A call that gets an A-stack returns at once.
+            // While an A-stack is free, a call of `polls` succeeds at once.
             let mut refused = None;
             support::until("both A-stacks are used", || {
                 refused = limited.polls().err();

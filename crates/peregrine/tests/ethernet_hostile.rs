@@ -350,8 +350,7 @@ fn honest_callers_keep_their_results(by: &str) {
         }
     }
     called(20);
-    // The honest processes still call and serve. So their resources are compared with `before`, when they did
-    // the same.
+    // `before` was measured while the honest processes called and served, as they still do now.
     let mut after = before;
     let back = eventually(LIMIT, || {
         after = [&server, &client].map(|process| Vitals::of(process.id()));

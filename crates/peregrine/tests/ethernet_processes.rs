@@ -445,8 +445,8 @@ const BUSY: Duration = Duration::from_secs(1);
 struct ShortLives {
     /// The number of calls that returned while their server lived.
     returned: u64,
-    /// The longest time from the start of a server until every caller had a result from it. One server in
-    /// five lives until then.
+    /// The longest time from a server's start until every caller had a result from that server. One server in
+    /// five lives long enough for this.
     all_served: Duration,
     /// The duration of the longest call.
     longest: Duration,

@@ -263,7 +263,7 @@ fn results_of_async_calls_are_converted() {
     });
 }
 
-/// If a call waited in place, the later calls of the thread would not begin.
+/// If a call blocked its thread, the later calls of that thread would not begin.
 #[test]
 fn converted_calls_of_one_thread_overlap() {
     let _alone = alone();

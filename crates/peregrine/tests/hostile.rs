@@ -479,7 +479,7 @@ fn rings_of_calls_with_many_extensions_do_not_delay_others() {
             session.post_extended(astack, wire::PING, &tags);
         }
     }
-    // Only one thread floods the server. Otherwise the server might get no processor.
+    // Only one thread floods the server. With more threads, the server might get no processor.
     let until = Instant::now() + soak(Duration::from_secs(2));
     let mut worst = Duration::ZERO;
     let rounds = std::thread::scope(|scope| {

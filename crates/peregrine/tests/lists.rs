@@ -210,7 +210,7 @@ fn interpreted_stubs_send_lists_of_256_nodes() {
     assert_eq!(put(256).unwrap(), Ok(Dynamic::U32(256)));
     let error = put(257).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No), "{error}");
-    // A list in a result may have at most 256 nodes, too.
+    // A list in a result may have at most 256 nodes, as in an argument.
     let get = |nodes| client.call("get", &mut [Argument::In(&Dynamic::U32(nodes))]);
     assert!(matches!(get(256).unwrap(), Ok(Dynamic::List(_))));
     assert_eq!(get(257).unwrap_err().kind(), Kind::BadResult);

@@ -130,8 +130,8 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
 
     // Several calls at once, each through all nodes and back.
     at_once(400, || client.pass("ba"), &[own, a, b]);
-    // `b` may call back into `a` before the thread of `a` that ran the previous callback has noticed its end.
-    // The new callback must still get a thread.
+    // `b` may call back into `a` before the thread of the previous callback is idle again. The new callback
+    // must still get a thread.
     at_once(20, || client.bounce("ba", 25), &[own, a, b]);
 
     // The process in the middle of the chain is killed. The process that called it gets an error, and the

@@ -155,8 +155,8 @@ fn bind(to: SocketAddr, options: &BindOptions) -> BytesClient {
 
 /// Checks the numbers of packets that a call takes. `due` has three numbers: all packets, the packets of the
 /// call's message, and the packets of its result. On a busy machine, a client sometimes sends a probe. So it
-/// is enough if one of several rounds has exactly these numbers. If every call has a superfluous packet, no
-/// round has them. An occasional superfluous packet is detected by `tests/steady.rs`, which allows no
+/// is enough if one of several rounds has exactly these numbers. If every call has a superfluous packet,
+/// every round fails. An occasional superfluous packet is detected by `tests/steady.rs`, which allows no
 /// retransmission at all.
 #[track_caller]
 fn packets_are(due: [u64; 3], seen: &Seen, mut call: impl FnMut()) {

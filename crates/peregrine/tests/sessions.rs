@@ -14,7 +14,7 @@ use peregrine::{BindOptions, Kind, Server, interface};
 use support::wire::{self, Line, Region, Session};
 use support::{Process, alone, at_rest, role, until};
 
-/// The number of descriptors that each side has for a session: a socket, and a handle to the other process.
+/// The number of descriptors that each side has for a session: a socket, and a pidfd of the other process.
 const SESSION: usize = 2;
 
 #[interface]

@@ -253,8 +253,8 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
     let book = directory.path().join("book.bin");
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
-    // Some resources of the first binding stay in this process after the binding is dropped. So the resources
-    // are measured only then.
+    // Some resources of the first binding stay in this process after the binding is dropped. So the test
+    // makes and drops one binding before it measures the resources.
     let mut first = Process::start("child", "server", directory.path());
     assert_eq!(LedgerClient::bind("ledger").unwrap().enter(u64::MAX - 1).unwrap(), u64::MAX);
     first.kill();

@@ -353,9 +353,10 @@ fn oneway_calls_share_their_system_calls() {
     }
 }
 
-/// A call over raw Ethernet needs one system call in each direction, to send. Both sides find the packets
-/// that arrive in memory. Yields and system calls for other threads are not counted, because only slow
-/// procedures cause them, and tracing makes procedures slow. Each check that is a system call is counted.
+/// A call over raw Ethernet needs one system call in each direction, to send. Both sides find arriving
+/// packets in memory, without a system call. Yields and system calls for other threads are not counted,
+/// because only slow procedures cause them, and tracing makes procedures slow. Each check that is a system
+/// call is counted.
 #[test]
 fn polling_call_over_raw_ethernet_makes_system_calls_only_to_send() {
     let _alone = support::alone();

@@ -472,7 +472,8 @@ impl Executor for Keeps {
     }
 }
 
-/// An executor that keeps the first future, which watches the executor, and drops all others.
+/// An executor that drops all futures except the first one. With the first one, the server watches the
+/// executor.
 #[derive(Default)]
 struct DropsProcedures(Mutex<Option<Polls>>);
 

@@ -116,8 +116,8 @@ const SERVING: &[(&str, &[&str])] = &[
     ("counting.end(", &["serving/procedure.rs"]),
     ("Refusal::given_up(", &["serving/procedure.rs"]),
     ("Refusal::late(", &["serving/procedure.rs"]),
-    // Panics are also caught in service threads, in the owner's hook, in the keeper's callbacks, and when
-    // objects are dropped.
+    // Panics are caught outside of procedures, too: in service threads, in the owner's hook, in the keeper's
+    // callbacks, and when objects are dropped.
     (
         "catch_unwind(",
         &[

@@ -12,7 +12,7 @@ use peregrine::{BindOptions, Server, Wait, interface};
 trait Bytes {
     /// Returns a digest of all bytes in their order.
     fn digest(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    /// Combines each byte with its index, in place.
+    /// Combines each byte with its index.
     fn mark(&self, #[max_len(400_000)] bytes: &mut [u8]) -> peregrine::Result<()>;
     fn add(&self, a: u32, b: u32) -> peregrine::Result<u32>;
 }

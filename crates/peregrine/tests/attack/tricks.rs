@@ -9,8 +9,9 @@ use rustix::thread::futex;
 
 use super::wire::{LIMIT, Line, Session, describe};
 
-/// Returns a socket with unsent data and with `SO_LINGER`. When its last descriptor is closed, `close`
-/// blocks for `time`. Also returns the other end of the connection, which must stay open until then.
+/// Returns a socket with unsent data and with `SO_LINGER`. When the last descriptor of the socket is closed,
+/// `close` blocks for `time`. Also returns the other end of the connection, which must stay open until
+/// `close` returns.
 pub(crate) fn slow_to_close(time: Duration) -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let stream = TcpStream::connect(listener.local_addr().expect("an address")).expect("a stream");

@@ -128,7 +128,7 @@ fn forked_child_cannot_use_callbacks_of_its_parent() {
         let error = parent.doubles(&[1], Callback::new(Doubler::new(None))).unwrap_err();
         let Refusal::Failed(error) = error else { panic!("{error:?}") };
         assert_eq!((error.kind(), error.executed()), (Kind::Forked, Executed::No), "{error}");
-        // The thread that runs the kept callback does not exist in this process.
+        // This forked child has no thread that runs the kept callback. The drop must not need that thread.
         drop(parent);
         let own = ServiceClient::bind(&address).unwrap();
         assert_eq!(own.doubles(&[1], Callback::new(Doubler::new(None))).unwrap(), [2]);

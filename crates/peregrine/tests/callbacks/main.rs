@@ -473,7 +473,7 @@ fn callbacks_are_passed_on() {
 fn call_of_a_callback_has_its_own_deadline() {
     each(2, |client, _| {
         let doubler = Doubler::new(None);
-        // If the deadline passes before this thread begins the call, the object is not called.
+        // The deadline may pass before the object is called. The test then repeats the call.
         until("the object's method is cancelled", || {
             assert_eq!(client.hurry(Callback::new(&doubler)).unwrap(), "TimedOut");
             doubler.cancelled.load(Ordering::SeqCst)

@@ -50,7 +50,7 @@ impl Client {
         Ok(Self { client, form })
     }
 
-    /// Binds to the name with another interface.
+    /// Binds to the export at `address` with an incompatible interface.
     pub(crate) fn bind_other(
         form: Form,
         address: &str,

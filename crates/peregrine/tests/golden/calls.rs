@@ -280,7 +280,8 @@ fn server_stub_answers_with_documented_bytes() {
         let run = || execute(&server, &incoming, Space::of_mut(&mut reply), &mut estack);
         let ran = catch_unwind(AssertUnwindSafe(run));
         let Ok(Ran { answer, head_at, head_bytes, .. }) = ran else {
-            // Paths catch panics and refuse the call. What a client reads is tested in `foreign.rs`.
+            // Paths catch the panic and report it in the reply. `foreign.rs` tests how a client reads that
+            // reply.
             assert_eq!(*case, "stop");
             continue;
         };

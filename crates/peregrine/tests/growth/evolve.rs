@@ -231,7 +231,7 @@ impl Age {
         }
     }
 
-    /// Returns one of the named types that exist. Returns `char` instead if this type may be an error type.
+    /// Returns a random one of the named types, or `char` if that type may be an error type.
     fn known(&self, chance: &mut Chance) -> DescribedType {
         let number = chance.below(self.whole.types.len());
         let is_error =

@@ -175,8 +175,8 @@ fn plain_types_that_double_are_read_or_refused() {
     };
     let lines = doubled(63);
     assert_eq!(parse(&format!("{HEAD}{lines}")).types.len(), 64);
-    // If a value is equal on both sides, its conversion is one step, whatever its size is. With 12 levels the
-    // value is small enough for a message.
+    // If a value has the same bytes on both sides, its conversion is one step, whatever its size is. With 12
+    // levels the value is small enough for a message.
     let lines = doubled(12);
     is_bound(&lines, &lines.replace("in a: T#0", "in a: T#0, in b: option<u8>"));
     is_bound(&lines, &lines.replace("{x: u8}", "{y: u8 was x}"));

@@ -375,8 +375,8 @@ fn cases(usual: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(120))]
 
-    /// A client and a server of any two ages call each other. If both sides have a part, its value arrives.
-    /// If only the receiver has a part, it gets its default.
+    /// A client and a server of any two ages call each other. If both sides have a part, its value arrives. A
+    /// part that only the receiver has gets its default.
     #[test]
     fn values_are_converted_between_all_ages(seed: u64) {
         let mut chance = Chance(seed);

@@ -25,7 +25,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
-/// Makes [`CALLS`] calls through `address` while another call runs. Then ends all of them.
+/// Makes [`CALLS`] calls through `address` while a call of `wait` runs. Then ends `wait`, and waits for all
+/// calls.
 fn make_calls(world: &mut World, address: String) {
     world.address = address;
     let client = world.client(Form::Blocking);

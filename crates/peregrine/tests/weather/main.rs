@@ -1,9 +1,9 @@
-//! One-way calls, streams, callbacks and futures in bad weather: networks that lose, duplicate, delay and reorder
-//! packets, futures that are dropped after any number of polls, and readers that never read.
+//! One-way calls, streams, callbacks and futures in bad weather: networks that lose, duplicate, delay and
+//! reorder packets, futures that are dropped after any number of polls, and readers that never read.
 //!
-//! The oracle is the object of the server, or of the caller. No call runs twice, one-way calls keep their order,
-//! and no item of a stream is lost or duplicated. If an error says how many items have arrived, the number is
-//! true.
+//! The oracle is the object of the server, or of the caller. No call runs twice, one-way calls keep their
+//! order, and no item of a stream is lost or duplicated. If an error says how many items have arrived, the
+//! number is true.
 //!
 //! `PEREGRINE_SEEDS=n` sets the number of runs. Each run prints its seed, and `PEREGRINE_SEED=n` repeats it.
 #![cfg(feature = "async")]
@@ -43,7 +43,8 @@ pub(crate) trait Weather {
     fn check(&self, items: Source<'_, Item>) -> peregrine::Result<u64>;
     /// Sends back each item.
     fn echo(&self, items: Source<'_, Item>, back: Sink<'_, Item>) -> peregrine::Result<u64>;
-    /// Calls the caller's object with the numbers below `end`, each with `size` bytes. Every third call is one-way.
+    /// Calls the caller's object with the numbers below `end`, each with `size` bytes. Every third call is
+    /// one-way.
     fn ask(&self, end: u64, size: u32, object: Callback<'_, dyn Asked>) -> peregrine::Result<()>;
 }
 
@@ -183,7 +184,7 @@ impl Weather for Object {
     }
 }
 
-/// A path without a network.
+/// A path within this machine. Nothing impairs its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     InProcess,

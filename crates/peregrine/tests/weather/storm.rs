@@ -25,9 +25,9 @@ pub(crate) const STORMY: Impairments = Impairments {
     cut_ms: (300, 500),
 };
 
-/// Impairments of the frames in both directions over raw Ethernet. Fewer frames are lost than packets
-/// with [`STORMY`], and the link is not cut, because a client waits only a second for the handle of a
-/// further call frame.
+/// Impairments of the frames in both directions over raw Ethernet. The rate of losses is lower than in
+/// [`STORMY`], and the link is not cut, because a client waits only a second for the handle of a further call
+/// frame.
 const UNSETTLED: Impairments = Impairments { lost: 10, damaged: 10, cut_ms: (0, 0), ..STORMY };
 
 /// A generator of random numbers.

@@ -96,9 +96,9 @@ fn eight_handles_of_one_peer_share_the_rate_of_one() {
     }
 }
 
-/// A receiver with 1,024 credits accepts 1,024 positions (fragments) in 10 ms. So with a round trip of 300
-/// ms, a sender may have 30 times as many positions in flight as with a round trip of 1 ms. If the sender
-/// still assumed the short round trip, it would use only a third of the link.
+/// A receiver with 1,024 credits accepts 1,024 positions (fragments) in 10 ms. So 30 times as many may be in
+/// flight with a round trip of 300 ms as with one of at most 10 ms. A sender that still assumed a short round
+/// trip would use only a third of the link.
 #[test]
 fn large_messages_use_the_link_after_a_change_of_the_round_trip() {
     let bytes = 32 * MEBIBYTE;

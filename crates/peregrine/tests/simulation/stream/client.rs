@@ -44,7 +44,8 @@ struct Caller {
     state: CallerState,
     /// The number of the caller's last call. Deadlines of other calls are ignored.
     number: u32,
-    /// Whether the caller is a future. No thread waits for its calls, so its messages may be sent later.
+    /// Whether the caller is a future. No thread waits for the calls of a future, so their messages may be
+    /// sent later.
     is_future: bool,
 }
 
