@@ -88,7 +88,7 @@ fn is_send<T: Send>(value: T) -> T {
 
 #[test]
 fn every_mix_of_blocking_and_async_works_in_process() {
-    let _alone = support::alone();
+    let _alone = alone();
     block_on(is_send(all(&NotesAsyncClient::in_process(Yielding))));
     block_on(all(&NotesAsyncClient::in_process_to(NotesServer::new(Blocking)).unwrap()));
     let blocking = NotesClient::in_process_to(NotesAsyncServer::new(Yielding)).unwrap();
@@ -100,7 +100,7 @@ fn servers() -> (Vec<peregrine::Running>, Vec<String>) {
     let mut addresses = Vec::new();
     let running = ["blocking", "yielding"].map(|kind| {
         let name = format!("{kind}-{}", std::process::id());
-        let server = peregrine::Server::new();
+        let server = Server::new();
         let server = match kind {
             "blocking" => server.export(&name, NotesServer::new(Blocking)),
             _ => server.export(&name, NotesAsyncServer::new(Yielding)),
@@ -118,8 +118,8 @@ fn servers() -> (Vec<peregrine::Running>, Vec<String>) {
 
 #[test]
 fn every_mix_of_blocking_and_async_works_between_processes() {
-    let _alone = support::alone();
-    let _directory = support::own_directory();
+    let _alone = alone();
+    let _directory = own_directory();
     let (_running, addresses) = servers();
     for address in &addresses {
         let notes = block_on(NotesAsyncClient::bind(address)).unwrap();
@@ -197,9 +197,9 @@ impl versions::new::Shop for Shop {
 #[test]
 fn calls_to_a_newer_server_overlap_and_are_converted() {
     use versions::{new::ShopServer, old::Item, old::ShopAsync as _, old::ShopAsyncClient};
-    let _alone = support::alone();
-    let _directory = support::own_directory();
-    let server = peregrine::Server::new().export("shop", ShopServer::new(Shop::default()));
+    let _alone = alone();
+    let _directory = own_directory();
+    let server = Server::new().export("shop", ShopServer::new(Shop::default()));
     let _running = server.unwrap().spawn().unwrap();
     let shop = block_on(ShopAsyncClient::bind("shop")).unwrap();
     let mut counts = [1, 2, 3];
@@ -214,9 +214,9 @@ fn calls_to_a_newer_server_overlap_and_are_converted() {
 #[test]
 fn deadline_ends_the_wait_for_an_a_stack() {
     use versions::{new::ShopAsync as _, new::ShopAsyncClient, new::ShopServer};
-    let _alone = support::alone();
-    let _directory = support::own_directory();
-    let server = peregrine::Server::new().export("shop", ShopServer::new(Shop::default()));
+    let _alone = alone();
+    let _directory = own_directory();
+    let server = Server::new().export("shop", ShopServer::new(Shop::default()));
     let _running = server.unwrap().spawn().unwrap();
     let options = peregrine::BindOptions::default().astacks(1);
     let shop = block_on(ShopAsyncClient::bind_with("shop", &options)).unwrap();
@@ -297,11 +297,11 @@ impl WaitsAsync for SlowGate {
 /// slowly.
 #[test]
 fn slow_calls_to_an_async_server_share_batches() {
-    let _alone = support::alone();
-    let _directory = support::own_directory();
+    let _alone = alone();
+    let _directory = own_directory();
     let gate = Gate::default();
     let server = WaitsAsyncServer::new(SlowGate(gate.clone()));
-    let server = peregrine::Server::new().export("slow-gate", server);
+    let server = Server::new().export("slow-gate", server);
     let _running = server.unwrap().spawn().unwrap();
     let options = peregrine::BindOptions::default().astacks(8);
     let options = options.on_exhausted(peregrine::OnExhausted::Wait);
@@ -318,10 +318,10 @@ fn slow_calls_to_an_async_server_share_batches() {
 
 #[test]
 fn ten_thousand_calls_are_in_flight_from_one_thread() {
-    let _alone = support::alone();
-    let _directory = support::own_directory();
+    let _alone = alone();
+    let _directory = own_directory();
     let name = format!("gate-{}", std::process::id());
-    let server = peregrine::Server::new().export(&name, WaitsAsyncServer::new(Gate::default()));
+    let server = Server::new().export(&name, WaitsAsyncServer::new(Gate::default()));
     let _running = server.unwrap().spawn().unwrap();
     let waits = block_on(WaitsAsyncClient::bind(&name)).unwrap();
     let blocking = WaitsClient::from(waits.clone());

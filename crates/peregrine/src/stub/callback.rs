@@ -210,7 +210,7 @@ impl Drop for Registration {
 ///
 /// * `Callback<'_, dyn Listener>` ends with the call of the procedure.
 /// * `Callback<'static, dyn Listener>` may be kept by the procedure. It ends when the procedure's side drops
-// it, or when the caller's [`Registration`] is dropped. It also ends when the last client of the binding is
+///   it, or when the caller's [`Registration`] is dropped. It also ends when the last client of the binding is
 ///   dropped, or when the server ends.
 ///
 /// The object's methods run one at a time, on the thread that waits for the procedure. If the call of the
