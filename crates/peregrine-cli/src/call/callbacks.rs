@@ -147,7 +147,7 @@ mod tests {
         let value = of(&all.procedures[0].result).unwrap();
         let json = all.value_to_json(&all.procedures[0].result, &value, Bytes::Auto);
         let expected = serde_json::json!({
-            "x": [0, null, []], "y": { "x": [0, 0], "y": 0 }, "z": { "Ok": false },
+            "x": [0, null, []], "y": { "x": [0, 0], "y": 0 }, "z": { "ok": false },
         });
         assert_eq!(json, expected);
         assert_eq!(of(&all.procedures[0].error), None);

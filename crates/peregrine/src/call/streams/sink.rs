@@ -234,7 +234,7 @@ impl<'a, T> Sink<'a, T> {
     /// let (_sender, news) = std::sync::mpsc::channel();
     /// let (sink, reader) = Sink::channel(1);
     /// std::thread::scope(|scope| {
-    ///     let relay = scope.spawn(|| relay(&news, sink));
+    ///     let relay = scope.spawn(move || relay(&news, sink));
     ///     drop(reader);
     ///     relay.join().unwrap()
     /// })?;
