@@ -225,7 +225,9 @@ impl Lane {
             }
             let role = state.role(ticket.index);
             state.sleep(ticket.index, waker);
-            if role == Role::Sleeps && !state.armed && !state.is_checked {
+            // The bells see to results, and only the looker sends what is queued.
+            let relies_on_looker = !state.armed || !state.queue.is_empty();
+            if role == Role::Sleeps && relies_on_looker && !state.is_checked {
                 state.is_checked = lane.timer(LOOKER_TIMER, CHECK_LOOKER);
             }
             Err(role)
@@ -648,7 +650,7 @@ impl Lane {
     /// Arms the bells if no looker has looked since the last check.
     fn check_looker(&self, bound: &Bound, state: &mut State) {
         state.is_checked = false;
-        if state.armed || state.pending == 0 {
+        if state.pending == 0 || state.armed && state.queue.is_empty() {
             return;
         }
         if core::mem::take(&mut state.looked) {
