@@ -136,7 +136,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// Returns the value, of which nothing else has a reference. No lock is needed.
-    pub(crate) fn get_mut(&mut self) -> &mut T {
+    pub(crate) fn exclusive(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -41,7 +41,7 @@ impl Drop for Home {
         if let Some(oneway) = &self.oneway {
             oneway.close();
         }
-        for conduit in self.kept.get_mut().drain(..).filter_map(|conduit| conduit.upgrade()) {
+        for conduit in self.kept.exclusive().drain(..).filter_map(|conduit| conduit.upgrade()) {
             conduit.drop_kept();
         }
     }

@@ -5,8 +5,8 @@
 //! lane ends.
 
 use core::cell::RefCell;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::collections::{HashMap, HashSet};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +30,9 @@ use crate::value::{Space, Window, bytes_of_blocks};
 /// If a batch has at most this number of records, the server measures the time of each of its calls.
 const MEASURED_MAX: usize = 16;
 
+/// The largest number of early cancellations that a lane keeps.
+const EARLY_MAX: usize = 256;
+
 /// The lanes of this process that have calls without a result.
 struct Lanes {
     lanes: Mutex<HashMap<Token, Arc<Lane>>>,
@@ -46,6 +49,8 @@ struct Lane {
     token: Token,
     /// The number of threads that run a batch of the lane.
     users: AtomicUsize,
+    /// Whether there may be early cancellations.
+    has_early: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -65,6 +70,9 @@ struct State {
     pending: HashMap<u64, Arc<dyn Cancels>>,
     /// The deferred calls that were cancelled.
     cancelled: HashSet<u64>,
+    /// Calls that were cancelled before they were deferred: a batch can overtake the batch before it. A call
+    /// that has ended before its cancellation arrives stays here.
+    early: VecDeque<u64>,
     /// The largest size in bytes of the result of a call.
     room: usize,
     /// The records of results that were not sent yet.
@@ -133,8 +141,10 @@ impl Lanes {
 
     /// Returns the lane with a token. Makes the lane if it does not exist.
     fn lane(&self, token: Token) -> InUse {
-        let users = || AtomicUsize::new(0);
-        let new = || Arc::new(Lane { token, users: users(), state: Mutex::default() });
+        let new = || {
+            let (users, has_early) = (AtomicUsize::new(0), AtomicBool::new(false));
+            Arc::new(Lane { token, users, has_early, state: Mutex::default() })
+        };
         let mut lanes = self.lanes.lock();
         let lane = Arc::clone(lanes.entry(token).or_insert_with(new));
         lane.users.fetch_add(1, Ordering::SeqCst);
@@ -299,6 +309,9 @@ impl Batch {
                     }
                     let in_time = scope.begin(record.number, record.left);
                     let ran = self.call(serve, &record, &mut records[start..end], in_time);
+                    if let Some(source) = source {
+                        source.lane.cancel_early(record.number);
+                    }
                     let time = timing.map(Timing::end);
                     self.ended.add(&ran, total, time);
                     if let Some((ns, _)) = time.filter(|_| is_measured) {
@@ -502,7 +515,7 @@ impl InUse {
         let pending = state.left();
         // A lane without calls needs no held batch.
         let held = if pending == 0 { state.held.take() } else { None };
-        let is_alone = state.held.is_none() && pending > 0;
+        let is_alone = state.held.is_none() && (pending > 0 || !state.early.is_empty());
         lane.count_ended(state);
         lane.expect_batch(is_alone);
         if let Some(held) = held {
@@ -517,7 +530,8 @@ impl InUse {
 impl Lane {
     fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.pending.is_empty() && state.ready.is_empty() && state.held.is_none()
+        let has_calls = !state.pending.is_empty() || !state.early.is_empty();
+        !has_calls && state.ready.is_empty() && state.held.is_none()
     }
 
     /// Holds a batch. Answers it at once if there is a result already.
@@ -540,7 +554,7 @@ impl Lane {
         let Some(held) = state.held.take() else { return };
         let results = state.take_ready(held.room);
         let pending = state.left();
-        let is_alone = pending > 0;
+        let is_alone = pending > 0 || !state.early.is_empty();
         self.count_ended(state);
         self.expect_batch(is_alone);
         held.answer(pending, &results);
@@ -574,6 +588,7 @@ impl Lane {
         let pending = core::mem::take(&mut state.pending);
         let held = state.held.take();
         state.ready = Vec::new();
+        state.early.clear();
         self.count_ended(state);
         pending.into_values().for_each(end);
         if let Some(held) = held {
@@ -588,10 +603,34 @@ impl Lane {
         let cancels = state.pending.get(&number).map(Arc::clone);
         if cancels.is_some() {
             state.cancelled.insert(number);
+        } else {
+            if state.early.len() == EARLY_MAX {
+                state.early.pop_front();
+            }
+            state.early.push_back(number);
+            self.has_early.store(true, Ordering::Relaxed);
         }
         drop(state);
         if let Some(cancels) = cancels {
             cancels.cancel();
+        }
+    }
+
+    /// Cancels a call that was begun, if its cancellation has arrived before.
+    fn cancel_early(&self, number: u64) {
+        // The lock of the state orders the flag: the call was deferred either before or after the
+        // cancellation.
+        if !self.has_early.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.state.lock();
+        let Some(at) = state.early.iter().position(|early| *early == number) else { return };
+        state.early.remove(at);
+        self.has_early.store(!state.early.is_empty(), Ordering::Relaxed);
+        let is_pending = state.pending.contains_key(&number);
+        drop(state);
+        if is_pending {
+            self.cancel_one(number);
         }
     }
 }
@@ -668,5 +707,42 @@ impl Owed for OwedResult {
                 lane.count_ended(state);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Cancelled(AtomicBool);
+
+    impl Cancels for Cancelled {
+        fn cancel(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The batch with a cancellation may overtake the batch with the call.
+    #[test]
+    fn cancellation_that_overtakes_its_call_cancels_the_call() {
+        let token = core::array::from_fn(|at| at as u8 ^ 0xa5);
+        Lanes::of_process().lane(token).0.cancel_one(7);
+        let lane = Arc::clone(&Lanes::of_process().lane(token).0);
+        let (account, call) = (None, Mutex::default());
+        let batch = Arc::new(RunningBatch { lane: Arc::clone(&lane), account, call });
+        let calls = [6, 7].map(|number| {
+            let call = Arc::new(Cancelled::default());
+            let owed = Arc::clone(&batch).defer(number, Arc::clone(&call) as _);
+            lane.cancel_early(number);
+            assert!(owed.is_some());
+            call.0.load(Ordering::Relaxed)
+        });
+        assert_eq!(calls, [false, true]);
+        assert!(!lane.has_early.load(Ordering::Relaxed));
+        (0..2 * EARLY_MAX as u64).for_each(|number| lane.cancel_one(100 + number));
+        assert_eq!(lane.state.lock().early.len(), EARLY_MAX);
+        lane.end(|_| (), Refusal::stopped());
+        assert!(!Lanes::of_process().lanes.lock().contains_key(&token));
     }
 }

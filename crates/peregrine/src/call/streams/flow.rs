@@ -226,7 +226,7 @@ impl Flow {
 
     /// Returns this end, with a note that its user does not notice without help that the client has gone.
     pub(crate) fn unattended(mut self) -> Self {
-        self.state.get_mut().attended = false;
+        self.state.exclusive().attended = false;
         self
     }
 
