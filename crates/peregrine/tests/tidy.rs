@@ -152,6 +152,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/memory.rs", "sets limits and mounts of a child process"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
+    ("crates/peregrine/tests/callbacks/failures.rs", "forks"),
     ("crates/peregrine/tests/streams/failures.rs", "forks"),
     (
         "crates/peregrine/tests/support/",
