@@ -14,21 +14,20 @@ use super::support::relay::Relay;
 use super::support::{Process, alone, own_directory, role, until};
 use super::*;
 
-/// Impairments of the packets in both directions. A tenth of the packets are lost.
+/// Impairments of the packets in both directions. Few packets are lost, and the link is not cut, because a
+/// client waits only a second for the handle of a further call frame.
 pub(crate) const STORMY: Impairments = Impairments {
-    lost: 100,
+    lost: 30,
     duplicated: 80,
     delayed: 200,
     delayed_us: 4000,
     damaged: 0,
     delay_us: 200,
-    cut_ms: (300, 500),
+    cut_ms: (0, 0),
 };
 
-/// Impairments of the frames in both directions over raw Ethernet. The rate of losses is lower than in
-/// [`STORMY`], and the link is not cut, because a client waits only a second for the handle of a further call
-/// frame.
-const UNSETTLED: Impairments = Impairments { lost: 10, damaged: 10, cut_ms: (0, 0), ..STORMY };
+/// Impairments of the frames in both directions over raw Ethernet.
+const UNSETTLED: Impairments = Impairments { lost: 10, damaged: 10, ..STORMY };
 
 /// A generator of random numbers.
 pub(crate) struct Random(u64);
