@@ -7,7 +7,7 @@ use peregrine::{Callback, Server, interface};
 /// Learns how a copy goes on.
 #[interface]
 pub trait Progress {
-    /// Is told how many of all files are copied. Returns whether the copy goes on.
+    /// Reports that `files` of `all` files are copied. Returns whether the copy goes on.
     fn copied(&self, files: u32, all: u32) -> peregrine::Result<bool>;
 }
 
