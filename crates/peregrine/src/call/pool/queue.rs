@@ -313,8 +313,8 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Takes a frame for a future: the frame that is offered to the future, a free frame, or a new frame. If
-    /// there is none, makes the future wait: `waker` is woken when a frame is offered to it. `ticket` is the
-    /// ticket of a future that has waited before. Returns the ticket of the wait.
+    /// no frame can be taken, the future waits, and the pool wakes `waker` when it offers a frame to the
+    /// future. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,
