@@ -201,11 +201,13 @@ struct MessageHeader {
     is_first: bool,
 }
 
-/// Reads the header of a message.
+/// Reads the header of a message. Returns `None` if it is malformed.
 fn read_message(message: &[u8]) -> Option<(Token, MessageHeader)> {
     let [.., low, high, flags, _] = words_at(message, 0)?;
     let (is_open, is_first) = (flags & 1 != 0, flags & 2 != 0);
-    Some((*message.first_chunk()?, MessageHeader { number: wide(low, high), is_open, is_first }))
+    // No client has sent so many messages.
+    let number = Some(wide(low, high)).filter(|number| *number <= u64::MAX / 2)?;
+    Some((*message.first_chunk()?, MessageHeader { number, is_open, is_first }))
 }
 
 fn result_header(number: u64) -> [u8; HEADER_BYTES] {

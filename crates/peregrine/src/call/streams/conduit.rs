@@ -44,8 +44,9 @@ pub(super) struct Conduit {
 
 #[derive(Default)]
 struct State {
-    /// The number of the next message. `None` before the first one has arrived.
-    next: Option<u64>,
+    /// The number of the next message. While the client has no open streams, a message may have a larger number:
+    /// the ones between were taken when there was no conduit, or are overtaken.
+    next: u64,
     /// A message that has overtaken the next one.
     early: Option<Early>,
     /// The number of the next result.
@@ -248,10 +249,14 @@ impl InUse {
         let is_next = state.is_next(header);
         if state.was_overtaken(header) {
             let taken = state.take_records(message, &mut afterwards);
+            // The client handles this result before results that were made earlier, so it has nothing of streams
+            // that are open.
+            let mut result = Vec::from(result_header(header.number));
+            state.collect_unopened(room, &mut result);
             drop(state);
             afterwards.run();
             taken.ok_or_else(malformed)?;
-            return Ok(Served::Now(Vec::from(result_header(header.number))));
+            return Ok(Served::Now(result));
         }
         if is_next {
             state.take(header, message, &mut afterwards)?;
@@ -276,7 +281,7 @@ impl InUse {
         } else if state.is_next(header) {
             // The message before this one has arrived meanwhile.
             state.admit(header, message, held, &mut afterwards);
-        } else if state.early.is_none() && state.next.is_none_or(|next| header.number == next + 1) {
+        } else if state.may_be_early(header) {
             state.early = Some(Early { header, message: message.to_vec(), held });
         } else {
             afterwards.ended.push((held, Err(malformed())));
@@ -397,18 +402,25 @@ impl State {
         !self.listed.is_empty() || !self.unopened.is_empty()
     }
 
-    /// Returns whether a message is the next one.
+    /// Returns whether a message is the next one. If the client had no open streams before the message, and has told
+    /// the conduit so, any larger number is the next one.
     fn is_next(&mut self, header: MessageHeader) -> bool {
-        if header.is_first && self.next.is_none() {
-            (self.next, self.results) = (Some(header.number), header.number);
+        if header.is_first && !self.is_open && header.number > self.next {
+            let unanswered = self.next - self.results;
+            (self.next, self.results) = (header.number, header.number - unanswered);
         }
-        self.next == Some(header.number)
+        self.next == header.number
     }
 
-    /// Returns whether a message has been overtaken by the first message after it. The client had no open streams in
-    /// between, so the conduit did not know the message that was to come before.
+    /// Returns whether a message may wait for the one before it.
+    fn may_be_early(&self, header: MessageHeader) -> bool {
+        let is_after_next = header.number == self.next + 1;
+        self.early.is_none() && (is_after_next || !self.is_open && header.number > self.next)
+    }
+
+    /// Returns whether a message was overtaken by a later one while the client had no open streams.
     fn was_overtaken(&self, header: MessageHeader) -> bool {
-        !header.is_open && self.next.is_some_and(|next| header.number < next)
+        header.is_first && !header.is_open && header.number < self.next
     }
 
     /// Returns whether no call waits for its result, and each stream is closed or has an unattended user.
@@ -422,7 +434,7 @@ impl State {
     /// `left_at`.
     fn expects_message(&mut self) -> bool {
         let expects = self.is_left() && (self.is_open || self.has_records());
-        let next = if expects { self.next } else { None };
+        let next = expects.then_some(self.next);
         let before = self.left_at.filter(|(known, _)| Some(*known) == next);
         self.left_at = before.or_else(|| next.map(|next| (next, Instant::now())));
         expects
@@ -444,7 +456,7 @@ impl State {
         afterwards: &mut Afterwards,
     ) -> Result<(), Refusal> {
         let taken = self.take_records(message, afterwards);
-        self.next = Some(header.number + 1);
+        self.next = header.number + 1;
         self.is_open = header.is_open;
         taken.ok_or_else(malformed)
     }
@@ -489,8 +501,10 @@ impl State {
 
     /// Takes the message that arrived early, if it is the next one now.
     fn go_on(&mut self, afterwards: &mut Afterwards) {
-        let is_next = |early: &Early| Some(early.header.number) == self.next;
-        if let Some(Early { header, message, held }) = self.early.take_if(|early| is_next(early)) {
+        let Some(header) = self.early.as_ref().map(|early| early.header) else { return };
+        if self.is_next(header)
+            && let Some(Early { message, held, .. }) = self.early.take()
+        {
             self.admit(header, &message, held, afterwards);
         }
     }
@@ -518,11 +532,7 @@ impl State {
     fn collect(&mut self, room: usize) -> Vec<u8> {
         let mut result = Vec::from(result_header(self.results));
         self.results += 1;
-        while result.len() + HEADER_BYTES <= room
-            && let Some(stream) = self.unopened.pop()
-        {
-            result.extend_from_slice(&Record::bare(RecordKind::End, stream).to_bytes());
-        }
+        self.collect_unopened(room, &mut result);
         // Each stream gets its turn, even if one of them has more than fits.
         for _ in 0..self.listed.len() {
             let Some(flow) = self.listed.pop_front() else { break };
@@ -533,6 +543,15 @@ impl State {
             }
         }
         result
+    }
+
+    /// Appends the ends of streams that no procedure has opened, as far as they fit `room` bytes.
+    fn collect_unopened(&mut self, room: usize, result: &mut Vec<u8>) {
+        while result.len() + HEADER_BYTES <= room
+            && let Some(stream) = self.unopened.pop()
+        {
+            result.extend_from_slice(&Record::bare(RecordKind::End, stream).to_bytes());
+        }
     }
 }
 
@@ -557,8 +576,7 @@ impl Rings for Conduit {
             let state = conduit.state.lock();
             // If another message has arrived since, this ring has nothing to do. The timer was then set again
             // if necessary.
-            let waits =
-                state.left_at.filter(|(next, _)| state.is_left() && Some(*next) == state.next);
+            let waits = state.left_at.filter(|(next, _)| state.is_left() && *next == state.next);
             let Some((_, since)) = waits else { return };
             let is_gone = state.source.as_ref().is_some_and(|source| source.is_gone());
             drop(state);
@@ -570,3 +588,6 @@ impl Rings for Conduit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
