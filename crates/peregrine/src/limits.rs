@@ -86,7 +86,8 @@
 //!   `Server::connections` and `Server::connections_per_host` allow more.
 //! * [`BINDINGS_PER_CONNECTION`] (4096): `Exhausted` at bind.
 //! * [`SILENCE`] (10 s): over TCP, a peer that is silent for longer counts as gone.
-//! * [`CALL_SILENCE`] (2.3 s): over TCP, a server that is silent for longer during a call counts as gone.
+//! * [`CALL_SILENCE`] (2.3 s): over TCP, a server that is silent for longer during a call counts as gone. Over
+//!   UDP and raw Ethernet, the same holds for a request for the handle of a further call.
 //! * [`UNREAD_TIME`] (100 ms, 10 s): a connection whose client does not read a reply is closed after this
 //!   time. The shorter time applies if other connections wait for a thread.
 //! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): if larger results wait to be sent over
@@ -412,7 +413,8 @@ pub const UNSENT_BYTES_PER_HOST: usize = 256 << 20;
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
 /// How long the server's machine may be silent over TCP, despite keep-alives, while a client waits for a
-/// reply. After this time, the client treats the server as gone.
+/// reply. After this time, the client treats the server as gone. Over UDP and raw Ethernet, a client waits as
+/// long for the handle of a further call.
 ///
 /// The time is long enough for an interruption of the network that lasts a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);

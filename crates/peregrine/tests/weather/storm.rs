@@ -14,16 +14,15 @@ use super::support::relay::Relay;
 use super::support::{Process, alone, own_directory, role, until};
 use super::*;
 
-/// Impairments of the packets in both directions. Few packets are lost, and the link is not cut, because a
-/// client waits only a second for the handle of a further call frame.
+/// Impairments of the packets in both directions. A tenth of the packets are lost.
 pub(crate) const STORMY: Impairments = Impairments {
-    lost: 30,
+    lost: 100,
     duplicated: 80,
     delayed: 200,
     delayed_us: 4000,
     damaged: 0,
     delay_us: 200,
-    cut_ms: (0, 0),
+    cut_ms: (300, 500),
 };
 
 /// Impairments of the frames in both directions over raw Ethernet.

@@ -35,6 +35,7 @@ use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
 use crate::error::{CallError, Kind, Phase};
 use crate::growing::Growing;
+use crate::limits;
 use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
 use crate::protocol::exchange::client_end::{BeginError, ClientEnd, ClientTerms};
 use crate::protocol::exchange::time::Moment;
@@ -42,9 +43,10 @@ use crate::sync::{Mutex, Rank};
 use crate::sys;
 use crate::value::Window;
 
-/// A live server answers within this time, or within four round trips if these take longer. If no answer
-/// arrives in this time, the client assumes that it must reach the server over another socket.
-const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+/// A live server answers a request for a handle within this time, or within four round trips if these take
+/// longer. If no answer arrives in this time, the client assumes that it must reach the server over another
+/// socket. A call waits about as long for a silent server.
+const ANSWER_LIMIT: Duration = limits::CALL_SILENCE;
 
 /// The functions of a binding that one of its frames uses to request a handle.
 pub(crate) trait HandleProvider: Send + Sync {

@@ -40,7 +40,10 @@ const TRIES_MAX: u8 = 10;
 /// The numbers of the `HELLO` packets after which the client also sends one `HELLO` in the previous version
 /// of the protocol.
 const VERSION_ASKED: [u8; 2] = [3, 6];
+/// How long a client waits for the first answer, if it does not know the round trip.
 const WAIT_FIRST: u64 = 100 * MILLISECOND;
+/// The shortest wait of a client that knows the round trip.
+const WAIT_MIN: u64 = 10 * MILLISECOND;
 const WAIT_MAX: u64 = SECOND;
 
 const LINK: u32 = 1;
@@ -526,6 +529,12 @@ impl BindExchange {
             wait: WAIT_FIRST,
             due: now,
         }
+    }
+
+    /// Makes the first waits shorter if the server is near. `round_trip` is in nanoseconds.
+    pub(crate) fn over_round_trip(self, round_trip: u64) -> Self {
+        let wait = round_trip.saturating_mul(4).clamp(WAIT_MIN, WAIT_FIRST);
+        Self { wait, ..self }
     }
 
     /// Writes the next packet, if it is due.

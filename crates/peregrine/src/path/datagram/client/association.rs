@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use super::activity::{Activity, CallSocket, deliver};
 use super::bells::FrameBells;
-use super::handles::{Granted, bind_over, say_goodbye};
+use super::handles::{Granted, Renewal, bind_over, say_goodbye};
 use super::shared_socket::SharedSocket;
 use super::watched_socket::WatchedSocket;
 use crate::call::{FrameLayout, Frames, sparse_memory};
@@ -258,15 +258,21 @@ impl Association {
         request: BindRequest,
         until: Instant,
     ) -> Result<Granted, CallError> {
+        let renewal = self.renewal(request, until);
         let Some(call_socket) = self.socket_of(frame) else {
-            return self.bind_new_socket(frame, request, until);
+            return self.bind_new_socket(frame, renewal);
         };
         let begun = Instant::now();
         let bound = match call_socket {
-            CallSocket::Own(socket) => bind_over(socket, &self.to, over_own(request), until),
-            CallSocket::Shared(shared) => shared.bind(self, request, until),
+            CallSocket::Own(socket) => bind_over(socket, &self.to, renewal.over_own()),
+            CallSocket::Shared(shared) => shared.bind(self, renewal),
         };
         self.check_bound(frame, call_socket, begun, bound)
+    }
+
+    /// Returns a request that ends at the time `until`.
+    pub(super) const fn renewal(&self, request: BindRequest, until: Instant) -> Renewal {
+        Renewal { request, round_trip: self.round_trip(), until }
     }
 
     /// Checks how a bind exchange ended that began at `begun` over the socket of a frame.
@@ -320,15 +326,10 @@ impl Association {
 
     /// Gives a frame a socket that is not shared. If there are too many sockets, gives it the shared socket.
     #[cold]
-    fn bind_new_socket(
-        &self,
-        frame: u32,
-        request: BindRequest,
-        until: Instant,
-    ) -> Result<Granted, CallError> {
+    fn bind_new_socket(&self, frame: u32, renewal: Renewal) -> Result<Granted, CallError> {
         let one_more = |count| (count < limits::SOCKETS_PER_SERVER).then_some(count + 1);
         let counted = self.sockets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        let Ok(before) = counted else { return self.bind_shared(frame, request, until) };
+        let Ok(before) = counted else { return self.bind_shared(frame, renewal) };
         if before > 0 {
             // The shared socket is created together with the second socket. So the shared socket already
             // exists when descriptors run out.
@@ -345,7 +346,7 @@ impl Association {
                     return Err(CallError::system(Phase::Bind, "cannot make a socket", error));
                 }
             };
-            let bound = bind_over(&socket, &self.to, over_own(request), until);
+            let bound = bind_over(&socket, &self.to, renewal.over_own());
             let granted = bound.inspect_err(|_| {
                 self.sockets.fetch_sub(1, Ordering::Relaxed);
             })?;
@@ -357,21 +358,16 @@ impl Association {
             say_goodbye(&socket, granted.grant.handles(), granted.terms);
         }
         self.sockets.fetch_sub(1, Ordering::Relaxed);
-        self.bind_shared(frame, request, until)
+        self.bind_shared(frame, renewal)
     }
 
     /// Gives a frame the shared socket, which must lead to the association's server.
-    fn bind_shared(
-        &self,
-        frame: u32,
-        request: BindRequest,
-        until: Instant,
-    ) -> Result<Granted, CallError> {
+    fn bind_shared(&self, frame: u32, renewal: Renewal) -> Result<Granted, CallError> {
         for _ in 0..SHARED_TRIES {
             let shared = self
                 .share()
                 .map_err(|error| CallError::system(Phase::Bind, "cannot make a socket", error))?;
-            let granted = shared.bind(self, request, until)?;
+            let granted = shared.bind(self, renewal)?;
             if granted.grant.incarnation == self.incarnation {
                 shared.prove();
                 let _ = self.call_sockets[frame as usize].set(CallSocket::Shared(shared));
@@ -567,11 +563,6 @@ impl Association {
         self.send_control(activity, now);
         !activity.client_end.is_captured()
     }
-}
-
-/// Returns the request for a handle over the own socket of a frame.
-pub(super) const fn over_own(request: BindRequest) -> BindRequest {
-    BindRequest { handles: 1, ..request }
 }
 
 /// Receives the packets that arrived on an activity's own socket between calls.

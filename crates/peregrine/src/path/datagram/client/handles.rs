@@ -72,15 +72,40 @@ pub(crate) fn bind(
     Ok((number, socket, granted))
 }
 
+/// A request of an association, whose round trip is known.
+#[derive(Clone, Copy)]
+pub(super) struct Renewal {
+    pub(super) request: BindRequest,
+    pub(super) round_trip: Duration,
+    pub(super) until: Instant,
+}
+
+impl Renewal {
+    /// Returns the request for a handle over the own socket of a frame.
+    pub(super) const fn over_own(self) -> Self {
+        Self { request: BindRequest { handles: 1, ..self.request }, ..self }
+    }
+
+    /// Begins the exchange. Also returns the request, adapted to the socket.
+    fn begin(
+        self,
+        socket: &Socket,
+        nonce: [u8; 12],
+    ) -> Result<(wire::BindExchange, BindRequest), CallError> {
+        let request = fitted(socket, self.request)?;
+        let round_trip = u64::try_from(self.round_trip.as_nanos()).unwrap_or(u64::MAX);
+        let binding = wire::BindExchange::new(moment(), nonce, request);
+        Ok((binding.over_round_trip(round_trip), request))
+    }
+}
+
 /// Requests handles over a socket. No other thread may use the socket at the same time.
 pub(super) fn bind_over(
     socket: &Socket,
     to: &Route,
-    request: BindRequest,
-    until: Instant,
+    renewal: Renewal,
 ) -> Result<Granted, CallError> {
-    let nonce = nonce()?;
-    ask(socket, to, request, nonce, until, &mut |memory, due| receive_from(socket, memory, due))
+    ask(socket, to, renewal, nonce()?, &mut |memory, due| receive_from(socket, memory, due))
 }
 
 fn nonce() -> Result<[u8; 12], CallError> {
@@ -97,14 +122,12 @@ pub(super) type ReceivePacket<'a> =
 pub(super) fn ask(
     socket: &Socket,
     to: &Route,
-    request: BindRequest,
+    renewal: Renewal,
     nonce: [u8; 12],
-    until: Instant,
     receive: ReceivePacket<'_>,
 ) -> Result<Granted, CallError> {
-    let request = fitted(socket, request)?;
-    let binding = wire::BindExchange::new(moment(), nonce, request);
-    granted(converse(socket, to, binding, until, receive)?, Some(request), to)
+    let (binding, request) = renewal.begin(socket, nonce)?;
+    granted(converse(socket, to, binding, renewal.until, receive)?, Some(request), to)
 }
 
 /// Adapts a bind request to the receive buffer of a socket and to the MTU of the socket's route.
@@ -397,15 +420,11 @@ pub(super) struct Asking {
 }
 
 impl Asking {
-    /// Begins to request handles over `socket`. The request ends at the time `until`.
-    pub(super) fn new(
-        socket: &Socket,
-        request: BindRequest,
-        until: Instant,
-    ) -> Result<Self, CallError> {
-        let (nonce, request) = (nonce()?, fitted(socket, request)?);
-        let binding = wire::BindExchange::new(moment(), nonce, request);
-        let conversation = Conversation { binding, until, refused: 0 };
+    /// Begins to request handles over `socket`.
+    pub(super) fn new(socket: &Socket, renewal: Renewal) -> Result<Self, CallError> {
+        let nonce = nonce()?;
+        let (binding, request) = renewal.begin(socket, nonce)?;
+        let conversation = Conversation { binding, until: renewal.until, refused: 0 };
         Ok(Self { conversation, request, begun: Instant::now(), nonce })
     }
 

@@ -37,7 +37,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::activity::{Activity, CallSocket, ResultPlacement, Sending, receive_now};
-use super::association::over_own;
 use super::exchange::{handle_timer, handle_wait, shape_of};
 use super::handles::{Asking, Granted, lost, receive_from};
 use super::shared_socket::{Rung, SharedSocket};
@@ -400,13 +399,14 @@ impl<R: HandleProvider> DatagramPath<R> {
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(no_time_left());
         }
-        let request = match call_socket {
-            CallSocket::Own(_) => over_own(self.provider.request()),
-            CallSocket::Shared(_) => self.provider.request(),
-        };
         let until = self.bind_until(deadline);
-        let asking = Asking::new(call_socket.socket(), request, until)
-            .map_err(|error| lost(error, deadline))?;
+        let renewal = self.association.renewal(self.provider.request(), until);
+        let renewal = match call_socket {
+            CallSocket::Own(_) => renewal.over_own(),
+            CallSocket::Shared(_) => renewal,
+        };
+        let asking =
+            Asking::new(call_socket.socket(), renewal).map_err(|error| lost(error, deadline))?;
         if let CallSocket::Shared(shared) = call_socket {
             shared.expect_answer(asking.key(), index);
         }

@@ -23,14 +23,14 @@ use super::activity::{
 };
 use super::association::{Association, connected};
 use super::bells::FrameBells;
-use super::handles::{Granted, ask};
+use super::handles::{Granted, Renewal, ask};
 use super::leader::{Leader, Leadership};
 use super::watched_socket::WatchedSocket;
 use crate::device::{Arrival, BYTES_MAX, Route, Socket, SocketUse, datagrams};
 use crate::error::{CallError, Phase};
 use crate::path::datagram::peer::moment;
 use crate::path::datagram::wire::Packet;
-use crate::protocol::exchange::bind::{BIND_BYTES, BindRequest};
+use crate::protocol::exchange::bind::BIND_BYTES;
 use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::Handle;
 use crate::sync::{Mutex, MutexGuard};
@@ -434,8 +434,7 @@ impl SharedSocket {
     pub(super) fn bind(
         &self,
         association: &Association,
-        request: BindRequest,
-        until: Instant,
+        renewal: Renewal,
     ) -> Result<Granted, CallError> {
         let secret = sys::random();
         let secret = secret
@@ -443,7 +442,7 @@ impl SharedSocket {
         let key = Handle { place: 0, secret };
         self.asked.lock().insert(key, Asked::default());
         let to = association.to();
-        let granted = ask(&self.socket, to, request, secret, until, &mut |memory, due| {
+        let granted = ask(&self.socket, to, renewal, secret, &mut |memory, due| {
             Ok(self.answered(association, key, due).and_then(|answer| {
                 let memory = memory.get_mut(..answer.len())?;
                 memory.copy_from_slice(&answer);

@@ -174,6 +174,21 @@ fn silent_server_ends_the_exchange() {
     assert_eq!((packets, binding.outcome()), (12, Some(&BindOutcome::NoAnswer)));
 }
 
+/// A client that knows a short round trip sends eight packets in the time in which another one sends five.
+#[test]
+fn known_round_trip_shortens_the_waits() {
+    let packets = |mut binding: BindExchange| {
+        while let Some(due) = binding.next_timer().filter(|due| *due <= Moment(2 * SECOND)) {
+            assert_eq!(binding.poll_send(due, &mut [0; BIND_BYTES]), Some(()));
+        }
+        binding.tries
+    };
+    let new = || BindExchange::new(Moment(0), [8; 12], request());
+    assert_eq!(packets(new()), 5);
+    assert_eq!(packets(new().over_round_trip(SECOND)), 5);
+    assert_eq!(packets(new().over_round_trip(MILLISECOND)), 8);
+}
+
 /// Advances a client to its next timer, at which it sends a packet. Returns the packet.
 fn next(binding: &mut BindExchange) -> [u8; BIND_BYTES] {
     let mut packet = [0; BIND_BYTES];
