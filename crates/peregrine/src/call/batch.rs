@@ -48,19 +48,26 @@
 //! batch of a lane. If all batches were answered and results are missing, the client sends an empty
 //! batch for the server to hold.
 //!
+//! A server whose procedures block runs the calls of a batch one after the other, and answers the batch when
+//! all have ended. If that takes long, the client sends an empty batch: another thread of the server then
+//! takes over the calls that the first thread has not begun.
+//!
 //! A batch has one-way calls, or calls of a lane, but never both. A server runs one-way calls strictly one
 //! after the other, and answers their batch when all of them have ended. A batch of one-way calls belongs to
 //! no lane, and its token is zero. The result has a record of the first call that failed, if the record fits.
 //! It has no records of the other calls.
 
+mod calls;
 mod counts;
 mod lanes;
 mod oneway;
+mod running;
 
 use core::time::Duration;
 
+pub(crate) use calls::{append, with_scratch};
 pub(crate) use counts::{Account, Batched};
-pub(crate) use lanes::{append, serve_batch, with_scratch};
+pub(crate) use lanes::serve_batch;
 
 pub(crate) use super::words::HEADER_BYTES;
 use super::words::{halves, to_bytes, wide, words_at};

@@ -8,28 +8,23 @@
 
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::task::{Context, Poll, Waker};
-use core::time::Duration;
+use core::task::{Context, Poll};
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, turned_over};
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
+use super::looking::{Looked, Looking, looks_for, spin};
 use super::streams::{OpenConduit, Streams};
 use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
-use crate::call::{
-    self, Answer, Begun, Call, FrameGuard, Limit, Wait, block_cost, fill_outs, inside,
-};
+use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, fill_outs, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::value::{
     Block, Native, OutBlock, Representation, Space, Swapped, Window, Writer, bytes_of_blocks,
 };
-
-/// The number of times that a future looks for its result between two readings of the clock.
-const LOOKS: u32 = 32;
 
 /// Binds without blocking the calling thread. Binding may wait for other machines, so it runs on a new
 /// thread, which ends afterwards.
@@ -548,10 +543,9 @@ impl<'a> AsyncFrame<'a> {
                 streams.ask();
             }
         }
-        let wait = self.bound.path.wait();
-        if !moved && wait != Wait::Spin {
-            let looks = || if wait == Wait::Adaptive { block_cost() } else { Duration::ZERO };
-            let until = *looks_until.get_or_insert_with(|| Instant::now() + looks());
+        if !moved {
+            let looks = looks_for(self.bound.path.wait());
+            let until = *looks_until.get_or_insert_with(|| Instant::now() + looks);
             if Instant::now() >= until {
                 if let (State::Pending { .. }, Place::Frame(frame)) = (&self.state, &self.place) {
                     self.bound.frames.bell(frame.index()).set(context.waker());
@@ -688,67 +682,6 @@ fn came(
 
 fn is_late(limit: Limit) -> bool {
     limit.deadline().is_some_and(|deadline| deadline <= Instant::now())
-}
-
-/// How long the future of a pending call has looked for its result.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Looking {
-    #[default]
-    NotYet,
-    /// For less time than is worth measuring.
-    Briefly,
-    /// It looks until this time before it sleeps.
-    Until(Instant),
-}
-
-/// The outcome of [`spin`].
-pub(super) enum Looked<T> {
-    Found(T),
-    /// The future has woken itself: it looks again when the other futures of its task have run.
-    Again,
-    /// The future has looked for long enough.
-    Sleep,
-}
-
-/// Looks for a result for as long as `wait` says. `only` returns whether no other call is pending.
-pub(super) fn spin<T>(
-    wait: Wait,
-    looking: &mut Looking,
-    waker: &Waker,
-    only: impl Fn() -> bool,
-    mut look: impl FnMut() -> Option<T>,
-) -> Looked<T> {
-    if let Looking::NotYet = looking {
-        // The other futures of this task run first: they may begin calls, too.
-        *looking = Looking::Briefly;
-        waker.wake_by_ref();
-        return Looked::Again;
-    }
-    if let Some(found) = look() {
-        return Looked::Found(found);
-    }
-    let is_over = match *looking {
-        Looking::Until(until) => wait != Wait::Spin && Instant::now() >= until,
-        _ => wait == Wait::Block,
-    };
-    if is_over {
-        return Looked::Sleep;
-    }
-    // If this is the only pending call, its future looks many times, as a thread would. Otherwise the futures
-    // look in turn.
-    for _ in 0..if only() { LOOKS } else { 0 } {
-        core::hint::spin_loop();
-        if let Some(found) = look() {
-            return Looked::Found(found);
-        }
-    }
-    // The clock is not read if the reply comes quickly, because reading the clock takes long compared with a
-    // call.
-    if let (Looking::Briefly, Wait::Adaptive) = (&looking, wait) {
-        *looking = Looking::Until(Instant::now() + block_cost());
-    }
-    waker.wake_by_ref();
-    Looked::Again
 }
 
 impl Drop for AsyncFrame<'_> {

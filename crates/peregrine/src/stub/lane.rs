@@ -13,6 +13,7 @@
 //! Nothing polls a future that its owner has set aside. So while futures sleep and rely on a looker, a timer
 //! checks that the looker looks. If it does not, the lane arms the bells itself.
 
+mod relief;
 mod state;
 
 pub(super) use state::{Company, Ended, Failure, ResultBytes, Role, Ticket};
@@ -66,9 +67,11 @@ const STUCK: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(1);
 /// How often a looker is checked while other futures rely on it.
 const CHECK_LOOKER: Duration = Duration::from_millis(1);
-/// The numbers of the lane's own timers: to try again, and to check the looker. Calls have smaller numbers.
+/// The numbers of the lane's own timers: to try again, to check the looker, and to relieve a thread of the
+/// server. Calls have smaller numbers.
 const RETRY_TIMER: u32 = u32::MAX;
 const LOOKER_TIMER: u32 = u32::MAX - 1;
+const RELIEF_TIMER: u32 = u32::MAX - 2;
 
 /// The calls of a binding that share batches.
 pub(crate) struct Lane {
@@ -386,6 +389,7 @@ impl Lane {
             bound.frames.bell(batch.frame).set(&waker);
             bound.path.arm(batch.frame, None);
         }
+        self.time_relief(state);
     }
 
     /// Takes the results that have arrived, and sends the queued calls.
@@ -398,10 +402,7 @@ impl Lane {
             }
             return;
         }
-        while state.outstanding.len() < OUTSTANDING_MAX
-            && !state.queue.is_empty()
-            && !self.is_measuring(state)
-        {
+        while state.may_send() && !self.is_measuring(state) {
             let Some(chunk) = state.next_chunk() else { break };
             let measured = chunk.measured.filter(|_| !state.is_async);
             if let Err(chunk) = self.send(bound, state, chunk) {
@@ -415,8 +416,8 @@ impl Lane {
                 state.measuring = Some((procedure, Instant::now()));
             }
         }
-        if state.outstanding.len() == OUTSTANDING_MAX && !state.queue.is_empty() && !state.is_async
-        {
+        let is_full = state.outstanding.len() - state.reliefs >= OUTSTANDING_MAX;
+        if is_full && !state.queue.is_empty() && !state.is_async {
             let now = Instant::now();
             if now.duration_since(*state.full_since.get_or_insert(now)) >= STUCK {
                 state.stuck = true;
@@ -424,6 +425,9 @@ impl Lane {
             } else if state.armed {
                 self.timer(RETRY_TIMER, STUCK);
             }
+        }
+        if state.relief.look() {
+            self.relieve(bound, state);
         }
         // The server can return missing results only while a batch is outstanding.
         if state.sent > 0 && state.outstanding.is_empty() && state.queue.is_empty() {
@@ -466,7 +470,11 @@ impl Lane {
                 Some(result) => {
                     bound.frames.bell(batch.frame).clear();
                     let batch = state.outstanding.swap_remove(at);
-                    (state.full_since, state.stuck) = (None, false);
+                    if batch.relieves {
+                        state.reliefs -= 1;
+                    } else {
+                        (state.full_since, state.stuck) = (None, false);
+                    }
                     self.returned(bound, state, batch, frame, filled, result);
                 }
             }
@@ -474,7 +482,18 @@ impl Lane {
     }
 
     /// Sends `chunk` as a batch. Returns `chunk` if no frame is free and prepared.
-    fn send(&self, bound: &Bound, state: &mut State, mut chunk: Chunk) -> Result<(), Chunk> {
+    fn send(&self, bound: &Bound, state: &mut State, chunk: Chunk) -> Result<(), Chunk> {
+        self.send_as(bound, state, chunk, false)
+    }
+
+    /// As [`send`](Self::send). `relieves` is whether the batch asks the server to relieve a thread.
+    fn send_as(
+        &self,
+        bound: &Bound,
+        state: &mut State,
+        mut chunk: Chunk,
+        relieves: bool,
+    ) -> Result<(), Chunk> {
         let is_released = |frame| bound.path.is_released(frame);
         let taken = if state.preparing {
             None
@@ -482,7 +501,9 @@ impl Lane {
             bound.frames.try_take(&is_released, bound.on_exhausted)
         };
         let Some(frame) = taken else {
-            self.retry();
+            if !relieves {
+                self.retry();
+            }
             return Err(chunk);
         };
         if !bound.path.is_prepared(frame.index()) {
@@ -528,11 +549,12 @@ impl Lane {
         }
         state.keep_records(core::mem::take(&mut chunk.records));
         let index = frame.index();
-        let batch = Batch { frame: index, results, calls: chunk.calls, alone };
+        let batch = Batch { frame: index, results, calls: chunk.calls, alone, relieves };
         match begun {
             Ok(Begun::Pending) => {
                 frame.keep();
                 state.outstanding.push(batch);
+                state.reliefs += usize::from(relieves);
                 if state.armed
                     && let Some(lane) = self.this.upgrade()
                 {
@@ -576,6 +598,7 @@ impl Lane {
             Ok(()) => {
                 let results = core::mem::take(&mut batch.results);
                 let complete = state.take_results(&results[..filled]);
+                state.relief.answered(batch.relieves && filled <= HEADER_BYTES);
                 state.known = true;
                 state.spare.push(results);
                 state.keep_calls(core::mem::take(&mut batch.calls));
@@ -600,7 +623,11 @@ impl Lane {
                 } else if !state.known {
                     state.fail_queued(Some(&error));
                 }
-                if batch.calls.is_empty() && !lacks {
+                let is_relief_refused = batch.relieves && error.executed() == Executed::No;
+                if is_relief_refused {
+                    state.relief.answered(true);
+                }
+                if batch.calls.is_empty() && !lacks && !is_relief_refused {
                     // An empty batch is sent only for the results of earlier calls. These results can no
                     // longer arrive.
                     state.fail_all(&error.copy().may_have_executed());
@@ -624,6 +651,7 @@ impl Lane {
                 drop(bound.frames.kept(index));
                 if let Err(error) = &prepared {
                     state.fail_queued(Some(error));
+                    state.relief.is_due = false;
                 }
                 lane.on_ring(&bound, state);
             });
@@ -730,6 +758,8 @@ impl Rings for Lane {
         lane.with(&bound, |lane, state| {
             if call == LOOKER_TIMER {
                 lane.check_looker(&bound, state);
+            } else if call == RELIEF_TIMER {
+                lane.on_relief_timer(&bound, state);
             } else if let Some(slot) = state.slots.get_mut(call as usize) {
                 slot.timed = false;
                 let waker = slot.waker.take();

@@ -8,6 +8,7 @@ mod converted;
 mod few;
 mod interpreted;
 mod lane;
+mod looking;
 mod oneway;
 mod streams;
 

@@ -32,9 +32,9 @@ use std::time::Instant;
 use self::state::{
     Appended, Chunk, Entry, Place, Size, State, Turn, frame_of, is_over_datagrams, room,
 };
-use super::awaited::{Looked, Looking, spin};
 use super::compiled::{Returned, does_not_fit, forked};
 use super::lane::{batch_call, give_up};
+use super::looking::{Looked, Looking, spin};
 use crate::binding::{Bound, Home};
 use crate::call::batch::{BATCH, HEADER_BYTES, ResultHeader, ResultRecord};
 use crate::call::pending::{Bells, Rings};

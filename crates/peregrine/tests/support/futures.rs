@@ -84,7 +84,7 @@ pub(crate) fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output =
 }
 
 /// Polls a future once, with a waker that does nothing. Returns the result if the future has ended.
-pub(crate) fn poll_once<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+pub(crate) fn poll_once<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Option<T> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(result) => Some(result),
         Poll::Pending => None,

@@ -4,31 +4,25 @@
 //! about to send a batch. If the client goes, the held batch is cancelled like any deferred call, and the
 //! lane ends.
 
-use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::calls::{Batch, append, count, record_at, run_one, take_records, timing, with_scratch};
 use super::counts::{Account, Batched, Timing};
-use super::{
-    CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, Token, after, oneway,
-};
+use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, Token, after, oneway, running};
 use crate::call::caller::{Calls, InBatch, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings};
 use crate::call::request::Refusal;
-use crate::call::serve::{Served, finish, refuse, write_later};
-use crate::call::{Answer, Answered, Ran, Reply, Request, Serve};
+use crate::call::serve::{Served, refuse, write_later};
+use crate::call::{Answered, Reply, Request, Serve};
 use crate::error::Kind;
 use crate::limits;
 use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
-use crate::value::{Space, Window, bytes_of_blocks};
-
-/// If a batch has at most this number of records, the server measures the time of each of its calls.
-const MEASURED_MAX: usize = 16;
+use crate::value::Space;
 
 /// The largest number of early cancellations that a lane keeps.
 const EARLY_MAX: usize = 256;
@@ -126,13 +120,6 @@ impl Drop for OwedResult {
     }
 }
 
-thread_local! {
-    /// The memory in which a thread builds the results of calls in batches.
-    static SCRATCH: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
-    /// The memory for the results of batches of a thread.
-    static BATCH: RefCell<Batch> = RefCell::default();
-}
-
 impl Lanes {
     fn of_process() -> &'static Self {
         static LANES: PerProcess<Lanes> = PerProcess::new();
@@ -198,7 +185,7 @@ pub(crate) fn serve_batch(
     let mut batch = Batch::begin(room - 2 * HEADER_BYTES);
     let sent = match serve.is_async() {
         false => {
-            let complete = batch.run(serve, &mut records, None);
+            let complete = running::run(&mut batch, serve, token, &mut records);
             if let Some((calls, call)) = source_of_thread() {
                 calls.with_account(call, &mut |account| account.count(&batch.ended));
             }
@@ -227,7 +214,7 @@ pub(crate) fn serve_batch(
 }
 
 #[cold]
-fn malformed() -> Refusal {
+pub(super) fn malformed() -> Refusal {
     Refusal::new(Kind::BadArguments, "the batch is malformed")
 }
 
@@ -238,203 +225,6 @@ fn count_all(account: Option<&dyn Account>, ended: &Batched) {
     }
 }
 
-/// The results of a batch that runs.
-#[derive(Default)]
-struct Batch {
-    /// The records of results.
-    results: Vec<u8>,
-    /// The offsets of the blocks of one result.
-    blocks: Vec<u32>,
-    /// The largest size in bytes of the result of a call.
-    room: usize,
-    slowest: Option<(u32, u32)>,
-    /// The calls that have ended.
-    ended: Batched,
-}
-
-impl Batch {
-    /// The largest number of bytes of memory that a thread keeps for results.
-    const KEPT_MAX: usize = 64 << 10;
-
-    fn begin(room: usize) -> Self {
-        // The batch is taken out of `BATCH`, because a procedure may call a server in this process. That
-        // server may run another batch on this thread.
-        Self { room, ..BATCH.take() }
-    }
-
-    /// Keeps the memory for the next batch of this thread.
-    fn end(mut self) {
-        self.slowest = None;
-        self.results.clear();
-        self.ended.clear();
-        if self.results.capacity() <= Self::KEPT_MAX {
-            BATCH.set(self);
-        }
-    }
-
-    /// Runs the records one after the other. `source` may defer their calls. Returns false if a record is
-    /// malformed.
-    fn run(
-        &mut self,
-        serve: &dyn Serve,
-        records: &mut [u8],
-        source: Option<&Arc<RunningBatch>>,
-    ) -> bool {
-        let scope = InBatch::enter(source.map(|source| Arc::clone(source) as Arc<dyn Calls>));
-        let count = count(records);
-        let mut at = HEADER_BYTES;
-        while at < records.len() {
-            let Some(record) = CallRecord::at(records, at) else { return false };
-            let CallRecord { head, copied, total, .. } = record;
-            let (start, end) = (at + HEADER_BYTES, at + HEADER_BYTES + total as usize);
-            if head > copied || copied > total || end > records.len() {
-                return false;
-            }
-            match record.kind {
-                RecordKind::Skip => {}
-                RecordKind::OneWay => return false,
-                RecordKind::Cancel => {
-                    if let Some(source) = source {
-                        source.lane.cancel_one(record.number);
-                    }
-                }
-                RecordKind::Call => {
-                    let is_measured = count <= MEASURED_MAX;
-                    let timing = match is_measured {
-                        true => Some(Timing::begin()),
-                        false => Timing::begin_seldom(record.number),
-                    };
-                    if let Some(source) = source {
-                        *source.call.lock() = RunningCall { bytes: total, timing };
-                    }
-                    let in_time = scope.begin(record.number, record.left);
-                    let ran = self.call(serve, &record, &mut records[start..end], in_time);
-                    if let Some(source) = source {
-                        source.lane.cancel_early(record.number);
-                    }
-                    let time = timing.map(Timing::end);
-                    self.ended.add(&ran, total, time);
-                    if let Some((ns, _)) = time.filter(|_| is_measured) {
-                        self.measured(record.procedure, ns);
-                    }
-                }
-            }
-            at = after(at, total as usize);
-        }
-        true
-    }
-
-    fn measured(&mut self, procedure: u32, ns: u64) {
-        let took = u32::try_from(ns / 1000).unwrap_or(u32::MAX).max(1);
-        if self.slowest.is_none_or(|(_, slowest)| took > slowest) {
-            self.slowest = Some((procedure, took));
-        }
-    }
-
-    /// Runs one call, and appends its result unless the call is deferred.
-    fn call(
-        &mut self,
-        serve: &dyn Serve,
-        record: &CallRecord,
-        message: &mut [u8],
-        in_time: bool,
-    ) -> Ran {
-        let Self { results, blocks, room, .. } = self;
-        with_scratch(*room, |space| {
-            let ran = match in_time {
-                true => run_one(serve, record, message, space, blocks),
-                false => refuse(space, &Refusal::late()),
-            };
-            if ran.answer != Answer::Deferred {
-                append(results, record.number, &ran, space.window(), blocks);
-            }
-            ran
-        })
-    }
-}
-
-/// Returns the number of records in a batch, but at most [`MEASURED_MAX`] + 1.
-fn count(records: &[u8]) -> usize {
-    let (mut at, mut count) = (HEADER_BYTES, 0);
-    while count <= MEASURED_MAX
-        && let Some(record) = CallRecord::at(records, at)
-    {
-        count += 1;
-        at = after(at, record.total as usize);
-    }
-    count
-}
-
-/// Calls `with` with private memory of `room` bytes.
-pub(crate) fn with_scratch<T>(room: usize, with: impl FnOnce(Space<'_>) -> T) -> T {
-    // The memory is taken out of `SCRATCH`, because a procedure may call a server in this process. That
-    // server may run a batch on this thread.
-    let mut memory = SCRATCH.with_borrow_mut(core::mem::take);
-    let blocks = room.div_ceil(16);
-    if memory.len() < blocks {
-        // A new vector is cheaper than a longer one: it copies nothing, and untouched memory has no pages.
-        memory = vec![0; blocks];
-    }
-    let done = with(Space::of_mut(&mut bytes_of_blocks(&mut memory)[..room]));
-    SCRATCH.with_borrow_mut(|scratch| *scratch = memory);
-    done
-}
-
-/// Runs one call of a batch. The answer is [`Answer::Deferred`] if the result of the call comes later.
-pub(super) fn run_one(
-    serve: &dyn Serve,
-    record: &CallRecord,
-    message: &mut [u8],
-    space: Space<'_>,
-    blocks: &mut Vec<u32>,
-) -> Ran {
-    let mut reply = Reply::noting(space, blocks);
-    let (copied, lent) = message.split_at_mut(record.copied as usize);
-    let lent = Window::from(&*lent).into();
-    let request = Request::new(record.procedure, copied, record.head as usize, lent);
-    let served = match request {
-        None => Err(malformed()),
-        Some(mut request) => {
-            let served = catch_unwind(AssertUnwindSafe(|| serve.serve(&mut request, &mut reply)));
-            served.unwrap_or_else(|panic| Err(Refusal::panicked(panic)))
-        }
-    };
-    if let Err(refusal) = served {
-        reply.refuse(&refusal);
-    }
-    finish(&reply)
-}
-
-/// Appends the record of a result. `blocks` are the offsets of the result's blocks. Only the filled parts of
-/// the blocks are copied: the other memory may have bytes of another client's results.
-pub(crate) fn append(
-    results: &mut Vec<u8>,
-    number: u64,
-    ran: &Ran,
-    space: Window<'_>,
-    blocks: &[u32],
-) {
-    let Ran { answer, head_at, head_bytes, .. } = *ran;
-    let blocks = if answer == Answer::Ok { blocks } else { &[] };
-    let filled = |index| {
-        let filled: [u8; 4] = space.read_plain(4 * index).unwrap_or_default();
-        u32::from_le_bytes(filled)
-    };
-    let ends = blocks.iter().enumerate().map(|(index, at)| at + filled(index));
-    let total = ends.max().unwrap_or(0).max(head_at + head_bytes);
-    let record = ResultRecord { number, answer: answer as u32, head_at, head_bytes, total };
-    results.extend_from_slice(&record.to_bytes());
-    let start = results.len();
-    results.resize(after(start - HEADER_BYTES, total as usize), 0);
-    let mut copy = |at: u32, bytes: u32| {
-        let (from, to) = (start + at as usize, start + (at + bytes) as usize);
-        let _ = space.read(at as usize, &mut results[from..to]);
-    };
-    copy(head_at, head_bytes);
-    copy(0, 4 * blocks.len() as u32);
-    blocks.iter().enumerate().for_each(|(index, at)| copy(*at, filled(index)));
-}
-
 impl State {
     /// Returns the number of calls without a result, plus 1 if there are results that were not sent.
     fn left(&self) -> u32 {
@@ -443,20 +233,7 @@ impl State {
 
     /// Takes records that fit the result of a batch with `room` bytes. At least one record fits.
     fn take_ready(&mut self, room: usize) -> Vec<u8> {
-        let room = room - HEADER_BYTES;
-        if self.ready.len() <= room {
-            return core::mem::take(&mut self.ready);
-        }
-        let mut end = 0;
-        while let Some(record) = ResultRecord::at(&self.ready, end) {
-            let next = after(end, record.total as usize);
-            if next > room {
-                break;
-            }
-            end = next;
-        }
-        let rest = self.ready.split_off(end);
-        core::mem::replace(&mut self.ready, rest)
+        take_records(&mut self.ready, room - HEADER_BYTES)
     }
 }
 
@@ -470,6 +247,44 @@ impl Held {
 }
 
 impl InUse {
+    /// Runs the records one after the other. `source` may defer their calls. Returns false if a record is
+    /// malformed.
+    fn run(
+        batch: &mut Batch,
+        serve: &dyn Serve,
+        records: &mut [u8],
+        source: &Arc<RunningBatch>,
+    ) -> bool {
+        let scope = InBatch::enter(Some(Arc::clone(source) as Arc<dyn Calls>));
+        let count = count(records);
+        let mut at = HEADER_BYTES;
+        while at < records.len() {
+            let Some((record, message)) = record_at(records, at) else { return false };
+            let CallRecord { number, total, .. } = record;
+            match record.kind {
+                RecordKind::Skip => {}
+                RecordKind::OneWay => return false,
+                RecordKind::Cancel => source.lane.cancel_one(number),
+                RecordKind::Call => {
+                    let timing = timing(&record, count);
+                    *source.call.lock() = RunningCall { bytes: total, timing };
+                    let in_time = scope.begin(number, record.left);
+                    let message = &mut records[message];
+                    let run = |space: Space<'_>, blocks: &mut Vec<u32>| match in_time {
+                        true => run_one(serve, &record, message, space, blocks),
+                        false => refuse(space, &Refusal::late()),
+                    };
+                    batch.call(&record, (count, timing), run, |results, ran, space, blocks| {
+                        append(results, number, ran, space, blocks);
+                    });
+                    source.lane.cancel_early(number);
+                }
+            }
+            at = after(at, total as usize);
+        }
+        true
+    }
+
     /// Runs a batch, and returns the header and the records of its result. Returns the outer `None` if the
     /// batch is held, and the inner `None` if a record is malformed. The result may have at most `room`
     /// bytes.
@@ -489,7 +304,7 @@ impl InUse {
         (state.room, state.account) = (batch.room, account.clone());
         drop(state);
         let source = RunningBatch { lane: Arc::clone(lane), account, call: Mutex::default() };
-        let complete = batch.run(serve, records, Some(&Arc::new(source)));
+        let complete = Self::run(batch, serve, records, &Arc::new(source));
         let mut state = lane.state.lock();
         state.ended.append(&mut batch.ended);
         if state.ready.is_empty() {

@@ -11,8 +11,8 @@ use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::calls::{append, record_at, run_one, with_scratch};
 use super::counts::{Account, Batched};
-use super::lanes::{append, run_one, with_scratch};
 use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, after};
 use crate::call::caller::{Calls, Ending, InBatch, ending_of_thread, source_of_thread, undeferred};
 use crate::call::deferred::{Cancels, Owed, ThreadWait, continue_later};
@@ -73,23 +73,18 @@ fn bad_record() -> Refusal {
     Refusal::bad_result("a record of the batch is malformed".into())
 }
 
-/// Returns the record at an offset, and where its message is. Returns `None` if the record is malformed.
-fn record_at(records: &[u8], at: usize) -> Option<(CallRecord, Range<usize>)> {
-    let record = CallRecord::at(records, at)?;
-    let CallRecord { kind, head, copied, total, .. } = record;
-    let message = at + HEADER_BYTES..at + HEADER_BYTES + total as usize;
-    let is_valid = matches!(kind, RecordKind::OneWay | RecordKind::Skip)
-        && head <= copied
-        && copied <= total
-        && message.end <= records.len();
-    is_valid.then_some((record, message))
+/// Returns the record at an offset, and where its message is. Returns `None` if the record is malformed, or
+/// has no place in a batch of one-way calls.
+fn oneway_at(records: &[u8], at: usize) -> Option<(CallRecord, Range<usize>)> {
+    let has_place = |kind| matches!(kind, RecordKind::OneWay | RecordKind::Skip);
+    record_at(records, at).filter(|(record, _)| has_place(record.kind))
 }
 
 /// Returns the number of calls of a batch before the first malformed record.
 fn count(records: &[u8]) -> u64 {
     let (mut at, mut calls) = (HEADER_BYTES, 0);
     while at < records.len()
-        && let Some((record, _)) = record_at(records, at)
+        && let Some((record, _)) = oneway_at(records, at)
     {
         at = after(at, record.total as usize);
         calls += u64::from(record.kind == RecordKind::OneWay);
@@ -104,7 +99,7 @@ fn run_all(serve: &dyn Serve, records: &mut [u8], room: usize) -> Option<Results
     let mut at = HEADER_BYTES;
     let complete = with_scratch(RESULT_BYTES, |space| {
         while at < records.len() {
-            let (record, message) = record_at(records, at)?;
+            let (record, message) = oneway_at(records, at)?;
             at = after(at, record.total as usize);
             if record.kind == RecordKind::Skip {
                 continue;

@@ -44,8 +44,8 @@ pub(super) struct Conduit {
 
 #[derive(Default)]
 struct State {
-    /// The number of the next message. While the client has no open streams, a message may have a larger number:
-    /// the ones between were taken when there was no conduit, or are overtaken.
+    /// The number of the next message. While the client has no open streams, a message may have a larger
+    /// number: the ones between were taken when there was no conduit, or are overtaken.
     next: u64,
     /// A message that has overtaken the next one.
     early: Option<Early>,
@@ -249,8 +249,8 @@ impl InUse {
         let is_next = state.is_next(header);
         if state.was_overtaken(header) {
             let taken = state.take_records(message, &mut afterwards);
-            // The client handles this result before results that were made earlier, so it has nothing of streams
-            // that are open.
+            // The client handles this result before results that were made earlier, so it has nothing of
+            // streams that are open.
             let mut result = Vec::from(result_header(header.number));
             state.collect_unopened(room, &mut result);
             drop(state);
@@ -402,8 +402,8 @@ impl State {
         !self.listed.is_empty() || !self.unopened.is_empty()
     }
 
-    /// Returns whether a message is the next one. If the client had no open streams before the message, and has told
-    /// the conduit so, any larger number is the next one.
+    /// Returns whether a message is the next one. If the client had no open streams before the message, and
+    /// has told the conduit so, any larger number is the next one.
     fn is_next(&mut self, header: MessageHeader) -> bool {
         if header.is_first && !self.is_open && header.number > self.next {
             let unanswered = self.next - self.results;

@@ -4,6 +4,7 @@ use core::task::Waker;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
+use super::relief::Relief;
 use super::{ALONE, ALONE_FIRST, MEASURED_WITHIN, OUTSTANDING_MAX, SLOW_IN_A_ROW, SLOW_US};
 use crate::call::batch::{self, CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord};
 use crate::error::CallError;
@@ -50,9 +51,12 @@ pub(super) struct State {
     slow: BTreeMap<u32, Slow>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
-    /// When queued calls were first found to wait because the largest number of batches is outstanding. `None`
-    /// since a batch was answered.
+    /// When queued calls were first found to wait because the largest number of batches is outstanding.
+    /// `None` since a batch was answered.
     pub(super) full_since: Option<Instant>,
+    /// How many of the outstanding batches ask the server to relieve a thread.
+    pub(super) reliefs: usize,
+    pub(super) relief: Relief,
     /// Whether the outstanding batches have had no answer for so long that further calls are made alone.
     pub(super) stuck: bool,
     /// The number of calls that had no result at the server when the server answered the last batch.
@@ -105,6 +109,8 @@ pub(super) struct Batch {
     pub(super) calls: Vec<u32>,
     /// Whether the batch is empty, and no other batch has been outstanding since it was sent.
     pub(super) alone: bool,
+    /// Whether the batch asks the server to relieve a thread.
+    pub(super) relieves: bool,
 }
 
 /// What is known of the time that a procedure takes.
@@ -262,6 +268,8 @@ impl State {
             slow: BTreeMap::new(),
             measuring: None,
             full_since: None,
+            reliefs: 0,
+            relief: Relief::default(),
             stuck: false,
             last_pending: None,
             woken: Vec::new(),
@@ -321,6 +329,13 @@ impl State {
         if self.spare_calls.len() < SPARE_MAX {
             self.spare_calls.push(calls);
         }
+    }
+
+    /// Returns whether another batch may be sent now. A batch without calls only cancels calls, so it does
+    /// not count.
+    pub(super) fn may_send(&self) -> bool {
+        let is_free = self.outstanding.len() - self.reliefs < OUTSTANDING_MAX;
+        self.queue.front().is_some_and(|chunk| is_free || chunk.calls.is_empty() && !self.is_async)
     }
 
     /// Removes the oldest chunk from the queue. Chunks whose calls have all left the queue are not sent.

@@ -1,0 +1,118 @@
+//! Asks a server with blocking procedures to relieve a thread that runs a batch.
+//!
+//! Such a thread runs the calls of a batch one after the other. If one of them waits for a later one, or for
+//! something that the client does after it has the result of an earlier one, the batch does not end. So if no
+//! result arrives for a while, the lane sends an empty batch. The thread of the server that gets it takes
+//! over what the other thread has not begun (`call/batch/running.rs`).
+
+use core::time::Duration;
+use std::time::Instant;
+
+use super::state::State;
+use super::{Lane, RELIEF_TIMER, RETRY};
+use crate::binding::Bound;
+
+/// If a server with blocking procedures sends no result for this time, the lane sends an empty batch: a
+/// thread of the server then relieves a thread that runs a batch of the lane.
+const FIRST: Duration = Duration::from_millis(10);
+/// While the server has nothing to relieve, the time doubles up to this time.
+const MAX: Duration = Duration::from_secs(1);
+/// A lane that looks for results reads the clock once in this number of looks.
+const LOOKS: u32 = 256;
+
+/// When the lane asks the server next to relieve a thread that runs a batch.
+pub(super) struct Relief {
+    /// The number of batches that were answered with results, and this number when it was looked at last.
+    answers: u64,
+    seen: u64,
+    /// When `seen` was last found to have changed, or the server was asked.
+    since: Option<Instant>,
+    /// How long the server must have sent no results.
+    after: Duration,
+    /// Counts the looks for results, because not each of them reads the clock.
+    looks: u32,
+    /// Whether a timer is set.
+    is_timed: bool,
+    /// Whether the lane is to ask as soon as a frame is prepared.
+    pub(super) is_due: bool,
+}
+
+impl Default for Relief {
+    fn default() -> Self {
+        let after = FIRST;
+        Self { answers: 0, seen: 0, since: None, after, looks: 0, is_timed: false, is_due: false }
+    }
+}
+
+impl Relief {
+    /// Returns how long the lane waits until it asks. `None` if it is to ask now.
+    fn left(&mut self, now: Instant) -> Option<Duration> {
+        if self.seen != self.answers || self.since.is_none() {
+            (self.seen, self.since) = (self.answers, Some(now));
+        }
+        let waited = self.since.map_or(Duration::ZERO, |since| now.duration_since(since));
+        let left = self.after.checked_sub(waited).filter(|left| !left.is_zero());
+        if left.is_none() {
+            self.since = Some(now);
+        }
+        left
+    }
+
+    /// Notes that the lane looks for results. Returns whether it is to check if it must ask.
+    pub(super) fn look(&mut self) -> bool {
+        self.looks += 1;
+        if self.looks >= LOOKS {
+            self.looks = 0;
+        }
+        self.is_due || self.looks == 0
+    }
+
+    /// Notes the answer to a batch. `is_empty` is whether the batch has asked for relief, and the server had
+    /// nothing to relieve.
+    pub(super) fn answered(&mut self, is_empty: bool) {
+        if is_empty {
+            self.after = (self.after * 2).min(MAX);
+        } else {
+            self.answers += 1;
+            self.after = FIRST;
+        }
+    }
+}
+
+impl Lane {
+    /// Sets the timer for relief, if a thread of the server may need relief later.
+    pub(super) fn time_relief(&self, state: &mut State) {
+        if state.sent > 0 && state.known && !state.is_async && !state.relief.is_timed {
+            let after = state.relief.left(Instant::now()).unwrap_or(RETRY);
+            state.relief.is_timed = self.timer(RELIEF_TIMER, after);
+        }
+    }
+
+    /// Asks the server to relieve a thread, if the server has sent no results for long.
+    #[cold]
+    pub(super) fn relieve(&self, bound: &Bound, state: &mut State) {
+        if state.sent == 0 || !state.known || state.is_async {
+            state.relief.is_due = false;
+            return;
+        }
+        if !state.relief.is_due && state.relief.left(Instant::now()).is_some() {
+            return;
+        }
+        let chunk = state.chunk();
+        let sent = self.send_as(bound, state, chunk, true);
+        // If no frame is free, the lane asks later. If a frame must be prepared first, the lane asks as soon
+        // as the frame is prepared.
+        state.relief.is_due = sent.is_err() && (state.preparing || state.is_ring);
+    }
+
+    /// Handles the timer for relief.
+    pub(super) fn on_relief_timer(&self, bound: &Bound, state: &mut State) {
+        state.relief.is_timed = false;
+        state.is_ring = true;
+        self.relieve(bound, state);
+        state.is_ring = false;
+        if state.armed {
+            self.arm(bound, state);
+        }
+    }
+}
