@@ -36,7 +36,7 @@ pub(crate) struct Interrupt {
     shared: Arc<Shared>,
 }
 
-/// Whether a signal has arrived, for other threads.
+/// A flag that other threads can read. It is set when a signal has arrived.
 pub(crate) struct SignalFlag(Arc<Shared>);
 
 impl SignalFlag {
@@ -107,7 +107,7 @@ impl Interrupt {
         Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 
-    /// Returns whether a signal has arrived, for other threads.
+    /// Returns a flag that other threads can read. It is set when a signal has arrived.
     pub(crate) fn flag(&self) -> SignalFlag {
         SignalFlag(Arc::clone(&self.shared))
     }

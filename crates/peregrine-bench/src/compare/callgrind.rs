@@ -32,8 +32,8 @@ pub(crate) struct Counts(BTreeMap<(String, u64), Executed>);
 /// The function and the count of one instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Executed {
-    /// The name of the function that contains the instruction. If the instruction is part of an inlined
-    /// function, this is the function into which it was inlined.
+    /// The name of the function that contains the instruction. For an instruction of an inlined function,
+    /// this is the name of the surrounding function.
     function: String,
     /// The number of executions.
     times: u64,

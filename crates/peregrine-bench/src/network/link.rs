@@ -3,8 +3,8 @@
 //!
 //! The namespaces have no names. Each exists as long as a process is in it. The kernel removes the veth pair
 //! when the first of the two namespaces ends. So the pair is removed in whatever way a run ends. The whole
-//! run is in a private namespace ([`enter`]). So its loopback interface carries no packets of other programs,
-//! and no packet filter rules apply to it.
+//! run is in a private namespace ([`enter`]). So the loopback interface of the run carries no packets of
+//! other programs, and no packet filter rules apply to this interface.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};

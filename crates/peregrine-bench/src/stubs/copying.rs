@@ -316,7 +316,7 @@ pub(crate) struct Nothing;
 impl Mover for Nothing {
     #[inline(always)]
     fn item(&self, _: &mut Packet<'_>, user: &mut i32) -> Option<()> {
-        // The stub still finds the value, as if it were moved.
+        // `black_box` makes the stub find the value in the user's memory, although nothing is moved.
         black_box(user);
         Some(())
     }
