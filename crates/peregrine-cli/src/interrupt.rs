@@ -1,9 +1,9 @@
 //! Handles signals: when a signal interrupts a long command, cleans up and reports the interruption.
 //!
 //! After the first signal, the command can still end regularly. Either the command polls
-//! [`Interrupt::check`], or the first closure of [`Interrupt::handle`] stops the command. If the command has
-//! not ended after a grace period, or if a second signal arrives, a separate thread runs the second closure
-//! and exits the process.
+//! [`Interrupt::check`], or the first closure of [`Interrupt::handle`] stops the command. The exit is forced
+//! in two cases: the command has not ended after a grace period, or a second signal arrives. Then a separate
+//! thread runs the second closure and exits the process.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};

@@ -1,8 +1,9 @@
 //! Reads the counts that callgrind wrote, and finds the instructions that every call executes.
 //!
-//! A process makes several thousand calls. Each instruction of a call is executed once per call, or a fixed
-//! number of times per call in a loop over the parts of a message. Instructions of a waiting loop are
-//! executed a varying number of times. Instructions of the set-up are executed only a few times in total.
+//! A process makes several thousand calls. Most instructions of a call are executed once per call.
+//! Instructions in a loop over the parts of a message are executed a fixed number of times per call.
+//! Instructions of a waiting loop are executed a varying number of times. Instructions of the set-up are
+//! executed only a few times in total.
 
 use std::collections::BTreeMap;
 

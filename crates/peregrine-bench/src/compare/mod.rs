@@ -101,8 +101,8 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
         all.run(number, &words, options, &mut programs, progress);
     }
     progress.show("");
-    // A row that both programs measured in some turn is not listed as a row of only one program, even if
-    // another turn missed the row.
+    // One turn may miss a row that both programs measured in another turn. Such a row is not listed as a row
+    // of only one program.
     all.before_only.retain(|key| !all.rows.contains_key(key));
     all.after_only.retain(|key| !all.rows.contains_key(key));
     let paths = [&options.before, &options.after].map(|path| path.display().to_string());

@@ -106,7 +106,8 @@ impl Link {
         let far = far.to_string();
         // The veth pair of the previous far process may still exist.
         let _ = ip(&["link", "del", "near"]);
-        // The far loopback is needed, too: packets of a process to its own address use it.
+        // The loopback of the far namespace is enabled, too, because packets of a process to its own address
+        // pass through the loopback.
         ip(&["link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &far])?;
         ip(&["addr", "add", "10.1.1.1/24", "dev", "near"])?;
         ip(&["link", "set", "near", "up"])?;

@@ -120,7 +120,8 @@ pub(crate) struct Procedures {
     record: fn(&Self, &mut Packet<'_>, &mut [i32; 3]) -> Option<()>,
 }
 
-/// Moves each field of a record by a procedure call. Stubs call this function as a procedure, too.
+/// Moves each field of a record by a procedure call. A stub makes one more procedure call for each record:
+/// the call of this function.
 #[inline(never)]
 fn record_by_procedures(
     procedures: &Procedures,
