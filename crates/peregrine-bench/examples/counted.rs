@@ -56,8 +56,8 @@ fn waiting(word: &str) -> Result<Wait, Failure> {
     }
 }
 
-/// Serves until the standard input of this process ends. Then the function returns, because callgrind writes
-/// its counts when the process exits.
+/// Serves until the standard input of this process ends. Then the function returns, so that the process exits
+/// and callgrind writes its counts.
 fn serve(wait: Wait) -> Result<(), Failure> {
     let server = Server::new().wait(wait).export(NAME, CountedServer::new(Object))?.spawn()?;
     println!("ready");

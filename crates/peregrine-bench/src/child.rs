@@ -84,8 +84,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
             let Ok(line) = line else { break };
-            // Any other line only wakes this thread. The wake-up causes the kernel to schedule on this
-            // processor (see `Peer::cpu_time`).
+            // A line that is no request for an echo only wakes this thread. The wake-up causes the kernel to
+            // schedule on this processor (see `Peer::cpu_time`).
             if let Some(echo) = echo_of(&line) {
                 let _ = sender.send(echo);
             }

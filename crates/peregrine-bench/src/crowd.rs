@@ -17,8 +17,8 @@ use crate::orders::{self, Order, Place, READY, Report};
 pub(crate) struct Crowd {
     members: Vec<Member>,
     memory: Memory,
-    /// The memory that all processes share. The children open it as a file in `/proc`, by the descriptor
-    /// number that it has in this process.
+    /// The descriptor of `memory`, which all processes share. It stays open, because the children open the
+    /// memory by the path of this descriptor in `/proc`.
     _file: OwnedFd,
     /// The writing end of a pipe whose reading end is the standard input of all children. The children end
     /// when the writing end is closed.

@@ -113,7 +113,8 @@ pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(LINE).map(word).fold(0, u64::wrapping_add)
 }
 
-// The functions are neither inlined nor optimized away, because `local-call` measures a procedure call.
+// `#[inline(never)]` and `black_box` keep the calls of procedures in the program. The case `local-call`
+// measures such a call without a stub.
 impl Events for Object {
     #[inline(never)]
     fn note(&self, bytes: &[u8; 16]) -> peregrine::Result<()> {

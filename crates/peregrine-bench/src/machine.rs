@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
-/// Returns the description of the machine that every result contains.
+/// Returns a description of the machine. Every result contains this description.
 pub(crate) fn description() -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = field(&cpuinfo, "model name").unwrap_or("unknown");

@@ -1,7 +1,8 @@
 //! Compares Peregrine with the limits of the machine that it runs on.
 //!
-//! Every figure is a ratio. The *limit* is the smallest program that moves the same data in the same way. The
-//! limit and Peregrine are measured alternately, round by round, in one run.
+//! The main figures are ratios: Peregrine's time divided by the time of a *limit*. A limit is the smallest
+//! program that moves the same data in the same way. The limit and Peregrine are measured alternately, round
+//! by round, in one run.
 #![forbid(unsafe_code)]
 
 mod account;
@@ -130,7 +131,8 @@ enum Experiment {
     /// builds two commits and starts this experiment.
     #[command(hide = true)]
     Compare(compare::Options),
-    /// Compares the instructions per call of two builds. The same script starts this experiment.
+    /// Compares the instructions per call of two builds. The script `crates/peregrine-bench/compare` starts
+    /// this experiment.
     #[command(hide = true)]
     Instructions(compare::instructions::Options),
     /// The other process of a measurement.

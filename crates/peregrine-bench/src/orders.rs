@@ -175,7 +175,8 @@ impl ChildSlot {
         self.done(READY, Report::default());
     }
 
-    /// Sleeps until the next command arrives, and returns it. Returns `None` if the input has ended.
+    /// Sleeps until the next command arrives, and returns it. Returns `None` if the standard input of this
+    /// process has ended.
     pub(crate) fn next(&mut self) -> Option<Order> {
         let word = self.memory.word(self.at);
         let number = loop {
@@ -200,7 +201,7 @@ impl ChildSlot {
         })
     }
 
-    /// Returns whether another command has arrived, or the input has ended.
+    /// Returns whether another command has arrived, or the standard input of this process has ended.
     #[cfg(any(test, feature = "peers"))]
     pub(crate) fn is_superseded(&self) -> bool {
         self.memory.word(self.at).load(Ordering::Relaxed) != self.taken

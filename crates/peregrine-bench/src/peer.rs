@@ -21,8 +21,8 @@ pub(crate) struct Peer {
     orders: ChildStdin,
     memory: Memory,
     prefix: &'static str,
-    /// The memory that both processes share. The child opens it as a file in `/proc`, by the descriptor
-    /// number that it has in this process.
+    /// The descriptor of `memory`, which both processes share. It stays open, because the child opens the
+    /// memory by the path of this descriptor in `/proc`.
     _file: OwnedFd,
     /// Whether this process wants the child to end.
     ending: Arc<AtomicBool>,

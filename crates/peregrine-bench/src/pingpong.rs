@@ -274,7 +274,7 @@ macro_rules! of_all_sizes {
 
 type Side = fn(&mut Memory, u32, u32) -> Duration;
 
-/// Resets both words to zero. No exchange may be in progress.
+/// Resets the words of both processes, and those of the ring, to zero. No exchange may be in progress.
 pub(crate) fn reset(memory: &Memory) {
     crate::ring::reset(memory);
     memory.word(0).store(0, Ordering::Release);

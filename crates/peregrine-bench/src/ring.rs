@@ -77,7 +77,8 @@ impl<const N: usize> Ring<N> {
 
 /// Empties the ring. No messages may be under way.
 pub(crate) fn reset(memory: &Memory) {
-    // The slots of either size begin at multiples of a cache line.
+    // The slots of small messages and those of large messages have different offsets. So the words of both
+    // kinds of slots are reset.
     for number in 0..1024 {
         memory.word(Ring::<16>::slot(number)).store(0, Ordering::Relaxed);
     }

@@ -415,7 +415,7 @@ fn large(
         let bytes = &mut buffer[..case.out_bytes];
         return timed(calls, || {
             object.give(Out::from(black_box(&mut *bytes)))?;
-            // The data is read in the same way as in the limit's parent process and in the procedures.
+            // One word of each cache line is read, as in the limit's parent process and in the procedures.
             black_box(sum_of_lines(black_box(bytes)));
             Ok(())
         });

@@ -72,8 +72,8 @@ impl Verdict {
 pub(crate) fn run(arguments: &Compare, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let Compare { old, new } = arguments;
-    // If a file does not state whether a type is plain, the type of the same name in the other interface
-    // determines it.
+    // If a file does not state whether a type is plain, the type is treated like the type of the same name in
+    // the other interface.
     let (old_described, new_described) = match (is_file(old), is_file(new)) {
         (true, false) => {
             let new = read(new, None)?;

@@ -231,7 +231,7 @@ impl PartialCall {
         Some(client.described().clone())
     }
 
-    /// Returns the completion `NAME=` for each parameter of the procedure that `is_offered` selects.
+    /// Returns a completion `NAME=` for each parameter for which `is_offered` returns true.
     fn assignments(
         &self,
         begun: &OsStr,

@@ -68,8 +68,7 @@ fn unreadable(name: &str, error: &dyn core::fmt::Display) -> Failure {
     }
 }
 
-/// Returns the description as JSON. `--interface` accepts this JSON. It also contains signatures and texts
-/// for display.
+/// Returns the description as JSON, with signatures and texts for display. `--interface` accepts this JSON.
 fn to_json(described: &Described) -> Value {
     let mut whole = described.to_json();
     if let Some(procedures) = whole["procedures"].as_array_mut() {

@@ -1,9 +1,9 @@
 //! Handles signals: when a signal interrupts a long command, cleans up and reports the interruption.
 //!
 //! After the first signal, the command can still end regularly. Either the command polls
-//! [`Interrupt::check`], or the first closure of [`Interrupt::handle`] stops the command. If the command has
-//! not ended after a grace period, or if a second signal arrives, a separate thread runs the second closure
-//! and exits the process.
+//! [`Interrupt::check`], or the first closure of [`Interrupt::handle`] stops the command. The exit is forced
+//! in two cases: the command has not ended after a grace period, or a second signal arrives. Then a separate
+//! thread runs the second closure and exits the process.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -36,7 +36,7 @@ pub(crate) struct Interrupt {
     shared: Arc<Shared>,
 }
 
-/// Whether a signal has arrived, for other threads.
+/// A flag that other threads can read. It is set when a signal has arrived.
 pub(crate) struct SignalFlag(Arc<Shared>);
 
 impl SignalFlag {
@@ -107,7 +107,7 @@ impl Interrupt {
         Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 
-    /// Returns whether a signal has arrived, for other threads.
+    /// Returns a flag that other threads can read. It is set when a signal has arrived.
     pub(crate) fn flag(&self) -> SignalFlag {
         SignalFlag(Arc::clone(&self.shared))
     }

@@ -14,8 +14,8 @@ fn whole() -> Command {
     Arguments::command().disable_help_subcommand(true)
 }
 
-/// Prints the manual page of the program. With `--dir`, instead writes this page and one page per command to
-/// files.
+/// Prints the manual page of the program. With `--dir`, writes this page and one page per command to files,
+/// and prints only a summary.
 pub(crate) fn run(man: &Man, format: Format) -> Result<(), Failure> {
     match &man.dir {
         None => print(format),

@@ -21,8 +21,8 @@ pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
     read_like(path, None)
 }
 
-/// Reads a description. A trait that does not show the derives of a type does not say whether the
-/// type is plain. Then the type is plain if the type of the same name in `like` is plain.
+/// Reads a description. In a trait, only the derives of a type say whether the type is plain. If the derives
+/// are missing, the type is plain if the type of the same name in `like` is plain.
 pub(crate) fn read_like(path: &Path, like: Option<&Described>) -> Result<Described, Failure> {
     let what = || format!("cannot read an interface from {}", path.display());
     let text =

@@ -134,7 +134,7 @@ fn server() {
 struct Served {
     sandbox: Sandbox,
     process: Child,
-    /// The output of the server. It is kept open, because the server prints more when it ends.
+    /// The output of the server. The pipe stays open, because the server prints more text before it ends.
     _output: Lines<BufReader<ChildStdout>>,
     at: Vec<(&'static str, String)>,
 }
@@ -391,7 +391,7 @@ fn result_of_a_call_fits_the_terminal() {
     }
     let (_, text) = seen(&["squares", "into=2"], 80);
     assert!(text.starts_with("[1,4]\n"), "{text}");
-    // After Ctrl-C, it is unknown whether the call was executed.
+    // Ctrl-C during a call ends the command with exit code 130.
     let terminal = Terminal::start(sandbox.command(&["call", "drawer", "stay", "ms=3000"]), 20, 80);
     // The command prints this note immediately before the call.
     terminal.until("is missing");

@@ -114,7 +114,7 @@ fn server() {
 struct Served {
     sandbox: Sandbox,
     process: Child,
-    /// The output of the server. It is kept open, because the server prints more when it ends.
+    /// The output of the server. The pipe stays open, because the server prints more text before it ends.
     _output: Lines<BufReader<ChildStdout>>,
     at: Vec<String>,
 }

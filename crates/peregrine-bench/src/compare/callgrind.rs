@@ -1,8 +1,9 @@
 //! Reads the counts that callgrind wrote, and finds the instructions that every call executes.
 //!
-//! A process makes several thousand calls. Each instruction of a call is executed once per call, or a fixed
-//! number of times per call in a loop over the parts of a message. Instructions of a waiting loop are
-//! executed a varying number of times. Instructions of the set-up are executed only a few times in total.
+//! A process makes several thousand calls. Most instructions of a call are executed once per call.
+//! Instructions in a loop over the parts of a message are executed a fixed number of times per call.
+//! Instructions of a waiting loop are executed a varying number of times. Instructions of the set-up are
+//! executed only a few times in total.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +33,8 @@ pub(crate) struct Counts(BTreeMap<(String, u64), Executed>);
 /// The function and the count of one instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Executed {
-    /// The name of the function that contains the instruction. If the instruction is part of an inlined
-    /// function, this is the function into which it was inlined.
+    /// The name of the function that contains the instruction. For an instruction of an inlined function,
+    /// this is the name of the surrounding function.
     function: String,
     /// The number of executions.
     times: u64,

@@ -41,7 +41,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 4)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns: u32,
-    /// The largest number of turns of a row that looks slower and is undecided
+    /// The largest number of turns of a row. A row gets more than '--turns' turns only while it is undecided
+    /// whether the row is slower
     #[arg(long, value_name = "N", default_value_t = 24)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
     turns_max: u32,
@@ -100,8 +101,8 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
         all.run(number, &words, options, &mut programs, progress);
     }
     progress.show("");
-    // A turn may skip a row that another turn measured. Such a row does not belong to only one
-    // program.
+    // One turn may miss a row that both programs measured in another turn. Such a row is not listed as a row
+    // of only one program.
     all.before_only.retain(|key| !all.rows.contains_key(key));
     all.after_only.retain(|key| !all.rows.contains_key(key));
     let paths = [&options.before, &options.after].map(|path| path.display().to_string());

@@ -70,7 +70,7 @@ fn fields(key: &Key, run: &str) -> Value {
     row
 }
 
-/// Writes the rows to standard output. Writes nothing else there.
+/// Writes the comparison to standard output.
 pub(crate) fn show(
     all: &Comparison,
     runs: &[String],

@@ -6,8 +6,8 @@ use peregrine::interface::Described;
 use super::derive::TERMS_MAX;
 use super::{Control, Copying, Cost, Design, Parameters, Part, costs};
 
-/// The three data types of the paper, each as the parameter of a procedure. The text of the structure is a
-/// field, so its length has no bound here.
+/// The three data types of the paper, as the parameters of three procedures. The text `s` has no bound `max`,
+/// because it is a field, and only parameters can have a bound.
 const THREE: &str = "\
 interface Three version 0
 one(in i: i32) -> unit or text

@@ -18,11 +18,11 @@ use crate::{Progress, machine};
 
 /// The size of the smallest result in bytes.
 const BYTES_MIN: usize = 1 << 16;
-/// The time in which TCP would read a result. It determines the size of a result, unless
-/// [`RESULT_ROUND_TRIPS`] round trips take longer. With smaller results, the round trip between two calls
-/// would take a large part of the time.
+/// Determines the size of a result: the number of bytes that TCP reads in this time, or in
+/// [`RESULT_ROUND_TRIPS`] round trips if they take longer. With smaller results, the round trip between two
+/// calls would take a large part of the time.
 const RESULT_TIME: Duration = Duration::from_secs(1);
-/// The smallest number of round trips in which TCP would read a result. See [`RESULT_TIME`].
+/// TCP would need at least this number of round trips to read a result. See [`RESULT_TIME`].
 const RESULT_ROUND_TRIPS: u32 = 10;
 
 /// The links that are measured.

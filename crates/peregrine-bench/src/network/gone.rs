@@ -30,8 +30,8 @@ pub(crate) const ALL: [(ServerFailure, Path, Link); 4] = [
     (ServerFailure::Cut, Path::Tcp, Link::Veth),
 ];
 
-/// Makes a call that would last much longer. After the time `runs`, kills the server or cuts the link.
-/// Returns the time from this failure until the call has failed.
+/// Makes a call whose procedure sleeps for `long_ms` milliseconds. During the call, after the time `runs`,
+/// kills the server or cuts the link. Returns the time from this failure until the call has failed.
 pub(crate) fn once(
     (failure, path, link): (ServerFailure, Path, Link),
     wait: Waiting,

@@ -3,8 +3,8 @@
 //!
 //! The namespaces have no names. Each exists as long as a process is in it. The kernel removes the veth pair
 //! when the first of the two namespaces ends. So the pair is removed in whatever way a run ends. The whole
-//! run is in a private namespace ([`enter`]). So its loopback interface carries no packets of other programs,
-//! and no packet filter rules apply to it.
+//! run is in a private namespace ([`enter`]). So the loopback interface of the run carries no packets of
+//! other programs, and no packet filter rules apply to this interface.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -106,7 +106,8 @@ impl Link {
         let far = far.to_string();
         // The veth pair of the previous far process may still exist.
         let _ = ip(&["link", "del", "near"]);
-        // The far loopback is needed, too: packets of a process to its own address use it.
+        // The loopback of the far namespace is enabled, too, because packets of a process to its own address
+        // pass through the loopback.
         ip(&["link", "add", "near", "type", "veth", "peer", "name", "far", "netns", &far])?;
         ip(&["addr", "add", "10.1.1.1/24", "dev", "near"])?;
         ip(&["link", "set", "near", "up"])?;

@@ -171,7 +171,8 @@ async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Resul
     Ok(())
 }
 
-/// Carries out the commands that a client reads, as [`as_ordered`] does. `calls` makes many calls at a time.
+/// Carries out the commands that a client reads, as [`as_ordered`] does. `calls` takes a number of calls, and
+/// makes many of them at a time.
 async fn together(calls: impl AsyncFn(u32) -> Result<(), Failure>) -> Result<(), Failure> {
     for line in io::stdin().lock().lines() {
         let line = line?;
@@ -299,7 +300,8 @@ async fn call_tarpc_uds(socket: &FilePath, in_flight: u32) -> Result<(), Failure
         .await
 }
 
-/// Makes calls as ordered. Each order is divided among `in_flight` futures.
+/// Carries out the commands that a client reads. The calls of each command are divided among `in_flight`
+/// futures.
 async fn call_through(client: &NilClient, in_flight: u32) -> Result<(), Failure> {
     let repeat = async |calls: u32| {
         for _ in 0..calls {

@@ -1,10 +1,10 @@
 //! Defines the rows of Tables 1 and 2 of the Peregrine paper. These tables show the time to move packets from
 //! one machine to the other.
 //!
-//! The *network penalty* is half of the round trip of the same packets, with both sides polling all the time.
-//! The packet sizes are those of the paper, and include everything after the Ethernet header. The packets are
-//! sent over UDP. Over the veth pair, they are also sent as raw Ethernet frames, as in the paper. The paper's
-//! smallest packet is smaller than our smallest frame, so it is sent over UDP only.
+//! The *network penalty* is half of a round trip in which each side sends the packets once. Both sides poll
+//! all the time. The packet sizes are those of the paper, and include everything after the Ethernet header.
+//! The packets are sent over UDP. Over the veth pair, they are also sent as raw Ethernet frames, as in the
+//! paper. The paper's smallest packet is smaller than our smallest frame, so it is sent over UDP only.
 
 use super::raw::LINK_PAYLOAD;
 use super::wire::{HEADER, IP_UDP, Packets};

@@ -120,7 +120,8 @@ pub(crate) struct Procedures {
     record: fn(&Self, &mut Packet<'_>, &mut [i32; 3]) -> Option<()>,
 }
 
-/// Moves each field of a record by a procedure call. Stubs call this function as a procedure, too.
+/// Moves each field of a record by a procedure call. A stub makes one more procedure call for each record:
+/// the call of this function.
 #[inline(never)]
 fn record_by_procedures(
     procedures: &Procedures,
@@ -316,7 +317,7 @@ pub(crate) struct Nothing;
 impl Mover for Nothing {
     #[inline(always)]
     fn item(&self, _: &mut Packet<'_>, user: &mut i32) -> Option<()> {
-        // The stub still finds the value, as if it were moved.
+        // `black_box` makes the stub find the value in the user's memory, although nothing is moved.
         black_box(user);
         Some(())
     }

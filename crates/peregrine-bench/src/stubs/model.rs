@@ -13,8 +13,8 @@ pub(crate) struct Prediction {
     /// The paper's model: every part waits for the previous one.
     pub(crate) sum: f64,
     /// The variant of the model. Moving items overlaps with the call of the stub, and with everything else
-    /// except blocks. Of two overlapping times, the longer one counts: once in each loop, and once outside of
-    /// loops.
+    /// except blocks. Of two overlapping times, only the longer one counts. Each loop has its own pair of
+    /// overlapping times, and so has the part outside of loops.
     pub(crate) overlap: f64,
 }
 

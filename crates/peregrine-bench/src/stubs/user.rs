@@ -88,8 +88,8 @@ pub(crate) const PACKET: usize = 4096;
 /// The sizes in bytes of the measured blocks.
 pub(crate) const BLOCKS: [u64; 9] = [12, 32, 64, 128, 256, 512, 1024, 1032, 3108];
 
-/// The user's values of the three types. The parts of the structure are separate, like a procedure's
-/// arguments.
+/// The user's values of the three types. Each part of the structure is a separate field, because a procedure
+/// takes the parts as separate arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) one: i32,
@@ -100,9 +100,8 @@ pub(crate) struct User {
     pub(crate) third: i32,
     pub(crate) label: i32,
     pub(crate) text: Box<Placed<[u8; TEXT], 0>>,
-    /// The lengths of `array` and `records`: [`INTEGERS`] and [`RECORDS`]. They are variables, so the
-    /// compiler does not know them and cannot unroll the loops. A stub for `&[i32]` does not know the length
-    /// either.
+    /// The lengths of `array` and `records`: [`INTEGERS`] and [`RECORDS`]. As in a stub for a slice
+    /// (`&[i32]`), the compiler does not know the lengths, so it cannot unroll the loops.
     pub(crate) elements: [usize; 2],
     /// The sizes in [`BLOCKS`], as variables that the compiler does not know.
     pub(crate) lengths: [usize; BLOCKS.len()],

@@ -307,7 +307,7 @@ impl CompletedCall<'_> {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Converts an error that the procedure returned to a failure.
+    /// Returns the failure of the command if the procedure returned the error `error`.
     fn returned_error(&self, error: &Dynamic, mut members: Value) -> Failure {
         let value = self.described.value_to_json(&self.procedure.error, error, self.bytes);
         let text = match &value {

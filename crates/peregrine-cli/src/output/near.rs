@@ -25,9 +25,9 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
     near.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
 }
 
-/// Returns names that exist and are similar to the name in an address. If the address has a host, these are
-/// exports of the server at that host, and each result is a complete address. Otherwise they are exports of
-/// this machine.
+/// Returns names that exist and are similar to the name in an address. If the address has a host, asks the
+/// server at that host for its exports, and returns complete addresses. If the address has no host, returns
+/// names of exports of this machine.
 pub(super) fn names(address: &str) -> Vec<String> {
     let Ok(parsed) = address.parse::<Address>() else { return Vec::new() };
     if parsed.place().is_none() {

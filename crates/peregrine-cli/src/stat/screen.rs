@@ -1,8 +1,8 @@
 //! `Screen`: redraws the whole screen of a terminal, and restores the terminal at the end.
 //!
-//! A `Screen` uses the alternate screen of the terminal, so that the previous content comes back. Keys are
-//! read one by one without an echo. Ctrl-C is the only key that sends a signal. [`SavedTerminal`] restores
-//! the terminal, no matter how the command ends.
+//! A `Screen` uses the alternate screen of the terminal, so that the previous content comes back at the end.
+//! Keys are read one by one without an echo. Ctrl-C is the only key that sends a signal. [`SavedTerminal`]
+//! restores the terminal, no matter how the command ends.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(super) enum Key {
 /// A terminal on which the command draws.
 pub(super) struct Screen {
     saved: Arc<SavedTerminal>,
-    /// Whether keys can be read, because standard input is a terminal, too.
+    /// Whether keys can be read: whether standard input is a terminal.
     keys: bool,
 }
 
@@ -64,8 +64,8 @@ impl Screen {
         if let Some(before) = &screen.saved.before {
             let mut own = before.clone();
             own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // These keys are disabled. Otherwise they could stop or kill the process before it restores the
-            // terminal.
+            // The keys for suspending and quitting (usually Ctrl-Z and Ctrl-\) would stop or kill the process
+            // before it restores the terminal. So these keys are disabled.
             for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
                 own.special_codes[key] = DISABLED;
             }

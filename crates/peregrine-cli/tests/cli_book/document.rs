@@ -53,9 +53,9 @@ impl Block {
         Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// Returns the text of the block. With [`Holds::Elsewhere`], this is the text of the same block in the
-    /// existing document `before`. With [`Holds::Never`], it is also the existing text, unless an optimized
-    /// build (`well`) made the new output.
+    /// Returns the text of the block for the new document. The text comes from this test run, or from the
+    /// same block of the existing document `before`. With [`Holds::Elsewhere`], it comes from the existing
+    /// document. With [`Holds::Never`], it comes from this run only in an optimized build (`well`).
     fn whole(&self, before: &str, well: bool) -> String {
         let keeps = match self.holds {
             Holds::Always => false,
@@ -82,8 +82,8 @@ pub(crate) fn placed(text: &str, differs: &[(String, String)]) -> String {
     differs.iter().fold(text.to_owned(), |text, (from, to)| exchanged(&text, from, to))
 }
 
-/// Replaces a word by another. A number in a table column has at least two spaces before it and other columns
-/// after it. In such a column, the end of the new number is aligned with the end of the old one.
+/// Replaces each occurrence of the word `from` by `to`. If `from` is a number, the columns of tables stay
+/// aligned (see [`aligned`]).
 fn exchanged(text: &str, from: &str, to: &str) -> String {
     let (mut whole, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(from) {
@@ -104,7 +104,9 @@ fn exchanged(text: &str, from: &str, to: &str) -> String {
     whole + rest
 }
 
-/// Appends `to` in place of a text of `letters` characters. `after` is the text after the replaced text.
+/// Appends `to` in place of a text of `letters` characters. `after` is the text after the replaced text. In a
+/// table column that is not the last, first adds or removes spaces, so that `to` ends where the replaced text
+/// ended. Two spaces at the end of `whole` show that the text is in a table.
 fn aligned(whole: &mut String, letters: usize, to: &str, after: &str) {
     let is_last = after.is_empty() || after.starts_with('\n');
     if whole.ends_with("  ") && !is_last {
