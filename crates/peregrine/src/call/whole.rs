@@ -286,8 +286,7 @@ fn arguments_beyond_the_limits_of_the_interface_are_refused() {
     );
     let names = vec![String::new(); 4];
     assert_eq!(refused(&Sends { names, ..Sends::default() }), Kind::TooLarge);
-    // A buffer that does not fit the A-stack is refused. A buffer that fits is accepted, even if it is larger
-    // than the interface allows.
+    // A buffer must fit the A-stack, but it may be larger than the interface allows.
     assert_eq!(refused(&Sends { room: 9000, ..Sends::default() }), Kind::TooLarge);
     let room = Sends { room: WORDS_MAX + 1, words: vec![1; WORDS_MAX], ..Sends::default() };
     let gets = room.call(&echo(), Way::Shared, BYTES);
@@ -338,8 +337,7 @@ fn run(incoming: &Incoming<'_>, reply: &mut [u8]) -> (Answer, u32, u32) {
     (ran.answer, ran.head_at, ran.head_bytes)
 }
 
-/// A message whose copied part has arrived. `lends`: whether the procedure may run while lent blocks still
-/// arrive.
+/// A message whose copied part has arrived. `lends`: whether the procedure may run before the rest arrives.
 struct There {
     lends: bool,
 }
