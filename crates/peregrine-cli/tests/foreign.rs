@@ -26,7 +26,7 @@ const VERSION: u8 = 3;
 /// The previous version of the packet protocol.
 const PREVIOUS: u8 = VERSION - 1;
 
-/// An argument for the programs in C: a program then loses one of 12 packets.
+/// An argument that makes a program in C lose one of 12 packets.
 const LOSE: &str = "12";
 
 /// The client and the server in C, compiled for one machine.

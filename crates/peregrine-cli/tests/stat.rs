@@ -129,7 +129,7 @@ fn calls_are_counted_on_every_path() {
             report["interval_ns"].as_u64().unwrap() >= 20_000_000 && report["took_ns"].is_u64()
         );
         assert!(report["waits"]["slept"].as_u64().unwrap() > 0, "{report}");
-        // Over a network, the call that asks is in flight.
+        // Over a network, the call that requests these counts is itself in flight.
         let kinds = &report["in_flight_by_kind"];
         let blocking = u64::from(stat != "files");
         assert_eq!((&kinds["blocking"], &kinds["deferred"]), (&blocking.into(), &0.into()));

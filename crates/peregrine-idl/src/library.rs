@@ -121,8 +121,7 @@ pub(crate) fn definitions() -> HashMap<String, Definition> {
 }
 
 /// Returns the type that replaces a type of another crate, such as `LocalDate` for `chrono::NaiveDate`.
-/// Returns `None` if no such type is known. Also returns `None` if the written path already is the name of
-/// that type, because then nothing must be replaced.
+/// Returns `None` if no replacement is known, or if the path already names the replacement.
 pub(crate) fn other(name: &TypeName) -> Option<Type> {
     let (crate_name, last) = match name.path.split_once("::") {
         Some((crate_name, last)) => (Some(crate_name), last),

@@ -7,7 +7,7 @@ use proc_macro2::Span;
 
 use crate::default::Written;
 
-/// The kind of a plain type. It is used for types without derives.
+/// The kind that a plain type gets if it has no derives in the text.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Plain,

@@ -518,7 +518,7 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
 
         #[allow(deprecated)]
         impl<__Object: #ident> #server<__Object> {
-            /// Serves a call with `__object`, which no server needs to own.
+            /// Serves a call with an object that may belong to no server, such as the object of a callback.
             #[inline(always)]
             fn __serve(
                 __object: &__Object,

@@ -24,7 +24,7 @@ fn main() -> Result<(), FileError> {
     written?;
     assert_eq!(copied?, files.size(&path)?);
 
-    // Without a stream, each call reads one piece. The buffer is reused.
+    // Without a stream, each call reads one piece into a buffer of the caller.
     let mut first = Vec::with_capacity(8192);
     files.read(&path, 0, Out::from(&mut first))?;
     println!(

@@ -51,7 +51,8 @@ fn book_shows_actual_output() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CLI.md");
     let before = std::fs::read_to_string(&file).unwrap_or_default();
     if std::env::var_os("PEREGRINE_WRITE").is_some() {
-        // Times of an unoptimized build are meaningless.
+        // Only an optimized build measures useful times. Other builds keep the times of the existing
+        // document.
         let well = !cfg!(debug_assertions);
         std::fs::write(&file, document::whole(&parts, &before, well)).unwrap();
         return;

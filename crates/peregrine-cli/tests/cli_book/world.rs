@@ -16,7 +16,7 @@ use super::terminal::Terminal;
 /// The number of rows of the terminal. The longest output fits this number.
 const ROWS: u16 = 300;
 /// Commands that show all runtime directories of the machine. One of these directories is outside the
-/// sandbox.
+/// sandbox, so the output depends on the other servers of the machine.
 const OF_ALL: [&str; 2] = ["list", "clean"];
 /// The members of the JSON object of a failure, in order.
 const MEMBERS: [&str; 8] =
@@ -139,7 +139,7 @@ impl World {
         self.at[..all].to_vec()
     }
 
-    /// Returns on which machines the document must show the output of a step.
+    /// Returns on which machines the output of a step must be the same as in the document.
     fn holds(&self, step: &Step) -> Holds {
         let command = step.line.split(' ').next().unwrap_or_default();
         match step.held {
@@ -163,7 +163,8 @@ impl World {
         self.sandbox.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Returns all texts to replace, including the numbers that only this run has.
+    /// Returns all texts to replace. Some of them are known only after a step: the number of its process, and
+    /// the ports in its output.
     fn differs(&self, process: u32, out: &str) -> Vec<(String, String)> {
         let mut all = self.differs.clone();
         all.push((process.to_string(), "4712".to_owned()));

@@ -145,7 +145,8 @@ pub(crate) trait Foreign {
         values: &mut [u32],
         people: &mut [Person],
     ) -> peregrine::Result<String>;
-    /// Returns `one` with `many` as friends, the measure of the place, and the place with `Nowhere` after it.
+    /// Returns three values: `one` with `many` as friends, the measure of `place`, and `place` followed by
+    /// `Nowhere`.
     fn people(
         &self,
         one: &Person,

@@ -112,7 +112,7 @@ fn array(inside: ParseStream<'_>, one: Type) -> Result<Type> {
 }
 
 struct Path {
-    /// The name of the type. If it is in a module, the name of the module precedes it.
+    /// The path of the type: its name, after the name of its module if the type is in a module.
     path: String,
     span: Span,
     /// Whether the path begins outside of the current module.

@@ -1,5 +1,5 @@
-//! Prints a default as a Rust expression. If `crate::default` evaluates this expression, it returns the same
-//! bytes.
+//! Prints a default as a Rust expression. The default is given as bytes, and `crate::default` evaluates the
+//! expression to the same bytes.
 
 use core::cell::RefCell;
 use std::collections::HashMap;
@@ -24,8 +24,8 @@ pub(super) struct Types<'a> {
 /// the variants for each value.
 pub(super) type Choices = RefCell<HashMap<usize, HashMap<u128, usize>>>;
 
-/// Returns the expression for a default of the type `ty`. `within` is the named type that has the field. It
-/// is `None` for a parameter of a method.
+/// Returns the expression for a default of the type `ty`. If the default belongs to a field, `within` is the
+/// named type that contains the field. If it belongs to a parameter of a method, `within` is `None`.
 ///
 /// `bytes` is a valid value of `ty`, because the description was checked when it was read.
 pub(super) fn expression(

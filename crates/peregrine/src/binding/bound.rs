@@ -264,7 +264,8 @@ impl Bound {
         self.interface.is_idempotent(number).unwrap_or(true)
     }
 
-    /// Returns whether a failed call may be repeated, because it did not run or may run twice.
+    /// Returns whether a failed call may be repeated: it did not run, or, if `idempotent_too` is true, its
+    /// procedure may run twice.
     pub(super) fn may_repeat(&self, number: u32, error: &CallError, idempotent_too: bool) -> bool {
         error.executed() == Executed::No || idempotent_too && self.is_idempotent(number)
     }

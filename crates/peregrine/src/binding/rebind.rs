@@ -149,8 +149,8 @@ impl Home {
     /// the call may be repeated.
     ///
     /// # Errors
-    /// Returns the error of the call if the call must not be repeated. If binding again failed, returns that
-    /// error and the error of the call, one as the cause of the other.
+    /// Returns the error of the call if the call must not be repeated. If binding again failed, returns one
+    /// error that contains both failures.
     #[cold]
     pub(crate) fn again(
         &self,

@@ -358,8 +358,8 @@ impl Attempt<'_> {
             .ok_or_else(|| violated("cannot read the server's description"))
     }
 
-    /// Checks that the server at the address is the one that exports the name on this machine, if the
-    /// attempt requires it. The error says why the server is considered a different one.
+    /// If `only_if_here` is true, checks that the server at the address is the one that exports the name on
+    /// this machine. The error says why the server is considered a different one.
     fn check_machine(&self, wanted: &Wanted<'_>) -> Result<(), String> {
         let Some(place) = self.target.address.place().filter(|_| self.only_if_here) else {
             return Ok(());

@@ -299,7 +299,8 @@ impl fmt::Debug for Frames {
 }
 
 /// Additional active frames, for as long as this value exists. They make up for calls that hold frames for
-/// long, so that enough frames are left for other calls. Such a call may take any frame.
+/// long, so that enough frames are left for other calls. A call that holds a frame for long may hold any
+/// frame.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reserved {

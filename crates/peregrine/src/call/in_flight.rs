@@ -1,7 +1,7 @@
-//! [`InFlight`]: what a server has in flight besides the calls that its threads run and its deferred calls: one-way
-//! calls and streams.
+//! [`InFlight`]: what a server has in flight besides the calls that its threads run and its deferred calls:
+//! one-way calls and streams.
 //!
-//! Nothing is counted for a call that is neither. A batch of one-way calls is counted once, and a stream when it is
+//! Other calls are not counted here. A batch of one-way calls is counted once, and a stream when it is
 //! opened. What streams have buffered is added up when a reader asks.
 
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -171,8 +171,8 @@ pub struct Returned {
 
 /// A path to a server: transfers a complete call, and returns a complete result.
 ///
-/// No function has a default. Some paths pass calls on to another path, and a path that forgot to pass on one
-/// of the functions would not compile.
+/// No function has a default. Some paths pass calls on to another path: without defaults, such a path
+/// compiles only if it passes on every function.
 pub trait CallPath: Send + Sync {
     /// Makes the call and waits for its end. Fills the out blocks if the answer is [`Answer::Ok`].
     ///
@@ -386,8 +386,8 @@ impl Call<'_, '_, '_> {
     }
 }
 
-/// Fills out blocks (copy F) from a whole reply in `space`, in which each block has the space for its
-/// capacity.
+/// Fills the out blocks (copy F) from a whole reply in `space`. Each block of the reply takes the full
+/// capacity of its out block, even if it is filled only in part.
 ///
 /// # Errors
 /// As for [`Call::take_blocks`].

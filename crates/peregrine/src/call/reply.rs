@@ -74,7 +74,7 @@ impl<'a> Reply<'a> {
         self.head.space().prefetch_write();
     }
 
-    /// Returns the size in bytes of the largest result.
+    /// Returns the size in bytes of the space for the result.
     pub(super) fn bytes(&self) -> usize {
         self.head.space().window().len()
     }

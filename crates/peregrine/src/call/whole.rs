@@ -286,7 +286,7 @@ fn arguments_beyond_the_limits_of_the_interface_are_refused() {
     );
     let names = vec![String::new(); 4];
     assert_eq!(refused(&Sends { names, ..Sends::default() }), Kind::TooLarge);
-    // A buffer of this size does not fit the A-stack. A buffer larger than the interface allows is harmless.
+    // A buffer must fit the A-stack, but it may be larger than the interface allows.
     assert_eq!(refused(&Sends { room: 9000, ..Sends::default() }), Kind::TooLarge);
     let room = Sends { room: WORDS_MAX + 1, words: vec![1; WORDS_MAX], ..Sends::default() };
     let gets = room.call(&echo(), Way::Shared, BYTES);
@@ -337,7 +337,7 @@ fn run(incoming: &Incoming<'_>, reply: &mut [u8]) -> (Answer, u32, u32) {
     (ran.answer, ran.head_at, ran.head_bytes)
 }
 
-/// A message that has arrived completely. `lends`: whether the procedure may run and read the lent blocks.
+/// A message whose copied part has arrived. `lends`: whether the procedure may run before the rest arrives.
 struct There {
     lends: bool,
 }
@@ -477,7 +477,7 @@ fn estack_keeps_memory_for_most_messages() {
     assert_eq!(estack.memory().len(), limits::ESTACK_BYTES_KEPT);
 }
 
-/// A source whose call number `.0` is abandoned once `.1` is true.
+/// A source of calls. Its call number `.0` is given up once `.1` is true.
 struct GivenUp(u64, AtomicBool);
 
 impl Calls for GivenUp {
@@ -518,7 +518,7 @@ fn procedure_knows_its_caller() {
     assert_eq!((inside(), one.is_cancelled()), (Some(77), false));
     given_up.1.store(true, Ordering::Relaxed);
     assert!(one.is_cancelled());
-    // Another call of the same caller is not abandoned.
+    // Another call of the same caller is not cancelled.
     serve_call(4, 77);
     assert!(!caller().expect("a caller").is_cancelled() && one.is_cancelled());
     let (soon, late) = (Duration::from_secs(100), Instant::now());
@@ -533,7 +533,7 @@ fn procedure_knows_its_caller() {
         assert!(late.is_cancelled());
     }
     assert!(due().is_none() && caller().is_some());
-    // The outer call is abandoned, but the nested call within the process is not.
+    // The outer call is cancelled, but the nested call within the process is not.
     serve_call(3, 77);
     let nested = Nested::of(&info(PathKind::InProcess, 78), None);
     assert!(inside() == Some(78) && !caller().expect("a caller").is_cancelled());

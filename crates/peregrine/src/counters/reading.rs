@@ -100,7 +100,7 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
     let count = most(header::BINDINGS, COUNTED_BINDINGS);
     let bindings = bindings(memory, &threads, count, now, &mut exports, &mut sessions)?;
     exports.iter().flatten().for_each(|(export, _)| server.counts.add(&export.counts));
-    // The pages of an earlier server do not have these words.
+    // Servers of an earlier version do not have these words in their pages.
     server.in_flight = (word(header::KINDS) >= header::KINDS_WORDS).then(|| InFlightCounts {
         blocking: server.counts.in_flight.saturating_sub(word(header::ONEWAY_THREADS)),
         deferred: word(header::DEFERRED),

@@ -1,9 +1,9 @@
 //! [`Attached`]: the executor of an async server, and the deferred calls that the executor does not know.
 //!
 //! A procedure is passed to the executor when the procedure is woken for the first time. If the executor ends
-//! before, nothing might ever wake the procedure, and its caller would wait forever. So each server also
-//! passes one more future, the [`Sentinel`], to its executor. When the executor drops the sentinel, the calls
-//! fail that were not passed to the executor.
+//! before that, the procedure may never be woken, and the caller would wait forever. So each server also
+//! passes one more future, the [`Sentinel`], to its executor. When the executor drops the sentinel, all calls
+//! that were not passed to the executor fail.
 
 use core::pin::Pin;
 use core::task::{Context, Poll, Waker};

@@ -65,7 +65,8 @@ where
 }
 
 /// Polls a future once on this thread. If the future does not end, the built-in executor polls it from then
-/// on, under the conditions of this thread. Returns whether the future has ended.
+/// on. Each poll sees the caller and the deadline of the call that this thread runs now. Returns whether the
+/// future has ended.
 pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) -> bool {
     let mut procedure: Procedure = Box::pin(async move {
         future.await;

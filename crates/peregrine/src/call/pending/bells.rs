@@ -125,7 +125,7 @@ impl Bells {
         }
         let examine = examines.then(|| (Instant::now() + EXAMINE_AFTER, EXAMINE_AFTER));
         let entry = Entry { of: Arc::clone(of), call, deadline, examine };
-        // The call is watched already, for example because its future was polled once more.
+        // The call may be watched already, for example because its future was polled once more.
         for watcher in self.watchers() {
             let mut entries = watcher.entries.lock();
             if let Some(known) = entries.list.iter_mut().find(|one| one.is(of, call)) {

@@ -170,8 +170,8 @@ fn future_that_leaves_the_queue_is_not_woken() {
     is_at_rest(&pool);
 }
 
-/// The owner of a future may not poll it for a long time, for example because it waits for a thread that
-/// itself waits for a frame.
+/// A future may stay unpolled for a long time, for example because its owner waits for a thread that itself
+/// waits for a frame. That thread must then get the frame that was offered to the future.
 #[test]
 fn frame_offered_to_a_future_that_is_not_polled_goes_to_the_next_caller() {
     let pool = FramePool::new(1, 1);

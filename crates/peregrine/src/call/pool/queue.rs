@@ -3,10 +3,10 @@
 //!
 //! A caller is a thread or a future. Each gets a ticket when it begins to wait, and a frame goes to the
 //! caller with the lowest ticket. A frame for a thread is given: the thread wakes, and has it. A frame for a
-//! future is *offered*: the future is woken, and has the frame when it is polled. The program may not poll
-//! the future for a long time, for example because it waits for another future first. So if other callers
-//! wait, an offer is withdrawn after a while, and the next caller gets the frame. The future keeps its
-//! ticket, and is first again when it is polled.
+//! future is *offered*: the future is woken, and has the frame when it is polled. The program may leave the
+//! future unpolled for a long time, for example while it waits for another future. So if other callers wait,
+//! an offer is withdrawn after a while, and the next caller gets the frame. The future keeps its ticket, and
+//! is first again when it is polled.
 //!
 //! **No function here takes a function as an argument.** The lock does not leave this file, so no code of a
 //! path, such as `is_released`, can run while a thread holds the lock. A path's `is_released` may receive
@@ -39,9 +39,9 @@ pub(in crate::call) struct State<M: Machine> {
     base: u32,
     /// The number of frames that are active in addition, to make up for calls that hold frames for long.
     reserved: u32,
-    /// The waiting callers in order of arrival. Each ticket is higher than the previous one.
+    /// The threads that wait for a frame, in order of arrival. Each ticket is higher than the previous one.
     waiting: VecDeque<Waiting<M>>,
-    /// The futures that wait for a frame in order of arrival. Each ticket is higher than the previous one.
+    /// The futures that wait for a frame, in order of arrival. Each ticket is higher than the previous one.
     /// The waker is `None` if the future was woken, and was not polled since.
     futures: VecDeque<(u64, Option<Waker>)>,
     /// The frames that are offered to futures, in the order of the offers.
@@ -314,7 +314,8 @@ impl<M: Machine> Queue<M> {
 
     /// Takes a frame for a future: the frame that is offered to the future, a free frame, or a new frame. If
     /// no frame can be taken, the future waits, and the pool wakes `waker` when it offers a frame to the
-    /// future. `ticket` is the ticket of a future that has waited before. Returns the ticket of the wait.
+    /// future. `ticket` is the ticket of a future that has waited before. Returns the frame, or the ticket of
+    /// the wait.
     pub(super) fn join_future(
         &self,
         slots: &Slots<M>,

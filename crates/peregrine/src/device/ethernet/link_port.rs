@@ -80,7 +80,8 @@ impl LinkPort {
         let find = |fits: &dyn Fn(LinkDevice) -> bool| {
             link_ports.iter().filter_map(Weak::upgrade).find(|link_port| fits(link_port.by))
         };
-        // A process has one queue at an interface, whichever device was requested first.
+        // A process has one queue at an interface. All its requests for AF_XDP share it, with or without zero
+        // copy.
         let has_queue = |by| matches!(by, LinkDevice::Xdp { .. });
         let found = match by {
             LinkDevice::Xdp { .. } => find(&has_queue),
