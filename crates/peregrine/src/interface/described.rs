@@ -272,7 +272,7 @@ impl Described {
             };
             let bytes = bytes.saturating_add(32);
             if parameter.direction.is_live() {
-                // The call has only the numbers that the messages for the parameter need.
+                // The call contains only the numbers that describe the stream or the callback.
                 call = call.saturating_add(64);
                 continue;
             }
