@@ -91,7 +91,7 @@
 //! * [`UNREAD_TIME`] (100 ms, 10 s): a connection whose client does not read a reply is closed after this
 //!   time. The shorter time applies if other connections wait for a thread.
 //! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): if more bytes of results wait to be
-//!   sent over TCP, a call of an async procedure gets `Exhausted` instead of its result, and may have
+//!   sent over TCP, a call of an async procedure gets `Exhausted` instead of its result. The call may have
 //!   executed. A host may use at most a quarter of the memory that is left.
 //! * [`MESSAGE_TIME`], [`MESSAGE_RATE`] (10 s, 16 KiB/s): a connection whose message arrives more slowly is
 //!   closed, if other connections wait for memory.

@@ -256,7 +256,7 @@ pub enum Body {
     Struct(&'static [Field]),
     /// A structured enum: the number of the variant (u32) is sent, and then the fields of the variant.
     Enum(&'static [Variant]),
-    /// The interface of a callback. It is the type of a callback parameter, and no values have it.
+    /// The interface of a callback. It is the type of a callback parameter, and values never have this type.
     Interface(&'static Interface),
 }
 

@@ -250,7 +250,7 @@ impl Handles for Results {
                 let later = CallError::not_executed(error.kind(), Phase::Call, error.detail());
                 (later, error)
             }
-            // The object's side answers every call that it has begun before it ends the callback. So calls
+            // Before the object's side ends the callback, it answers every call that it has begun. So calls
             // without an answer are not executed.
             None => (ended(side), ended(side)),
         };
