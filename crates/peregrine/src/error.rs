@@ -67,8 +67,8 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Returns whether a call that may have been executed, and failed with this kind, has certainly
-            /// begun.
+            /// For a call that may have been executed: returns whether an error of this kind proves that the
+            /// call has begun.
             pub(crate) const fn has_run(self) -> bool {
                 matches!(self, Self::Panicked | Self::BadResult | Self::Relayed)
             }
@@ -290,8 +290,8 @@ impl CallError {
         self
     }
 
-    /// Makes [`executed`](Self::executed) say whether the one-way calls that failed were executed, and not
-    /// whether the call that reports them was.
+    /// Makes [`executed`](Self::executed) refer to the one-way calls that failed, instead of the call that
+    /// reports these failures.
     pub(crate) fn of_oneway(self) -> Self {
         let [failed, _, certain] = self.0.oneway;
         if certain < failed { self.may_have_executed() } else { self }

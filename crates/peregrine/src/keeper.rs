@@ -480,8 +480,8 @@ mod tests {
         let limit = Duration::from_secs(10);
         assert_eq!(notes.recv_timeout(limit), Ok(Some(EventFlags::IN)));
         let hour = Instant::now() + Duration::from_secs(3600);
-        // The keeper may begin the pause only after this note arrives. So the test renews the watch until a
-        // note without events arrives, which shows that a pause has ended.
+        // The keeper sends a note before it begins a pause. So the first `renew` may come too early. The test
+        // repeats the call until a note without events arrives, which shows that a pause has ended.
         let begins = Instant::now();
         loop {
             assert!(begins.elapsed() < limit, "the pause does not end");

@@ -63,14 +63,14 @@
 //!   process, or a host, may use at most a quarter of what is left.
 //! * [`LANE_CALLS_MAX`] (65,536): further async calls of a binding do not share batches.
 //! * [`CALLBACK_CALLS_MAX`] (64): further calls of a callback wait until a call has ended.
-//! * [`STREAM_WINDOW`] (256 KiB): the sender of a stream waits if its receiver has not taken that much.
+//! * [`STREAM_WINDOW`] (256 KiB): the sender of a stream waits while it is this far ahead of its receiver.
 //!   Larger items are refused with `TooLarge`.
 //! * [`LANE_TIME`] (60 s): the calls of a client that have arrived in batches are cancelled, if the client
 //!   sends no further batch for this time.
 //! * [`ONEWAY_BYTES`] (1 MiB): a caller of a further one-way call of a binding waits until earlier ones have
 //!   ended.
-//! * [`ONEWAY_DROP_TIME`] (1 s): one-way calls of a binding that have not ended when its last handle is
-//!   dropped, and do not end within this time, may be lost.
+//! * [`ONEWAY_DROP_TIME`] (1 s): the drop of the last handle of a binding waits this long for its one-way
+//!   calls. Calls that have not ended then may be lost.
 //! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
@@ -86,13 +86,13 @@
 //!   `Server::connections` and `Server::connections_per_host` allow more.
 //! * [`BINDINGS_PER_CONNECTION`] (4096): `Exhausted` at bind.
 //! * [`SILENCE`] (10 s): over TCP, a peer that is silent for longer counts as gone.
-//! * [`CALL_SILENCE`] (2.3 s): over TCP, a server that is silent for longer during a call counts as gone. Over
-//!   UDP and raw Ethernet, the same holds for a request for the handle of a further call.
+//! * [`CALL_SILENCE`] (2.3 s): over TCP, a server that is silent for longer during a call counts as gone.
+//!   Over UDP and raw Ethernet, a client waits this long for the handle of a further call.
 //! * [`UNREAD_TIME`] (100 ms, 10 s): a connection whose client does not read a reply is closed after this
 //!   time. The shorter time applies if other connections wait for a thread.
-//! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): if larger results wait to be sent over
-//!   TCP, a call of an async procedure gets `Exhausted` instead of its result, and may have executed. A host
-//!   may use at most a quarter of the memory that is left.
+//! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): if more bytes of results wait to be
+//!   sent over TCP, a call of an async procedure gets `Exhausted` instead of its result. The call may have
+//!   executed. A host may use at most a quarter of the memory that is left.
 //! * [`MESSAGE_TIME`], [`MESSAGE_RATE`] (10 s, 16 KiB/s): a connection whose message arrives more slowly is
 //!   closed, if other connections wait for memory.
 //! * [`PARTIAL_BYTES_MAX`] (256 MiB): a connection whose message needs more is not read until memory is free.
@@ -108,7 +108,7 @@
 //!   clients acknowledge results. If no client does, the calls are refused with `Exhausted`, not executed.
 //!   Large results of async procedures wait in the same way. The refusal then says that the call may have
 //!   executed.
-//! * [`SPARE_BYTES_MAX`] (16 MiB): more unused memory for calls and results is released.
+//! * [`SPARE_BYTES_MAX`] (16 MiB): unused memory for calls or results beyond this number is released.
 //! * [`SOCKETS_PER_SERVER`] (16): over datagrams, all further calling threads share one more socket. At this
 //!   socket, one of these threads receives for all of them.
 //!
@@ -176,7 +176,8 @@ pub const MESSAGE_BYTES: usize = 16 << 20;
 
 /// The message size in bytes that a client requests when it binds. The client requests more if its interface
 /// needs more, and less if its options say so. A server grants this size unless its export allows less. The
-/// server may grant up to [`MESSAGE_BYTES`]. If memory is short, the A-stacks of a session have this size.
+/// A-stacks of a session may have up to [`MESSAGE_BYTES`]. If memory is short, they have only the requested
+/// size.
 pub const MESSAGE_BYTES_ASKED: usize = 1 << 20;
 
 /// The size in bytes of the private memory for arguments (E-stack) that a thread keeps between calls.
@@ -245,8 +246,8 @@ pub const DEFERRED_MAX: usize = 1 << 17;
 /// process or host may have more.
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
-/// The number of bytes that the sender of a stream may be ahead of its receiver. If the receiver has not
-/// taken that much, the sender waits. Each item counts as 16 bytes more than it has when it is encoded.
+/// The number of bytes that the sender of a stream may be ahead of its receiver. While the sender is this far
+/// ahead, it waits. Each item counts as 16 bytes more than it has when it is encoded.
 ///
 /// The number is also the size of the largest message with items. The largest item has 64 bytes less. Larger
 /// items are refused with `TooLarge`. If the binding allows smaller messages, items must be smaller, too.

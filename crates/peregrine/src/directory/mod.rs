@@ -400,8 +400,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
 
-        // After this, the directory has the files that a killed server leaves: the socket, a socket that was
-        // not renamed, and a lock file with a free lock.
+        // After the next three lines, the directory has a socket at which no process listens, as after the
+        // death of a server.
         fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         fs::rename(dir.path().join("kept"), &path).unwrap();

@@ -1,6 +1,7 @@
-//! Fuzz targets for the packet exchange, the protocol of calls over datagrams. They test its packets, and its
-//! two ends with any packets in any order. A handle identifies the calls of one caller. A record is the
-//! server's state of one handle. As a driver does, the targets record which parts of a message have arrived.
+//! Fuzz targets for the packet exchange, the protocol of calls over datagrams. They test the packets, and
+//! both ends of the exchange with any packets in any order. A handle identifies the calls of one caller. A
+//! record is the server's state of one handle. A driver is the code that runs an end of the exchange. As a
+//! driver does, the targets record which parts of a message have arrived.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -344,8 +345,8 @@ impl Record {
             Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
-                // A server would give the place of the record away. Here the record is kept, as if the handle
-                // had been bound again at once with the same secret.
+                // A server could now assign the place of this record to another client. Here the record is
+                // kept, as if the handle had been bound again at once with the same secret.
             }
         }
     }

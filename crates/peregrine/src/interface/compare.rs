@@ -137,8 +137,8 @@ struct Flow {
     is_error: bool,
 }
 
-/// The number of a type of the client, the number of a type of the server, and the directions in which their
-/// values are sent.
+/// A pair of named types: the number of the client's type, the number of the server's type, and the
+/// directions in which values are sent.
 type Named = (usize, usize, Flow);
 
 /// Both interfaces, and the state of their comparison.

@@ -166,8 +166,8 @@ pub enum DescribedBody {
     Struct(Vec<DescribedField>),
     /// A structured enum: the number of the variant (u32) is sent, and then the fields of the variant.
     Enum(Vec<DescribedVariant>),
-    /// The interface of a callback. It is the type of a callback parameter, and no values have it. The name of
-    /// the type is the name of the interface.
+    /// The interface of a callback. It is the type of a callback parameter, and values never have this type.
+    /// The name of the type is the name of the interface.
     Interface {
         /// The version of the interface.
         version: u32,
@@ -272,7 +272,7 @@ impl Described {
             };
             let bytes = bytes.saturating_add(32);
             if parameter.direction.is_live() {
-                // The call has only the numbers that the messages for the parameter need.
+                // The call contains only the numbers that describe the stream or the callback.
                 call = call.saturating_add(64);
                 continue;
             }
@@ -349,8 +349,8 @@ impl Described {
         })
     }
 
-    /// Finds the first procedure that no Rust trait can contain, also in the interfaces of callbacks. Returns its
-    /// line in the canonical text, and the reason.
+    /// Finds the first procedure that no Rust trait can contain, also in the interfaces of callbacks. Returns
+    /// its line in the canonical text, and the reason.
     pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
         let has_oneway = |all: &[DescribedProcedure]| all.iter().any(|one| one.oneway);
         let own = has_oneway(&self.procedures);

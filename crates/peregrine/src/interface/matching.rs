@@ -34,7 +34,7 @@ pub(crate) enum Step {
     Theirs(usize),
 }
 
-/// The indices of the other side's parts, by the names of these parts.
+/// The indices of the parts of one side, by the names of these parts.
 pub(crate) struct Index<'a> {
     names: HashMap<&'a str, usize>,
     earlier: HashMap<&'a str, usize>,
@@ -53,8 +53,8 @@ impl<'a> Index<'a> {
         Self { names, earlier }
     }
 
-    /// Returns the index of the part that corresponds to `part`. `part` belongs to the other interface. The
-    /// part that has the name now is preferred to a part that had the name earlier.
+    /// Returns the index of the part that corresponds to `part`, a part of the other side. A part that has
+    /// the name now is preferred to a part that had the name earlier.
     pub(crate) fn find<P: Part>(&self, part: &P) -> Option<usize> {
         let (name, was) = part.names();
         let known = |name: &str| self.names.get(name).copied();

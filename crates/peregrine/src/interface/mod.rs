@@ -151,8 +151,8 @@ impl Direction {
         matches!(self, Self::Sink | Self::Source)
     }
 
-    /// Returns whether both sides exchange messages for the parameter while the call runs. The call itself only
-    /// has the numbers that these messages need.
+    /// Returns whether both sides exchange messages for the parameter while the call runs. The call itself
+    /// contains only the numbers that describe the stream or the callback.
     pub const fn is_live(self) -> bool {
         self.is_stream() || matches!(self, Self::Callback)
     }
@@ -256,7 +256,7 @@ pub enum Body {
     Struct(&'static [Field]),
     /// A structured enum: the number of the variant (u32) is sent, and then the fields of the variant.
     Enum(&'static [Variant]),
-    /// The interface of a callback. It is the type of a callback parameter, and no values have it.
+    /// The interface of a callback. It is the type of a callback parameter, and values never have this type.
     Interface(&'static Interface),
 }
 
@@ -368,7 +368,7 @@ impl Procedure {
             match parameter.direction {
                 Direction::In | Direction::Lent => call = call.saturating_add(bytes),
                 Direction::Out => reply = reply.saturating_add(bytes),
-                // The call has only the numbers that the messages for the parameter need.
+                // The call contains only the numbers that describe the stream or the callback.
                 Direction::Sink | Direction::Source | Direction::Callback => {
                     call = call.saturating_add(64);
                 }

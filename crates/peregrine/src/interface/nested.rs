@@ -8,7 +8,8 @@ use super::{
 
 impl Described {
     /// Returns the interface of a callback as a separate description. Returns `None` if `ty` is not such an
-    /// interface. The interface has no documentation, because a description does not contain it.
+    /// interface. The returned interface has no documentation, because a description contains none for
+    /// callbacks.
     ///
     /// ```
     /// use peregrine::interface::Described;

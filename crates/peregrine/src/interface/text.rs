@@ -32,8 +32,8 @@ impl TextError {
         self.line
     }
 
-    /// Returns why the line is invalid, without the number of the line. This is for tools that read
-    /// interfaces in other forms, and have line numbers of these forms.
+    /// Returns why the line is invalid, without the number of the line. Tools that read interfaces in other
+    /// forms use this reason, with line numbers of those forms.
     ///
     /// ```
     /// use peregrine::interface::Described;
@@ -233,9 +233,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a mark, such as `oneway`, before the name of a procedure. A procedure may have this word as its
-    /// name. Then an odd number of words precedes the parameters: the name, and pairs of `was` and an earlier
-    /// name.
+    /// Reads a mark, such as `oneway`, before the name of a procedure. The same word may be the name of a
+    /// procedure. After a mark, an odd number of words precedes the parameters: the name, and pairs of `was`
+    /// and an earlier name.
     fn mark(&mut self, word: &str) -> bool {
         let before = self.rest.split('(').next().unwrap_or_default();
         before.split(' ').count().is_multiple_of(2) && self.takes(word)

@@ -320,8 +320,8 @@ fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) ->
     }
 }
 
-/// Converts a float to JSON. It is a number if it is finite, and otherwise text, because JSON has only finite
-/// numbers.
+/// Converts a float to JSON. A finite float becomes a number. Other floats become text, because JSON has only
+/// finite numbers.
 fn float(value: f64, text: impl Fn() -> String) -> Value {
     // An `f32` is written with as few digits as are necessary to identify it.
     let short = text().parse::<f64>().unwrap_or(value);

@@ -62,8 +62,8 @@ pub(crate) enum SocketUse {
 }
 
 impl SocketUse {
-    /// Returns two numbers of frames for one socket: for receiving, and for sending. The frames of a queue
-    /// suffice for all sockets that a client may have to one server, and also for the socket of one server.
+    /// Returns two numbers of frames for one socket: for receiving, and for sending. A queue has enough
+    /// frames for all sockets that a client may have to one server, or for the socket of one server.
     const fn frames(self) -> (u32, u32) {
         match self {
             Self::Calls => (128, 64),

@@ -43,9 +43,9 @@ const LAYOUT: UmemLayout = UmemLayout {
     completion: SENT.next_power_of_two(),
 };
 /// The number of frames that the pool offers to the kernel at first, if the kernel copies into them. The
-/// kernel uses the offered frames in turn, so a small number of frames stays in a CPU cache. Without copies,
-/// the pool offers all frames for receiving, because the driver needs them for everything that arrives at the
-/// queue.
+/// kernel uses the offered frames in turn, so a small number of frames stays in a CPU cache. If the kernel
+/// does not copy, the pool offers all frames for receiving, because the driver needs them for everything that
+/// arrives at the queue.
 const LEVEL: u32 = 32;
 /// How long to wait for a queue that the kernel has not released yet. The kernel may still have the queue
 /// shortly after the program of the interface was replaced, or after the process with the queue has ended.
@@ -243,7 +243,8 @@ mod tests {
         assert_eq!(SocketUse::Service.frames().0, 2048, "frames that a server's socket can hold");
     }
 
-    /// No driver on the test machines supports zero-copy, so the test itself chooses the value of `alone`.
+    /// No driver on the test machines supports zero-copy. So the test imitates such a driver: it passes false
+    /// for the parameter `alone` of `FrameBuffers::over`.
     #[test]
     fn driver_without_copies_is_offered_all_frames() {
         if !rustix::process::geteuid().is_root() {

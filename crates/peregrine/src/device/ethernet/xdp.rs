@@ -70,8 +70,8 @@ impl XdpQueue {
     /// If another process has the queue or the interface's program, if this process may not use the queue, or
     /// if there is no memory.
     pub(super) fn new(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> io::Result<Self> {
-        // Attaching fails if another process has already attached a program. So the program is attached
-        // before the pool is created.
+        // Attaching fails if another process has already attached a program. In that case, no pool is
+        // created.
         let ours = Ours { ether_type: ETHER_TYPE, queue: QUEUE, tag };
         // For a veth pair, the program runs after the driver. If the program ran in the driver, the kernel
         // would copy each frame once more. The round trip of a small frame would take a quarter longer. Both

@@ -171,7 +171,7 @@ fn items_of_streams_are_the_same_type_on_both_sides() {
         (f("sink a: [u8; 2]", ""), f("sink a: [u8; 3]", ""), Type),
         (f("sink a: tuple<u8, u8>", ""), f("sink a: tuple<u8, u8, u8>", ""), Type),
         (f("source a: result<u8, text>", ""), f("source a: result<u8, char>", ""), Type),
-        // In other places, each of these changes is allowed.
+        // Most of the following changes are allowed outside of streams.
         (f("sink a: u8 widens", ""), f("sink a: u16 widens", ""), Type),
         (
             f("sink a: S#0", "S#0 = struct {x: u8}\n"),
@@ -238,7 +238,7 @@ fn interfaces_of_callbacks_are_the_same_on_both_sides() {
         "S#1 = struct {x: u8, y: text}\n",
     );
     assert_eq!(compare(&one, &one), Ok(None));
-    // The two sides may differ in earlier names and defaults, which only matter for other interfaces.
+    // The two sides may differ in earlier names and defaults, because these do not change the messages.
     let more = "g was e(in x: [S#1] max 3, callback back: L#0 was b) -> unit or text; \
                 oneway h() -> unit or text";
     let more = of(more, "S#1 = struct {x: u8 was z = x01, y: text}\n");
@@ -298,7 +298,7 @@ fn interfaces_of_callbacks_are_the_same_on_both_sides() {
             Type,
             format!("{before}, {within}, procedure `g`: ours is `u8`, the server's is `u16`"),
         ),
-        // In other places, each of these changes is allowed.
+        // Most of the following changes are allowed outside of the interfaces of callbacks.
         (
             g("in x: [u8] max 3", ""),
             g("in x: [u8] max 4", ""),

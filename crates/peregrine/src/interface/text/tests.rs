@@ -167,7 +167,7 @@ fn refusals_say_where_and_why() {
             "line 3",
             "the type of the callback `y` is not an interface",
         ),
-        // The procedures of the interface obey the same rules.
+        // The procedures of a callback's interface obey the same rules as all procedures.
         (
             "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {oneway g() -> u8 or unit}\n",
             "line 3",

@@ -46,7 +46,7 @@ const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// interface needs. `outlives` is whether the procedure may keep the callback after the call.
 ///
 /// # Errors
-/// If the words do not describe a callback, or there is no memory.
+/// If `opening` does not describe a callback, or there is no memory.
 pub(crate) fn open(opening: &Opening, bytes: usize, outlives: bool) -> Result<BoundPath, Refusal> {
     let no_memory = || Refusal::exhausted("no memory for a callback");
     let mark = ForkMark::of_process().map_err(|_| no_memory())?;
@@ -250,7 +250,7 @@ impl Handles for Results {
                 let later = CallError::not_executed(error.kind(), Phase::Call, error.detail());
                 (later, error)
             }
-            // The object's side answers every call that it has begun before it ends the callback. So calls
+            // Before the object's side ends the callback, it answers every call that it has begun. So calls
             // without an answer are not executed.
             None => (ended(side), ended(side)),
         };

@@ -290,7 +290,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         Ok(activity)
     }
 
-    /// Creates the activity of a frame if the server has granted a handle for it already.
+    /// Creates the activity of a frame if the server has already granted a handle that this frame can use.
+    /// Returns `None` if a handle must be requested first.
     #[cold]
     fn known_activity(&self, index: u32) -> Option<&Arc<Mutex<Activity>>> {
         let handle = match self.association.socket_of(index) {

@@ -326,7 +326,7 @@ impl ServerSocket {
         self.records.record(place)
     }
 
-    /// Returns the number that identifies an address here. Clients cannot predict this number.
+    /// Returns the number that identifies an address at this socket. Clients cannot predict this number.
     fn peer(&self, from: PeerAddress) -> u64 {
         use core::hash::{Hash as _, Hasher as _};
         let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);

@@ -42,7 +42,7 @@ pub(crate) const ACKNOWLEDGE_WITHIN: Duration = Duration::from_millis(100);
 /// A server counts as silent if binding over a socket of the association has failed for this long in total. A
 /// call that gets no answer also probes the server for this long before it fails.
 const SILENCE: Duration = Duration::from_secs(2);
-/// The limit of [`SILENCE`] in round trips of the association. The longer of the two limits applies.
+/// Like [`SILENCE`], but in round trips of the association. The longer of the two times applies.
 const SILENCE_ROUND_TRIPS: u32 = 32;
 
 /// The number of sockets that are tried for a frame until one of them leads to the association's server. With
@@ -275,7 +275,7 @@ impl Association {
         Renewal { request, round_trip: self.round_trip(), until }
     }
 
-    /// Checks how a bind exchange ended that began at `begun` over the socket of a frame.
+    /// Checks the outcome of a bind exchange over the socket of a frame. The exchange began at `begun`.
     ///
     /// # Errors
     /// The error of the exchange, or `ServerGone` if another server answered.

@@ -391,7 +391,8 @@ mod tests {
                 }
             });
             until("the other sleeps", || leadership.words[1].load(Ordering::SeqCst) == ASLEEP);
-            // The first follower is woken to become the leader, but it does not become the leader.
+            // The first follower is woken to become the leader. It leaves instead, so it must wake the other
+            // follower.
             drop(leader);
             assert_eq!(leadership.words[0].load(Ordering::SeqCst), WOKEN);
             assert_eq!(leadership.words[1].load(Ordering::SeqCst), ASLEEP);
@@ -484,7 +485,7 @@ mod tests {
         drop(leader);
         assert_eq!(leadership.words[1].load(Ordering::SeqCst), WOKEN);
         assert_eq!(substitute.0.load(Ordering::SeqCst), 0);
-        // The follower was woken to become the leader, but it stops waiting.
+        // The follower was woken to become the leader. It leaves instead, so the substitute must stand by.
         drop(follower);
         assert_eq!(substitute.0.load(Ordering::SeqCst), 1);
         assert!(leadership.wake(0), "the future still sleeps");

@@ -2,8 +2,8 @@
 //! the socket. For a future, the keeper, the background thread of the process, notices the packet.
 //!
 //! The keeper begins to watch a socket when the first future sleeps there. A socket that only threads use is
-//! never watched, and costs no system call for it. The keeper reports the socket once, and then waits until
-//! the socket is [armed](Watches::arm) again. So packets for threads wake the keeper at most once.
+//! never watched, and needs no additional system call. The keeper reports the socket once, and then waits
+//! until the socket is [armed](Watches::arm) again. So packets for threads wake the keeper at most once.
 //!
 //! A packet that has arrived before the socket is armed is reported at once. The reason: the kernel reports
 //! the state of a socket, and not a change of the state.

@@ -415,7 +415,7 @@ mod tests {
         held.note_progress(2);
         assert!(wait(1, 0..0), "progress of another group does not end the stall");
         held.note_progress(1);
-        // A group that has not used up its share waits for the total.
+        // Group 2 has used nothing of its share. It waits because the total does not suffice.
         assert!(held.reserve(3, 40) && !held.reserve(2, 30));
         assert!(!wait(2, 40..51) && wait(2, 51..52));
         held.note_progress(3);

@@ -222,7 +222,7 @@ impl Dialogue {
         }
     }
 
-    /// Makes the next call, which is deferred.
+    /// Makes the next call. The call is deferred, unless the event has happened.
     fn call(&mut self, procedure: u32) {
         self.sequence = self.sequence.wrapping_add(1);
         let begun = self.event.begun.load(Ordering::SeqCst);
@@ -288,7 +288,8 @@ impl Dialogue {
                 break;
             }
             if header.flags.has(Flags::REPORT) {
-                // Positions follow the order of sending: fragment 0 is the last.
+                // A report contains the first missing position. Positions follow the order of sending, in
+                // which fragment 0 is the last.
                 let header = Header::new(PacketKind::HaveResult, self.handle, self.sequence);
                 let next = received.div_ceil(PIECE as usize) as u32;
                 let shape = Shape { total: next, ..Shape::default() };
@@ -392,7 +393,7 @@ fn large_result_of_a_deferred_call_is_packed() {
     dialogue.call(LARGE_RESULT);
     dialogue.event.happen();
     let result = dialogue.receive_result();
-    // The table and the head precede the block, of which only the filled part is sent.
+    // The table of filled lengths and the head precede the block. Only the filled part of the block is sent.
     let block = result.len() - LARGE;
     assert!(block <= 128, "{block} bytes precede the block");
     assert!(result[block..].iter().all(|byte| *byte == 5));
