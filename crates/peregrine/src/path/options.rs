@@ -14,7 +14,7 @@ use crate::limits;
 ///
 /// The default is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a scheme it is
 /// [`Packet`](Self::Packet). AF_XDP attaches a program to the network interface, and many drivers then reset
-/// the interface. AF_XDP is therefore used only on request.
+/// the interface. AF_XDP is therefore used only if this option or an `eth:` address requests it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EthernetDevice {

@@ -199,14 +199,15 @@ impl<M: Machine> WorkerHandle<M> {
         self.changed.store(true);
     }
 
-    /// Takes an A-stack away from a worker that runs the call of another A-stack. Also takes away the
-    /// worker's other A-stacks where a call is posted. This spares further barriers, each of which interrupts
-    /// every processor. Returns no A-stack if the worker runs no other call: the worker will then find the
-    /// posted call itself. Also returns no A-stack if the kernel provides no such barrier.
+    /// Takes `astack` away from a worker that runs the call of another A-stack. Also takes away the worker's
+    /// other A-stacks where a call is posted. Returns the A-stacks that were taken away. There are none if
+    /// the worker runs no call of another A-stack: the worker will then find the posted call itself. There
+    /// are also none if the kernel provides no barrier.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
-    /// A-stack only after the barrier, and will then see the announcement.
+    /// A-stack only after the barrier, and will then see the announcement. The barrier interrupts every
+    /// processor, so one barrier serves for all A-stacks of the worker.
     // SYNC: assigned, the other half is in `begin_call`.
     pub(crate) fn take_waiting(&self, astack: &M::Astack) -> Vec<M::Astack> {
         let mut assigned = self.assigned.lock();

@@ -481,7 +481,7 @@ fn call_reaches_an_astack_that_is_unassigned() {
     });
 }
 
-/// A session ends while a worker takes its A-stack from the queue and falls asleep.
+/// A session ends while a worker takes the session's A-stack from the queue and falls asleep.
 #[test]
 fn end_of_a_session_reaches_a_worker_that_falls_asleep() {
     check(3, || {

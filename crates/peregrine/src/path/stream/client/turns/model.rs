@@ -265,7 +265,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn bell_rings_although_the_reply_was_received_ahead() {
     check(|| {
-        // The reply that the caller waits for arrives together with the other one.
+        // The reply to the caller that waits arrives together with the reply to the call that sleeps.
         let connection = Connection::new(1, &[1, TO_SLEEPER]);
         let caller = spawn(&connection, |one| one.wait(1));
         connection.fall_asleep();
