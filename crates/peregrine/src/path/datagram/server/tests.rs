@@ -242,7 +242,8 @@ fn memory_of_silent_clients_is_given_to_new_calls() {
     assert!(service.room(now.after(ASSEMBLING_MIN), group, BYTES as usize).is_some());
 }
 
-/// A network may delay a packet of an earlier call, and an attacker may repeat such a packet.
+/// A network may delay a packet of an earlier call, and an attacker may repeat such a packet. The packet must
+/// not remove the waiting call from the queue.
 #[test]
 fn late_packet_of_an_earlier_call_leaves_a_waiting_call_in_the_queue() {
     let service = service();

@@ -352,9 +352,9 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-/// Causes those of `workers` that poll to look at the queue. If fewer than `waiting` of them poll, wakes one
-/// that sleeps. The queue holds `waiting` A-stacks that each of `workers` may take. The caller holds the lock
-/// of the queue. Returns false if too few of `workers` poll and none of them sleeps.
+/// Causes those of `workers` that poll to look at the queue. `waiting` is the number of A-stacks in the queue
+/// that each of `workers` may take. If fewer than `waiting` workers poll, wakes a worker that sleeps. Returns
+/// false if too few workers poll and none sleeps. The caller holds the lock of the queue.
 pub(crate) fn wake_one<'a, M: Machine>(
     workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,
