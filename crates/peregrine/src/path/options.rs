@@ -133,7 +133,7 @@ impl BindOptions {
     /// server grants fewer.
     ///
     /// # Panics
-    /// If `count` is out of that range.
+    /// If `count` is 0 or more than [`limits::ASTACKS_MAX`].
     pub const fn astacks(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks = count;

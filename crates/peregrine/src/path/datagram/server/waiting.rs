@@ -58,7 +58,7 @@ pub(super) struct FairQueue<T> {
 }
 
 struct Groups<T> {
-    /// The groups that have waiting entries. The group that is served next is the first.
+    /// The groups that have waiting entries. The first group is served next.
     turns: VecDeque<u16>,
     /// The entries of each group. The oldest entry is the first.
     of: HashMap<u16, VecDeque<T>>,

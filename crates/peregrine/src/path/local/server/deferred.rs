@@ -117,8 +117,8 @@ impl ServerRegion {
     pub(super) fn cancel_deferred(&self) {
         let all = core::mem::take(&mut *self.deferred.lock());
         for call in all.into_values() {
-            // `stop` gives the reason that the server stops. If the client has gone, no caller sees this
-            // reason.
+            // `stop` cancels the call, and gives the stop of the server as the reason. If the client has gone
+            // instead, no caller sees this reason.
             call.cancels.stop();
         }
     }

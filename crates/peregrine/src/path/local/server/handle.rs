@@ -206,8 +206,8 @@ impl<M: Machine> WorkerHandle<M> {
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
-    /// A-stack only after the barrier, and will then see the announcement. The barrier interrupts every
-    /// processor, so one barrier serves for all A-stacks of the worker.
+    /// A-stack only after the barrier, and will then see the announcement. A barrier interrupts every
+    /// processor. So this function uses one barrier to take all waiting A-stacks of the worker away.
     // SYNC: assigned, the other half is in `begin_call`.
     pub(crate) fn take_waiting(&self, astack: &M::Astack) -> Vec<M::Astack> {
         let mut assigned = self.assigned.lock();
@@ -299,8 +299,9 @@ impl<M: Machine> WorkerHandle<M> {
     /// Removes from the worker's list the A-stacks that other threads have taken away. Returns whether
     /// bindings that the worker remembers may have been removed.
     pub(super) fn apply_changes(&self, list: &mut Vec<Assigned<M>>) -> bool {
-        // SYNC: assigned, the other half is in `take_waiting`. Before this load, the worker has noted that it
-        // serves no A-stack. A thread whose change this load misses sees that note, or a later one.
+        // SYNC: assigned, the other half is in `take_waiting`. The worker has noted that it serves no
+        // A-stack, and now loads `changed`. If the load misses the change of another thread, that thread sees
+        // this note or a later one.
         M::keep_order();
         if !self.changed.load() {
             return false;

@@ -687,9 +687,9 @@ fn is_nested(astack: &AstackRef) -> bool {
     waiting_inside() > 0 && astack.is_posted() && astack.region.is_from_inside(astack.index)
 }
 
-/// Moves a nested call of a user to the front of the queue. If the A-stack was queued before this call was
-/// posted, it is not at the front yet. Returns false if the queue has no nested call of this user. Reads no
-/// memory of clients.
+/// Moves a nested call of a user to the front of the queue. If the A-stack of this call was queued before the
+/// call was posted, the A-stack is not at the front yet. Returns false if the queue has no nested call of
+/// this user. Reads no memory of clients.
 fn bring_nested_forward(queue: &mut VecDeque<QueuedAstack>, user: User) -> bool {
     let is_it = |one: &QueuedAstack| one.nested && one.user == user;
     let Some(at) = queue.iter().position(is_it) else { return false };

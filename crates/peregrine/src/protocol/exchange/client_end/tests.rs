@@ -483,7 +483,7 @@ fn unsent_call_was_not_executed_whichever_table_refuses() {
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Dead));
 }
 
-/// A client cancels a call while it asks whether the server knows the handle. The client repeats the
+/// A client that still asks whether the server knows the handle cancels its call. The client repeats the
 /// cancellation until the server has answered or is presumed dead.
 #[test]
 fn cancelled_call_continues_its_questions() {

@@ -210,7 +210,7 @@ impl Connection {
         lead
     }
 
-    /// Receives until the reply to the call `own` is there. Later bytes stay among those received ahead.
+    /// Receives until the reply to the call `own` is there. Later replies stay in `ahead`.
     fn lead(&self, mut lead: MutexGuard<'_, Received>, own: usize) {
         while !self.is_done(own) {
             if lead.ahead.is_empty() {
@@ -238,7 +238,7 @@ impl Connection {
         true
     }
 
-    /// Lets the keeper handle all events that are left. Then the call must be awake.
+    /// Lets the keeper handle all events that are left. Afterwards, the call that fell asleep must be awake.
     fn check(&self) {
         while self.keep() {}
         assert!(self.is_awake.load(ORDER), "the bell of the call does not ring");
