@@ -14,7 +14,7 @@ use crate::limits;
 ///
 /// The default is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a scheme it is
 /// [`Packet`](Self::Packet). AF_XDP attaches a program to the network interface, and many drivers then reset
-/// the interface. AF_XDP is therefore used only on request.
+/// the interface. AF_XDP is therefore used only if this option or an `eth:` address requests it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EthernetDevice {
@@ -133,7 +133,7 @@ impl BindOptions {
     /// server grants fewer.
     ///
     /// # Panics
-    /// If `count` is out of that range.
+    /// If `count` is 0 or more than [`limits::ASTACKS_MAX`].
     pub const fn astacks(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks = count;

@@ -171,7 +171,7 @@ impl Slots {
         Some(answered.take(call))
     }
 
-    /// Makes the bell of a frame ring when the reply arrives, and otherwise at `deadline`.
+    /// Makes the bell of a frame ring when the reply arrives, or at `deadline` if that is earlier.
     pub(super) fn arm(self: &Arc<Self>, frame: u32, deadline: Option<Instant>) {
         let has_answer = self.slots[frame as usize].pending.lock().answered.is_some();
         let watched = deadline.is_none()

@@ -483,7 +483,7 @@ pub(crate) struct BindExchange {
     request: Option<BindRequest>,
     state: State,
     tries: u8,
-    /// Whether the next packet asks for the previous version of the protocol.
+    /// Whether the next packet is a `HELLO` in the previous version of the protocol.
     asks_version: bool,
     serial: u16,
     echo: u16,

@@ -443,8 +443,8 @@ impl ClientEnd {
             return Handled::Dropped(DropReason::Late);
         }
         self.note_heard(now, header);
-        // Zero credits would mean that the server lacks memory for a call that it has begun to receive. The
-        // server has received nothing of this call.
+        // A server that lacks memory for a call sends zero credits, but only after it has received a part of
+        // the call. This server has received nothing of the call, so zero credits count as one.
         self.credits = header.credits.max(1);
         let fragments = Fragments::new(self.shape.total, self.piece);
         self.state = State::Sending { blast: Blast::new(fragments), held: false };

@@ -123,11 +123,11 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence after which the server asks a client that has answered the last question before the next one
-/// was sent. So such a client answers only one question a second during a long procedure.
+/// The silence after which the server asks a client that answered the previous question before another one
+/// was sent. So such a client gets only one question a second during a long procedure.
 const QUIET_MAX: u64 = SECOND;
-/// The time between unanswered questions. The server counts these questions instead of measuring the silence.
-/// So a server that was halted can first read the packets that arrived meanwhile, and then decide.
+/// The time between unanswered questions. The server counts these questions instead of measuring the silence,
+/// so that a halted server first reads the packets that arrived meanwhile.
 const ASK_EVERY: u64 = 300 * MILLISECOND;
 
 /// One record. It belongs to one place in the server's table.
@@ -161,7 +161,7 @@ pub(crate) struct ServerEnd {
     seen: u16,
     /// The number of questions that the server asked since the client's last packet.
     unanswered: u8,
-    /// Whether the last question of this call was answered before the next one was sent.
+    /// Whether the client answered the previous question of this call before the server sent another one.
     answers_soon: bool,
     /// Whether the client was presumed dead during this call. The call then stays cancelled, even if the
     /// client sends packets again.

@@ -72,8 +72,8 @@ impl UnverifiedHosts {
         admitted.is_ok() || fill < FILLS
     }
 
-    /// Notes that a host of this group has returned a valid cookie. Answers do reach this host, so they do
-    /// not stay in the send buffer.
+    /// Restarts the count of a group at 0, because a host of the group has returned a valid cookie. Answers
+    /// reach such a host, so they do not stay in the send buffer.
     fn prove(&self, group: u64) {
         self.groups[(group % GROUPS as u64) as usize].store(0, Ordering::Relaxed);
     }

@@ -21,7 +21,7 @@ struct Nothing {
     bindings: Arc<AtomicU32>,
 }
 
-/// The names of threads. Each name was passed to [`ExportHost::outlive`] with the work of the thread.
+/// The names of the threads whose work was passed to [`ExportHost::outlive`].
 static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Serve for Nothing {
@@ -139,7 +139,8 @@ fn request() -> BindRequest {
     }
 }
 
-/// The withdrawal may have looked for bindings to revoke before this binding existed.
+/// A client binds to an export while the server withdraws the export. The withdrawal may have revoked all
+/// bindings before this binding existed. So the server must refuse the client, and revoke the binding.
 #[test]
 fn binding_to_an_export_that_is_withdrawn_meanwhile_is_refused() {
     let bindings = Arc::<AtomicU32>::default();
@@ -241,7 +242,8 @@ fn memory_of_silent_clients_is_given_to_new_calls() {
     assert!(service.room(now.after(ASSEMBLING_MIN), group, BYTES as usize).is_some());
 }
 
-/// A network may delay a packet of an earlier call, and an attacker may repeat such a packet.
+/// A network may delay a packet of an earlier call, and an attacker may repeat such a packet. The packet must
+/// not remove the waiting call from the queue.
 #[test]
 fn late_packet_of_an_earlier_call_leaves_a_waiting_call_in_the_queue() {
     let service = service();

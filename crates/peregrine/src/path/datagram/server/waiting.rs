@@ -58,7 +58,7 @@ pub(super) struct FairQueue<T> {
 }
 
 struct Groups<T> {
-    /// The groups that have waiting entries. The group that is served next is the first.
+    /// The groups that have waiting entries. The first group is served next.
     turns: VecDeque<u16>,
     /// The entries of each group. The oldest entry is the first.
     of: HashMap<u16, VecDeque<T>>,
@@ -95,8 +95,9 @@ impl<T> FairQueue<T> {
     }
 
     /// Removes and returns the first entry of the next group, if `may` permits this. Skips groups that have
-    /// used up their share. If the total does not suffice for an entry, returns `None`, even if a smaller
-    /// entry of another group would fit. Otherwise a large entry could wait forever.
+    /// used up their share. If all groups together have too little memory left for an entry, returns `None`,
+    /// even if a smaller entry of another group would fit. If smaller entries overtook a large entry, the
+    /// large entry could wait forever.
     pub(super) fn next(
         &self,
         may: impl Fn(u16, &T) -> Result<(), LimitReached>,
@@ -165,8 +166,8 @@ impl ServerSocket {
         match inner.waits {
             WaitingFor::Nothing => {}
             WaitingFor::ResultRoom => self.results.note_waiting(group, now),
-            // The arguments of the call occupy memory while the call waits. So a packet of the client counts
-            // as progress.
+            // This call occupies memory, for which other calls may wait. They must not be refused while
+            // packets of this client arrive. So such a packet counts as progress.
             WaitingFor::Thread => self.calls.note_progress(group),
             WaitingFor::Room(_) if inner.server_end.phase() != RecordPhase::Waiting => {
                 // The call was cancelled, or the client has already begun its next call.
@@ -365,8 +366,8 @@ impl ServerSocket {
     // Procedures whose clients have cancelled the calls.
 
     /// Counts the running procedure of a record as captured, if the client has cancelled the call. If the
-    /// call is deferred, no thread runs it. Then this function returns its [`Cancels`], which the caller must
-    /// call when it holds no lock.
+    /// call is deferred, no thread runs it, and nothing is counted. Instead, this function returns the
+    /// [`Cancels`] of the call. The caller must release its locks, and then cancel the call with this value.
     #[cold]
     #[must_use]
     pub(super) fn note_given_up(&self, inner: &mut Inner) -> Option<Arc<dyn Cancels>> {

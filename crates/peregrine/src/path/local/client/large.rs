@@ -46,9 +46,8 @@ impl LocalPath {
     }
 
     /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
-    /// writes the rest of a message whose beginning was already written.
-    /// [`transport`](super::CallPath::transport) needs no writer, because it posts a call only when the
-    /// message is complete.
+    /// writes the rest of a message of which only the beginning was written. It is `None` if the message is
+    /// complete.
     fn exchange(
         &self,
         call: &mut Call<'_, '_, '_>,

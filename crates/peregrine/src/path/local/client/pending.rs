@@ -182,9 +182,9 @@ impl Rings for ClientRegion {
     fn examine(&self, call: u32) {
         let Some(astack) = self.astacks.get(call as usize) else { return };
         let id = posted(astack.sequence.load(Ordering::Relaxed));
-        // SYNC: astack-pending. A client counts a call, then posts it, and then stores this value. So if this
-        // load sees the value of the call, the next load of the call word sees the posted call or a later
-        // one. A call that is counted and not posted yet must not look like a corrupted word.
+        // SYNC: astack-pending. A client first increments `sequence`, then posts the call, and then stores
+        // the value of the call in `pending`. So if this load sees that value, the next load of the call word
+        // sees this call or a later one. A call that is not posted yet must not look like a corrupted word.
         if astack.pending.load(Ordering::Acquire) != id {
             return;
         }
@@ -227,8 +227,8 @@ mod tests {
     fn call_that_is_not_posted_yet_is_not_taken_for_a_stray_write() {
         let (_script, scripted) = Scripted::new(4096).unwrap();
         let region = &scripted.path.region;
-        // The client has counted the next call, and has not posted it yet, while the bells examine the
-        // previous call. This must not end the session.
+        // The client has incremented the sequence number for the next call, but has not posted the call yet.
+        // An examination at this time must not end the session.
         region.astacks[0].sequence.store(1, Ordering::Relaxed);
         region.examine(0);
         assert!(region.session.is_alive());

@@ -331,7 +331,7 @@ mod tests {
         NOW_NS.set(ended + 90 * limits::STALL_TIME.as_nanos() as u64);
         assert!(stalls.is_penalized());
         NOW_NS.set(ended);
-        // From now on threads poll for messages of the session, but do not wait.
+        // During the penalty, threads poll for messages of the session, but do not wait.
         let begun = now_ns();
         let late = Arrival::new(&stalls, progress, &closed, 1000);
         assert_eq!(late.wait(999), None);

@@ -24,8 +24,8 @@ use crate::sys::{self, Memory};
 /// The value of [`ServerAstack::queued`] that names no call.
 pub(super) const NO_CALL: u32 = 0;
 
-/// The user of a client process. A client can make each read of its region slow. A thread therefore normally
-/// polls the A-stacks of one user only.
+/// The user of a client process. A client can make each read of its region slow. So that slow reads delay
+/// only calls of the same user, a thread normally polls the A-stacks of one user only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
     /// The server's own user, or root: both can stop the server anyway.

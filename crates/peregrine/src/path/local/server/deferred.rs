@@ -94,7 +94,7 @@ impl ServerRegion {
             return false;
         }
         // The client may have given up the call, or ended the session, while the call did not yet count as
-        // deferred. Then no other thread cancels the call.
+        // deferred. In that case, only this thread can cancel the call.
         if self.is_closed() {
             self.cancel_deferred();
         }
@@ -117,13 +117,14 @@ impl ServerRegion {
     pub(super) fn cancel_deferred(&self) {
         let all = core::mem::take(&mut *self.deferred.lock());
         for call in all.into_values() {
-            // `stop` gives the reason that the server stops. If the client has gone, no caller sees this
-            // reason.
+            // `stop` cancels the call, and gives the stop of the server as the reason. If the client has gone
+            // instead, no caller sees this reason.
             call.cancels.stop();
         }
     }
 
-    /// Returns whether the call on an A-stack is deferred, and its reply has not been posted.
+    /// Returns whether the call on an A-stack is deferred. If the reply was posted and the worker has not
+    /// noticed this yet, the call still counts as deferred.
     pub(super) fn is_deferred(&self, index: u32) -> bool {
         let astack = self.astacks.get(index as usize);
         astack.is_some_and(|astack| astack.deferral.load(Ordering::Acquire) != NONE)

@@ -199,14 +199,15 @@ impl<M: Machine> WorkerHandle<M> {
         self.changed.store(true);
     }
 
-    /// Takes an A-stack away from a worker that runs the call of another A-stack. Also takes away the
-    /// worker's other A-stacks where a call is posted. This spares further barriers, each of which interrupts
-    /// every processor. Returns no A-stack if the worker runs no other call: the worker will then find the
-    /// posted call itself. Also returns no A-stack if the kernel provides no such barrier.
+    /// Takes `astack` away from a worker that runs the call of another A-stack. Also takes away the worker's
+    /// other A-stacks where a call is posted. Returns the A-stacks that were taken away. There are none if
+    /// the worker runs no call of another A-stack: the worker will then find the posted call itself. There
+    /// are also none if the kernel provides no barrier.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
-    /// A-stack only after the barrier, and will then see the announcement.
+    /// A-stack only after the barrier, and will then see the announcement. A barrier interrupts every
+    /// processor. So this function uses one barrier to take all waiting A-stacks of the worker away.
     // SYNC: assigned, the other half is in `begin_call`.
     pub(crate) fn take_waiting(&self, astack: &M::Astack) -> Vec<M::Astack> {
         let mut assigned = self.assigned.lock();
@@ -298,8 +299,9 @@ impl<M: Machine> WorkerHandle<M> {
     /// Removes from the worker's list the A-stacks that other threads have taken away. Returns whether
     /// bindings that the worker remembers may have been removed.
     pub(super) fn apply_changes(&self, list: &mut Vec<Assigned<M>>) -> bool {
-        // SYNC: assigned, the other half is in `take_waiting`. Before this load, the worker has noted that it
-        // serves no A-stack. A thread whose change this load misses sees that note, or a later one.
+        // SYNC: assigned, the other half is in `take_waiting`. The worker has noted that it serves no
+        // A-stack, and now loads `changed`. If the load misses the change of another thread, that thread sees
+        // this note or a later one.
         M::keep_order();
         if !self.changed.load() {
             return false;
@@ -351,9 +353,9 @@ impl<M: Machine> WorkerHandle<M> {
     }
 }
 
-/// Causes those of `workers` that poll to look at the queue. If fewer than `waiting` of them poll, wakes one
-/// that sleeps. The queue holds `waiting` A-stacks that each of `workers` may take. The caller holds the lock
-/// of the queue. Returns false if too few of `workers` poll and none of them sleeps.
+/// Causes those of `workers` that poll to look at the queue. `waiting` is the number of A-stacks in the queue
+/// that each of `workers` may take. If fewer than `waiting` workers poll, wakes a worker that sleeps. Returns
+/// false if too few workers poll and none sleeps. The caller holds the lock of the queue.
 pub(crate) fn wake_one<'a, M: Machine>(
     workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,

@@ -553,8 +553,8 @@ impl WorkerPool {
     }
 
     /// Handles a worker that serves several users. If the pool may now have one more worker, unassigns the
-    /// A-stacks of all users except the recorded one. Requeues the A-stacks in which a call was posted
-    /// meanwhile.
+    /// A-stacks of all users except the user that the pool has recorded for the worker. Requeues the A-stacks
+    /// in which a call was posted meanwhile.
     fn separate_users(self: &Arc<Self>, worker: &mut Worker) {
         let first = worker.users().next();
         if worker.users().all(|user| Some(user) == first) {
@@ -687,9 +687,9 @@ fn is_nested(astack: &AstackRef) -> bool {
     waiting_inside() > 0 && astack.is_posted() && astack.region.is_from_inside(astack.index)
 }
 
-/// Moves a nested call of a user to the front of the queue. Its A-stack is not at the front if it was queued
-/// before the call was posted. Returns false if the queue has no nested call of this user. Reads no memory of
-/// clients.
+/// Moves a nested call of a user to the front of the queue. If the A-stack of this call was queued before the
+/// call was posted, the A-stack is not at the front yet. Returns false if the queue has no nested call of
+/// this user. Reads no memory of clients.
 fn bring_nested_forward(queue: &mut VecDeque<QueuedAstack>, user: User) -> bool {
     let is_it = |one: &QueuedAstack| one.nested && one.user == user;
     let Some(at) = queue.iter().position(is_it) else { return false };

@@ -37,8 +37,8 @@ impl Processors {
         (at + LINE <= self.0.len()).then(|| self.0.word(at))
     }
 
-    /// Claims a processor for a thread. The thread that had claimed it stops polling. Returns false if the
-    /// processor has no word.
+    /// Claims a processor for a thread. If another thread had claimed the processor, that thread stops
+    /// polling. Returns false if the processor has no word.
     pub(super) fn claim(&self, cpu: u32, tag: u32) -> bool {
         self.word(cpu).map(|word| word.store(tag, Ordering::Relaxed)).is_some()
     }

@@ -185,7 +185,7 @@ impl Worker {
         self.handle.requeue_all(queue);
     }
 
-    /// Removes an A-stack whose call is deferred from the worker. Returns the A-stack if the reply has been
+    /// Removes from the worker an A-stack whose call is deferred. Returns the A-stack if the reply has been
     /// posted already: the caller puts the A-stack into the queue.
     pub(crate) fn detach(&mut self, at: usize) -> Option<AstackRef> {
         let astack = self.handle.remove(self.assigned.remove(at));
@@ -410,6 +410,7 @@ enum Polled {
     Changed,
     /// The session of a served call has ended.
     Closed,
-    /// The call on the A-stack at this position is deferred. The worker still counts as serving it.
+    /// The call on the A-stack at this position of the worker's list is deferred. The worker still counts as
+    /// serving this A-stack.
     Deferred(usize),
 }

@@ -145,7 +145,7 @@ impl StreamPath {
         CallError::too_large(bytes, self.own_bytes, Some(self.granted))
     }
 
-    /// Returns the header of the call that has this number.
+    /// Returns the header of a call. `number` is the number of the call.
     #[inline]
     pub(super) const fn header(
         &self,

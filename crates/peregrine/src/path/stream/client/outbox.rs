@@ -6,8 +6,8 @@
 //! now, or the keeper when the socket has space again.
 //!
 //! SYNC: queue. A thread that queues a message sets the mark of the lock afterwards (`SendLock::request`).
-//! While the lock has the mark, and no thread holds it, the keeper watches for space, or a thread is about to
-//! take the lock.
+//! While the lock has the mark and no thread holds the lock, the keeper watches for space in the socket, or a
+//! thread is about to take the lock.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -131,7 +131,7 @@ impl Outbox {
         }
     }
 
-    /// Forgets the message of a frame that will never be sent.
+    /// Forgets the message of a frame, because the message was sent or will never be sent.
     pub(super) fn forget(&self, frame: u32) {
         self.state(frame).store(SENT, Ordering::SeqCst);
     }
@@ -145,8 +145,8 @@ impl Outbox {
         self.queue.lock().messages.len()
     }
 
-    /// Queues a message of which nothing was sent. Also queues a message of which a part was sent, if no
-    /// other message is queued.
+    /// Queues a message. A message of which a part was sent becomes the first, because its rest must directly
+    /// follow that part.
     fn push(&self, message: Outgoing) {
         let mut queue = self.queue.lock();
         self.state(message.frame).store(UNSENT, Ordering::SeqCst);
@@ -181,8 +181,8 @@ impl Outbox {
     /// cancellation must follow.
     fn complete(&self, frame: u32, end: &ClientEnd) {
         let mut queue = self.queue.lock();
-        // The cancellation is noted while the frame is still held. Later, it could cancel another call in the
-        // same frame.
+        // The cancellation is noted while the frame is still held. A cancellation that is noted later could
+        // cancel the next call in this frame.
         if queue.current.take().is_some_and(|(_, given_up)| given_up) {
             end.cancel(frame);
         }

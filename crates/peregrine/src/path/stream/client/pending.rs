@@ -68,7 +68,8 @@ impl StreamPath {
             }
             connection.listen();
             if self.wait == Wait::Spin {
-                // The future never sleeps, so it does not arm its bell either.
+                // A future that spins never sleeps, so it never arms its bell. Arming would also schedule an
+                // examination of the connection, so the examination is scheduled here.
                 connection.examine_soon();
             }
         }

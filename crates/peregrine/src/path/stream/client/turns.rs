@@ -98,7 +98,8 @@ pub(super) trait Turns {
     fn poke(&self);
     /// Returns whether the server still owes replies for which nothing waits any more.
     fn owes_replies(&self) -> bool;
-    /// Registers the socket with epoll again. The keeper is woken when bytes arrive only if `WATCHED` is set.
+    /// Registers the socket with epoll again. When bytes arrive, epoll wakes the keeper only if `WATCHED` is
+    /// set.
     fn renew(&self);
 
     /// Hands over if calls or threads need another thread that receives. The calling thread must have given

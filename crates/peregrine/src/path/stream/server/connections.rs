@@ -546,8 +546,8 @@ impl Host for Visit<'_> {
         if let Some(connections) = self.0.connections.upgrade() {
             connections.intake.hold(Arc::clone(self.0) as Arc<dyn Resume>);
         }
-        // If memory was released just before, no other thread will resume the connection. So the keeper tries
-        // again later.
+        // If memory was released just before the connection was added to the queue, that release does not
+        // resume the connection. So the keeper tries again later.
         self.0.remind(LOOK_MAX);
     }
 

@@ -110,7 +110,7 @@ impl Drop for UnansweredLater {
 struct OwedReply {
     unanswered: UnansweredLater,
     serial: u64,
-    /// The size in bytes of the largest reply.
+    /// The largest size in bytes that the reply may have.
     room: usize,
 }
 
@@ -253,7 +253,7 @@ mod tests {
     use crate::value::Window;
     use std::time::{Duration, Instant};
 
-    /// The size in bytes of the largest reply.
+    /// The largest size in bytes that a reply may have.
     const ROOM: usize = 4096;
 
     /// A server stub that answers each call in the same way.

@@ -15,10 +15,10 @@
 //!   nested call that has not arrived yet. Only a complete message shows whether it is a nested call. So a
 //!   message may arrive by an *extension*, beyond the bound, if it has been held for [`STUCK`] while threads
 //!   wait inside procedures. Each host may have one extension. There are at most as many extensions as there
-//!   are threads that wait inside procedures. A nested call that arrived by an extension runs although the
-//!   bound is exceeded. Any other call that arrived by an extension is refused if it would have to wait. If
-//!   no thread waited inside a procedure when a message began to arrive, the message cannot be a nested call.
-//!   Such a message gets no extension. The message stays held, and is not refused.
+//!   are threads that wait inside procedures. A nested call that arrived by an extension runs, although its
+//!   memory exceeds the bound. Any other call that arrived by an extension is refused if it would have to
+//!   wait. If no thread waited inside a procedure when a message began to arrive, the message cannot be a
+//!   nested call. Such a message gets no extension. The message stays held, and is not refused.
 //!
 //! A second intake bounds the memory of replies to deferred calls. There is no extension for a reply, and no
 //! connection is held: without memory for its result, a call gets a refusal.

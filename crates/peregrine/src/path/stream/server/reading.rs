@@ -148,8 +148,8 @@ impl AcceptedConnection {
             reserved.shrink(needed);
         }
         let mut kept = self.kept();
-        // A thread that ends the connection closes it first, and only then drops the bytes that the
-        // connection keeps.
+        // A thread that ends the connection closes it first, and only then drops what the connection keeps.
+        // So if the connection is still open here, that thread will also drop `part`.
         if self.closed.load(Ordering::SeqCst) {
             drop(kept);
             return false;

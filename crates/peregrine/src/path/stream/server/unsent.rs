@@ -122,9 +122,9 @@ impl AcceptedConnection {
     /// Sends the replies that wait, as far as this is possible without waiting. Asks a thread of the server
     /// to send the rest.
     pub(super) fn send_unsent(&self, host: &dyn Host) {
-        // SYNC: unsent replies. A thread that adds a reply then tries to take the lock for sending. A thread
-        // that has the lock releases it, and then looks for replies. So at least one of the two sends the
-        // reply.
+        // SYNC: unsent replies. One thread adds a reply, and then tries to take the lock for sending. Another
+        // thread that has the lock releases it, and then looks for replies. So at least one of the two sends
+        // the reply.
         while !self.unsent.is_empty() {
             let Some(lock) = self.output.try_take() else { return };
             let sent = self.send_queue(&lock, &NoStall, SENDS_MAX);

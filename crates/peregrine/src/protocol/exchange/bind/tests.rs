@@ -174,7 +174,8 @@ fn silent_server_ends_the_exchange() {
     assert_eq!((packets, binding.outcome()), (12, Some(&BindOutcome::NoAnswer)));
 }
 
-/// A client that knows a short round trip sends eight packets in the time in which another one sends five.
+/// In the same time, a client that knows a short round trip sends eight packets, and a client that does not
+/// know the round trip sends five.
 #[test]
 fn known_round_trip_shortens_the_waits() {
     let packets = |mut binding: BindExchange| {

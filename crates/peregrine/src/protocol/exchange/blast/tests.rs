@@ -247,7 +247,8 @@ fn loss_reduces_the_window_once_per_round_trip() {
     assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 48));
     way.burst(|_| true);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 33));
-    // All positions that the sender sent after the reduction were lost, too.
+    // All positions that the sender sent after the first reduction were lost, too. When they are
+    // retransmitted, the window is reduced once more.
     way.burst(|_| true);
     assert_eq!(window(&way), 23);
 }

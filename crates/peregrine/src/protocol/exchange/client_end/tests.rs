@@ -483,8 +483,8 @@ fn unsent_call_was_not_executed_whichever_table_refuses() {
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Dead));
 }
 
-/// The calls have short time limits. The questions that the first call began continue until the server has
-/// answered or is presumed dead.
+/// A client that still asks whether the server knows the handle cancels its call. The client repeats the
+/// cancellation until the server has answered or is presumed dead.
 #[test]
 fn cancelled_call_continues_its_questions() {
     let (mut client_end, now) = asking();

@@ -1,4 +1,4 @@
-//! The calls whose procedures run: whether the client is still alive, and whether the call is cancelled.
+//! Checks a call whose procedure runs: whether its client is still alive, and whether the call is cancelled.
 
 use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd, State};
 

@@ -342,7 +342,7 @@ fn forgotten_result_raises_the_generation() {
         refusal.generation()
     };
     assert_eq!(generation(&server_end), 0);
-    // If a record is forgotten whose call was never executed, the generation does not rise.
+    // The generation does not rise if the call of the forgotten record was never executed.
     then(&mut server_end, call(FIRST, 3000, 1));
     server_end.forget();
     assert_eq!(generation(&server_end), 0);
@@ -359,7 +359,7 @@ fn forgotten_result_raises_the_generation() {
         server_end.forget();
         assert_eq!(generation(&server_end), 0);
     }
-    // If a result is forgotten for which the client may still wait, the generation rises.
+    // The generation rises if the client may still wait for the forgotten result.
     occupied(&mut server_end);
     then(&mut server_end, call(FIRST, 0, 0));
     server_end.complete(result(0));
@@ -552,8 +552,8 @@ fn packet_sent_before_the_question_is_not_its_answer() {
     }
 }
 
-/// A server that was halted sees a long silence, although packets of the client may have arrived that the
-/// server has not read yet. So it must not presume the client dead at once.
+/// A server that was halted sees a long silence. But packets of the client may have arrived, and the server
+/// has not read them yet. So the server must not presume the client dead at once.
 #[test]
 fn halted_server_asks_before_it_takes_a_client_for_dead() {
     let (server_end, mut now) = (&mut server_end(), NOW);

@@ -381,7 +381,8 @@ fn spawn(pool: &Arc<WorkerPool>, f: impl FnOnce(&WorkerPool) + 'static) -> threa
     thread::spawn(move || f(&pool))
 }
 
-/// A worker has two A-stacks with a call each. The keeper takes both A-stacks away if it can.
+/// A worker has two A-stacks with a call each. Another thread tries to take both A-stacks away while the
+/// worker serves them.
 #[test]
 fn call_of_an_astack_that_is_taken_away_runs_once() {
     check(5, || {
@@ -423,7 +424,8 @@ fn call_of_an_astack_that_is_taken_away_is_not_lost() {
     });
 }
 
-/// The worker is about to sleep on an A-stack where a call is posted. Another call is queued.
+/// A client posts a call on an A-stack while the worker is about to sleep there. Another client rings for a
+/// second A-stack. The worker must serve both calls.
 #[test]
 fn calls_reach_a_worker_that_falls_asleep() {
     check(3, || {
@@ -442,7 +444,8 @@ fn calls_reach_a_worker_that_falls_asleep() {
     });
 }
 
-/// Two workers are idle. Each may give its A-stack to the other one.
+/// Two workers have one A-stack each. While calls are posted on both A-stacks, each idle worker may hand its
+/// A-stack to the other worker.
 #[test]
 fn calls_reach_workers_that_requeue_their_astacks() {
     check(2, || {
@@ -459,8 +462,8 @@ fn calls_reach_workers_that_requeue_their_astacks() {
     });
 }
 
-/// A worker unassigns an A-stack while its client posts a call and rings again. The call may run on
-/// another worker.
+/// A worker unassigns an A-stack while a client posts a call there and rings again. The call may run on
+/// another worker, but must not be lost.
 #[test]
 fn call_reaches_an_astack_that_is_unassigned() {
     check(3, || {
@@ -481,7 +484,7 @@ fn call_reaches_an_astack_that_is_unassigned() {
     });
 }
 
-/// A session ends while a worker takes its A-stack from the queue and falls asleep.
+/// A session ends while a worker takes the session's A-stack from the queue and falls asleep.
 #[test]
 fn end_of_a_session_reaches_a_worker_that_falls_asleep() {
     check(3, || {

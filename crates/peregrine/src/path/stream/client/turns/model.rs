@@ -210,7 +210,7 @@ impl Connection {
         lead
     }
 
-    /// Receives until the reply to the call `own` is there. Later bytes stay among those received ahead.
+    /// Receives until the reply to the call `own` is there. Later replies stay in `ahead`.
     fn lead(&self, mut lead: MutexGuard<'_, Received>, own: usize) {
         while !self.is_done(own) {
             if lead.ahead.is_empty() {
@@ -238,7 +238,7 @@ impl Connection {
         true
     }
 
-    /// Lets the keeper handle all events that are left. Then the call must be awake.
+    /// Lets the keeper handle all events that are left. Afterwards, the call that fell asleep must be awake.
     fn check(&self) {
         while self.keep() {}
         assert!(self.is_awake.load(ORDER), "the bell of the call does not ring");
@@ -265,7 +265,7 @@ fn check(model: impl Fn() + Sync + Send + 'static) {
 #[test]
 fn bell_rings_although_the_reply_was_received_ahead() {
     check(|| {
-        // The reply that the caller waits for arrives together with the other one.
+        // The reply to the caller that waits arrives together with the reply to the call that sleeps.
         let connection = Connection::new(1, &[1, TO_SLEEPER]);
         let caller = spawn(&connection, |one| one.wait(1));
         connection.fall_asleep();
