@@ -62,7 +62,7 @@ pub struct AsyncCall<'b> {
     before: Option<Executed>,
     /// Whether the call must not share a batch, because an attempt to share one has failed.
     alone: bool,
-    /// Whether the call is about to share a batch, and was not sent.
+    /// Whether the call is to share a batch, but was not added to the batch yet.
     shares: AtomicBool,
 }
 
@@ -530,8 +530,8 @@ impl<'a> AsyncFrame<'a> {
             }
         }
         if let State::Ended(returned) = &self.state {
-            // If the procedure ran, it had its ends of the streams, and sends the end of each stream, even
-            // after a panic. If it did not run, no end is sent.
+            // If the procedure ran, the server reports the end of each stream, even after a panic. If the
+            // procedure did not run, the server reports no ends.
             let ran = returned.answer != Answer::NotExecuted;
             if streams.are_done() || !ran && !streams.have_begun() {
                 if ran {
@@ -544,7 +544,8 @@ impl<'a> AsyncFrame<'a> {
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, Executed::Maybe, text)));
             }
             if !moved {
-                // A server stub that has failed may have opened only some of the streams, or none.
+                // A server stub that has failed may have opened only some of the streams, or none. The client
+                // asks for the ends of the streams that were not opened.
                 streams.ask();
             }
         }
@@ -697,7 +698,7 @@ pub(super) enum Looking {
     NotYet,
     /// For less time than is worth measuring.
     Briefly,
-    /// It looks until this time before it sleeps.
+    /// The future looks until this time, and then sleeps.
     Until(Instant),
 }
 
