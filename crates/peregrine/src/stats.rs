@@ -8,7 +8,8 @@
 pub enum Copy {
     /// The copy from the client's memory into the A-stack.
     A,
-    /// From the A-stack into the server's private memory: the head and all blocks except lent ones.
+    /// The copy of the head and of all blocks except lent ones, from the A-stack into the server's private
+    /// memory.
     E,
     /// The copy from the A-stack into the client's memory.
     F,

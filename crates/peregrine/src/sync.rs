@@ -47,7 +47,7 @@ pub(crate) enum Rank {
     Handles,
     /// The socket that activities share.
     SharedSocket,
-    /// Which sockets of a client's calls over datagrams the keeper watches.
+    /// The list of a client's datagram sockets that the keeper watches.
     SocketWatch,
     /// Calls and replies over datagrams that wait for memory for results.
     Postponed,

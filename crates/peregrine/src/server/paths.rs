@@ -50,8 +50,8 @@ impl Paths {
         ]
     }
 
-    /// Opens an export under its name, on the paths on which clients of this machine connect by a name.
-    /// Clients can bind at once.
+    /// Opens an export for clients of this machine, which connect by the export's name. Clients can bind at
+    /// once.
     ///
     /// # Errors
     /// If a path cannot be opened.
@@ -65,8 +65,8 @@ impl Paths {
         self.local.open(export, published).map_err(failed)
     }
 
-    /// Opens an endpoint: begins to serve there, on the paths on which clients connect by a host and a port.
-    /// Returns the endpoint with its actual port.
+    /// Opens an endpoint for clients that connect by a host and a port. Returns the endpoint with its actual
+    /// port.
     ///
     /// # Errors
     /// If a path cannot be opened.

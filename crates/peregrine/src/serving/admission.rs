@@ -80,7 +80,7 @@ impl Admission {
         self.running.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of running procedures above the configured bound.
+    /// Returns the number by which the running procedures exceed the configured bound.
     pub(crate) fn excess(&self) -> usize {
         self.running().saturating_sub(self.running_max)
     }
@@ -255,8 +255,8 @@ impl Admission {
         self.notify();
     }
 
-    /// Waits until `is_done` returns true. Returns false if the drain ends first. Calls `is_done` again when
-    /// a procedure ends, and at short intervals.
+    /// Waits until `is_done` returns true, but not longer than `drain` allows. Returns false if that time
+    /// ends first. Calls `is_done` again when a procedure ends, and at short intervals.
     pub(crate) fn drain(&self, drain: &Drain, mut is_done: impl FnMut() -> bool) -> bool {
         loop {
             if is_done() {

@@ -100,8 +100,8 @@ impl BindingRow {
         }
     }
 
-    /// Counts a row among the bindings of its export, before a client can make calls through it. The row must
-    /// be in no table.
+    /// Counts this binding among the bindings of its export, before the client can make calls. Must not be
+    /// called for a row that is added to a table.
     pub(crate) fn add_to_count(&self) {
         self.bindings.fetch_add(1, Ordering::Relaxed);
     }

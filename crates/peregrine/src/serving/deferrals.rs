@@ -1,4 +1,4 @@
-//! [`Deferrals`]: the deferred calls of a server, on all paths: their number, its bound, and their counts.
+//! [`Deferrals`] counts and bounds the deferred calls of a server, on all paths.
 //!
 //! Two numbers are bounded: the number of deferred calls, and the number of bytes of their messages. One
 //! client may use at most a quarter of what is left, so a few hostile clients leave something for others. A
@@ -31,7 +31,7 @@ struct Pending {
     all: Share,
     /// The number of calls that a stopping server does not wait for.
     held: usize,
-    /// The number of calls among them that carry others: batches, and messages of streams.
+    /// The number of deferred calls that carry other calls or items: batches, and messages of streams.
     carriers: usize,
     of: HashMap<Client, Share>,
 }
@@ -43,7 +43,7 @@ struct Share {
     bytes: usize,
 }
 
-/// What shares the bound of deferred calls with others.
+/// What counts as one client for the bounds of deferred calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Client {
     Process(u32),
@@ -66,7 +66,7 @@ pub(crate) struct Deferral {
     carries: bool,
 }
 
-/// The account of the client of a binding.
+/// The [`Account`] of a binding: counts deferred calls for the binding's client.
 #[derive(Clone)]
 pub(crate) struct RowAccount {
     deferrals: Arc<Deferrals>,
@@ -148,7 +148,7 @@ impl Deferrals {
         Some(Deferral { deferrals, client, row, bytes, begun, awaited, carries })
     }
 
-    /// Returns the account of the client of a binding.
+    /// Returns the [`Account`] of a binding, which counts deferred calls for the binding's client.
     pub(crate) fn account(self: &Arc<Self>, row: Arc<BindingRow>) -> RowAccount {
         let client = Client::of(&row.caller);
         RowAccount { deferrals: Arc::clone(self), client, row }
@@ -238,7 +238,7 @@ mod tests {
     const HOSTILE: Client = Client::Process(1);
     const HONEST: Client = Client::Process(2);
 
-    /// Adds calls of a client until no more fit. Returns their number.
+    /// Adds calls of a client until no more fit. Returns the number of added calls.
     fn fill(pending: &mut Pending, client: Client, bytes: usize) -> usize {
         (0..limits::DEFERRED_MAX).take_while(|_| pending.add(client, bytes)).count()
     }

@@ -178,7 +178,7 @@ impl Export {
     }
 
     /// Returns whether no client may bind any more. A path calls this function after it has added a binding,
-    /// because a withdrawal revokes only bindings that exist.
+    /// and revokes the binding if the export is closed: a withdrawal revokes only the bindings that exist.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }

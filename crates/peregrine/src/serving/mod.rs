@@ -117,7 +117,8 @@ pub(crate) trait ServerPath: Send + Sync {
     /// Refuses new calls.
     fn refuse(&self);
 
-    /// Waits until no procedure runs. Returns false if the drain ends first.
+    /// Waits until no procedure runs, but not longer than `drain` allows. Returns false if procedures still
+    /// run after that.
     fn drain(&self, drain: &Drain) -> bool;
 
     /// Closes all connections. Clients get no results of calls that still run.

@@ -92,8 +92,8 @@ impl Drain {
         Self::new(Duration::ZERO, Arc::default())
     }
 
-    /// Returns how long to sleep before the next call of this function. Returns `None` if the drain has
-    /// ended.
+    /// Returns how long to sleep before the next call of this function. Returns `None` if the time has
+    /// passed, or if an immediate stop was requested.
     pub(crate) fn next_wait(&self) -> Option<Duration> {
         let left = self.limit.saturating_sub(self.begun.elapsed());
         let over = left.is_zero() || self.stop.is_urgent();

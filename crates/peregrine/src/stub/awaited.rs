@@ -57,7 +57,7 @@ pub struct AsyncCall<'b> {
     before: Option<Executed>,
     /// Whether the call must not share a batch, because an attempt to share one has failed.
     alone: bool,
-    /// Whether the call is about to share a batch, and was not sent.
+    /// Whether the call is to share a batch, but was not added to the batch yet.
     shares: AtomicBool,
 }
 
@@ -525,8 +525,8 @@ impl<'a> AsyncFrame<'a> {
             }
         }
         if let State::Ended(returned) = &self.state {
-            // If the procedure ran, it had its ends of the streams, and sends the end of each stream, even
-            // after a panic. If it did not run, no end is sent.
+            // If the procedure ran, the server reports the end of each stream, even after a panic. If the
+            // procedure did not run, the server reports no ends.
             let ran = returned.answer != Answer::NotExecuted;
             if streams.are_done() || !ran && !streams.have_begun() {
                 if ran {
@@ -539,7 +539,8 @@ impl<'a> AsyncFrame<'a> {
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, Executed::Maybe, text)));
             }
             if !moved {
-                // A server stub that has failed may have opened only some of the streams, or none.
+                // A server stub that has failed may have opened only some of the streams, or none. The client
+                // asks for the ends of the streams that were not opened.
                 streams.ask();
             }
         }

@@ -210,8 +210,8 @@ impl Drop for Registration {
 ///
 /// * `Callback<'_, dyn Listener>` ends with the call of the procedure.
 /// * `Callback<'static, dyn Listener>` may be kept by the procedure. It ends when the procedure's side drops
-///   it, or when the caller's [`Registration`] is dropped. It also ends when the last client of the binding is
-///   dropped, or when the server ends.
+///   it, or when the caller's [`Registration`] is dropped. It also ends when the last client of the binding
+///   is dropped, or when the server ends.
 ///
 /// The object's methods run one at a time, on the thread that waits for the procedure. If the call of the
 /// procedure is a future, they run when the future is polled. The methods of an object that was kept run on a
@@ -285,7 +285,7 @@ impl<'a, L: Callable + ?Sized + 'a> Callback<'a, L> {
     }
 
     /// Makes a callback as [`new`](Self::new) does, and a [`Registration`]. When the registration is dropped,
-    /// the procedure can make no more calls. A call that the object has begun completes.
+    /// the procedure can make no more calls. Calls that already run in the object still complete.
     ///
     /// ```
     /// # use std::sync::{Arc, Mutex};

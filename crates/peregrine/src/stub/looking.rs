@@ -19,7 +19,7 @@ pub(super) enum Looking {
     NotYet,
     /// For less time than is worth measuring.
     Briefly,
-    /// It looks until this time before it sleeps.
+    /// The future looks until this time, and then sleeps.
     Until(Instant),
 }
 

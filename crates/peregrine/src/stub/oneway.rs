@@ -4,8 +4,9 @@
 //! under way at a time, so that calls run in order on every path. A call of an idle binding is sent at once.
 //! Calls that are made while a batch is under way share the next batch. The next batch is sent when the
 //! client notices that the batch under way has ended. Some later calls look for this end, and so do `flush`
-//! and a timer. If calls are still queued, the timer arms the bell of the batch under way. So a caller that
-//! goes on making calls needs no bell.
+//! and a timer. If calls are still queued and no batch was sent since the timer was set, the timer arms the
+//! bell of the batch under way. As long as the caller goes on making calls, batches are sent, and no bell is
+//! needed.
 //!
 //! A call that does not fit a batch, or whose path has no batches, is *made in place*, as an ordinary call.
 //! It waits for its turn in the same queue. Failures are noted, and the next call of the binding returns them
@@ -159,7 +160,7 @@ impl OneWay {
         if self.is_forked() { Err(forked()) } else { Ok(self.with(|_, state| state.made)) }
     }
 
-    /// Returns the failures of calls that have ended as an error.
+    /// Returns an error if there are failures that no earlier call has reported.
     fn told(&self) -> Result<(), CallError> {
         self.with(|_, state| state.failures.tell()).map_or(Ok(()), Err)
     }
@@ -292,8 +293,8 @@ impl OneWay {
         })
     }
 
-    /// Looks until `ready` returns a value. If `ready` returns `None`, makes sure that the caller is polled
-    /// again. `is_async` is false if the caller is a thread that waits for nothing else.
+    /// Looks for the end of batches, and asks `ready` for a value. If `ready` returns `None`, makes sure that
+    /// the caller is polled again. `is_async` is false if the caller is a thread that waits for nothing else.
     ///
     /// # Errors
     /// If the deadline has passed.
@@ -554,7 +555,7 @@ impl OneWay {
         state.end_chunk(chunk);
     }
 
-    /// Makes the bell of the batch that is under way wake the state.
+    /// Makes the end of the batch that is under way ring a bell, which then calls [`wake`](Wake::wake).
     fn arm(&self, state: &mut State) {
         let Turn::Batch(chunk, index) = &state.turn else { return };
         let Some(this) = self.this.upgrade() else { return };
@@ -562,7 +563,7 @@ impl OneWay {
         chunk.bound.path.arm(*index, None);
     }
 
-    /// Handles a ring: continues, and arms the bell again if the end of a batch must wake the state.
+    /// Handles a ring of the bell: gives the next entry its turn, and arms the bell again if it is needed.
     fn on_ring(&self, state: &mut State) {
         self.turn(state);
         if state.needs_bell() {
@@ -592,8 +593,8 @@ impl OneWay {
         if !state.needs_bell() {
             return;
         }
-        // If batches were sent since the timer was set, the caller goes on making calls, which look
-        // themselves.
+        // If batches were sent since the timer was set, the caller goes on making calls. Its calls look for
+        // the end of the batch, so no bell is needed.
         match sent.is_some_and(|sent| sent != state.sent) {
             true => self.set_timer(state),
             false => self.arm(state),

@@ -445,7 +445,7 @@ mod tests {
             space.copy_shuffled(space.window(), &shuffles, 0, false);
             assert_eq!(memory, reordered[..960]);
         }
-        // The first group has a number that spans two lanes. The second group would need too many masks.
+        // Some groups of 12 bytes span two lanes. Groups of 17 * 16 + 1 bytes would need too many masks.
         assert!(Shuffles::of(12, |bytes| bytes.chunks_mut(12).for_each(<[u8]>::reverse)).is_none());
         assert!(Shuffles::of(17 * 16 + 1, each).is_none());
         // The first lane needs the first byte of the second lane.

@@ -55,8 +55,8 @@ pub struct Address {
 /// The local address to which a datagram was sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum LocalAddress {
-    /// The kernel chooses the address, because the socket has only one address, or the datagram was sent to a
-    /// multicast or broadcast address.
+    /// The kernel chooses the source address of an answer, because the socket has only one address, or the
+    /// datagram was sent to a multicast or broadcast address.
     #[default]
     Own,
     V4([u8; 4]),

@@ -13,7 +13,7 @@ pub trait Arrives: Sync {
     fn wait(&self, bytes: usize) -> Option<usize>;
 
     /// Prepares for a procedure that reads the rest of the message itself. Returns false if the procedure
-    /// must not run, because the rest has not arrived and no thread may wait for the sender.
+    /// must not run: the rest has not arrived, and the procedure is not allowed to wait for it.
     fn lend(&self) -> bool {
         true
     }

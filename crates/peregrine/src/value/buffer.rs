@@ -19,8 +19,9 @@ use crate::sys;
 
 /// Where a private copy is needed, this number of bytes is copied through the stack at a time.
 const CHUNK_BYTES: usize = 4096;
-/// The smallest size in bytes of a block whose bytes are never copied twice: when the result is complete, the
-/// bytes that were copied early are left out. A smaller block that needs no conversion is copied as a whole.
+/// Parts of a block may be copied before the result is complete. If the block has at least this number of
+/// bytes, these parts are not copied again at the end. A smaller block that needs no conversion is then
+/// copied as a whole.
 const MUCH_BYTES: usize = 4096;
 /// The largest number of bytes that one system call writes to a file, or reads from a file into a space.
 const FILE_BYTES: usize = 256 << 10;
@@ -124,8 +125,7 @@ impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
 
 impl<'a, T: Plain> Out<'a, T> {
     /// Wraps the buffer of a caller in another process. The number of filled elements is stored in `filled`.
-    /// Nothing else in this process may access the space, because an `Out` can be sent to another thread, but
-    /// a space cannot.
+    /// Nothing else in this process may access the space, because the `Out` may be used on another thread.
     #[inline]
     pub(crate) fn of_space(space: impl Into<Departing<'a>>, filled: &'a mut usize) -> Self {
         *filled = 0;
@@ -467,8 +467,8 @@ impl<'a> OutBlock<'a> {
         if self.valid.is_some() || bytes <= self.early {
             return;
         }
-        // Only complete values are copied and, if numbers are converted, only complete numbers. If a value
-        // were divided, its second part would not be copied later. In an interpreted stub, values are single
+        // Only complete values are copied and, if numbers are converted, only complete numbers: a number can
+        // be converted only after all of its bytes have arrived. In an interpreted stub, values are single
         // bytes, but numbers may be longer. So the larger of the two sizes counts. It is a multiple of the
         // other size.
         bytes -= bytes % self.unit.max(self.swap.map_or(1, Swap::unit_bytes));
@@ -600,8 +600,8 @@ impl<'a, T: Plain, const N: usize> From<&'a [T; N]> for Lent<'a, T> {
 }
 
 impl<'a, T: Plain> Lent<'a, T> {
-    /// Wraps a buffer of a message. Nothing in this process may write to the buffer, because a `Lent` can be
-    /// sent to another thread, but a window cannot.
+    /// Wraps a buffer of a message. Nothing in this process may write to the buffer, because the `Lent` may
+    /// be read on another thread.
     #[inline]
     pub(crate) const fn of_bytes(bytes: Arriving<'a>) -> Self {
         Self { bytes, values: PhantomData }

@@ -34,7 +34,7 @@ pub unsafe trait Plain: Copy + Send + Sync + 'static {
     fn swap(bytes: &mut [u8]);
 }
 
-/// Returns the unit of a type whose fields have these units.
+/// Returns the [`UNIT`](Plain::UNIT) of a type whose fields have these units.
 #[doc(hidden)]
 pub const fn common_unit(units: &[usize]) -> usize {
     let mut i = 1;

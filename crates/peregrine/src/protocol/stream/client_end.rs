@@ -294,8 +294,8 @@ impl Assembly {
         &mut self.header[self.got..]
     }
 
-    /// Notes that `bytes` bytes have arrived in their place. They belong to the header, or to the body if the
-    /// header is complete. If the message is complete now, returns it.
+    /// Notes that `bytes` more bytes have been received: bytes of the header or, if the header is complete,
+    /// of the rest of the message. Returns the message if it is complete now.
     ///
     /// # Errors
     /// Fails if the server breaks the protocol.

@@ -111,13 +111,15 @@ mod tests {
             (link(600, 1, 32), hour, Action::Wait),
             (link(long - 1, 9, 32), hour, Action::Wait),
             (link(long, 9, 32), hour, Action::End(ms(long))),
-            // Before this wait, no caller waited, so nothing was sent.
+            // The server was silent for an hour, but only the silence during the wait counts.
             (link(hour, 1, 32), 300, Action::Wait),
             (link(hour, 0, 0), 500, Action::Probe),
             (link(hour, 9, 32), long, Action::End(ms(hour))),
-            // The receive buffer of the peer is full, and the peer answers zero-window probes.
+            // The receive buffer of the peer is full. The peer has answered the last zero-window probe, so it
+            // is alive.
             (link(long * 2, 0, 1 << 20), hour, Action::Wait),
-            // This machine was suspended, and the server had no reason to send anything.
+            // This machine was suspended. No probe was sent meanwhile, so the silence does not show that the
+            // server is dead.
             (link(long * 2, 0, 0), hour, Action::Probe),
         ] {
             assert_eq!(judge(&link, ms(waited)), expected, "{link:?} after {waited} ms");

@@ -223,7 +223,8 @@ impl<'a> Compiler<'a> {
         let mut blocks = blocks_of(ours, true, true);
         let head = match ours.shape {
             Shape::Text => number(self),
-            // Items and calls of callbacks are not converted. The head has eight words for them.
+            // In the head, a stream or a callback has eight words. The items of streams and the calls of
+            // callbacks are not converted.
             Shape::One if ours.direction.is_live() => self.push(Op::Numbers { bytes: 4, count: 8 }),
             Shape::One => {
                 if ours.direction == Direction::InOut {

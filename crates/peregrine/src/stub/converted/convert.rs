@@ -18,8 +18,8 @@ pub(super) enum Stopped {
     /// The integer `value` does not fit the receiver's width of `bytes` bytes. An unsigned integer of 128
     /// bits that exceeds the range of `i128` appears as a negative `value`.
     OutOfRange { value: i128, signed: bool, bytes: u8 },
-    /// The receiver does not have a variant of an enum. `ty` and `variant` are the positions of their names
-    /// in the program.
+    /// The receiver does not have a variant of an enum. `variant` and `ty` are the positions of the names of
+    /// the variant and of the enum in the program.
     Unknown { ty: u32, variant: u32 },
 }
 
@@ -138,7 +138,7 @@ impl Program {
         }
         let (mut left, mut idle) = (from.remaining(), 0);
         loop {
-            // Each kind has its own function, so that nested values need little stack.
+            // Each kind of step has its own function, so that nested values need little stack.
             op = match self.op(op) {
                 Op::Nothing => return Ok(()),
                 Op::Numbers { bytes, count: 1 } => return number(bytes, from, to),

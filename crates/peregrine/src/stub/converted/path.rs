@@ -84,8 +84,8 @@ impl CallPath for SharedPath {
 
 /// A path that converts messages. Its frames are those of the path to the server, with a second memory that
 /// is private. The private memory holds messages of the client's interface. The memory of the path holds
-/// messages of the server's interface. A caller that has a frame has both, so it never waits for a second
-/// frame.
+/// messages of the server's interface. A caller that has a frame has both memories, so it never waits for a
+/// second frame.
 pub(crate) struct ConvertedPath {
     path: Arc<dyn CallPath>,
     /// The frames of the path to the server.
@@ -99,7 +99,8 @@ pub(crate) struct ConvertedPath {
 /// The largest number of blocks of a call for which no memory is allocated.
 const FEW: usize = 8;
 
-/// A frame of the path to the server. It belongs to the same call as the caller's frame, which gives it back.
+/// A frame of the path to the server. Its drop does not release the frame, because the caller's guard for the
+/// same frame releases it.
 type ServerFrame<'a> = ManuallyDrop<FrameGuard<'a>>;
 
 impl ConvertedPath {
@@ -268,7 +269,7 @@ impl ConvertedPath {
         with(&mut Call { procedure: 0, frame: &frame, head, ins: &[], lent: &[], outs, limit })
     }
 
-    /// Converts a result back. The head of the client's result begins in the rest of `received`.
+    /// Converts a result back. The head of the client's result is written after the blocks in `received`.
     fn take<R: Representation>(
         &self,
         routine: &Routine,

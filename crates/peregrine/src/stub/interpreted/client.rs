@@ -299,7 +299,7 @@ pub(super) fn another(step: &Step, wanted: &str) -> CallError {
 pub(super) trait Transporter<'a, R: Representation>:
     DerefMut<Target = Arguments<'a, R>>
 {
-    /// Returns the words that the arguments have for the next stream or callback.
+    /// Returns the words that the head of the call contains for the next stream or callback.
     fn opening(&mut self) -> Opening;
 
     /// Makes the call with these blocks.
@@ -315,7 +315,7 @@ pub(super) trait Transporter<'a, R: Representation>:
 }
 
 impl<'a, R: Representation> Transporter<'a, R> for Stub<'a, R> {
-    /// This transporter only makes calls without streams and callbacks.
+    /// Returns default words, which are not used: a `Stub` only makes calls without streams and callbacks.
     fn opening(&mut self) -> Opening {
         Opening::default()
     }
@@ -453,7 +453,7 @@ where
                         };
                         outs.push(block);
                     }
-                    // `pack` has refused all other arguments.
+                    // Here the argument is a value or bytes to send. `pack` has refused all others.
                     _ => {
                         let window = match (&packed, &*argument) {
                             (Some(packed), _) => Window::from(&packed[..]),

@@ -21,7 +21,7 @@ use crate::value::{
     Writer,
 };
 
-/// The coding of items whose type is described.
+/// Encodes and decodes the items of a stream. The type of the items is known only from a description.
 pub(super) struct Items {
     program: Arc<Program>,
     op: OpId,

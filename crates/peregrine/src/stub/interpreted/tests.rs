@@ -185,7 +185,8 @@ fn round_trip<R: Representation>(
     Ok(())
 }
 
-/// Sends items through both ends of a stream, and compares the record with the values of the twin.
+/// Sends items from one end of a stream to the other. The sent bytes must equal the bytes that the reference
+/// implementation writes.
 fn stream<R: Representation>(
     all: &Described,
     program: &Arc<Program>,

@@ -211,7 +211,7 @@ fn attempt(
     };
     match write(bytes_of_blocks(&mut [0u128; FEW_BLOCKS])) {
         Err(error) if error.kind() == Kind::TooLarge => match with_scratch(write) {
-            // If the call is too large for its path, too, making it in place returns that error.
+            // If the call is also too large for its path, the call in place fails with the same error.
             Err(error) if error.kind() == Kind::TooLarge => Ok(Taken::InPlace),
             taken => taken,
         },
@@ -318,7 +318,7 @@ impl<'b> InPlace<'b> {
         self.binding.binding()
     }
 
-    /// Makes the call. `native` and `swapped` make it in either byte order.
+    /// Makes the call: by `native` in the native byte order, or by `swapped` in the other byte order.
     ///
     /// # Errors
     /// If the arguments could not be marshalled. The next call of the binding reports other failures.
@@ -389,7 +389,7 @@ impl<'b> InPlace<'b> {
     }
 }
 
-/// Returns the bytes of a value. They are empty if it is large.
+/// Returns the encoded bytes of a value, or no bytes if they do not fit [`SCRATCH_BYTES`].
 fn bytes_of_value<T: Value>(value: &T) -> Vec<u8> {
     with_scratch(|memory| {
         let mut head = Writer::<Native>::new(Space::of_mut(memory));

@@ -9,15 +9,15 @@ use std::time::Instant;
 
 use crate::sys;
 
-/// The thread polls, and nothing has woken it since.
+/// The thread runs, and was not woken since its last sleep.
 const RUNS: u32 = 0;
 /// The thread was woken, and polls once more.
 const WOKEN: u32 = 1;
 /// The thread sleeps, or is about to.
 const SLEEPS: u32 = 2;
 
-/// What a thread sleeps on. `std::thread::park` is not used here: it would take the token of a program that unparks the
-/// thread for a reason of its own.
+/// What a thread sleeps on. `std::thread::park` is not used here: it would consume an `unpark` that the
+/// program intended for another wait.
 #[derive(Default)]
 struct Sleeper(AtomicU32);
 
@@ -35,8 +35,8 @@ impl Wake for Sleeper {
 impl Sleeper {
     /// Sleeps until the thread is woken, or `until`.
     fn sleep(&self, until: Option<Instant>) {
-        // SYNC: sleeper. A thread that wakes this one replaces the value. If it does so before this exchange, the
-        // thread does not sleep.
+        // SYNC: sleeper. A thread that wakes this thread replaces the value. If it replaces the value before
+        // this exchange, this thread does not sleep.
         let sleeps = self.0.compare_exchange(RUNS, SLEEPS, Ordering::AcqRel, Ordering::Acquire);
         while sleeps.is_ok() && self.0.load(Ordering::Acquire) == SLEEPS {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -63,8 +63,8 @@ pub(super) fn block_on<T>(
         let waker = Waker::from(Arc::clone(&sleeper));
         (sleeper, waker)
     };
-    // All waits of a thread share one sleeper. So the waker of an earlier wait may end this wait, which then only
-    // polls once more.
+    // All waits of a thread share one sleeper. So the waker of an earlier wait may end the sleep of this
+    // wait. That only causes one more poll.
     let (sleeper, waker) = SLEEPER.with_borrow_mut(|known| known.get_or_insert_with(made).clone());
     loop {
         match poll(&mut Context::from_waker(&waker)) {

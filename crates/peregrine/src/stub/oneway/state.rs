@@ -20,9 +20,9 @@ use crate::value::{Block, Window, align_up};
 const BATCH_BYTES: usize = 128 << 10;
 /// The initial capacity in bytes of the memory of a batch.
 const FIRST_BYTES: usize = 4 << 10;
-/// After this number of queued calls, the client looks whether the batch under way has ended. The first
-/// number is for the local path, where the client only looks at memory. On other paths it makes a system
-/// call.
+/// How many calls are queued before the client looks whether the batch under way has ended. The first number
+/// is for the local path, where the client only looks at memory. The second number is for other paths, where
+/// it makes a system call.
 const LOOK_EVERY: [u32; 2] = [8, 64];
 
 pub(super) struct State {
@@ -381,7 +381,7 @@ impl State {
     /// perhaps no call looks for it.
     pub(super) fn needs_bell(&self) -> bool {
         let Turn::Batch(chunk, _) = &self.turn else { return false };
-        // Over datagrams, packets may have to be sent again.
+        // Over datagrams, the bell also rings when packets must be retransmitted.
         !self.queue.is_empty() || !self.waiters.is_empty() || is_over_datagrams(&chunk.bound)
     }
 
