@@ -376,7 +376,7 @@ fn every_byte_is_copied_as_often_as_in_lrpc() {
         assert_eq!(copies(|| client.both(&mut [1; 100]).unwrap()), [800, 816, 800], "{name}");
     }
     // Over TCP the kernel reads arguments from the caller's memory, and the procedure uses them where they
-    // were received. There is no copy A, and the kernel makes copy E.
+    // were received. There is no copy A. The kernel makes copy E, which is not counted.
     let server = Server::new().export("far", CountedServer::new(Object)).unwrap();
     let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
     let client = CountedClient::bind(&format!("{}/far", running.addresses()[0])).unwrap();

@@ -123,12 +123,12 @@ impl Polls {
     }
 }
 
-/// The number of attempts. Unrelated threads also allocate. So does the server if it starts a
-/// thread, because a call had to wait on a busy machine.
+/// The largest number of attempts. An attempt fails if an unrelated thread allocates, or if the server starts
+/// a thread. On a busy machine, the server starts a thread when a call has to wait.
 const TRIES: usize = 300;
 
 /// Checks that the calls of `run` allocate nothing, in at least one of several attempts. `run` makes as many
-/// calls as its argument says. It returns how many allocations the test itself has made, which are not
+/// calls as its argument says. `run` returns how many allocations the test itself has made. These are not
 /// counted.
 #[track_caller]
 fn allocates_nothing(calls: u64, mut run: impl FnMut(u64) -> u64) {

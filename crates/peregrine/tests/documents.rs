@@ -11,7 +11,7 @@ fn read(file: &str) -> String {
     fs::read_to_string(root().join(file)).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// Asserts that `found` is empty. Otherwise prints its lines.
+/// Fails the test if `found` is not empty, and prints the lines of `found`.
 fn none(found: Vec<String>) {
     assert!(found.is_empty(), "\n{}\n", found.join("\n"));
 }

@@ -207,8 +207,8 @@ fn callers_of_short_lived_servers_find_the_next_one() {
     });
 }
 
-/// Calls to a stopped server wait for their full time limits. Calls that were given up must not use up the
-/// resources that later calls need. Otherwise, the later calls would fail at once.
+/// Calls to a stopped server wait for their full time limits. If calls that were given up used up the
+/// resources that later calls need, the later calls would fail at once.
 #[test]
 fn callers_of_a_stopped_server_wait_for_their_limits() {
     const THREADS: u64 = 4;

@@ -1,6 +1,6 @@
 //! Tests servers and clients over raw Ethernet that are separate processes. The tests run several processes
 //! at one interface, together with ordinary traffic. Only one process at a time can have the interface's
-//! receive queue (by AF_XDP), and the tests kill this process. They also use a link that no longer carries
+//! receive queue (by AF_XDP), and the tests kill this process. One test uses a link that no longer carries
 //! Peregrine's frames.
 
 #[path = "attack/mod.rs"]
@@ -600,7 +600,8 @@ fn silent_link_is_replaced_by_udp() {
         println!(
             "{returned} returned, {not_executed} not executed, {maybe} unknown; then {explanation}"
         );
-        // The long call was in progress, and each caller may have had a call in progress.
+        // Only calls in progress at the cut have unknown outcomes: the long call, and at most one call of
+        // each of the three callers.
         assert!((1..=4).contains(&maybe), "{maybe} calls have unknown outcomes");
         // A new binding finds the server over UDP, but no Ethernet frame reaches the server.
         let impatient = BindOptions::default().bind_timeout(Duration::from_millis(500));

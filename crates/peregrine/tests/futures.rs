@@ -277,7 +277,7 @@ impl WaitsAsync for Gate {
     }
 }
 
-/// Occupies its thread when it is polled first.
+/// A gate whose `pass` blocks the polling thread for 1 ms at its first poll.
 struct SlowGate(Gate);
 
 impl WaitsAsync for SlowGate {

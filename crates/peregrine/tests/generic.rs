@@ -382,8 +382,8 @@ proptest! {
         ];
         for message in &sent {
             let (compiled, at, bytes, memory) = answer(&compiled, message);
-            // Two replies name the bridge, so they are not compared with those of bridges: the error of
-            // `relays` names all programs that relayed it, and `innermost` returns the chain of callers.
+            // A bridge changes two replies: the error of `relays` counts the programs that relayed it, and
+            // `innermost` returns the chain of callers. These replies are not compared with those of bridges.
             let procedure = &ContractClient::INTERFACE.procedures[message.0 as usize].name;
             let names_bridge = ["relays", "innermost"].contains(procedure);
             let others = if names_bridge { &others[..1] } else { &others[..] };

@@ -475,7 +475,7 @@ fn source_that_fails_ends_the_call_with_its_reason() {
     });
 }
 
-/// A client and a server may differ in the other parameters of a procedure with streams.
+/// If a procedure has streams, its parameters that are not streams may differ between client and server.
 #[test]
 fn procedure_with_streams_may_get_other_parameters() {
     let _alone = alone();

@@ -175,8 +175,8 @@ fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, ex
     });
 }
 
-/// Each call needs a thread at each level of nesting, alternately in both processes. Together, the calls need
-/// more threads than the limit permits, and more threads than are idle.
+/// Makes calls that go back and forth between two processes. Each level of nesting needs a thread. Together,
+/// the calls need more threads than are idle, and more than the limit permits. No call may wait forever.
 fn deeply_nested_calls_find_threads(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();

@@ -103,7 +103,8 @@ non_zero! {
     i8: I8, i16: I16, i32: I32, i64: I64, i128: I128,
 }
 
-/// An array is plain if its elements are plain. The elements follow each other without padding.
+/// An array is plain if its elements are plain and it is not empty. The elements follow each other without
+/// padding.
 impl<T: Value, const N: usize> Value for [T; N] {
     const TYPE: Type = Type::Array(&T::TYPE, N);
     const PLAIN: bool = T::PLAIN && N > 0;

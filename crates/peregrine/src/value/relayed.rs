@@ -7,8 +7,8 @@ use crate::interface::{Body, Field, Growth, Named, Type};
 use crate::limits;
 
 impl CallError {
-    /// Returns the text that is sent. If the error was relayed before, this is the text of the first server
-    /// and the number of servers that relayed it.
+    /// Returns the text that is sent. If the error was relayed before, the text is that of the first server,
+    /// followed by the number of servers that relayed the error.
     pub(crate) fn relayed_text(&self) -> String {
         const BY: &str = " (relayed by ";
         const END: &str = " servers)";
@@ -36,8 +36,8 @@ impl Value for CallError {
         self.relayed_text().encode(head)
     }
 
-    /// Makes an error of the kind `Relayed`, whatever kind the error had on the other side. The failed call
-    /// was made by the procedure, and it is not known what the procedure did before.
+    /// Makes an error of the kind `Relayed`, whatever kind the error had on the other side. The outcome is
+    /// `Maybe`, because the procedure ran at least until its nested call failed.
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Ok(Self::new(Kind::Relayed, Executed::Maybe, String::decode(head)?))
     }

@@ -7,8 +7,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// How values become bytes. The representation is chosen when a client binds. Each stub knows it at compile
-/// time.
+/// How values become bytes. The representation is chosen when a client binds. Stubs are compiled for each
+/// representation.
 ///
 /// A server always reads and writes [`Native`] values. The client converts calls and results (Peregrine,
 /// section 3).

@@ -120,7 +120,7 @@ impl<'a> Block<'a> {
     /// begin and end inside a value.
     ///
     /// # Panics
-    /// Panics if the block has fewer bytes.
+    /// Panics if the block ends before `to` is full.
     #[inline]
     pub(crate) fn copy_to(&self, at: usize, to: Space<'_>, method: CopyMethod) {
         let Some(swap) = self.swap else {

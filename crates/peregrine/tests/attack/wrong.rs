@@ -181,7 +181,7 @@ fn tokens(stage: Stage<'_>) {
         let new = Session::of_answer(line, &answer, &files).expect("a new session");
         assert!(!tokens.contains(&new.token) && new.token != own.token);
     }
-    // The server does not accept a token with one wrong bit.
+    // A client whose token has one wrong bit does not join the session. It gets a new session.
     let mut nearly = own.token;
     nearly[15] ^= 1;
     let (answer, files) = stage.line().ask(&bind(1, 4096, &[nearly]));

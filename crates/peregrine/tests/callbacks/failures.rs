@@ -1,4 +1,4 @@
-//! Callbacks whose caller or procedure dies.
+//! Tests callbacks when the process of the client or of the server dies, and in a forked child process.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -45,7 +45,7 @@ fn address(path: &str, port: &str) -> String {
     }
 }
 
-/// Starts a server for a path. Returns it, and the address of its export.
+/// Starts a server for a path. Returns the server's process and the address of its export.
 fn server(path: &str, directory: &Path) -> (Process, String) {
     let listens = if path == "local" { "" } else { "127.0.0.1:0" };
     let mut process = Process::launch("failures::child", &format!("server {listens}"), directory);
@@ -55,7 +55,7 @@ fn server(path: &str, directory: &Path) -> (Process, String) {
     (process, address)
 }
 
-/// A listener that kills the server during its call.
+/// An object of the client that kills the server when the server calls it.
 struct Killer(Mutex<Option<Process>>);
 
 impl Double for Killer {

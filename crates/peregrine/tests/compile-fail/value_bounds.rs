@@ -1,4 +1,4 @@
-//! Parameters of every kind and results have types that are not values. Each type is reported once.
+//! These parameters and results have types that are not values. Each such type is reported once.
 
 use std::sync::Mutex;
 

@@ -67,7 +67,8 @@ pub(crate) fn calls_within_their_bounds_wait_for_each_other(
     }
 }
 
-/// Makes the calls with a client. No other client calls the object meanwhile.
+/// Makes the calls of [`calls_within_their_bounds_wait_for_each_other`] with one client. No other client may
+/// call the object meanwhile.
 pub(crate) fn calls_wait_for_each_other(client: &Client) {
     let before = client.put(&vec![1; BYTES]).unwrap() + 1;
     from_threads(client);

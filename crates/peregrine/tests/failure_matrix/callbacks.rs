@@ -1,5 +1,5 @@
-//! Defines the cases of callbacks. Except where a case says otherwise, the outcome is that of a call of the object, as
-//! the procedure gets it.
+//! Defines the cases of callbacks. In these cases, a procedure calls an object of its caller. The outcome of
+//! a case is the one that the procedure gets from this call, except where the case says otherwise.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(crate) static CASES: [Case; 6] = [
                     world.notes().write("end");
                 },
             );
-            // Over TCP, the server's kernel resets the connection if it has bytes that were not received.
+            // Over TCP, the server's kernel resets the connection if the server has not received all bytes.
             cell.one_of([
                 "the server closed the connection",
                 "receiving failed: Connection reset by peer (os error N)",

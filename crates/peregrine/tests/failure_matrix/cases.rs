@@ -81,8 +81,8 @@ fn ran_once(world: &World, cell: Cell) -> Cell {
 /// Keeps one thread of the server busy with a call of [`wait`](Subject::wait) while `what` runs. Returns the
 /// result of `what`.
 fn with_one_running<T>(world: &World, client: &Client, what: impl FnOnce() -> T) -> T {
-    // An async call would share a batch with the call under test. Then the call under test would
-    // not be sent.
+    // This call blocks. An async call could keep the call under test from being sent, because small
+    // async calls share batches.
     let holder = client.blocking();
     std::thread::scope(|scope| {
         let until = Instant::now() + Duration::from_secs(10);

@@ -143,8 +143,8 @@ pub(crate) static CASES: [Case; 11] = [
             let client = world.client(&plain());
             let (cell, received) = items_while(&client, || server.kill());
             assert_eq!(received, ITEMS / 2, "{cell:?}");
-            // Over TCP, the server's kernel resets the connection if it holds bytes that the server
-            // has not received.
+            // Over TCP, the server's kernel resets the connection if the server has not received all
+            // bytes.
             cell.one_of([
                 "the server closed the connection",
                 "receiving failed: Connection reset by peer (os error N)",

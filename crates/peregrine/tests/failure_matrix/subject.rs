@@ -43,24 +43,24 @@ pub(crate) trait Subject {
     /// largest number.
     #[oneway]
     fn note(&self, ms: u32) -> peregrine::Result<()>;
-    /// Sends half of [`ITEMS`] numbers. Then panics if `panics` is true. Otherwise waits until there is a
-    /// note `end`, or the caller wants no more, and sends the other half.
+    /// Sends half of [`ITEMS`] numbers. Then panics if `panics` is true. If `panics` is false, waits until
+    /// there is a note `end`, and sends the other half. Returns early if the caller wants no more.
     fn send(&self, panics: bool, numbers: Sink<'_, u32>) -> peregrine::Result<()>;
     /// Takes all items. Writes a note if the source fails.
     fn take(&self, numbers: Source<'_, u32>) -> peregrine::Result<()>;
-    /// Calls the object, and notes the outcome of this call. If its deadline has passed, waits until there is a note
-    /// `given up`.
+    /// Calls the object, and notes the outcome of this call. If the call of the object has timed out, waits
+    /// until there is a note `given up`.
     fn call_back(&self, ms: u32, object: Callback<'_, dyn Called>) -> peregrine::Result<()>;
-    /// Keeps the object. A thread calls it until a call fails. The thread then calls it once more, and notes the
-    /// outcome of this last call.
+    /// Keeps the object. A thread calls the object until a call fails. The thread then calls the object once
+    /// more, and notes the outcome of this last call.
     fn keep(&self, object: Callback<'static, dyn Called>) -> peregrine::Result<()>;
 }
 
 /// An object of a caller.
 #[interface]
 pub(crate) trait Called {
-    /// Writes a note that it has begun. Then waits as [`wait`](Subject::wait) does, or panics if `ms` is the largest
-    /// number.
+    /// Writes a note that it has begun. Then waits as [`wait`](Subject::wait) does, or panics if `ms` is the
+    /// largest number.
     fn called(&self, ms: u32) -> peregrine::Result<()>;
 }
 

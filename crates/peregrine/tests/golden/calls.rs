@@ -163,8 +163,8 @@ pub(crate) fn call(client: &GoldenClient, case: &str) {
             assert_eq!(error.detail(), "stop");
         }
         "ping" => client.binding().ping().unwrap(),
-        // In the other cases, the test of `foreign.rs` answers a call of `nothing` with the refusal in the
-        // document.
+        // In a case of `SERVER_CASES`, the server of `foreign.rs` answers a call of `nothing` with the
+        // refusal in the document.
         _ => {
             let error = client.nothing().unwrap_err();
             assert_eq!(error.executed(), Executed::No, "{case}");

@@ -66,7 +66,7 @@ impl Age {
                 Rule::LessRoom
             }
             11 => {
-                // A procedure whose caller waits for a result cannot become a one-way procedure.
+                // A one-way procedure cannot become a procedure whose caller waits for a result.
                 one.oneway.then(|| one.oneway = false)?;
                 Rule::OneWay
             }

@@ -13,7 +13,7 @@ use peregrine::{BindOptions, Binding, Dynamic, Executed, GenericServer, Kind};
 use crate::heap::peak_of;
 
 /// The largest number of bytes of memory that reading, comparing or binding may use at any time. A
-/// description of 1 MiB has parts of 10 bytes, and each takes up to 200 bytes once it is read.
+/// description of 1 MiB may have 100,000 parts of 10 bytes. Each part takes up to 200 bytes once it is read.
 const BYTES_MAX: i64 = 128 << 20;
 
 /// The largest length in bytes of the text of one difference, and of the text of an error.
@@ -153,8 +153,8 @@ fn defaults_of_recursive_types_are_bounded() {
     parse(&format!("{HEAD}{}", list(CANONICAL_DEPTH_MAX / 2 - 1)));
     assert!(refused(&list(4095)).contains("not a value of its type"));
     assert!(refused(&list(4096)).contains("at most 4096 bytes"));
-    // Each of these types contains itself, so it has no value. In the last two, it contains itself
-    // repeatedly.
+    // Each of these types directly contains itself, so no value of the type exists. The last two types
+    // contain themselves more than once.
     for body in ["struct {x: A#0}", "struct {x: A#0, y: A#0}", "struct {x: [A#0; 4294967295]}"] {
         let error = refused(&format!("f(in a: A#0 = x) -> unit or text\nA#0 = {body}\n"));
         assert!(error.contains("not a value of its type"), "{error}");
@@ -258,7 +258,8 @@ fn cycles_of_different_lengths_are_compared() {
         &format!("{f}{}", cycle(101, &few(9_000))),
         "too intricate",
     );
-    // A complete comparison would need all pairs of 500 and 499 types. Each description has about a mebibyte.
+    // A complete comparison would compare each of 500 types with each of 499 types. Each description has
+    // about a mebibyte.
     let ours = format!("{f}{}", cycle(500, &few(1900)));
     let theirs = format!("{f}{}", cycle(499, &few(1900)));
     is_refused(&ours, &theirs, "too intricate");
@@ -285,7 +286,7 @@ fn many_procedures_with_a_common_type_are_compared() {
     is_refused(&ours, &ours.replace("f0: u8", "f0: u8, g: option<u8>"), "too intricate");
     is_bound(&ours, &ours);
     is_refused(&ours, &ours.replace("f0: u8", "f0: i8"), "ours is `u8`");
-    // None of the client's procedures has the name of one of the server's procedures.
+    // The client and the server have no procedure name in common.
     let theirs = filled(ROOM, |number| format!("q{number}() -> unit or unit\n"));
     is_refused(&lines.replace("T#0", "unit"), &theirs, "the server's has `q0`, `q1`");
 }

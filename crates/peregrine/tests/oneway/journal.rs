@@ -1,4 +1,5 @@
-//! The interface of these tests, the object that counts what runs, and clients of either form over each path.
+//! Defines the interface for the tests of one-way calls, and the object that records which calls ran. Also
+//! binds clients of either form (blocking or async) over each path.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -40,7 +41,7 @@ interface_in_both_forms! {
         /// Appends a line, and fails in the way that `way` selects.
         #[oneway]
         fn fail(&self, way: u32) -> peregrine::Result<()>;
-        /// Appends a line, and refuses it: the error does not come from a failed call.
+        /// Appends a line, and fails with [`Refused::Line`].
         #[oneway]
         fn refuse(&self, line: u32) -> Result<(), Refused>;
         /// Ends when the gate of the object is open.

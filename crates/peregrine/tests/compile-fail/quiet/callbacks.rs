@@ -92,7 +92,7 @@ callback ends: other.listener#2, callback chat: Chat#3) -> unit or CallError#1}
     assert_eq!(text, expected);
     let read = peregrine::interface::Described::parse(&text).unwrap();
     assert_eq!(read.to_string(), text);
-    // The interface of a callback has the identity that it has on its own.
+    // Within this description, the interface of a callback has the same identity as on its own.
     let listener = &read.procedures[0].parameters[1].ty;
     let listener = read.interface_of(listener).unwrap();
     assert_eq!(listener.to_string(), ListenerClient::INTERFACE.canonical_text());
