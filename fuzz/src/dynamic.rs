@@ -94,7 +94,7 @@ fn call(described: &Described, message: &[u8], order: ByteOrder) {
     make_calls(&GenericClient::over(binding, described.clone()));
 }
 
-/// Calls the first procedures that have no arguments, and reads their results.
+/// Calls those of the first four procedures that have only out parameters, and reads their results.
 pub(crate) fn make_calls(client: &GenericClient) {
     let described = client.described();
     for (number, procedure) in (0..).zip(&described.procedures).take(4) {

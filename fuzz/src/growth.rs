@@ -13,8 +13,8 @@ use super::dynamic::{FixedAnswer, make_calls};
 /// the other one as the server's interface. The client gets the message as the reply to every call.
 ///
 /// # Panics
-/// Panics if the client can bind although the comparison says that the client's interface does not fit. Also
-/// panics if the client cannot bind although its interface fits, unless the conversion would exceed a limit.
+/// Panics if the client can bind although the comparison says that the client's interface does not fit. If
+/// the interface fits, a bind may fail only if the conversion exceeds a limit. Any other failure panics.
 pub fn run(bytes: &[u8]) {
     let mut parts = bytes.splitn(3, |byte| *byte == 0xff);
     let mut described = || {

@@ -21,8 +21,8 @@ pub struct Mutant {
     pub line: usize,
     pub function: String,
     pub what: String,
-    /// Whether the mutant is in code that the compiler may evaluate. There, a switched mutant is never
-    /// active.
+    /// Whether the mutant is in a `const` function. While the compiler evaluates the function, a mutant that
+    /// the environment activates ([`Choice::Switched`]) is not active.
     pub is_const: bool,
 }
 

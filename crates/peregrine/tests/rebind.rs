@@ -43,8 +43,7 @@ fn child() {
 
 #[interface]
 trait Twice {
-    /// Ends its server process unless a server process with the same runtime directory has received this call
-    /// before.
+    /// Ends the server process if this is the first call of the procedure in the runtime directory.
     #[idempotent]
     fn perhaps(&self) -> peregrine::Result<u32>;
     /// Does the same as `perhaps`, but is not marked as idempotent.

@@ -31,7 +31,7 @@ type Segments = Vec<String>;
 struct Module {
     file: String,
     children: BTreeSet<String>,
-    /// Names that the module gives to items of other modules, public or private.
+    /// Public and private names that the module gives to items of other modules.
     aliases: BTreeMap<String, Segments>,
     /// The names that the module's code uses, outside of tests.
     named: BTreeSet<Segments>,
@@ -130,7 +130,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         if is_for_tests(&item.attrs) {
             return;
         }
-        // A re-export does not count as a use. Instead, a module that uses the new name counts as a user.
+        // A re-export does not count as a use of the item. A use of the re-exported name does.
         let named = self.module.named.clone();
         self.add_use(&mut Vec::new(), &item.tree);
         if !matches!(item.vis, Visibility::Inherited) {

@@ -1,4 +1,5 @@
-//! Checks that a server counts its calls in flight by kind, and the bytes that streams have buffered at the server.
+//! Checks that a server counts its calls in flight by kind, and the bytes that streams have buffered at the
+//! server.
 #![cfg(feature = "async")]
 
 mod support;
@@ -24,7 +25,7 @@ trait Listener {
 trait Work {
     /// Waits until the door lets a call pass.
     fn pass(&self) -> peregrine::Result<()>;
-    /// The same, for callers that do not wait.
+    /// Does the same as `pass`, as a one-way call.
     #[oneway]
     fn post(&self) -> peregrine::Result<()>;
     /// Waits until the door lets the call pass, and then takes the numbers. Returns their sum.
@@ -223,7 +224,7 @@ fn deferred_calls_are_counted_alone_and_in_batches() {
     let object = Object { door: Arc::clone(&door), ..Object::default() };
     let (_running, addresses) = serve(WorkAsyncServer::new(Yielding(object)));
     for address in addresses {
-        // A few calls are made alone. Of many, most share batches.
+        // Two calls are made alone. Of 200 calls, most share batches.
         for count in [2, 200] {
             door.entered.store(0, Ordering::SeqCst);
             let client = &block_on(WorkAsyncClient::bind(&address)).unwrap();
@@ -252,7 +253,7 @@ fn oneway_calls_are_counted(server: impl Serve + 'static, door: &Door) {
         client.post().unwrap();
         door.until_entered(1);
         until_in_flight(&address, InFlightCounts { oneway: 1, ..NOTHING });
-        // The next batch is sent when this one has ended.
+        // These five calls share the next batch. The client sends it when the first call has ended.
         (0..5).for_each(|_| client.post().unwrap());
         door.let_pass(1);
         door.until_entered(2);
@@ -284,7 +285,7 @@ fn streams_are_counted(server: impl Serve + 'static, door: &Door, of_stream: InF
     let (_running, addresses) = serve(server);
     for address in addresses {
         let client = &WorkClient::bind(&address).unwrap();
-        // The stream has ended at its sender, and nothing has been taken.
+        // The client has sent the whole stream, and the procedure has taken no number yet.
         std::thread::scope(|scope| {
             let sum = scope.spawn(|| client.sum(Source::new(0..100)).unwrap());
             let streams = InFlightCounts { streams: 1, stream_bytes: 800, ..of_stream };

@@ -124,7 +124,7 @@ fn clients_killed_at_any_moment_leave_no_resources() {
             while going.load(Ordering::Relaxed) {
                 assert_eq!(ledger.enter(calls).expect("an honest call"), calls + 1);
                 calls += 1;
-                // All calls are recorded in a file. The pause limits their number.
+                // The server records each call in a file. The pause limits the number of calls.
                 std::thread::sleep(Duration::from_micros(200));
             }
             calls
@@ -268,7 +268,8 @@ fn outcomes_are_true_when_servers_are_killed_at_any_moment() {
         let keep_going = KeepGoing::new(&going);
         let callers: Vec<_> =
             (0..3).map(|_| scope.spawn(|| caller(&next, &seen, &going))).collect();
-        // On a slow machine, servers may live longer before they are killed, until enough calls have run.
+        // On a slow machine, too few calls may run in the planned time. Then the test goes on, and lets the
+        // servers live longer.
         let is_weak = || !seen.is_enough() && Instant::now() < until + LIMIT;
         while kills < KILLS_MIN || Instant::now() < until || is_weak() {
             let mut server = Process::launch("child", "server", directory.path());

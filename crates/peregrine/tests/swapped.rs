@@ -41,7 +41,7 @@ const WAYS: [Way; 4] = [Way::InProcess, Way::Local, Way::Tcp, Way::Udp];
 /// Servers that run while a test runs.
 struct Servers {
     running: Mutex<Vec<Running>>,
-    // This field is dropped after the servers. No other test uses the same runtime directory.
+    // The servers are dropped before this runtime directory, which no other test uses.
     _directory: tempfile::TempDir,
     _alone: MutexGuard<'static, ()>,
 }
@@ -94,7 +94,7 @@ impl Servers {
 /// Runs the contract tests, which every path must pass, over a path to servers with the other byte order.
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
-    // A process at one end of a link cannot call itself over the link.
+    // A process cannot call itself over a raw Ethernet link, so the checks in which it does are left out.
     let suite = if way == Way::Ethernet { contract::suite_of_one_call } else { contract::suite };
     let over = match way {
         Way::InProcess => "in process, swapped".to_owned(),
@@ -408,9 +408,8 @@ fn described<T: Value>() -> Described {
     Described::parse(&all.canonical_text()).expect("a description")
 }
 
-/// Encodes a value in the other byte order, and swaps the bytes by the description of the type. Checks that
-/// the result equals the native encoding. Also checks that the bytes can be decoded, but that no truncated
-/// copy of them can.
+/// Encodes a value in both byte orders. Checks that `swap_value` turns the native bytes into the swapped
+/// bytes. Also checks that the swapped bytes can be decoded, but that no truncated copy of them can.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

@@ -57,7 +57,7 @@ impl From<CallError> for Failure {
     }
 }
 
-/// Lets procedures wait until it is open, and counts them.
+/// A gate at which procedures wait until the gate is open. Counts the procedures.
 #[derive(Default)]
 struct Gate {
     open: AtomicBool,
@@ -472,8 +472,8 @@ impl Executor for Keeps {
     }
 }
 
-/// An executor that drops all futures except the first one. With the first one, the server watches the
-/// executor.
+/// An executor that drops all futures except the first one. The first future is not a procedure: the server
+/// passes it to notice when the executor ends.
 #[derive(Default)]
 struct DropsProcedures(Mutex<Option<Polls>>);
 

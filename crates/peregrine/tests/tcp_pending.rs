@@ -131,8 +131,8 @@ fn bytes_at(address: &str, options: &BindOptions) -> BytesAsyncClient {
     block_on(BytesAsyncClient::bind_with(address, options)).unwrap()
 }
 
-/// Starts a false server that binds one client. The server permits `calls` calls at the same time, and then
-/// passes the connection to `then`. Returns the address of the export.
+/// Starts a false server that binds one client, and permits the client `calls` calls at the same time. After
+/// the bind, the server passes the connection to `then`. Returns the address of the export.
 fn scripted(calls: u32, then: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // Accepted sockets inherit this small buffer size. The kernel rounds the size up.

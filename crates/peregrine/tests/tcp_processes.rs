@@ -179,7 +179,7 @@ fn calls_to_a_halted_server_end_at_their_deadline() {
     let error = hasty.enter(2, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
     server.signal(libc::SIGCONT);
-    // The late reply to call 2 is not taken for the reply to call 3.
+    // The client must not take the late reply to call 2 for the reply to call 3.
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
     // Call 2 did not run, because the server received it together with its cancellation.
     assert_eq!(Book::read(directory.path()), [1, 3]);

@@ -234,8 +234,8 @@ fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     assert_eq!(nests.join().unwrap().expect("a nested call that succeeds"), LARGE as u64);
     // The server never refuses a message that arrived before the procedure began its nested call, because
     // such a message cannot be the nested call. A later message may be the nested call, so the server may
-    // receive it beyond the host's share. If it turns out to be another call that would have to wait, the
-    // server refuses the call as not executed.
+    // receive it beyond the host's share. If the later message is another call that would have to wait, the
+    // server refuses that call as not executed.
     let answers = answers(streams);
     let ran = answers.iter().filter(|answer| **answer == 0).count();
     let refused = answers.iter().filter(|answer| **answer == 2).count();

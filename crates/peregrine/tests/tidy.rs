@@ -751,7 +751,7 @@ fn is_there(name: &str, bullet: &str) -> bool {
 }
 
 /// Returns the places that a document names but that do not exist. If a list item begins with a directory,
-/// its files may be named relative to that directory.
+/// the item may name files relative to that directory.
 fn missing_places(document: &str) -> Vec<String> {
     let mut missing = Vec::new();
     for item in document.split("\n* ") {

@@ -389,7 +389,7 @@ fn call_cancelled_while_probing_keeps_its_handle() {
     let binds = nat.binds();
     assert!(binds > 0);
     for number in 2..7 {
-        // If a client gets no packet from the server for this time, it probes before it sends its next call.
+        // After a pause of this length, a client probes the server before it sends the next call.
         std::thread::sleep(Duration::from_millis(100));
         nat.forget();
         let hasty = ledger.with_timeout(Duration::from_millis(20));

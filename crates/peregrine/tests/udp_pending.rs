@@ -357,8 +357,8 @@ impl RunningRelay {
 }
 
 impl RunningRelay {
-    /// Checks that clients did not have to ask for their results. On a busy machine, a client may ask
-    /// nevertheless.
+    /// Checks that the clients have sent at most two probes for results. Without lost wake-ups, only a busy
+    /// machine causes such probes.
     #[track_caller]
     fn assert_few_questions(&self) {
         let questions = self.questions.load(Ordering::SeqCst);
@@ -646,8 +646,8 @@ fn no_packet_waits_for_a_timer() {
     relay.assert_few_questions();
 }
 
-/// Only one future sleeps at a socket: first at the socket of its frame, then at the shared socket, and then
-/// at the shared socket while a thread receives there.
+/// A packet must wake the only future that sleeps at a socket. There are three cases: the socket of a frame,
+/// the shared socket, and the shared socket while a thread receives there.
 #[test]
 fn packet_wakes_the_only_future_of_a_socket() {
     /// The number of frames with a separate socket.

@@ -367,7 +367,7 @@ fn second_signal_ends_the_drain_of(mut server: Process, is_here: bool, paths: &[
         until("calls are refused", || gates.iter().all(|gate| gate.pass(1).is_err()));
         // The first signal requests a drain, but a drain is already in progress.
         server.signal(libc::SIGTERM);
-        // If a signal arrives while another signal of the same kind is pending, it is lost.
+        // If a second signal of the same kind arrives before the first is handled, the second is lost.
         until("the signal is taken", || !is_pending(server.id(), libc::SIGTERM));
         server.signal(libc::SIGTERM);
         assert_eq!(server.line(), "false", "procedures still run");

@@ -33,9 +33,9 @@ fn everywhere(case: impl Fn(&mut World, &Client, Way, Forms)) {
     }
 }
 
-/// Checks the numbers in an error of one-way calls: how many have failed, and how many of these may
-/// not have run. The error of `flush` says whether these calls were executed. The error of another
-/// call says that this other call was not executed.
+/// Checks the numbers in an error of one-way calls: how many calls have failed, and how many of the failed
+/// calls may not have run. `flush` reports `Executed::Maybe` if all of the failed calls ran, and otherwise
+/// `Executed::No`. Any other call reports `Executed::No`, because that call itself was not executed.
 fn tells(error: &CallError, failed: u64, not_run: u64, first: &str) {
     assert_eq!(error.kind(), Kind::OneWay, "{error}");
     let is_flush = error.procedure() == "flush";
@@ -120,7 +120,7 @@ fn large_calls_keep_their_order() {
 #[test]
 fn full_window_holds_callers_until_their_deadline() {
     everywhere(|world, client, way, _| {
-        // Within a process, `wait` would block the thread that calls it.
+        // On the in-process path, the procedure `wait` would run on the thread of this test, and block it.
         if way == Way::InProcess {
             return;
         }
@@ -202,8 +202,8 @@ fn calls_of_a_withdrawn_export_are_told_as_not_run() {
     });
 }
 
-/// The futures of one-way calls that wait for the window or for their turn can be dropped at any poll.
-/// Such calls are not made, and later ones are.
+/// At most `ONEWAY_BYTES` of one-way calls may be in flight. While a call waits for space or for earlier
+/// calls, its future can be dropped at any poll. The dropped call is not made, and later calls are made.
 #[test]
 fn dropped_futures_leave_the_calls_after_them_in_order() {
     let _alone = support::alone();
@@ -231,7 +231,7 @@ fn dropped_futures_leave_the_calls_after_them_in_order() {
     }
 }
 
-/// A stopping server begins no further call of a batch, and says which calls did not run.
+/// A stopping server begins no further call of a batch. The client learns how many calls may not have run.
 #[test]
 fn calls_of_a_batch_that_did_not_begin_do_not_run_when_the_server_stops() {
     everywhere(|world, client, _, forms| {
@@ -241,14 +241,14 @@ fn calls_of_a_batch_that_did_not_begin_do_not_run_when_the_server_stops() {
         client.wait().unwrap();
         let waiting = &world.object.0.waiting;
         until(|| waiting.load(Ordering::SeqCst) == 1);
-        // These calls share the next batch. Its first call waits until the server stops.
+        // These calls share the second batch. The server runs the batch when the gate opens below.
         client.wait().unwrap();
         (0..10).for_each(|_| client.note("never").unwrap());
         std::thread::scope(|scope| {
             let flushed = scope.spawn(|| client.flush());
             world.object.open();
             until(|| waiting.load(Ordering::SeqCst) == 2);
-            // The calls of the second batch may have ended before the server stops.
+            // All calls of the second batch may end before the server stops. Then `flush` succeeds.
             running.stop();
             let error = flushed.join().unwrap();
             let ran = world.object.seen().len() as u64 - 1;

@@ -27,7 +27,7 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// Returns an address of the host `host` whose port the system chooses.
+    /// Returns an address for a server on `host`. The system chooses the port.
     pub(crate) fn at(self, host: &str) -> String {
         format!("{}:{host}:0", self.scheme)
     }
@@ -174,7 +174,7 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> Kind 
 fn check_contract(by: Carrier, options: &BindOptions, wait: Wait) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let running = Mutex::new(Vec::new());
-    // A process cannot call itself over a raw Ethernet link.
+    // A process cannot call itself over a raw Ethernet link, so the checks in which it does are left out.
     let suite = if by.scheme == "eth" { contract::suite_of_one_call } else { contract::suite };
     suite(by.scheme, &|server, form| {
         let name = format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed));

@@ -21,7 +21,8 @@ pub(crate) trait Runtime: Clone + Send + Sync + 'static {
     fn block_on<T>(&self, future: impl Future<Output = T>) -> T;
     /// Completes after `time`, by the timers of the runtime.
     fn sleep(&self, time: Duration) -> BoxFuture<'static, ()>;
-    /// Runs a future as a task of the runtime. Returns when the task has ended or was dropped.
+    /// Starts a future as a task of the runtime. The returned future completes when the task has ended or was
+    /// dropped.
     fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> BoxFuture<'static, ()>;
 }
 

@@ -118,7 +118,7 @@ impl<R: Runtime> WorkAsync for Object<R> {
     }
 }
 
-/// A server on a runtime, and a client on another one.
+/// A client and a server, each with a separate runtime. `runtime` and `driver` are those of the client.
 struct Pair<R> {
     client: WorkAsyncClient,
     runtime: R,

@@ -349,8 +349,8 @@ impl Total {
     }
 }
 
-/// Runs seeds from `PEREGRINE_SEED` on, or from 1. `PEREGRINE_SEEDS` sets their number. By default, runs only
-/// the seed that is given, or many seeds if none is given.
+/// Runs seeds from `PEREGRINE_SEED` on, or from 1. `PEREGRINE_SEEDS` sets the number of seeds. If only
+/// `PEREGRINE_SEED` is set, runs that one seed. If neither variable is set, runs many seeds.
 #[test]
 fn seeds() {
     let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));

@@ -374,8 +374,8 @@ impl Server {
         }
     }
 
-    /// Checks that the driver keeps exactly the data that the server end at this place needs now. Data that
-    /// it kept for longer would be a leak.
+    /// Checks that the driver keeps exactly the data that the server end at this place needs now. If the
+    /// driver kept other data, too, that would be a leak.
     fn check(&self, place: u32, oracle: &mut Oracle) {
         let record = &self.records[place as usize];
         let phase = record.server_end.phase();

@@ -38,7 +38,7 @@ fn child() {
 /// The paths to another process.
 const PATHS: [&str; 3] = ["local", "tcp", "udp"];
 
-/// Starts a server for a path. Returns it, and the address of its export.
+/// Starts a server process for a path. Returns the process, and the address of the export.
 fn server(path: &str, port: &str, directory: &Path) -> (Process, String) {
     let listens = if path == "local" { String::new() } else { format!("127.0.0.1:{port}") };
     let mut process = Process::launch("failures::child", &format!("server {listens}"), directory);
@@ -112,7 +112,7 @@ fn procedures_of_a_killed_client_end() {
     }
 }
 
-/// A call whose items have not moved is repeated on the new server.
+/// A call is repeated on the new server if none of its items has been sent.
 #[test]
 fn streams_work_after_the_server_was_restarted() {
     let _alone = alone();
@@ -225,7 +225,7 @@ fn forked_child_cannot_use_streams_of_its_parent() {
     });
 }
 
-/// A drain does not wait for the messages of streams that the server holds, because they are not
+/// A drain does not wait for the messages of streams that the server holds, because such messages are not
 /// running calls.
 #[test]
 fn server_that_stops_does_not_wait_for_readers() {
@@ -247,7 +247,7 @@ fn server_that_stops_does_not_wait_for_readers() {
             let call = scope.spawn(|| client.count(0, 100, sink));
             assert_eq!(numbers.next(), Some(0));
             // The procedure ends, but the call does not end, because its items were not read. The
-            // drain must not wait for it.
+            // drain must not wait for the call.
             assert!(running.drain(Duration::from_secs(10)));
             drop(numbers);
             let _ = call.join().unwrap();

@@ -1,4 +1,5 @@
-//! Objects that a procedure calls. Each call of an object runs once, and in the order of the procedure.
+//! Objects that a procedure calls. Each call of an object runs once, and in the order in which the procedure
+//! makes the calls.
 
 use std::pin::pin;
 
@@ -39,7 +40,7 @@ impl Asked for Counted {
     }
 }
 
-/// Makes a call that calls an object `end` times.
+/// Makes a call whose procedure calls an object `end` times.
 pub(crate) fn asked(client: &WeatherClient, end: u64, size: u32) {
     let object = Counted::default();
     client.ask(end, size, Callback::new(&object)).unwrap();

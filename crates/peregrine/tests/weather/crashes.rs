@@ -37,7 +37,7 @@ fn journal(directory: &Path, word: &str) -> Vec<u64> {
     numbers.map(|number| number.trim().parse().expect("a number")).collect()
 }
 
-/// Makes notes, and flushes them. Checks how many of them have run.
+/// Makes `count` calls of `note`, and flushes them. Checks how many of the calls have run.
 fn notes(client: &WeatherClient, count: u64, made: &mut u64, directory: &Path) {
     let ran_before = journal(directory, "note").len() as u64;
     let (mut failed, mut not_run, mut handed_over) = (0, 0, 0);

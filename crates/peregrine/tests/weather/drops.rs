@@ -1,4 +1,4 @@
-//! Futures that are dropped after each number of polls.
+//! Tests futures that are dropped after 0, 1, 2 and more polls.
 
 use std::pin::pin;
 
@@ -59,7 +59,7 @@ fn dropped_calls_run_at_most_once() {
         let mut number = 0;
         let attempt = |polls| {
             number += 1;
-            // The second call of each pair may share a batch with the first.
+            // The two calls run one after the other. The future may be dropped during either call.
             let both = async { (client.add(2 * number).await, client.add(2 * number + 1).await) };
             let ended = polled(polls, both);
             let has_ended = ended.is_some();
@@ -91,7 +91,7 @@ fn dropped_flushes_leave_one_way_calls_in_order() {
         };
         each_number(attempt, || world.client.flush().unwrap());
         let notes = world.seen().notes.lock().unwrap();
-        // A call whose future was dropped may not have been made.
+        // A call whose future was dropped was either not made, or made once. The other calls were made once.
         assert!(notes.is_sorted() && notes.windows(2).all(|two| two[0] != two[1]), "{notes:?}");
         assert!(made.ends_with(&notes[notes.len() - 3..]), "{notes:?}");
     });

@@ -218,9 +218,8 @@ fn frames() {
         return;
     }
     at_near_end(Link::with_middle(), |link| {
-        // The timer thread of this process must start at the near end, where the client is. The
-        // thread may begin to prepare a call frame, and it has the network namespace of the thread
-        // that started it.
+        // The timer thread of this process may prepare call frames. The thread has the network namespace of
+        // the thread that starts it. So it must be started here, at the near end, where the client is.
         let world = World::new(Way::Local);
         (0..1000).for_each(|number| world.client.note(number).unwrap());
         world.client.flush().unwrap();

@@ -57,7 +57,8 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     let server = ServerOptions { places: 2, share: 2, ..SERVER_OPTIONS };
     let client = ClientOptions { pause: 1, ..LASTING };
     let mut world = world_of(&[vec![NULL], vec![NULL]], server, client);
-    // The results are lost, and the client's machine stops before the client gives up.
+    // Client 1 makes two calls, one in each of its activities. Both results are lost, and the machine of
+    // client 1 stops before the calls fail.
     world.script = Some(Box::new(|now, packet, header| {
         let lost =
             header.kind == PacketKind::Result && machine_of(packet.to) == 1 && now < 90 * SECOND;
@@ -67,8 +68,7 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     world.run_until(10 * SECOND);
     world.start(2, &[vec![Plan { result: 10, ..NULL }]]);
     world.run_until(50 * SECOND);
-    // Both records belong to clients that may still ask for their results. So the server evicts neither of
-    // them for the new client.
+    // Client 1 may still ask for both results. So the server evicts neither of their records for client 2.
     assert_eq!(world.oracle.calls[2].began, None);
     world.run_until(100 * SECOND);
     assert_eq!(ending(&world, 2), Some(Ending::Ok));
@@ -76,8 +76,8 @@ fn case_56_results_are_evicted_late_and_never_computed_again() {
     world.run_until(200 * SECOND);
     check(&world);
     assert_eq!([executions(&world, 0), executions(&world, 1)], [1, 1]);
-    // The server evicted one of the two records, and the client of that record gets a refusal. The server
-    // still has the result in the other record.
+    // The server evicted one of the two records, so the call of that record is refused. The server still has
+    // the result in the other record.
     let both = [ending(&world, 0), ending(&world, 1)];
     assert!(
         both.contains(&Some(Ending::Failed(Executed::Maybe, FailureReason::Refused))),

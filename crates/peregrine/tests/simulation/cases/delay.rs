@@ -155,8 +155,8 @@ fn case_20_activities_do_not_interfere() {
     assert!(world.oracle.all_ok());
 }
 
-/// A round trip takes 0.5 or 1.6 seconds. Both are longer than a client waits for an answer before it binds
-/// again. The second is almost as long as a server waits for the answer of a silent client.
+/// A round trip takes 0.5 or 1.6 seconds. Both times are longer than a client waits for an answer before it
+/// binds again. The longer time is almost as long as a server waits for the answer of a silent client.
 #[test]
 fn long_round_trip_causes_no_retransmission_and_no_failure() {
     for delay in [250, 800] {

@@ -36,8 +36,8 @@ fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
 }
 
 /// A position is the number of a fragment, and credits say how many further positions a receiver accepts. A
-/// link of 500 Mbit/s with a round trip of 300 ms needs nearly all positions that may be in flight. A rate of
-/// 1 Gbit/s with 20 ms is nearly all that a receiver with 1,024 credits accepts.
+/// link of 500 Mbit/s with a round trip of 300 ms needs nearly all positions that may be in flight. With a
+/// round trip of 20 ms, a receiver with 1,024 credits accepts little more than 1 Gbit/s.
 #[test]
 fn large_messages_use_most_of_a_link() {
     for (mbit, rtt, bytes) in [
@@ -66,7 +66,8 @@ fn large_messages_use_most_of_a_link() {
 }
 
 /// Runs the world until the time `until`. Returns how many bytes of results each of two clients has received
-/// so far. The calls of the second client begin at index `first`.
+/// so far. Each result has `bytes` bytes. In the oracle's list of calls, the calls of the second client begin
+/// at index `first`.
 fn received_bytes(world: &mut World, bytes: u32, first: usize, until: u64) -> [f64; 2] {
     world.run_until(until);
     check(world);

@@ -54,8 +54,8 @@ fn case_22_only_the_lost_fragment_is_retransmitted() {
     }
 }
 
-/// More than half of all serial numbers lie between the two losses. So a sender must not compare what it
-/// remembers about the first loss with reports that arrive after the second loss.
+/// More than half of all serial numbers lie between the two losses. Serial numbers wrap around, so a number
+/// from the first loss then seems newer than a number from the second loss. The sender must not compare them.
 #[test]
 fn distant_losses_cost_one_retransmission_each() {
     for kind in [PacketKind::Call, PacketKind::Result] {

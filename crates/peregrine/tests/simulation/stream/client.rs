@@ -173,7 +173,7 @@ impl Client {
         let mut bytes = header.to_bytes().to_vec();
         bytes.extend(token.to_le_bytes());
         bytes.resize(HEADER_BYTES + body + padding(body), 0);
-        // A future may sleep before its message was sent.
+        // A future may go to sleep before its message has been sent.
         if caller.is_future && context.random.chance(500) {
             assert!(connection.end.slot(at as u32).moves(SENDING, ARMED));
         }
@@ -244,7 +244,7 @@ impl Client {
                 self.answered(sent.caller as u32, context);
             }
         } else if sent.given_up {
-            // The cancellation must follow the whole message. Before that, the frame must not be used again.
+            // The cancellation must follow the whole message. Until now, the frame could not be used again.
             connection.end.cancel(sent.caller as u32);
             if connection.end.slot(sent.caller as u32).moves(DONE, IDLE) {
                 caller.state = CallerState::Nothing;
@@ -405,7 +405,7 @@ impl Client {
                 };
                 self.ends(caller, token, ending, context);
             }
-            // The frame of a message that is not sent completely is not free.
+            // A frame becomes free only after its message has been sent completely.
             CallerState::Captured if connection.queue.iter().any(|one| one.caller == caller) => {}
             CallerState::Captured => {
                 slot.moves(DONE, IDLE);

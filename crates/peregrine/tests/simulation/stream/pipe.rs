@@ -59,8 +59,8 @@ impl Pipe {
         self.arrived.len() >= self.capacity
     }
 
-    /// Writes as many bytes as both kernels can still hold. Returns their number, and the arrival time of the
-    /// last one.
+    /// Writes as many of `bytes` as both kernels can still hold. Returns how many bytes were written, and
+    /// when the last of them arrives.
     pub(crate) fn write(
         &mut self,
         now: u64,

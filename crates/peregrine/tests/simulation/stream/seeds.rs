@@ -88,7 +88,7 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
         let text = format!("after {} s call {open:?} has not ended", world.now / SECOND);
         world.oracle.violated(text + &world.describe());
     }
-    // Calls that are still in flight may be executed meanwhile.
+    // During this minute, the server may execute calls that are still in flight.
     world.run_until(world.now + 60 * SECOND);
     let ok = world.oracle.count(|ending| ending == Ending::Ok);
     let failed = world.oracle.count(|ending| matches!(ending, Ending::StreamFailed(..)));
@@ -104,8 +104,8 @@ fn run(seed: u64) -> (usize, usize, Vec<String>) {
     (ok, failed, world.oracle.violations)
 }
 
-/// Runs seeds from `PEREGRINE_SEED` on, or from 1. `PEREGRINE_SEEDS` sets their number. By default, runs only
-/// the seed that is given, or many seeds if none is given.
+/// Runs seeds from `PEREGRINE_SEED` on, or from 1. `PEREGRINE_SEEDS` sets the number of seeds. If only
+/// `PEREGRINE_SEED` is set, runs that one seed. If neither variable is set, runs many seeds.
 #[test]
 fn stream_seeds() {
     let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));
