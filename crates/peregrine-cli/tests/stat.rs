@@ -152,6 +152,14 @@ fn ndjson_has_an_object_per_interval() {
     let (code, out, _) = sandbox.run(&[&arguments[..], &["--watch"]].concat());
     assert_eq!((code, out.lines().count()), (0, 3), "{out}");
     assert!(out.lines().all(|line| line.contains("calls/s  in flight 0")), "{out}");
+    // A server at an address sends its counters as a stream.
+    let address = &sandbox.server_addresses()[0];
+    let (code, out, _) =
+        sandbox.run(&[&arguments[..], &["--watch", "--format", "ndjson", address]].concat());
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((code, lines.len()), (0, 3), "{out}");
+    let is_sent = |line: &Value| line["took_ns"].is_null() && line["streams"]["open"] == 1;
+    assert!(lines.iter().all(is_sent), "{out}");
     let (code, out, _) = sandbox.run(&["stat", "--interval", "20ms"]);
     assert!(code == 0 && out.contains("EXPORT") && out.contains("calls/s"), "{out}");
     assert!(

@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{SERVER_NAME, valid_name};
+use crate::interface::{SERVER_NAME, WATCH_NAME, valid_name};
 
 /// A machine, and a port on this machine.
 ///
@@ -220,6 +220,12 @@ impl<'a> Cursor<'a> {
             let (name, place) = (SERVER_NAME.to_owned(), Some(self.place_of_name()?));
             return Ok(Address { path, name, place });
         }
+        let watched = self.rest().strip_prefix(WATCH_NAME);
+        if !is_here && watched.is_some_and(|place| place.starts_with('@')) {
+            self.at += WATCH_NAME.len();
+            let (name, place) = (WATCH_NAME.to_owned(), Some(self.place_of_name()?));
+            return Ok(Address { path, name, place });
+        }
         let begin = self.at;
         let name = self.name()?;
         let place = match self.rest().as_bytes().first() {
@@ -334,7 +340,12 @@ impl Address {
 
     /// Returns this address with the reserved name of the server itself in place of the export's name.
     pub(crate) fn of_server(&self) -> Self {
-        Self { name: SERVER_NAME.to_owned(), ..self.clone() }
+        self.named(SERVER_NAME)
+    }
+
+    /// Returns this address with another name of an export.
+    pub(crate) fn named(&self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self.clone() }
     }
 
     /// Splits a text at the slash that follows an address. Returns the address and the text after the slash.

@@ -119,6 +119,7 @@
 //! * [`COUNTED_SESSIONS`], [`COUNTED_BINDINGS`] (8192 each): `stat` shows only the number of the further
 //!   ones. Their calls are counted with the calls of their export.
 //! * [`TOLD_ROWS`] (1024): over networks, `stat` shows at most this number of sessions, and of bindings.
+//! * [`WATCHERS`] (16): a server sends its counters as a stream to at most this number of clients.
 
 /// The maximum nesting of structures (`Vec`, `Option`, `Result`, `Box`), in values that are sent or received.
 ///
@@ -437,3 +438,7 @@ pub const COUNTED_BINDINGS: usize = 8192;
 
 /// The maximum number of sessions, and of bindings, that a server shows over a network.
 pub const TOLD_ROWS: usize = 1024;
+
+/// The maximum number of clients on networks to which a server sends its counters as a stream. For further
+/// ones, [`watch`](crate::watch) makes calls.
+pub const WATCHERS: u32 = 16;

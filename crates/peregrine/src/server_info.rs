@@ -1,5 +1,6 @@
 //! The interface through which a server describes itself over networks, under a reserved name.
 
+use crate::call::streams::Sink;
 use crate::counters::Stat;
 use crate::error::Result;
 
@@ -33,6 +34,22 @@ pub trait ServerInfo {
     /// discloses all of its counters.
     #[idempotent]
     fn stat(&self) -> Result<Stat>;
+}
+
+/// The reserved name of the export through which a server sends its counters again and again.
+pub const WATCH_NAME: &str = crate::interface::WATCH_NAME;
+
+/// The interface through which clients on a network watch a server's counters.
+///
+/// The items of a stream are not converted between versions of an interface. So this procedure has an
+/// interface of its own: if a later version adds counters, only the clients and servers of that version have
+/// streams of them with each other. [`watch`](crate::watch) then makes calls instead.
+#[peregrine_macros::interface(name = "ServerWatch")]
+pub trait ServerWatch {
+    /// Sends the counters of the server every `every_ms` milliseconds, as [`ServerInfo::stat`] returns them.
+    /// The first ones are sent at once. Ends when `readings` takes no more, or the server stops. The interval
+    /// is at least 10 ms.
+    fn watch(&self, every_ms: u32, readings: Sink<'_, Stat>) -> Result<()>;
 }
 
 /// One export of a server, as the server describes it.

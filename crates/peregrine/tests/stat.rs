@@ -6,17 +6,22 @@ mod support;
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::ops::ControlFlow;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use peregrine::counters::Stat;
-use peregrine::server_info::{ServerInfo as _, ServerInfoClient};
+use peregrine::server_info::{
+    ServerInfo as _, ServerInfoClient, ServerWatch as _, ServerWatchClient,
+};
 use peregrine::sys::Memory;
 use peregrine::{
-    CallError, Disclosure, ExportOptions, Kind, Out, Running, Server, interface, stat,
+    CallError, Disclosure, Executed, ExportOptions, Kind, Out, Running, Server, Sink, interface,
+    limits, stat,
 };
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end};
@@ -608,4 +613,80 @@ fn invalid_counters_of_a_server_are_refused() {
             assert!(said.contains(why), "{said}");
         });
     }
+}
+
+/// Watches the counters until `count` readings have come, and returns these readings.
+fn watched(address: &str, count: usize) -> Vec<Stat> {
+    let mut readings = Vec::new();
+    let sink = Sink::until(|stat| {
+        readings.push(stat);
+        if readings.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    peregrine::watch(address, Duration::from_millis(10), sink).unwrap();
+    readings
+}
+
+#[test]
+fn server_sends_its_counters_to_clients_that_watch() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let (running, _) = serve(Disclosure::Totals);
+    let calls = |stat: &Stat| stat.export(".server").map(|export| export.counts.calls);
+    for address in ["work".to_owned()].into_iter().chain(places(&running)) {
+        let readings = watched(&address, 4);
+        let is_in_order = |two: &[Stat]| two[0].server.at_ns < two[1].server.at_ns;
+        assert!(readings.len() == 4 && readings.windows(2).all(is_in_order), "{address}");
+        // No call is made for a reading, and no thread of the server waits.
+        let (first, last) = (&readings[0], &readings[3]);
+        assert_eq!(calls(first), calls(last), "{address}");
+        let in_flight = last.server.in_flight.unwrap();
+        let streams = u64::from(address != "work");
+        assert_eq!((in_flight.deferred, in_flight.streams), (streams, streams), "{address}");
+    }
+    settled(|stat| stat.server.in_flight.unwrap().streams == 0);
+    assert_eq!(
+        peregrine::watch("@127.0.0.1:1", Duration::ZERO, Sink::new(drop)).unwrap_err().kind(),
+        Kind::Unreachable
+    );
+}
+
+#[test]
+fn few_clients_at_a_time_get_a_stream_of_the_counters() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let (running, _) = serve(Disclosure::Totals);
+    let place = places(&running).remove(0);
+    let client = ServerWatchClient::bind(&place.replacen('@', ".watch@", 1)).unwrap();
+    thread::scope(|scope| {
+        let mut watchers: Vec<_> = (0..limits::WATCHERS)
+            .map(|_| {
+                let (sink, mut readings) = Sink::channel(1);
+                let client = &client;
+                let call = scope.spawn(move || client.watch(0, sink));
+                assert!(readings.next().is_some());
+                (readings, call)
+            })
+            .collect();
+        let refused = client.watch(0, Sink::new(drop)).unwrap_err();
+        assert_eq!((refused.kind(), refused.executed()), (Kind::Exhausted, Executed::No));
+        // Then each reading is a call.
+        let readings = watched(&place, 3);
+        let calls = |stat: &Stat| stat.export(".server").unwrap().counts.calls;
+        assert!(calls(&readings[2]) >= calls(&readings[0]) + 2);
+        let (readings, call) = watchers.pop().unwrap();
+        drop(readings);
+        call.join().unwrap().unwrap();
+        watchers.push({
+            let (sink, mut readings) = Sink::channel(1);
+            let call = scope.spawn(|| client.watch(0, sink));
+            assert!(readings.next().is_some());
+            (readings, call)
+        });
+        // A server that stops does not wait for its watchers.
+        drop(running);
+        for (readings, call) in watchers {
+            drop(readings.count());
+            assert!(matches!(call.join().unwrap().unwrap_err().kind(), Kind::Stopped));
+        }
+    });
 }

@@ -13,7 +13,7 @@ pub(super) fn interval(interval: &Interval) -> Value {
     let mut members = json!({
         "address": interval.address,
         "interval_ns": (interval.seconds() * 1e9) as u64,
-        "took_ns": output::whole_ns(interval.took),
+        "took_ns": interval.took.map(output::whole_ns),
         "process": server.process,
         "age_ms": server.age_ms,
         "threads": paths(&server.threads),

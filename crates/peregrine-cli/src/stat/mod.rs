@@ -1,11 +1,12 @@
 //! `stat`: shows the counters of a running server, once or periodically.
 
 mod json;
+mod readings;
 mod screen;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use peregrine::counters::Stat;
 use peregrine::directory;
@@ -13,6 +14,7 @@ use peregrine::directory;
 use crate::args::{self, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
+use readings::Readings;
 use screen::{Key, Screen};
 
 /// How long the current request to the server may still run after a signal interrupted the command.
@@ -24,14 +26,14 @@ pub(super) struct Interval {
     pub(super) address: String,
     pub(super) before: Stat,
     pub(super) now: Stat,
-    /// How long the request for the second reading took.
-    pub(super) took: Duration,
+    /// How long the request for the second reading took. `None` if the server sends readings by itself.
+    pub(super) took: Option<Duration>,
 }
 
 impl Interval {
     /// Returns the interval between two readings. If another server replaced the server of the first reading,
     /// the interval begins at the start of the new server.
-    fn new(address: &str, before: &Stat, now: Stat, took: Duration) -> Self {
+    fn new(address: &str, before: &Stat, now: Stat, took: Option<Duration>) -> Self {
         // A new server can have the same process ID as the old server, so the start times are compared, too.
         let began =
             |stat: &Stat| (stat.server.at_ns / 1_000_000).saturating_sub(stat.server.age_ms);
@@ -76,7 +78,10 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     }
     // The first request comes before the switch to the alternate screen, so that an error of this request
     // stays visible.
-    let first = peregrine::stat(&address)?;
+    let (first, readings) = match stat.watch {
+        true => Readings::watch(&address, stat.interval)?,
+        false => (peregrine::stat(&address)?, Readings::ask(&address, stat.interval)),
+    };
     let screen = if stat.watch && !format.is_json() { Screen::take()? } else { None };
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let saved = screen.as_ref().map(Screen::saved);
@@ -95,7 +100,7 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
         "the server had not replied yet".to_owned()
     };
     let interrupt = Interrupt::handle(signals, || {}, last)?;
-    let shown = show(stat, format, &address, first, screen.as_ref(), &interrupt);
+    let shown = show(stat, format, &address, (first, readings), screen.as_ref(), &interrupt);
     // Dropping the screen restores the terminal, before any error is reported.
     drop(screen);
     let shown = shown.and_then(|shown| {
@@ -112,27 +117,21 @@ fn show(
     stat: &args::Stat,
     format: Format,
     address: &str,
-    first: Stat,
+    (first, mut readings): (Stat, Readings),
     screen: Option<&Screen>,
     interrupt: &Interrupt,
 ) -> Result<u64, Failure> {
     let count = stat.count.unwrap_or(if stat.watch { u64::MAX } else { 1 });
     let (mut before, mut all) = (first, Vec::new());
     let mut shown = 0;
-    let mut due = Instant::now();
     if let Some(screen) = screen {
         // Until the end of the first interval, the screen shows the totals since the start of the server.
-        let since = Interval::new(address, &Stat::default(), before.clone(), Duration::ZERO);
+        let since = Interval::new(address, &Stat::default(), before.clone(), None);
         screen.draw(|columns| tables::whole(&since, columns))?;
     }
     while shown < count {
-        due += stat.interval;
-        if wait(due, screen, interrupt)? == Key::Quit || interrupt.signal().is_some() {
-            break;
-        }
-        let begun = Instant::now();
-        let now = peregrine::stat(address)?;
-        let took = begun.elapsed();
+        let is_ended = |wait| is_ended(wait, screen, interrupt);
+        let Some((now, took)) = readings.next(is_ended)? else { break };
         let interval = Interval::new(address, &before, now, took);
         match (format, screen) {
             (Format::Human, Some(screen)) => {
@@ -149,8 +148,6 @@ fn show(
         }
         before = interval.now;
         shown += 1;
-        // If the command was delayed for longer than an interval, the missed intervals are skipped.
-        due = due.max(Instant::now() - stat.interval);
     }
     if format == Format::Json && interrupt.signal().is_none() {
         match (stat.count, all.pop()) {
@@ -164,23 +161,20 @@ fn show(
     Ok(shown)
 }
 
-/// Waits until the time `due`, a key or a signal.
-fn wait(due: Instant, screen: Option<&Screen>, interrupt: &Interrupt) -> Result<Key, Failure> {
-    /// How often this function checks whether a signal has arrived.
-    const CHECK: Duration = Duration::from_millis(20);
-    loop {
-        let left = due.saturating_duration_since(Instant::now());
-        if left.is_zero() || interrupt.signal().is_some() {
-            return Ok(Key::None);
+/// Waits for a key or a signal, for at most the time `wait`. Returns whether it ends the command.
+fn is_ended(
+    wait: Duration,
+    screen: Option<&Screen>,
+    interrupt: &Interrupt,
+) -> Result<bool, Failure> {
+    let key = match screen {
+        None => {
+            std::thread::sleep(wait);
+            Key::None
         }
-        match screen {
-            None => std::thread::sleep(left.min(CHECK)),
-            Some(screen) => match screen.key(left.min(CHECK))? {
-                Key::None => {}
-                key => return Ok(key),
-            },
-        }
-    }
+        Some(screen) => screen.key(wait)?,
+    };
+    Ok(key == Key::Quit || interrupt.signal().is_some())
 }
 
 /// Returns a name of the only server of this machine.

@@ -313,9 +313,8 @@ mod tests {
         });
         let shown = |now| {
             let address = "files".to_owned();
-            let took = core::time::Duration::ZERO;
             let before = peregrine::counters::Stat::default();
-            let interval = Interval { address, before, now, took };
+            let interval = Interval { address, before, now, took: None };
             (head(&interval), line(&interval, 0))
         };
         let (whole, line) = shown(now);

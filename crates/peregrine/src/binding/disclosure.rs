@@ -1,18 +1,28 @@
 //! Reads what a server discloses about itself: its counters, from shared pages or over a network, and its
 //! exports.
 
+use core::ops::ControlFlow;
+use core::time::Duration;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use super::BindOptions;
 use crate::address::Address;
+use crate::call::streams::Sink;
 use crate::counters::{self, PAGE_BYTES, Stat};
 use crate::directory::{Directory as _, Hosts};
 use crate::error::{CallError, Kind, unusable_memory};
 use crate::path::bind::violated;
 use crate::path::local::counters as counters_of;
-use crate::server_info::{Exported, ServerInfo as _, ServerInfoClient};
+use crate::server_info::{
+    Exported, ServerInfo as _, ServerInfoClient, ServerWatch as _, ServerWatchClient, WATCH_NAME,
+};
 use crate::sys::Memory;
+
+/// The shortest interval between two readings of [`watch`].
+const EVERY_MIN: Duration = Duration::from_millis(10);
+/// How often [`watch`] checks whether its receiver has stopped.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns the counters of a server.
 ///
@@ -38,6 +48,86 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
         },
     };
     stat.map_err(|error| error.at(address))
+}
+
+/// Passes the counters of a server to `readings` again and again, the first time at once, until `readings`
+/// takes no more. `address` is as for [`stat()`]. The interval `every` is at least 10 ms.
+///
+/// A server on another machine sends the counters as a stream. If it cannot, because it has another version
+/// or too many clients watch it, this function makes a call for each reading. It does so also if the stream
+/// ends because the server is replaced by another one.
+///
+/// ```
+/// # use peregrine::{interface, Server};
+/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+/// # struct Same;
+/// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+/// use std::ops::ControlFlow;
+/// use std::time::Duration;
+///
+/// use peregrine::Sink;
+///
+/// let running = Server::new().export("watch-example", EchoServer::new(Same))?.spawn()?;
+/// let mut seen = 0;
+/// let readings = Sink::until(|_stat| {
+///     seen += 1;
+///     if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+/// });
+/// peregrine::watch("watch-example", Duration::from_millis(10), readings)?;
+/// assert_eq!(seen, 3);
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
+///
+/// # Errors
+/// Those of [`stat()`].
+pub fn watch(
+    address: &str,
+    every: Duration,
+    mut readings: Sink<'_, Stat>,
+) -> Result<(), CallError> {
+    let parsed: Address = address.parse()?;
+    let every = every.max(EVERY_MIN);
+    let far = far(&parsed).or_else(|| match here(parsed.name()) {
+        Err(error) if error.kind() == Kind::NotFound => elsewhere(&parsed),
+        _ => None,
+    });
+    // The counters of a server on this machine are read, because that costs the server nothing.
+    let Some(far) = far else { return repeat(every, &mut readings, || stat(address)) };
+    if let Ok(client) = ServerWatchClient::bind(&far.named(WATCH_NAME).to_string()) {
+        let forward = Sink::until(|stat| match readings.send(stat) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        });
+        let every = u32::try_from(every.as_millis()).unwrap_or(u32::MAX);
+        if client.watch(every, forward).is_ok() {
+            return Ok(());
+        }
+    }
+    // Perhaps the server was replaced. If it is gone, the next call says so.
+    repeat(every, &mut readings, || stat(address))
+}
+
+/// Passes counters to `readings` again and again.
+fn repeat(
+    every: Duration,
+    readings: &mut Sink<'_, Stat>,
+    stat: impl Fn() -> Result<Stat, CallError>,
+) -> Result<(), CallError> {
+    let mut due = Instant::now();
+    while !readings.is_stopped() {
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            std::thread::sleep(left.min(LOOK));
+            continue;
+        }
+        match readings.send(stat()?) {
+            Err(error) if error.kind() == Kind::Stopped => break,
+            sent => sent?,
+        }
+        // If the receiver is slow, the missed readings are skipped.
+        due = (due + every).max(Instant::now());
+    }
+    Ok(())
 }
 
 /// Returns what the server at a place (a host, possibly with a port), such as `@fs.example.org`, exports to

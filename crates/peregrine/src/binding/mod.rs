@@ -10,7 +10,7 @@ mod rebind;
 mod select;
 
 pub use crate::path::options::{BindOptions, EthernetDevice, Rebind};
-pub use disclosure::{exports, stat};
+pub use disclosure::{exports, stat, watch};
 pub use explain::{Candidate, Explanation, Verdict};
 
 pub(crate) use self::bound::Bound;

@@ -600,6 +600,8 @@ impl NamedTypes {
 
 /// The name of the export that describes the server itself. No program can export this name.
 pub(crate) const SERVER_NAME: &str = ".server";
+/// The reserved name of the export through which a server sends its counters again and again.
+pub(crate) const WATCH_NAME: &str = ".watch";
 
 /// Returns whether a name may be exported. It must consist of 1 to 64 letters, digits, `-`, `_` or `.`, and
 /// must not begin with a dot.

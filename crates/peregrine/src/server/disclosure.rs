@@ -6,7 +6,7 @@ use crate::call::Refusal;
 use crate::counters::{self, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
-use crate::server_info::{Exported, SERVER_NAME, ServerInfo, ServerInfoServer};
+use crate::server_info::{Exported, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME};
 use crate::serving::ServerCore;
 use crate::serving::disclosure::Disclosure;
 use crate::serving::export::{Export, ExportOptions};
@@ -19,14 +19,17 @@ pub(super) fn server_export(core: &Arc<ServerCore>) -> Arc<Export> {
 }
 
 /// The object of the export that [`server_export`] returns. It does not keep the server alive.
-struct Discloser(Weak<ServerCore>);
+pub(super) struct Discloser(pub(super) Weak<ServerCore>);
 
 impl Discloser {
-    fn core(&self) -> Result<Arc<ServerCore>, CallError> {
-        self.0.upgrade().ok_or_else(|| {
-            let refusal = Refusal::stopping();
-            CallError::new(refusal.kind, Executed::Maybe, refusal.text)
-        })
+    pub(super) fn core(&self) -> Result<Arc<ServerCore>, CallError> {
+        self.0.upgrade().ok_or_else(Self::stopping)
+    }
+
+    /// Returns the error of a procedure whose server stops.
+    pub(super) fn stopping() -> CallError {
+        let refusal = Refusal::stopping();
+        CallError::new(refusal.kind, Executed::Maybe, refusal.text)
     }
 }
 
@@ -64,8 +67,10 @@ impl ServerInfo for Discloser {
             CallError::new(Kind::BadResult, Executed::Maybe, unreadable.to_string())
         })?;
         let offered = offered(&core);
-        let known =
-            |name: &str| name == SERVER_NAME || offered.iter().any(|export| export.name == name);
+        let known = |name: &str| {
+            [SERVER_NAME, WATCH_NAME].contains(&name)
+                || offered.iter().any(|export| export.name == name)
+        };
         stat.exports.retain(|export| known(&export.name));
         stat.bindings.retain(|binding| known(&binding.export));
         if core.disclosed.disclosure == Disclosure::All {

@@ -4,6 +4,7 @@ mod disclosure;
 mod paths;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::io;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use self::disclosure::server_export;
 use self::paths::{Listening, Paths};
+use self::watch::watch_export;
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::call::{Exported, Serve, Wait};
@@ -348,7 +350,7 @@ impl Server {
         }
         let named = exports.clone();
         if !self.listeners.is_empty() && self.disclosure != Disclosure::Nothing {
-            exports.push(server_export(&core));
+            exports.extend([server_export(&core), watch_export(&core)]);
         }
         core.exports.lock().extend(exports);
         let paths = Paths::new(&core, self.connections)?;

@@ -132,6 +132,8 @@ pub(crate) struct Export {
 impl Export {
     /// The number of the export through which clients on networks read about the server.
     pub(crate) const OF_SERVER: u64 = u64::MAX;
+    /// The number of the export through which such clients watch its counters.
+    pub(crate) const OF_WATCH: u64 = u64::MAX - 1;
 
     pub(crate) fn new(
         name: String,
@@ -162,9 +164,9 @@ impl Export {
         self.counters.end();
     }
 
-    /// Returns whether this is an export of the server's owner, and not [`OF_SERVER`](Self::OF_SERVER).
+    /// Returns whether this is an export of the server's owner, and not one of the two above.
     pub(crate) const fn is_named(&self) -> bool {
-        self.number != Self::OF_SERVER
+        self.number < Self::OF_WATCH
     }
 
     /// Returns the row of a new binding of `caller`. The binding's messages have at most `bytes` bytes.

@@ -177,20 +177,23 @@ impl Runner {
         (state.arrived, state.carrier) = (Some(arrived), carrier);
     }
 
-    /// Ends the batch. Returns the results that no other thread has taken.
-    fn end(self: Arc<Self>) -> Vec<u8> {
+    /// Ends the batch. Moves the results that no other thread has taken to `results`, which is empty.
+    fn end(self: Arc<Self>, results: &mut Vec<u8>) {
         let mut state = self.state.lock();
-        let results = core::mem::take(&mut state.results);
+        // The memory of both vectors is used again.
+        core::mem::swap(&mut state.results, results);
         let carrier = state.carrier.take();
         (state.token, state.running) = (None, None);
         state.records.clear();
-        if state.records.capacity() > Batch::KEPT_MAX {
-            state.records = Vec::new();
+        let State { records, results, .. } = &mut *state;
+        for memory in [records, results] {
+            if memory.capacity() > Batch::KEPT_MAX {
+                *memory = Vec::new();
+            }
         }
         drop(state);
         drop(carrier);
         RUNNER.set(Some(self));
-        results
     }
 
     /// Begins the next record of `records`.
@@ -313,6 +316,6 @@ fn run_records(
         });
     };
     drop(scope);
-    batch.results.append(&mut runner.end());
+    runner.end(&mut batch.results);
     complete
 }
