@@ -106,10 +106,11 @@ fn each(test: impl Fn(&Object, &GatesAsyncClient)) {
 /// Calls that were polled once.
 type Begun<'a> = Vec<Pin<Box<dyn Future<Output = ()> + Send + 'a>>>;
 
-/// The gate of the calls that keep the client from sending more.
+/// The gate at which two calls wait in two batches. Until it is open, the client sends no further calls.
 const FULL: u32 = 100;
 
-/// Begins calls, and makes the client send them in one batch: it has two batches outstanding at first.
+/// Begins calls while two other batches are outstanding, so that the client later sends these calls in one
+/// batch.
 fn in_one_batch<'a>(object: &Object, client: &'a GatesAsyncClient, calls: Begun<'a>) -> Begun<'a> {
     let mut begun: Begun<'a> = Vec::new();
     for count in [1, 2] {
@@ -143,7 +144,7 @@ fn call_waits_for_a_later_call_of_its_batch() {
     });
 }
 
-/// The results of the calls that have ended arrive while a later call of their batch waits.
+/// The results of calls that have ended must arrive while a later call of their batch still waits.
 #[test]
 fn call_waits_for_what_the_client_does_after_an_earlier_one() {
     each(|object, client| {

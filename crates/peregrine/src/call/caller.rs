@@ -207,7 +207,8 @@ impl Caller {
     ///
     /// Locally and over TCP, the death of a caller is known at once. Over UDP and raw Ethernet, it is known
     /// within 2.5 seconds: the server sends five probes, at intervals of 300 ms. The first probe is
-    /// sent when the caller has been silent for 500 ms, or for a second if the caller has answered before.
+    /// sent when the caller has been silent for 500 ms, or for a second if the caller has answered the
+    /// previous probe.
     ///
     /// A long procedure should check this regularly, on any thread, and end early. Its result is then
     /// discarded.

@@ -18,7 +18,7 @@
 //! |---|---|---|
 //! | 0 | 16 | the token of the conduit |
 //! | 16 | 8 | the number of the message: 0 for the first message of the conduit, then 1 and so on |
-//! | 24 | 4 | flags: 1 if the client has open streams; 2 if it had none before |
+//! | 24 | 4 | flags: 1 if the client has open streams; 2 if it had none before this message |
 //! | 28 | 4 | zero |
 //!
 //! | at | bytes | header of the result |
@@ -40,7 +40,7 @@
 //! server. The cost of an item is its number of bytes plus 16. Credit is counted in the same unit.
 //!
 //! The server may hold a call only if flag 1 is set. Flag 2 is set in the first message, and in each message
-//! after one without flag 1.
+//! that follows a message without flag 1.
 //!
 //! Messages can overtake each other, and so can results. Each side handles them in the order of their
 //! numbers. A server forgets a conduit that has no open streams. The next message has flag 2, and the server
@@ -149,7 +149,7 @@ impl Record {
     }
 
     /// Reads the records of a message or of a result, and passes each to `take` with the bytes after its
-    /// header. Returns `None` if a record is malformed, or `take` does.
+    /// header. Returns `None` if a record is malformed, or if `take` returns `None`.
     pub(crate) fn all(
         message: &[u8],
         mut take: impl FnMut(Self, &[u8]) -> Option<()>,
@@ -197,7 +197,7 @@ struct MessageHeader {
     number: u64,
     /// Whether the client has open streams.
     is_open: bool,
-    /// Whether the client had no open streams before.
+    /// Whether the client had no open streams before this message.
     is_first: bool,
 }
 

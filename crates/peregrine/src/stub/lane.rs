@@ -10,8 +10,8 @@
 //! other futures do. A bell wakes the lane itself. The lane takes the results, and wakes the futures of the
 //! calls that have one.
 //!
-//! Nothing polls a future that its owner has set aside. So while futures sleep and rely on a looker, a timer
-//! checks that the looker looks. If it does not, the lane arms the bells itself.
+//! The owner of the looker may set it aside, and then nothing polls the looker. So while other futures sleep
+//! and rely on the looker, a timer checks that it looks. If it does not, the lane arms the bells itself.
 
 mod relief;
 mod state;
@@ -55,7 +55,8 @@ const SLOW_IN_A_ROW: u32 = 3;
 /// The largest number of calls of a slow procedure that are made alone, before a call of the procedure is
 /// measured again.
 const ALONE: u32 = 1000;
-/// The number of these calls after a procedure was first found to be slow. It grows to [`ALONE`].
+/// How many calls are made alone after their procedure was first found to be slow. The number grows to
+/// [`ALONE`].
 const ALONE_FIRST: u32 = 16;
 /// The longest time that other calls wait for the result of a measured call. After this time, the measurement
 /// counts as slow.
@@ -82,7 +83,7 @@ pub(crate) struct Lane {
     /// Set when a bell rings. If another thread uses the state at that time, that thread handles the ring
     /// when it releases the state.
     rung: AtomicBool,
-    /// The largest size in bytes of the records of a batch, and of the result of a batch.
+    /// How many bytes the records of a batch may have, and how many the result of a batch may have.
     room: [usize; 2],
 }
 
@@ -108,7 +109,7 @@ impl Lane {
         })
     }
 
-    /// Gives up the batches that are under way, because the binding is dropped: no call has a future.
+    /// Gives up the batches that are under way, because the binding is dropped: no future waits for a call.
     pub(crate) fn close(&self, bound: &Bound) {
         // Every thread that uses the state holds the binding, which is dropped here. So no thread uses the
         // state. This thread may hold the lock of another lane, so it must not wait for this lock.
@@ -228,7 +229,8 @@ impl Lane {
             }
             let role = state.role(ticket.index);
             state.sleep(ticket.index, waker);
-            // The bells see to results, and only the looker sends what is queued.
+            // Only the looker sends queued calls. While the bells are not armed, only the looker finds
+            // results.
             let relies_on_looker = !state.armed || !state.queue.is_empty();
             if role == Role::Sleeps && relies_on_looker && !state.is_checked {
                 state.is_checked = lane.timer(LOOKER_TIMER, CHECK_LOOKER);
@@ -269,7 +271,7 @@ impl Lane {
     }
 
     /// Ends a call whose deadline has passed: takes the results that have arrived, and gives up the call if
-    /// it has none.
+    /// it has no result.
     ///
     /// # Errors
     /// If the call has no result. The error says whether the call may have been executed.
@@ -379,8 +381,8 @@ impl Lane {
             return;
         }
         if state.outstanding.is_empty() {
-            // No batch is outstanding, so no bell can ring: no frame is free, or the server cannot hold a
-            // batch.
+            // No batch is outstanding, so no bell can ring. Either no frame was free for a batch, or the
+            // server cannot hold a batch and has answered it at once.
             return self.retry();
         }
         let Some(lane) = self.this.upgrade() else { return };
@@ -508,8 +510,8 @@ impl Lane {
         };
         if !bound.path.is_prepared(frame.index()) {
             if state.is_ring {
-                // A ring may run on any thread. A new thread would inherit properties of that thread, such as
-                // the network namespace. So a future prepares the frame.
+                // A ring may run on any thread. The new thread that prepares a frame would inherit properties
+                // of that thread, such as the network namespace. So a future starts the new thread.
                 drop(frame);
                 state.wake_sleepers();
             } else {
@@ -668,7 +670,7 @@ impl Lane {
         self.timer(RETRY_TIMER, RETRY);
     }
 
-    /// Sets one of the lane's timers. Returns false if there is no thread for it.
+    /// Sets one of the lane's timers. Returns false if the timer cannot be set.
     fn timer(&self, timer: u32, after: Duration) -> bool {
         let Some(lane) = self.this.upgrade() else { return false };
         let rings: Arc<dyn Rings> = lane;
@@ -726,7 +728,7 @@ fn write(records: &mut [u8], at: usize, head: Window<'_>, ins: &[Block<'_>], len
     let mut end = copy(at, head);
     for block in ins.iter().chain(lent) {
         let from = block.unconverted().unwrap_or(Window::empty());
-        // Chunks begin at a multiple of 16, so offsets in a message and in its chunk are aligned alike.
+        // A message begins at a multiple of 16 in its chunk, so the alignment of `end` is the same in both.
         end = copy(align_up(end), from);
     }
 }
@@ -747,8 +749,8 @@ impl Rings for Lane {
         None
     }
     fn examine(&self, _: u32) {}
-    /// Wakes the future of the call `call` at its deadline. `u32::MAX` is the timer of `retry`: the lane
-    /// tries again to send.
+    /// Handles a timer. `call` is the number of one of the lane's own timers, or of the call whose deadline
+    /// has come. The future of that call is woken.
     fn ring(&self, call: u32) {
         let Some(lane) = self.this.upgrade() else { return };
         if call == RETRY_TIMER {

@@ -47,7 +47,7 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::ForkMark;
 use crate::value::{Block, Native, Out, Window, Writer};
 
-/// The largest number of bytes of the result of a batch. The result has the first failure.
+/// How many bytes the result of a batch may have. The result has the first failure.
 const RESULT_BYTES: usize = 4 << 10;
 /// How long calls stay queued if the caller makes no further call.
 const SEND_AFTER: Duration = Duration::from_millis(1);
@@ -160,7 +160,7 @@ impl OneWay {
         if self.is_forked() { Err(forked()) } else { Ok(self.with(|_, state| state.made)) }
     }
 
-    /// Returns an error if there are failures that no earlier call has reported.
+    /// If calls have failed and their failures were not reported yet, reports the failures as an error.
     fn told(&self) -> Result<(), CallError> {
         self.with(|_, state| state.failures.tell()).map_or(Ok(()), Err)
     }

@@ -51,7 +51,7 @@ const CLOSE_LOOK: Duration = Duration::from_secs(1);
 const FRAMES: usize = 2;
 /// The number of frames that a conduit and one call with streams need.
 pub(crate) const STREAM_FRAMES: u32 = FRAMES as u32 + 1;
-/// The largest message. Larger ones would only delay the first items.
+/// The size in bytes of the largest message. A larger message would only delay its first items.
 const MESSAGE_BYTES: usize = limits::STREAM_WINDOW;
 
 /// The conduit of a binding.
@@ -66,7 +66,7 @@ pub(crate) struct ClientConduit {
     /// Set when a bell rings. If another thread uses the state at that time, that thread handles the ring
     /// when it releases the state.
     rung: AtomicBool,
-    /// The largest number of bytes of a message, and of a result.
+    /// How many bytes a message or a result may have.
     room: usize,
     /// The callbacks that outlive their calls.
     kept: kept::Kept,
@@ -361,8 +361,8 @@ impl ClientConduit {
         });
     }
 
-    /// Sends what is to be sent. This comes before the caller's own code, because that code may wait. If no
-    /// frame is free, the bells are armed, and a later ring sends the rest.
+    /// Sends what is to be sent. Used before the caller's own code runs, because that code may wait. If no
+    /// frame is free, arms the bells, and a later ring sends the rest.
     fn send_before_waiting(&self, bound: &Bound) {
         self.with(bound, |conduit, state| {
             conduit.turn(bound, state);
@@ -544,7 +544,7 @@ fn few_frames(count: u32) -> CallError {
     CallError::not_executed(Kind::Exhausted, Phase::Call, text)
 }
 
-/// Returns whether a frame that was not prepared must not be used again.
+/// Returns whether a frame must not be used again after its preparation has failed.
 fn bound_captures(conduit: &ClientConduit, frame: u32) -> bool {
     conduit.bound.upgrade().is_some_and(|bound| bound.path.captures(frame))
 }

@@ -18,7 +18,7 @@ const MEASURED_MAX: usize = 16;
 thread_local! {
     /// The memory in which a thread builds the results of calls in batches.
     static SCRATCH: RefCell<Vec<u128>> = const { RefCell::new(Vec::new()) };
-    /// The memory for the results of batches of a thread.
+    /// The memory in which a thread collects the records of a batch's results.
     static BATCH: RefCell<Batch> = RefCell::default();
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Batch {
     pub(super) results: Vec<u8>,
     /// The offsets of the blocks of one result.
     blocks: Vec<u32>,
-    /// The largest size in bytes of the result of a call.
+    /// How many bytes the result of a call may have.
     pub(super) room: usize,
     pub(super) slowest: Option<(u32, u32)>,
     /// The calls that have ended.
@@ -88,7 +88,7 @@ impl Batch {
     }
 }
 
-/// Begins to time a call of a batch with `count` records, if it is to be timed.
+/// Begins to time a call of a batch with `count` records. Returns `None` if the call is not to be timed.
 pub(super) fn timing(record: &CallRecord, count: usize) -> Option<Timing> {
     match count <= MEASURED_MAX {
         true => Some(Timing::begin()),
@@ -187,7 +187,7 @@ pub(crate) fn append(
     blocks.iter().enumerate().for_each(|(index, at)| copy(*at, filled(index)));
 }
 
-/// Takes records of results that have at most `room` bytes together.
+/// Removes the first records of `results` that together have at most `room` bytes, and returns them.
 pub(super) fn take_records(results: &mut Vec<u8>, room: usize) -> Vec<u8> {
     if results.len() <= room {
         return core::mem::take(results);

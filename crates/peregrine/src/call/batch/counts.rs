@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::call::{Answer, InFlight, Ran};
 use crate::sys;
 
-/// A client, as a server counts its calls.
+/// What a server keeps for each client, to count the calls of the client.
 pub(crate) trait Account: Send + Sync {
     /// Counts one more deferred call, whose message has `bytes` bytes. Returns false if the client has too
     /// many deferred calls.
@@ -17,7 +17,7 @@ pub(crate) trait Account: Send + Sync {
     /// Adds calls to the counters of the server.
     fn count(&self, batched: &Batched);
 
-    /// Returns what counts the server's one-way calls and streams.
+    /// Returns the counters of the server's one-way calls and streams.
     fn in_flight(&self) -> Arc<InFlight>;
 
     /// Returns the account as a value that can be kept after the call.

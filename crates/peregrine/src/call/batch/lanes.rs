@@ -24,7 +24,7 @@ use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
 use crate::value::Space;
 
-/// The largest number of early cancellations that a lane keeps.
+/// A lane keeps at most this number of cancellations that arrived before their calls were deferred.
 const EARLY_MAX: usize = 256;
 
 /// The lanes of this process that have calls without a result.
@@ -43,7 +43,7 @@ struct Lane {
     token: Token,
     /// The number of threads that run a batch of the lane.
     users: AtomicUsize,
-    /// Whether there may be early cancellations.
+    /// Whether [`State::early`] may have calls.
     has_early: AtomicBool,
     state: Mutex<State>,
 }
@@ -65,9 +65,9 @@ struct State {
     /// The deferred calls that were cancelled.
     cancelled: HashSet<u64>,
     /// Calls that were cancelled before they were deferred: a batch can overtake the batch before it. A call
-    /// that has ended before its cancellation arrives stays here.
+    /// whose cancellation arrives after its end stays here.
     early: VecDeque<u64>,
-    /// The largest size in bytes of the result of a call.
+    /// How many bytes the result of a call may have.
     room: usize,
     /// The records of results that were not sent yet.
     ready: Vec<u8>,
@@ -83,11 +83,11 @@ struct State {
 /// A batch that is answered when there is a result.
 struct Held {
     owed: Box<dyn Owed>,
-    /// The largest size in bytes of the batch's result.
+    /// How many bytes the result of the batch may have.
     room: usize,
 }
 
-/// A batch of a lane while a thread runs it: the source of its calls.
+/// A batch that a thread runs now. The batch is the source ([`Calls`]) of its calls.
 struct RunningBatch {
     lane: Arc<Lane>,
     account: Option<Arc<dyn Account>>,
@@ -231,7 +231,8 @@ impl State {
         self.pending.len() as u32 + u32::from(!self.ready.is_empty())
     }
 
-    /// Takes records that fit the result of a batch with `room` bytes. At least one record fits.
+    /// Takes the records that fit the result of a batch. The result may have `room` bytes, with its header.
+    /// At least one record fits.
     fn take_ready(&mut self, room: usize) -> Vec<u8> {
         take_records(&mut self.ready, room - HEADER_BYTES)
     }
@@ -431,10 +432,11 @@ impl Lane {
         }
     }
 
-    /// Cancels a call that was begun, if its cancellation has arrived before.
+    /// Cancels a call that this thread has begun, if its cancellation arrived before the call was deferred.
     fn cancel_early(&self, number: u64) {
-        // The lock of the state orders the flag: the call was deferred either before or after the
-        // cancellation.
+        // `Relaxed` suffices, because both deferring and cancelling take the lock of the state. If the
+        // cancellation came first, this thread sees the flag. If the call was deferred first, `cancel_one`
+        // has found the call.
         if !self.has_early.load(Ordering::Relaxed) {
             return;
         }

@@ -74,7 +74,7 @@ fn bad_record() -> Refusal {
 }
 
 /// Returns the record at an offset, and where its message is. Returns `None` if the record is malformed, or
-/// has no place in a batch of one-way calls.
+/// if a batch of one-way calls must not have records of its kind.
 fn oneway_at(records: &[u8], at: usize) -> Option<(CallRecord, Range<usize>)> {
     let has_place = |kind| matches!(kind, RecordKind::OneWay | RecordKind::Skip);
     record_at(records, at).filter(|(record, _)| has_place(record.kind))
@@ -206,19 +206,19 @@ struct State {
     /// The size of the message of the call that began last.
     bytes: u32,
     failures: Failures,
-    /// The calls, for the counters of the server. `None` after they have ended.
+    /// Counts the calls as in flight. `None` after all of them have ended.
     in_flight: Option<OneWayInFlight>,
     /// Why no further call begins, if the batch was cancelled.
     cancelled: Option<Refusal>,
     /// The results. `None` before all calls have ended. The inner `None`: a record is malformed.
     results: Option<Option<Results>>,
-    /// The duty to answer the batch, after it was deferred.
+    /// The duty to answer the batch. `None` until the batch is deferred.
     owed: Option<Box<dyn Owed>>,
     /// The waker of the executor that continues with the next call.
     waker: Option<Waker>,
 }
 
-/// The records of a batch, and the offset of the next one.
+/// The records of a batch, and the offset of the next record.
 struct Records {
     memory: EStack,
     bytes: usize,
@@ -406,7 +406,7 @@ impl Sequence {
     /// Ends the sequence. `is_complete` is false if a record is malformed.
     fn end(&self, is_complete: bool) {
         let failures = core::mem::take(&mut self.state.lock().failures);
-        // The counters have a lock of their own, so the lock of the state is not held here.
+        // Counting takes another lock, so this thread does not hold the lock of the state meanwhile.
         if let Some(account) = &self.account {
             account.count(&failures.ended);
         }

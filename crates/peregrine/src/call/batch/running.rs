@@ -1,10 +1,10 @@
-//! The batches that threads run now, of servers with blocking procedures.
+//! The batches that the threads of blocking servers run now.
 //!
 //! A thread runs the calls of a batch one after the other, and their results are sent together. A call may
 //! wait for a later call of its batch, or for something that its client does after an earlier call. Then the
 //! batch would never end. So a client whose batch takes long sends a second batch, without records. The
-//! thread that gets it *relieves* the first thread: it takes the results that the first thread has, and
-//! otherwise the calls that the first thread has not begun.
+//! thread that gets it *relieves* the first thread: it takes the results that the first thread has. If
+//! there are no results, it takes the calls that the first thread has not begun.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -26,7 +26,7 @@ use crate::value::Space;
 
 /// The largest number of cancellations that are kept for calls that were not begun.
 const EARLY_MAX: usize = 256;
-/// How long such a cancellation is kept.
+/// How long a cancellation is kept for a call that was not begun.
 const EARLY_TIME: Duration = Duration::from_secs(1);
 
 /// The threads of this process that run batches.
@@ -35,7 +35,7 @@ struct Runners {
     /// Whether `early` may have entries.
     has_early: AtomicBool,
     /// Calls that were cancelled before they were begun: a batch can overtake the batch before it. A call
-    /// that has ended before its cancellation arrives is also here for a while.
+    /// whose cancellation arrives after its end is also here for a while.
     early: Mutex<VecDeque<Early>>,
 }
 
@@ -77,7 +77,7 @@ struct State {
     arrived: Option<Instant>,
     /// The number of the call that the thread runs.
     running: Option<u64>,
-    /// Whether this call was cancelled.
+    /// Whether the call `running` was cancelled.
     cancelled: bool,
     /// The source of the call that carries the batch, and the number of that call.
     carrier: Option<(Arc<dyn Calls>, u64)>,
@@ -112,7 +112,7 @@ impl Runners {
         })
     }
 
-    /// Cancels a call, which may not have been begun.
+    /// Cancels a call, even if no thread has begun the call yet.
     fn cancel(&self, token: Token, number: u64) {
         let until = Instant::now() + EARLY_TIME;
         let mut early = self.early.lock();
@@ -135,7 +135,7 @@ impl Runners {
         }
     }
 
-    /// Returns whether a call was cancelled before it was begun. The next question gets another answer.
+    /// Returns whether a call was cancelled before it was begun. Forgets the cancellation.
     #[cold]
     fn take_early(&self, token: Token, number: u64) -> bool {
         let mut early = self.early.lock();
@@ -248,8 +248,8 @@ impl Calls for Runner {
     }
 }
 
-/// Runs a batch of a lane, whose records begin after the header. Appends the results to those of `batch`.
-/// Returns false if a record is malformed.
+/// Runs a batch of a lane. `records` begins with the header of the batch. Appends the results to those of
+/// `batch`. Returns false if a record is malformed.
 pub(super) fn run(batch: &mut Batch, serve: &dyn Serve, token: Token, records: &mut [u8]) -> bool {
     if records.len() > HEADER_BYTES {
         return run_records(batch, serve, token, records, Instant::now());
@@ -261,7 +261,7 @@ pub(super) fn run(batch: &mut Batch, serve: &dyn Serve, token: Token, records: &
 #[cold]
 fn relieve(batch: &mut Batch, serve: &dyn Serve, token: Token) -> bool {
     let runners = Runners::of_process();
-    // At least one record fits: `room` is the largest size of a result.
+    // At least one record fits, because no result of a call has more than `batch.room` bytes.
     let room = HEADER_BYTES + batch.room;
     let results = runners.find(token, |state| {
         let results = take_records(&mut state.results, room);

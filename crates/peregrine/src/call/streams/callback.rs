@@ -1,4 +1,4 @@
-//! The two streams of a callback (`path/callback/`): one carries calls to the object, the other one results.
+//! The two streams of a callback (`path/callback/`): one carries calls, the other carries results.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::value::ByteOrder;
 
 /// What sends the records of streams: a conduit.
 pub(crate) trait Carries: Send + Sync {
-    /// Notes that a stream has something to send. `is_last` is whether the user of the stream needs it no
-    /// more. The calling thread must hold no lock that a waker takes.
+    /// Notes that a stream has something to send. `is_last` is true if the user no longer needs the
+    /// stream. The calling thread must hold no lock that a waker takes.
     fn list(&self, flow: &Arc<Flow>, is_last: bool);
 
     /// Takes the records that have arrived at this process.
@@ -26,7 +26,7 @@ pub(crate) struct CallbackEnds {
     pub(crate) incoming: Arc<Flow>,
     pub(crate) outgoing: Arc<Flow>,
     pub(crate) carrier: Arc<dyn Carries>,
-    /// The largest size in bytes of a record.
+    /// How many bytes a record may have.
     pub(crate) room: usize,
 }
 

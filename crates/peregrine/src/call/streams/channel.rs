@@ -237,8 +237,8 @@ impl<T> Sender<T> {
     /// item.
     ///
     /// # Errors
-    /// Returns the item if the procedure wants no more items, or the call has ended or is never made. Items
-    /// that were sent before may not have arrived then.
+    /// Returns the item if the procedure wants no more items, or the call has ended or is never made. In
+    /// these cases, items that were sent earlier may not have arrived.
     pub fn send(&mut self, item: T) -> Result<(), T> {
         match park(None, |context| self.0.poll_room(context)) {
             Ok(()) => {

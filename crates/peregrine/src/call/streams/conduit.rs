@@ -45,7 +45,7 @@ pub(super) struct Conduit {
 #[derive(Default)]
 struct State {
     /// The number of the next message. While the client has no open streams, a message may have a larger
-    /// number: the ones between were taken when there was no conduit, or are overtaken.
+    /// number. The messages before it were taken when there was no conduit, or are overtaken.
     next: u64,
     /// A message that has overtaken the next one.
     early: Option<Early>,
@@ -62,8 +62,8 @@ struct State {
     unopened: Vec<u32>,
     /// Whether the client has open streams, as its last message says.
     is_open: bool,
-    /// The number of the message for which the conduit waits, and since when. `None` while a call is held, or
-    /// a procedure uses the conduit.
+    /// If only a message of the client can continue the streams: the number of the message, and since when
+    /// the conduit waits for it. [`expects_message`](Self::expects_message) sets this field.
     left_at: Option<(u64, Instant)>,
     /// The source of the last message, if `has_unattended` was true when the message arrived.
     source: Option<Arc<dyn Calls>>,
@@ -174,7 +174,7 @@ impl Conduits {
         InUse(conduit)
     }
 
-    /// Forgets a conduit that carries nothing.
+    /// Forgets a conduit, if it carries nothing and no thread uses it.
     fn forget(&self, conduit: &Arc<Conduit>) {
         let mut conduits = self.0.lock();
         let is_idle = |known: &Arc<Conduit>| {
@@ -249,8 +249,9 @@ impl InUse {
         let is_next = state.is_next(header);
         if state.was_overtaken(header) {
             let taken = state.take_records(message, &mut afterwards);
-            // The client handles this result before results that were made earlier, so it has nothing of
-            // streams that are open.
+            // The client handles results in the order of their numbers, so it handles this result before
+            // results that were made earlier. The records of a stream must arrive in order, so this result
+            // contains no records of open streams.
             let mut result = Vec::from(result_header(header.number));
             state.collect_unopened(room, &mut result);
             drop(state);
@@ -372,7 +373,7 @@ impl Conduit {
     fn end(self: &Arc<Self>, refusal: &Refusal) {
         let mut afterwards = Afterwards::default();
         let mut state = self.state.lock();
-        // Which of the two it is depends on the path, and on what this process learns first.
+        // The text names two causes, because which of them this process learns first depends on the path.
         let text = "the client has gone, or the server stops";
         let error = CallError::new(Kind::Stopped, Executed::Maybe, text);
         for flow in state.flows.values() {
@@ -403,7 +404,7 @@ impl State {
     }
 
     /// Returns whether a message is the next one. If the client had no open streams before the message, and
-    /// has told the conduit so, any larger number is the next one.
+    /// has told the conduit so, any message with a larger number is the next one.
     fn is_next(&mut self, header: MessageHeader) -> bool {
         if header.is_first && !self.is_open && header.number > self.next {
             let unanswered = self.next - self.results;
@@ -423,15 +424,16 @@ impl State {
         header.is_first && !header.is_open && header.number < self.next
     }
 
-    /// Returns whether no call waits for its result, and each stream is closed or has an unattended user.
+    /// Returns whether nothing here notices that the client has gone: no call is held, and each stream is
+    /// closed or has a user that does not notice ([`Flow::unattended`]).
     fn is_left(&self) -> bool {
         self.held.is_none()
             && self.early.is_none()
             && self.flows.values().all(|flow| flow.is_left())
     }
 
-    /// Returns whether only a message of the client can continue the streams. If so, notes its number in
-    /// `left_at`.
+    /// Returns whether only a message of the client can continue the streams. If so, notes the number of this
+    /// message and the time in `left_at`, unless `left_at` has the number already.
     fn expects_message(&mut self) -> bool {
         let expects = self.is_left() && (self.is_open || self.has_records());
         let next = expects.then_some(self.next);
@@ -467,8 +469,9 @@ impl State {
             // A record of a stream that has ended here may still arrive.
             match self.flows.get(&record.stream) {
                 Some(flow) => afterwards.woken.extend(flow.take(&record, bytes)),
-                // The call of the stream has ended. If the call never opened the stream, the client gets its
-                // end now. Otherwise the end was sent before.
+                // The client asks about a stream whose call has ended. If the procedure never opened the
+                // stream, the client gets the end of the stream now. If the stream was opened, its end was
+                // sent before.
                 None if record.kind == RecordKind::Ask => {
                     if self.unopened.len() == UNOPENED_MAX {
                         return None;
@@ -574,8 +577,8 @@ impl Rings for Conduit {
         let conduit = Conduits::of_process().0.lock().get(&self.token).map(Arc::clone);
         if let Some(conduit) = conduit {
             let state = conduit.state.lock();
-            // If another message has arrived since, this ring has nothing to do. The timer was then set again
-            // if necessary.
+            // If another message has arrived since the timer was set, there is nothing to do: the timer was
+            // set again if necessary.
             let waits = state.left_at.filter(|(next, _)| state.is_left() && *next == state.next);
             let Some((_, since)) = waits else { return };
             let is_gone = state.source.as_ref().is_some_and(|source| source.is_gone());

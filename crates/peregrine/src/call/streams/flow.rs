@@ -26,7 +26,7 @@ pub(crate) struct Flow {
 }
 
 struct State {
-    /// The largest number of bytes of a record, with its header.
+    /// How many bytes a record may have, with its header.
     room: usize,
     /// The records of items that were not sent. Only the last one may get more items.
     chunks: VecDeque<Chunk>,
@@ -140,7 +140,7 @@ impl Chunk {
         Self { memory, length: HEADER_BYTES, count: 0 }
     }
 
-    /// Makes the record have these items, which were encoded before.
+    /// Sets the items of the record: `count` items, which are encoded in `bytes`.
     fn fill(&mut self, bytes: &[u8], count: u32) {
         let length = HEADER_BYTES + bytes.len();
         let blocks = length.div_ceil(size_of::<u128>());
@@ -224,7 +224,7 @@ impl Flow {
         Self { number, state: Mutex::ranked(Rank::Stream, state) }
     }
 
-    /// Returns this end, with a note that its user does not notice without help that the client has gone.
+    /// Notes that the user of this end does not notice without help that the client has gone.
     pub(crate) fn unattended(mut self) -> Self {
         self.state.exclusive().attended = false;
         self
@@ -400,13 +400,15 @@ impl Flow {
         state.end = Some(End::Broken(error.copy()));
     }
 
-    /// Returns whether the stream has no user that notices without help that the client has gone.
+    /// Returns whether the stream is closed, or its user does not notice without help that the client has
+    /// gone.
     pub(crate) fn is_left(&self) -> bool {
         let state = self.state.lock();
         state.closed || !state.attended
     }
 
-    /// Returns the number of bytes of items that were sent and not collected, or have arrived and were not taken.
+    /// Returns the number of bytes of items that were sent and not collected, or have arrived and were not
+    /// taken.
     pub(crate) fn buffered(&self) -> u64 {
         let state = self.state.lock();
         state.chunks.iter().chain(&state.inbox).map(|chunk| chunk.bytes().len() as u64).sum()
@@ -438,7 +440,7 @@ impl State {
         }
     }
 
-    /// Notes that there is something to send. Returns whether the conduit does not know it yet.
+    /// Notes that there is something to send. Returns whether the user must tell the conduit.
     fn list(&mut self) -> bool {
         !core::mem::replace(&mut self.listed, true)
     }
@@ -759,7 +761,7 @@ mod tests {
             }
         }
         assert_eq!(lengths, [1, 40_000, 1]);
-        // A message that has no room gets no part of a record.
+        // A record that does not fit the message is not divided.
         add(&sender, &large).unwrap();
         let mut message = Vec::new();
         assert_eq!(sender.collect(40_000, &mut message), Left::Records);

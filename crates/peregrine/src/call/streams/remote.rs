@@ -19,7 +19,7 @@ use crate::value::{Invalid, Native, Reader, Representation, Value, Writer};
 /// How often a procedure that waits for its caller checks whether the caller has given up the call.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// The smallest record that a client may ask for.
+/// The smallest value in bytes that a client may set as the largest size of a record.
 const ROOM_MIN: u32 = 1 << 10;
 
 /// Returns the largest size in bytes of a record that a client takes.

@@ -1,9 +1,10 @@
 //! Asks a server with blocking procedures to relieve a thread that runs a batch.
 //!
-//! Such a thread runs the calls of a batch one after the other. If one of them waits for a later one, or for
-//! something that the client does after it has the result of an earlier one, the batch does not end. So if no
-//! result arrives for a while, the lane sends an empty batch. The thread of the server that gets it takes
-//! over what the other thread has not begun (`call/batch/running.rs`).
+//! Such a thread runs the calls of a batch one after the other. The batch does not end if a call waits for a
+//! later call of the batch. It does not end either if a call waits for something that the client does only
+//! after it has the result of an earlier call. So if no result arrives for a while, the lane sends an empty
+//! batch. The thread of the server that gets the empty batch takes over the calls that the other thread has
+//! not begun (`call/batch/running.rs`).
 
 use core::time::Duration;
 use std::time::Instant;
@@ -15,19 +16,20 @@ use crate::binding::Bound;
 /// If a server with blocking procedures sends no result for this time, the lane sends an empty batch: a
 /// thread of the server then relieves a thread that runs a batch of the lane.
 const FIRST: Duration = Duration::from_millis(10);
-/// While the server has nothing to relieve, the time doubles up to this time.
+/// Each time the server has nothing to relieve, the lane waits twice as long before it asks again, but at
+/// most this time.
 const MAX: Duration = Duration::from_secs(1);
 /// A lane that looks for results reads the clock once in this number of looks.
 const LOOKS: u32 = 256;
 
 /// When the lane asks the server next to relieve a thread that runs a batch.
 pub(super) struct Relief {
-    /// The number of batches that were answered with results, and this number when it was looked at last.
+    /// The number of batches that were answered with results, and the value that [`Relief::left`] last saw.
     answers: u64,
     seen: u64,
-    /// When `seen` was last found to have changed, or the server was asked.
+    /// When `answers` was last found to have changed, or when the server was last asked.
     since: Option<Instant>,
-    /// How long the server must have sent no results.
+    /// How long the server must have sent no results before the lane asks.
     after: Duration,
     /// Counts the looks for results, because not each of them reads the clock.
     looks: u32,
@@ -58,7 +60,8 @@ impl Relief {
         left
     }
 
-    /// Notes that the lane looks for results. Returns whether it is to check if it must ask.
+    /// Notes that the lane looks for results. Returns whether the lane must check now whether to
+    /// ask the server.
     pub(super) fn look(&mut self) -> bool {
         self.looks += 1;
         if self.looks >= LOOKS {

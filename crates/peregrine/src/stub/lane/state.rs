@@ -52,7 +52,7 @@ pub(super) struct State {
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
     /// When queued calls were first found to wait because the largest number of batches is outstanding.
-    /// `None` since a batch was answered.
+    /// `None` again when a batch is answered.
     pub(super) full_since: Option<Instant>,
     /// How many of the outstanding batches ask the server to relieve a thread.
     pub(super) reliefs: usize,
@@ -168,7 +168,8 @@ pub(in crate::stub) enum Failure {
     Error(CallError),
     /// The server has no batches. The call was not executed, and can be made alone.
     Unsupported,
-    /// The call was not sent, and is made alone: its procedure may be slow.
+    /// The call was not sent, and is made alone: its procedure may be slow, or no batch was answered for
+    /// long.
     Alone,
 }
 
@@ -331,8 +332,8 @@ impl State {
         }
     }
 
-    /// Returns whether another batch may be sent now. A batch without calls only cancels calls, so it does
-    /// not count.
+    /// Returns whether another batch may be sent now. With a blocking server, a batch that only cancels calls
+    /// may always be sent.
     pub(super) fn may_send(&self) -> bool {
         let is_free = self.outstanding.len() - self.reliefs < OUTSTANDING_MAX;
         self.queue.front().is_some_and(|chunk| is_free || chunk.calls.is_empty() && !self.is_async)
@@ -624,7 +625,7 @@ mod tests {
         assert_eq!(calls, [vec![1], vec![0]]);
         let kind = CallRecord::at(&state.queue[0].records, at).map(|record| record.kind);
         assert_eq!(kind, Some(RecordKind::Skip));
-        // When its last call leaves too, the first chunk has no calls, and is not sent.
+        // When the last call of the first chunk leaves too, this chunk has no calls, and is not sent.
         state.skip(1, chunk, HEADER_BYTES + HEADER_BYTES);
         assert_eq!(state.next_chunk().map(|chunk| chunk.calls), Some(vec![0]));
         assert_eq!((state.queue.len(), state.gone), (0, 2));
@@ -641,7 +642,7 @@ mod tests {
             assert!(speed(&state) == Speed::Slow(0));
         }
         state.set_speed(7, Speed::Fast);
-        // A fast procedure stays fast.
+        // A fast procedure counts as fast until enough slow measurements follow each other.
         for _ in 1..SLOW_IN_A_ROW {
             state.set_speed(7, Speed::Slow(0));
             assert!(speed(&state) == Speed::Fast);

@@ -22,7 +22,7 @@ const BATCH_BYTES: usize = 128 << 10;
 const FIRST_BYTES: usize = 4 << 10;
 /// How many calls are queued before the client looks whether the batch under way has ended. The first number
 /// is for the local path, where the client only looks at memory. The second number is for other paths, where
-/// it makes a system call.
+/// each look makes a system call.
 const LOOK_EVERY: [u32; 2] = [8, 64];
 
 pub(super) struct State {
@@ -57,11 +57,11 @@ pub(super) struct State {
 /// What waits for its turn.
 pub(super) enum Entry {
     Batch(Chunk),
-    /// A call that is made in place.
+    /// A call that is made *in place*: its caller makes an ordinary call when the entry has its turn.
     Place(Place),
 }
 
-/// A call that is made in place: its number among all calls.
+/// The number of a call that is made in place, counted over all calls of the binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place(pub(super) u64);
 
@@ -70,7 +70,7 @@ pub(super) enum Turn {
     Free,
     /// A batch was sent in this frame.
     Batch(Chunk, u32),
-    /// A caller makes its call in place.
+    /// A caller makes its call in place, as an ordinary call.
     Place(Place),
     /// A batch waits for a frame.
     NoFrame,
@@ -270,9 +270,9 @@ impl Chunk {
 #[derive(Default)]
 pub(super) struct Failures {
     failed: u64,
-    /// The number of these calls that were not executed, or may not have been executed.
+    /// The number of failed calls that were not executed, or may not have been executed.
     not_run: u64,
-    /// The number of these calls that certainly were not executed.
+    /// The number of failed calls that certainly were not executed.
     certain: u64,
     /// The text of the first failure.
     first: String,
@@ -283,9 +283,9 @@ impl Failures {
         self.failed == 0
     }
 
-    /// Notes calls that have failed. `first` returns the text of the first failure.
+    /// Notes that `failed` calls have failed. `first` returns the text of the first failure.
     ///
-    /// `not_run` of these calls certainly were not executed. The others count as executed.
+    /// `not_run` is how many of these calls certainly were not executed. The other calls count as executed.
     pub(super) fn note(&mut self, failed: u64, not_run: u64, first: impl FnOnce() -> String) {
         if self.failed == 0 && failed > 0 {
             self.first = first();
@@ -360,7 +360,8 @@ impl State {
         self.spare = chunk.into_memory();
     }
 
-    /// Removes a call that is not made in place after all. Returns whether it had its turn.
+    /// Ends the turn of a call that is made in place. If the call has not had its turn, removes the call from
+    /// the queue. Returns whether the call had its turn.
     pub(super) fn leave_place(&mut self, place: Place) -> bool {
         if matches!(self.turn, Turn::Place(turn) if turn == place) {
             self.end_turn(place.0);

@@ -41,7 +41,7 @@ pub(super) struct OpenCallback {
 /// Sends the records of a caller's streams.
 pub(super) struct OfClient {
     pub(super) conduit: Arc<ClientConduit>,
-    /// The conduit works only while this exists.
+    /// The conduit works only while its binding exists.
     pub(super) _bound: Arc<Bound>,
 }
 

@@ -361,21 +361,21 @@ impl<'s> Streams<'s> {
         Self { streams: Vec::new(), marshalled: 0 }
     }
 
-    /// Adds a stream of the procedure to its caller.
+    /// Adds the caller's end of a sink.
     #[must_use]
     pub fn with_sink<T: Send>(mut self, sink: &'s mut SinkDrive<'_, T>) -> Self {
         self.streams.push(sink);
         self
     }
 
-    /// Adds a stream of the caller to the procedure.
+    /// Adds the caller's end of a source.
     #[must_use]
     pub fn with_source<T: Send>(mut self, source: &'s mut SourceDrive<'_, T>) -> Self {
         self.streams.push(source);
         self
     }
 
-    /// Adds a callback.
+    /// Adds the caller's end of a callback.
     #[must_use]
     pub fn with_callback(mut self, callback: &'s mut CallbackDrive<'_>) -> Self {
         self.streams.push(callback);

@@ -102,8 +102,8 @@ impl ClientConduit {
             }
         });
         drop(open);
-        // Only the last message tells the server which callbacks have ended. So this thread holds the binding
-        // until then.
+        // The last message tells the server which callbacks have ended. So this thread holds the binding
+        // until the server has answered that message.
         self.wait_until_closed(bound);
     }
 

@@ -53,7 +53,7 @@ impl Client {
             }
     }
 
-    /// Sends messages while there is a reason and a frame.
+    /// Sends messages while there is a reason, and fewer than two messages are outstanding.
     fn send(&mut self) {
         while self.outstanding.len() < 2 && self.has_message() {
             let is_open = self.users > 0;
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// A stream that a procedure has opened keeps the conduit.
+/// Keeps the conduit at the server while a procedure has an open stream. `None` without such a stream.
 #[derive(Default)]
 struct Pin(Option<Arc<Conduit>>);
 
@@ -157,8 +157,8 @@ fn run(steps: &[(u8, usize)]) {
     assert!(!Conduits::of_process().0.lock().contains_key(&client.token));
 }
 
-/// A message of a client without open streams arrives after the next one, and finds a conduit that a procedure
-/// has opened meanwhile.
+/// The second message of a client without open streams arrives first. Then a procedure opens the conduit, and
+/// the first message arrives. The third message must not wait for the second.
 #[test]
 fn overtaken_message_does_not_hold_up_later_ones() {
     run(&[(2, 0), (2, 0), (4, 1), (4, 1), (3, 0), (4, 0), (0, 0), (4, 0), (4, 0), (4, 0), (2, 0)]);
