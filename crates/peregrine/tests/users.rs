@@ -42,10 +42,10 @@ impl Who for Door {
 trait Threads {
     /// Returns the number of the thread that runs this call.
     fn thread(&self) -> peregrine::Result<i32>;
-    /// Returns once the procedure `is_released` has been called.
+    /// Returns once the procedure `release` has been called.
     fn hold(&self) -> peregrine::Result<()>;
     /// Ends all calls of `hold` that wait now. Later calls of `hold` return at once.
-    fn is_released(&self) -> peregrine::Result<()>;
+    fn release(&self) -> peregrine::Result<()>;
 }
 
 #[derive(Default)]
@@ -65,7 +65,7 @@ impl Threads for Workshop {
         Ok(())
     }
 
-    fn is_released(&self) -> peregrine::Result<()> {
+    fn release(&self) -> peregrine::Result<()> {
         *self.open.lock().unwrap() = true;
         self.opened.notify_all();
         Ok(())
@@ -470,7 +470,7 @@ fn blocking_calls_of_one_user_leave_threads_to_others() {
     // During this pause, the other user could occupy more threads if the server allowed that.
     std::thread::sleep(Duration::from_millis(200));
     let client = ThreadsClient::bind("workshop").unwrap();
-    client.with_timeout(LIMIT).is_released().expect("a thread for the server's own user");
+    client.with_timeout(LIMIT).release().expect("a thread for the server's own user");
     assert_eq!(other.until("held "), (2 * WORKERS).to_string());
 }
 

@@ -610,8 +610,8 @@ mod tests {
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         drop(again);
         assert!(frames.shrunk().is_empty());
-        // The last frame is taken, so all frames stay active. The memory of the other unused frames is
-        // released once.
+        // Frame 4 is taken, so all frames stay active. Frames 2 and 3 are unused and only spare, so their
+        // memory is released, once.
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3], 5));
         assert!(frames.shrunk().is_empty());
         // The frames whose memory was released can still be taken.

@@ -233,9 +233,9 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Reads a mark, such as `oneway`, before the name of a procedure. The same word may be the name of a
-    /// procedure. After a mark, an odd number of words precedes the parameters: the name, and pairs of `was`
-    /// and an earlier name.
+    /// Reads a mark, such as `oneway`, before the name of a procedure. A procedure may have the same word as
+    /// its name. The number of words before the parameters shows which it is: the name, and pairs of `was`
+    /// and an earlier name, are an odd number of words. With a mark, the number is even.
     fn mark(&mut self, word: &str) -> bool {
         let before = self.rest.split('(').next().unwrap_or_default();
         before.split(' ').count().is_multiple_of(2) && self.takes(word)

@@ -164,7 +164,8 @@ impl Export {
         self.counters.end();
     }
 
-    /// Returns whether this is an export of the server's owner, and not one of the two above.
+    /// Returns whether the owner of the server has exported this, with a name. The exports
+    /// [`OF_SERVER`](Self::OF_SERVER) and [`OF_WATCH`](Self::OF_WATCH) are the server's own.
     pub(crate) const fn is_named(&self) -> bool {
         self.number < Self::OF_WATCH
     }

@@ -44,9 +44,8 @@ use super::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// Both rules apply to the threads that use one mapping. A process may map the same file twice
-/// ([`received`](Self::received)). Then a thread that uses one mapping must treat the threads that use the
-/// other mapping like another process: it may read bytes that change at any time.
+/// A process may map the same file twice ([`received`](Self::received)). The threads that use one of the
+/// mappings are like another process for the threads that use the other: the bytes may change at any time.
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,

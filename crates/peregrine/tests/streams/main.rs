@@ -43,7 +43,7 @@ pub(crate) trait Streams {
 struct Object {
     /// How many numbers `endless` has sent.
     sent: AtomicU64,
-    /// Whether the number of `wait` has arrived.
+    /// Whether the procedure `wait` has received its number.
     arrived: AtomicBool,
     /// How many calls of `endless` have ended.
     ended: AtomicU64,

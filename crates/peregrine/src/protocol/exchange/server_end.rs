@@ -126,8 +126,8 @@ enum PendingAnswer {
 /// The silence after which the server asks a client that answered the previous question before another one
 /// was sent. So such a client gets only one question a second during a long procedure.
 const QUIET_MAX: u64 = SECOND;
-/// The time between unanswered questions. The server counts these questions instead of measuring the silence,
-/// so that a halted server first reads the packets that arrived meanwhile.
+/// The time between unanswered questions. A caller counts as gone after some of them, and not after a time: a
+/// server that was halted first reads the packets that arrived meanwhile.
 const ASK_EVERY: u64 = 300 * MILLISECOND;
 
 /// One record. It belongs to one place in the server's table.

@@ -81,8 +81,8 @@ struct Compiler<'a> {
     known: HashMap<Key, OpId>,
     /// The pairs of named types whose bodies are not compiled yet, each with its step.
     open: Vec<(Key, OpId)>,
-    /// The moves of plain types: the steps that make the parts of a value. Offsets are from the start of the
-    /// sender's value.
+    /// For each pair of plain types: the moves that make the receiver's value part by part. Their offsets are
+    /// from the start of the sender's value.
     plain: HashMap<Key, Rc<[Move]>>,
     /// The steps of plain enumerations within plain values.
     choices: HashMap<Key, OpId>,

@@ -31,8 +31,8 @@ pub(super) trait Drive: Send {
     /// Returns whether the server has sent anything.
     fn has_begun(&self) -> bool;
 
-    /// If nothing has arrived and the end of the stream is missing, asks the server whether the procedure has
-    /// opened the stream.
+    /// Asks the server whether the procedure has opened the stream, if the server has sent neither items nor
+    /// the notice that no more items come.
     fn ask(&self);
 
     /// Returns whether an item was given to the caller's code, or taken from it.

@@ -56,7 +56,7 @@ impl Rung {
         self.0.into_iter().for_each(|frame| bells.ring(frame));
     }
 
-    /// Has the bells rung by another thread, because the caller holds locks.
+    /// Makes another thread ring the bells, because the caller holds locks.
     fn ring_soon(self, bells: &Arc<FrameBells>) {
         if !self.0.is_empty() {
             bells.ring_soon(self.0);

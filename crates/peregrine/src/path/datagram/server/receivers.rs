@@ -181,8 +181,9 @@ pub(super) struct Receivers<P: PacketService> {
     ended: Condvar,
 }
 
-/// The number of the head, and whether the head runs a procedure. Both are in one word. So a head that
-/// returns from a procedure and a deputy that replaces the head agree on which of them is the head now.
+/// Which thread is the head, and whether this thread runs a procedure. Both are in one word. When the head
+/// returns from a procedure, a deputy may be about to replace it. The word decides which of the two threads
+/// is the head then.
 #[derive(Debug, Default)]
 struct HeadWord(AtomicU64);
 
