@@ -13,9 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_lite::future::{block_on, poll_once};
-use peregrine::{
-    BindOptions, CallError, Callback, Executed, Kind, Out, Server, Sink, Value, interface,
-};
+use peregrine::{CallError, Callback, Executed, Kind, Out, Server, Sink, Value, interface};
+use support::paths::on_each_path;
 use support::{alone, own_directory, until};
 
 /// Why an object does not answer.
@@ -371,15 +370,14 @@ pub(crate) fn each(threads: usize, test: impl Fn(&ServiceClient, &Arc<Object>)) 
     let _alone = alone();
     let _directory = own_directory();
     for is_async in [false, true] {
-        println!("in process, async server: {is_async}");
+        println!("async server: {is_async}");
         let object = Arc::new(Object::default());
         let client = match is_async {
             false => ServiceClient::in_process(Arc::clone(&object)),
             true => ServiceAsyncClient::in_process(Yielding(Arc::clone(&object))).into(),
         };
         test(&client, &object);
-        for path in ["local:service", "tcp:service@127.0.0.1", "udp:service@127.0.0.1"] {
-            println!("{path}, async server: {is_async}");
+        let start = || {
             let object = Arc::new(Object::default());
             let server = Server::new().threads(threads);
             let server = match is_async {
@@ -388,19 +386,11 @@ pub(crate) fn each(threads: usize, test: impl Fn(&ServiceClient, &Arc<Object>)) 
                     server.export("service", ServiceAsyncServer::new(Yielding(Arc::clone(&object))))
                 }
             };
-            let server = match path.starts_with("local") {
-                true => server.unwrap(),
-                false => server.unwrap().listen("127.0.0.1:0").unwrap(),
-            };
-            let running = server.spawn().unwrap();
-            let endpoint = running.addresses().first().map(ToString::to_string);
-            let port = endpoint.as_deref().and_then(|endpoint| endpoint.rsplit(':').next());
-            let address = port.map_or(path.to_owned(), |port| format!("{path}:{port}"));
-            let client = ServiceClient::bind_with(&address, &BindOptions::default()).unwrap();
-            test(&client, &object);
-            drop(client);
-            running.stop();
-        }
+            (server.unwrap(), object)
+        };
+        on_each_path("service", start, |address, object| {
+            test(&ServiceClient::bind(address).unwrap(), object);
+        });
     }
 }
 

@@ -65,17 +65,12 @@ impl Serve for Early {
 fn calls_end_although_their_streams_were_not_opened() {
     let _alone = alone();
     let _directory = own_directory();
-    let server = || Early(PairServer::new(Nothing));
-    let running = Server::new().export("pair", server()).unwrap().listen("127.0.0.1:0").unwrap();
-    let running = running.spawn().unwrap();
-    let endpoint = running.addresses()[0].to_string();
-    let port = endpoint.rsplit(':').next().unwrap();
-    for address in ["local:pair", "tcp:pair@127.0.0.1", "udp:pair@127.0.0.1"] {
-        let address = match address.starts_with("local") {
-            true => address.to_owned(),
-            false => format!("{address}:{port}"),
-        };
-        let client = PairClient::bind(&address).unwrap();
+    let start = || {
+        let server = Server::new().export("pair", Early(PairServer::new(Nothing)));
+        (server.unwrap(), ())
+    };
+    on_each_path("pair", start, |address, ()| {
+        let client = PairClient::bind(address).unwrap();
         for how in 0..8 {
             println!("{address}, {how}");
             let mut received = [const { Vec::new() }; 2];
@@ -90,5 +85,5 @@ fn calls_end_although_their_streams_were_not_opened() {
             };
             assert_eq!(kind, expected);
         }
-    }
+    });
 }

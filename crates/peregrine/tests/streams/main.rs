@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::{block_on, poll_once};
 use peregrine::{BindOptions, Executed, Kind, Server, Sink, Source, interface};
+use support::paths::on_each_path;
 use support::{alone, own_directory, until};
 
 /// Streams in both directions.
@@ -212,15 +213,14 @@ fn each(threads: usize, test: impl Fn(&StreamsClient, &Object)) {
     let _alone = alone();
     let _directory = own_directory();
     for is_async in [false, true] {
-        println!("in process, async server: {is_async}");
+        println!("async server: {is_async}");
         let object = Arc::new(Object::default());
         let client = match is_async {
             false => StreamsClient::in_process(Arc::clone(&object)),
             true => StreamsAsyncClient::in_process(Yielding(Arc::clone(&object))).into(),
         };
         test(&client, &object);
-        for path in ["local:streams", "tcp:streams@127.0.0.1", "udp:streams@127.0.0.1"] {
-            println!("{path}, async server: {is_async}");
+        let start = || {
             let object = Arc::new(Object::default());
             let server = Server::new().threads(threads);
             let server = match is_async {
@@ -229,19 +229,11 @@ fn each(threads: usize, test: impl Fn(&StreamsClient, &Object)) {
                     server.export("streams", StreamsAsyncServer::new(Yielding(Arc::clone(&object))))
                 }
             };
-            let server = match path.starts_with("local") {
-                true => server.unwrap(),
-                false => server.unwrap().listen("127.0.0.1:0").unwrap(),
-            };
-            let running = server.spawn().unwrap();
-            let endpoint = running.addresses().first().map(ToString::to_string);
-            let port = endpoint.as_deref().and_then(|endpoint| endpoint.rsplit(':').next());
-            let address = port.map_or(path.to_owned(), |port| format!("{path}:{port}"));
-            let client = StreamsClient::bind_with(&address, &BindOptions::default()).unwrap();
-            test(&client, &object);
-            drop(client);
-            running.stop();
-        }
+            (server.unwrap(), object)
+        };
+        on_each_path("streams", start, |address, object| {
+            test(&StreamsClient::bind(address).unwrap(), object);
+        });
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod heap;
 pub(crate) mod impairments;
 pub(crate) mod link;
 pub(crate) mod nat;
+pub(crate) mod paths;
 pub(crate) mod relay;
 pub(crate) mod spoof;
 pub(crate) mod stream;
