@@ -97,8 +97,8 @@ enum Experiment {
         #[arg(long)]
         network_only: bool,
     },
-    /// Calls to a server of the other byte order, each compared with the same call to a server of this byte
-    /// order.
+    /// Calls to a server of the other byte order, each compared with the same call to a server of this
+    /// machine's byte order.
     Swapped(Selection),
     /// The time of binding, compared with the system calls that it needs. Also how soon a binding works again
     /// after its server has been restarted, how soon the death of a server is noticed, and calls to a server

@@ -43,7 +43,8 @@ fn child() {
 
 #[interface]
 trait Twice {
-    /// Ends the server process if this is the first call of the procedure in the runtime directory.
+    /// Ends the server process at the first call of this procedure. A file in the runtime directory shows
+    /// whether there was an earlier call.
     #[idempotent]
     fn perhaps(&self) -> peregrine::Result<u32>;
     /// Does the same as `perhaps`, but is not marked as idempotent.

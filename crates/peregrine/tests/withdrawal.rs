@@ -128,7 +128,7 @@ fn withdrawing_one_export_does_not_affect_the_other() {
         assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(3));
         let inside_other = scope.spawn(|| other.wait(4));
         assert_eq!(other_keeper.came.recv_timeout(LIMIT), Ok(4));
-        // These calls keep threads of the server busy, with calls to both exports.
+        // A client thread keeps the server busy with calls to both exports.
         scope.spawn(|| {
             let mut both = true;
             while going.load(Ordering::Relaxed) {

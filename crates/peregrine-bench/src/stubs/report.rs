@@ -305,7 +305,7 @@ fn shares(study: &Study) -> String {
     text + &table(title, &header, 2, calls.collect())
 }
 
-/// Returns Table 6 and the times of blocks.
+/// Returns Table 6, and the times of moving blocks of bytes.
 fn parameters(study: &Study) -> String {
     let [to, from] = &study.parameters;
     let there = Parameters::MICROVAX;

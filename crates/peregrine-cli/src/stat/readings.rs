@@ -43,8 +43,9 @@ impl Readings {
         }
     }
 
-    /// Waits for the next reading. Also returns how long the request took, if there was one. `is_ended` waits for
-    /// the given time, and returns whether the command ends. Then there is no reading.
+    /// Waits for the next reading. If the command asked for the reading, also returns how long the request
+    /// took. Returns no reading if the command ends. `is_ended` waits for the given time, and returns whether
+    /// the command ends.
     pub(super) fn next(
         &mut self,
         is_ended: impl Fn(Duration) -> Result<bool, Failure>,

@@ -367,7 +367,7 @@ fn procedure_begins_on_lent_bytes_only_if_they_may_be_waited_for() {
         run(&incoming, &mut [0; 64]).0
     };
     assert_eq!(answer(16, false), Answer::PostAgain);
-    // There is no such procedure, so the call is not executed.
+    // No procedure has the number 99, so the call is not executed.
     assert_eq!(answer(16, true), Answer::NotExecuted);
     assert_eq!(answer(64, false), Answer::NotExecuted, "nothing is lent");
 }
@@ -607,7 +607,8 @@ fn limit_becomes_a_deadline_when_it_begins() {
     assert_eq!(Limit::Within(Duration::MAX).deadline(), None);
 }
 
-/// Blocks begin after the table, and after the first 32 bytes, into which most heads fit.
+/// The out blocks of a reply begin after the table of their sizes, but not within the first 32 bytes. Most
+/// heads fit into these bytes.
 #[test]
 fn blocks_begin_after_the_table_and_the_first_line() {
     let first = [(0, 0), (1, 32), (4, 32), (5, 32), (8, 32), (9, 48), (12, 48), (13, 64)];
@@ -683,7 +684,8 @@ fn invalid_early_values_are_read_again() {
     }
 }
 
-/// With a short head, the first block begins within the first bytes of the message, which the head collects.
+/// The first bytes of a message are collected in private memory. If the head is short, these bytes include
+/// the start of the first block.
 #[test]
 fn message_written_in_parts_is_equal_for_every_split() {
     let source: Vec<u8> = (1..=200).collect();

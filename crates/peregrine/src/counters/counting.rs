@@ -196,14 +196,14 @@ impl Counting {
         times.iter().for_each(|(ns, calls)| self.add_time(tally, *ns, *calls));
     }
 
-    /// Notes that this thread runs a call no longer, and that it does not count the call: the reply is
+    /// Notes that this thread no longer runs a call. This thread does not count the call now: the reply is
     /// counted later, or the call carried a batch.
     #[cold]
     pub(crate) fn leave(&mut self, tally: &Tally) {
         self.runs(tally, 0);
     }
 
-    /// Counts an answer other than [`Answer::Ok`]. Returns whether the call was not executed.
+    /// Counts an answer other than [`Answer::Ok`]. Returns true if the call does not count as ended.
     #[cold]
     fn is_nothing(&mut self, tally: &Tally, answer: Answer) -> bool {
         let lane = self.page.lane(self.thread, tally.row);
@@ -213,7 +213,7 @@ impl Counting {
                 self.add(&lane[lane::FAILED], 1);
                 false
             }
-            // The call's arguments were invalid, or the client will post the call again.
+            // The call was refused, the client will post the call again, or the reply is counted later.
             Answer::NotExecuted | Answer::PostAgain | Answer::Deferred => {
                 self.add(&lane[lane::REFUSED], u64::from(answer == Answer::NotExecuted));
                 true

@@ -202,7 +202,8 @@ impl Admission {
         Refusal::new(Kind::Overloaded, text)
     }
 
-    /// Waits for a permit to run one more procedure. If the call has to wait, calls `waits` first.
+    /// Waits for a permit to run one more procedure. If no permit is free, runs the closure `waits` before it
+    /// waits.
     ///
     /// # Errors
     /// If the server stops, its queue is full, or `waits` fails.

@@ -1,5 +1,5 @@
 //! `Representation` defines how values become bytes on a binding. There are two representations. Stubs are
-//! compiled for each of them, so no stub tests at run time which one it uses.
+//! compiled for each of them. So a stub need not check at run time which representation it uses.
 
 use core::fmt::Debug;
 

@@ -165,8 +165,7 @@ fn thousand_calls_of_a_batch_are_counted_one_by_one() {
             world.object.open();
             client.flush().unwrap();
             assert_eq!(world.object.seen().len(), 1000);
-            // The call that waits is also counted. The server counts a call only after it has sent
-            // the reply.
+            // The call of `wait` is also counted. The server counts a call only after it has sent the reply.
             let calls = || {
                 let stat = peregrine::stat(&world.name).unwrap();
                 stat.exports.iter().map(|export| export.counts.calls).sum::<u64>()

@@ -44,7 +44,7 @@ pub(crate) trait Streams {
 struct Object {
     /// How many numbers `endless` has sent.
     sent: AtomicU64,
-    /// Whether the procedure `wait` has received its number.
+    /// Whether the number that the procedure `wait` sends has arrived at the caller.
     arrived: AtomicBool,
     /// How many calls of `endless` have ended.
     ended: AtomicU64,

@@ -64,8 +64,9 @@ struct State {
     pending: HashMap<u64, Arc<dyn Cancels>>,
     /// The deferred calls that were cancelled.
     cancelled: HashSet<u64>,
-    /// Calls that were cancelled before they were deferred: a batch can overtake the batch before it. A call
-    /// whose cancellation arrives after its end stays here.
+    /// Calls whose cancellations arrived before the calls were deferred. A batch with a cancellation can
+    /// overtake the batch with the call. If a cancellation arrives after the end of its call, the call stays
+    /// here.
     early: VecDeque<u64>,
     /// How many bytes the result of a call may have.
     room: usize,
@@ -231,8 +232,8 @@ impl State {
         self.pending.len() as u32 + u32::from(!self.ready.is_empty())
     }
 
-    /// Takes the records that fit the result of a batch. The result may have `room` bytes, with its header.
-    /// At least one record fits.
+    /// Takes the records that fit the result of a batch. The result may have at most `room` bytes, including
+    /// its header. At least one record fits.
     fn take_ready(&mut self, room: usize) -> Vec<u8> {
         take_records(&mut self.ready, room - HEADER_BYTES)
     }

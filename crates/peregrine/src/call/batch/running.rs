@@ -34,8 +34,9 @@ struct Runners {
     runners: Mutex<Vec<Weak<Runner>>>,
     /// Whether `early` may have entries.
     has_early: AtomicBool,
-    /// Calls that were cancelled before they were begun: a batch can overtake the batch before it. A call
-    /// whose cancellation arrives after its end is also here for a while.
+    /// The cancellations that arrived before their calls were begun. A batch with a cancellation can overtake
+    /// the batch with the call. A cancellation that arrives after the end of its call is also here for a
+    /// while.
     early: Mutex<VecDeque<Early>>,
 }
 
@@ -84,8 +85,8 @@ struct State {
 }
 
 thread_local! {
-    /// The runner of this thread. `None` also while the thread runs a batch: a procedure may call a server in
-    /// this process, which may then run another batch on this thread.
+    /// The runner of this thread. `None` while the thread runs a batch. If a procedure of this batch calls a
+    /// server in the same process, the thread may run a second batch inside the first, with another runner.
     static RUNNER: RefCell<Option<Arc<Runner>>> = const { RefCell::new(None) };
 }
 

@@ -7,8 +7,8 @@ use crate::value::{Invalid, Reader, Representation, Space, Window, Writer};
 
 /// The size in bytes of the private memory for the elements of each side.
 const MEMORY_BYTES: usize = 1024;
-/// The largest size in bytes of elements that are converted together. Larger elements are converted one by
-/// one.
+/// The size in bytes of the largest elements that are converted together. Larger elements are converted one
+/// by one.
 const ELEMENT_BYTES_MAX: usize = MEMORY_BYTES / 4;
 /// The smallest number of elements that are converted together. Fewer elements are converted one by one.
 const COUNT_MIN: u64 = 4;
@@ -83,7 +83,8 @@ impl Program {
         Ok(true)
     }
 
-    /// Returns the size in bytes of the value that these moves make, if none of them converts a value.
+    /// Returns the size in bytes of the element that these moves make. Returns `None` if a move converts a
+    /// value.
     fn size_of_target(&self, first: u32, moves: u32) -> Option<usize> {
         self.moves(first, moves).iter().try_fold(0usize, |size, one| match *one {
             Move::Copy { bytes, .. } => size.checked_add(bytes as usize),

@@ -39,7 +39,7 @@ impl Program {
         }
     }
 
-    /// Reads values that together are one block of `count` bytes.
+    /// Reads values without padding, which are `count` adjacent bytes of the head.
     fn take_block<R: Representation>(
         &self,
         op: OpId,

@@ -18,7 +18,7 @@ pub(super) trait Drive: Send {
     /// Opens a stream for an attempt to make the call.
     fn open(&mut self, conduit: &Arc<ClientConduit>, bound: &Arc<Bound>);
 
-    /// Returns the words that the arguments of the call have for the stream.
+    /// Returns the words that describe the stream in the arguments of the call.
     fn opening(&self) -> Opening;
 
     /// Moves items. Returns whether any were moved. If no item can be moved now, the waker of `context` is
@@ -84,7 +84,7 @@ pub struct SourceDrive<'a, T> {
     failure: Option<CallError>,
 }
 
-/// Returns the words that the arguments of a call have for a stream.
+/// Returns the words that describe a stream in the arguments of a call.
 fn words(open: Option<&OpenStream>, credit: usize) -> Opening {
     open.map_or([0; 8], |open| {
         let room = open.conduit.room - HEADER_BYTES;
@@ -388,7 +388,7 @@ impl<'s> Streams<'s> {
         self.streams.iter_mut().for_each(|one| one.open(conduit, bound));
     }
 
-    /// Returns the words that the arguments of the call have for the next stream.
+    /// Returns the words that describe the next stream in the arguments of the call.
     pub fn next_opening(&mut self) -> Opening {
         let opening = self.streams.get(self.marshalled).map_or([0; 8], |one| one.opening());
         self.marshalled += 1;
@@ -409,7 +409,7 @@ impl<'s> Streams<'s> {
         self.streams.iter().all(|one| one.is_done())
     }
 
-    /// After the call has ended, asks for the ends of the streams that the procedure may not have opened.
+    /// Asks the server which streams the procedure has not opened. Called after the call has ended.
     pub(in crate::stub) fn ask(&self) {
         self.streams.iter().for_each(|one| one.ask());
     }

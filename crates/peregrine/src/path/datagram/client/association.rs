@@ -72,7 +72,7 @@ pub(crate) struct Association {
     silences: Growing<AtomicU32>,
     /// The number of frames that have a socket that is not shared.
     sockets: AtomicU32,
-    /// The socket that all other frames share.
+    /// The shared socket, for all frames that have no separate socket.
     shared: Mutex<Option<Arc<SharedSocket>>>,
     activities: Mutex<Vec<Weak<Mutex<Activity>>>>,
     /// Whether the keeper, the background thread of the process, already knows that packets are due.

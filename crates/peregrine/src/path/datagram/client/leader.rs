@@ -137,7 +137,7 @@ impl<T> Leadership<T> {
 
     /// Wakes a thread because a packet arrived for its activity. Does nothing if the thread does not wait.
     /// Returns true if a future sleeps instead of the thread. The caller must then ring the bell of the
-    /// future, which no other caller does.
+    /// future: no other thread does so.
     #[must_use]
     pub(super) fn wake(&self, index: u32) -> bool {
         self.try_wake(index, true) == Woken::Future
@@ -503,8 +503,8 @@ mod tests {
     }
 
     /// As in `followers_never_wait_without_a_leader`, callers wait for numbers that only the leader can give
-    /// to them. Here some callers are futures. A future looks as the leader once, and then sleeps until its
-    /// bell rings.
+    /// to them. Here some callers are futures. A future becomes the leader for one look, and then sleeps
+    /// until its bell rings.
     #[test]
     fn futures_never_sleep_while_numbers_are_there() {
         const THREADS: usize = 2;

@@ -17,10 +17,11 @@
 //! 2. *A socket that no other frame uses.* Only the holder of the frame receives from such a socket. Arming
 //!    makes the keeper report the socket once ([`watched_socket`](super::watched_socket)). The keeper rings
 //!    the bell, and receives nothing. Packets that arrived before are reported as well.
-//! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)). Then it
-//!    looks, under the lock of the activity, for what was received before. A thread that receives a packet
-//!    first notes it in the activity, under the same lock, and then looks at the word. So the future sees the
-//!    packet, or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN` rings the bell.
+//! 3. *A shared socket.* Arming sets the word of the frame to `FUTURE` ([`leader`](super::leader)). Then the
+//!    future looks, under the lock of the activity, for what was received before. A thread that receives a
+//!    packet first notes the packet in the activity, under the same lock, and then looks at the word. So the
+//!    future sees the packet, or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN`
+//!    rings the bell.
 //! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A
 //!    future that begins to sleep while no thread leads arms the socket. A leader that stops leading arms it
 //!    if futures sleep and no follower is left (`SYNC: datagram-future`). When packets arrive, the keeper

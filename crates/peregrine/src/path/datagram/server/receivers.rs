@@ -59,8 +59,8 @@ const SLOW: u64 = 20_000;
 /// A procedure that makes calls counts in the average with at least this many nanoseconds. Its nested calls
 /// may come back to this server, and then need another thread.
 const NESTED: u64 = 64 * SLOW;
-/// Another client's call may already be waiting when a call of the thread ends. Then the next procedure
-/// counts in the average with at least this many nanoseconds.
+/// If another client's call already waits when a thread ends a call, the waiting call counts in the average
+/// with at least this many nanoseconds.
 const CROWDED: u64 = 16 * SLOW;
 /// A call counts as already waiting if it begins less than this many nanoseconds after the end of the
 /// previous call of its thread.

@@ -335,8 +335,9 @@ impl WorkerPool {
             region.refuse(*index, &Refusal::stopping());
             return;
         }
-        // A procedure of this process waits for the result of a nested call, directly or through other
-        // processes. If the call waited for the thread of that procedure, neither could continue.
+        // A procedure of this process waits for a nested call, directly or through other processes. If the
+        // nested call waited for the thread of that procedure, neither could continue. So the nested call
+        // goes first.
         if waiting.nested {
             state.queue.push_front(waiting);
             self.find_worker(&mut state, user);

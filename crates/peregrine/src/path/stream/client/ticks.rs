@@ -3,7 +3,7 @@
 //! that large messages have used.
 //!
 //! All of this shares one timer. While calls are pending, the timer expires every 200 ms in any case. So a
-//! deadline that is further away costs nothing when a call falls asleep.
+//! call with a later deadline falls asleep without setting the timer.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;

@@ -41,8 +41,8 @@ impl SendLock {
         self.try_take().or_else(|| self.take_slowly(deadline).map(|(guard, _)| guard))
     }
 
-    /// Takes the lock, and removes the mark. Returns the lock, and whether messages were queued: the caller
-    /// must send them. Returns `None` if the lock did not become free by the deadline.
+    /// Takes the lock, and removes the mark. Returns the lock, and whether messages were queued. If so, the
+    /// caller must send them. Returns `None` if the lock did not become free by the deadline.
     #[cold]
     pub(in crate::path::stream) fn take_slowly(
         &self,
@@ -135,8 +135,8 @@ impl SendGuard<'_> {
         lock.give_back(FREE)
     }
 
-    /// Releases the lock, and marks that messages are queued. A thread that waits for the lock sends them;
-    /// otherwise the keeper must.
+    /// Releases the lock, and marks that messages are queued. A thread that waits for the lock sends them. If
+    /// no thread waits, the keeper must send them.
     #[cold]
     pub(in crate::path::stream) fn release_queued(self) {
         let lock = self.0;

@@ -325,7 +325,8 @@ mod tests {
         }
     }
 
-    /// Returns the answer of the reply to a call with this result. A reply may have at most `room` bytes.
+    /// Returns the answer of the reply to a call whose result has this head and these blocks. A reply may
+    /// have at most `room` bytes.
     fn within(room: usize, head: usize, blocks: &[(usize, usize)]) -> Answer {
         let answered = result(head, blocks).within(room);
         let message = message_of(&answered, 7, None).expect("memory");

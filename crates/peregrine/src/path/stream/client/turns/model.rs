@@ -20,7 +20,7 @@ const TO_SLEEPER: usize = 0;
 /// What the lock of the received bytes protects.
 #[derive(Default)]
 struct Received {
-    /// Replies that were received ahead.
+    /// Replies that were received, and not yet passed to their calls.
     ahead: Vec<usize>,
     /// Whether the bell must ring.
     rings: bool,
@@ -33,7 +33,7 @@ struct Kernel {
     arrived: Vec<usize>,
     /// The registration with epoll, and whether it wakes the keeper when bytes arrive.
     registered: Option<bool>,
-    /// Whether the keeper tries again soon.
+    /// Whether the keeper must try again after a pause, even without an event.
     pauses: bool,
 }
 
@@ -278,7 +278,7 @@ fn bell_rings_although_the_reply_was_received_ahead() {
 fn bell_rings_while_the_keeper_and_a_caller_take_turns() {
     check(|| {
         let connection = Connection::new(1, &[1]);
-        // The keeper watches since an earlier call, but no call sleeps now.
+        // The keeper has watched since an earlier call, but no call sleeps now.
         connection.word.store(WATCHED, ORDER);
         connection.kernel.lock().unwrap().registered = Some(true);
         let caller = spawn(&connection, |one| one.wait(1));
