@@ -196,8 +196,8 @@ impl Latency {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time within which the fraction `part` of all calls ended, accurate to a sixteenth of this
-    /// time, or `None` if no call was timed.
+    /// Returns the time within which the fraction `part` of all calls ended. The time is accurate to a
+    /// sixteenth of its value. Returns `None` if no call was timed.
     ///
     /// ```
     /// # use peregrine::counters::Latency;

@@ -19,8 +19,8 @@ use crate::value::{Invalid, Native, Reader, Representation, Value, Writer};
 /// How often a procedure that waits for its caller checks whether the caller has given up the call.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// The smallest limit in bytes that a client may set for records. A record is a part of a message, and concerns
-/// one stream.
+/// The smallest limit in bytes that a client may set for records. A record is a part of a message, and
+/// concerns one stream.
 const ROOM_MIN: u32 = 1 << 10;
 
 /// Returns the largest size in bytes of a record that a client takes.

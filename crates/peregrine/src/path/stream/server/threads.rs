@@ -122,7 +122,7 @@ impl StreamThreads {
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
         // Threads whose calls wait for a permit do not count, because the queue for permits is bounded.
         // Threads that run nested calls beyond the bound of procedures do not count either. If these threads
-        // counted, all threads could wait for a call that arrives on a queued connection, and no further
+        // counted, all threads could wait for a call that arrives on a queued connection. Then no further
         // thread would start to receive that call.
         let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
