@@ -30,8 +30,8 @@ enum Callers {
     Processes(Crowd),
 }
 
-/// The time in nanoseconds from the command until the window begins, in the first attempt. All callers
-/// usually begin within this time. Each further attempt doubles the time.
+/// The time in nanoseconds from the start of the first attempt until the window begins. All callers usually
+/// begin within this time. Each further attempt doubles the time.
 const LEAD_NS: u64 = 5_000_000;
 /// The number of windows that are tried before the measurement fails because callers begin too late.
 const ATTEMPTS: u32 = 5;

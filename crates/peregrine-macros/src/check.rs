@@ -711,8 +711,8 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
     }
 }
 
-/// Returns whether a path names the primitive type `name`. The path can also be `core::primitive::usize`, for
-/// example.
+/// Returns whether a path names the primitive type `name` within the module `primitive`, such as
+/// `core::primitive::usize`.
 fn is_primitive(path: &Path, name: &str) -> bool {
     let mut last = path.segments.iter().rev();
     last.next().is_some_and(|one| one.ident == name)

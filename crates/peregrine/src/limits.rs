@@ -38,11 +38,11 @@
 //!   become active, up to the second number. Then callers wait until an A-stack is released. The third number
 //!   is the most that a binding may ask for.
 //! * [`REGION_BYTES_MAX`] (8 GiB): a larger session is refused at bind.
-//! * [`ASTACKS_OF_OTHERS`] (64): a session of another user than the server's gets at most this number, unless
-//!   the export allows more.
+//! * [`ASTACKS_OF_OTHERS`] (64): a session of another user than the server's gets at most this number of
+//!   A-stacks, unless the export allows more.
 //! * [`REGION_BYTES_PER_USER`] (32 GiB): for all sessions of one user together, if this user is not the
-//!   server's. As less of it is left, sessions get fewer and smaller A-stacks, and in the end `Exhausted` at
-//!   bind.
+//!   server's. The less of this memory is left, the fewer and smaller A-stacks a new session gets. If too
+//!   little is left, `Exhausted` at bind.
 //! * [`SESSIONS_MAX`], [`SESSIONS_PER_USER`] (4096, 2048): `Exhausted` at bind.
 //! * [`BINDINGS_MAX`], [`BINDINGS_PER_USER`] (65,536, 262,144): `Exhausted` at bind.
 //! * [`TOKENS_MAX`] (8): at bind, a client offers at most this number of its existing sessions.
@@ -248,10 +248,11 @@ pub const DEFERRED_MAX: usize = 1 << 17;
 pub const DEFERRED_BYTES_MAX: usize = 256 << 20;
 
 /// The number of bytes that the sender of a stream may be ahead of its receiver. While the sender is this far
-/// ahead, it waits. Each item counts as 16 bytes more than it has when it is encoded.
+/// ahead, it waits. Each item counts as 16 bytes more than its encoded size.
 ///
-/// The number is also the size of the largest message with items. The largest item has 64 bytes less. Larger
-/// items are refused with `TooLarge`. If the binding allows smaller messages, items must be smaller, too.
+/// The number is also the size of the largest message with items. The largest item is 64 bytes smaller.
+/// Larger items are refused with `TooLarge`. If the binding allows smaller messages, items must be smaller,
+/// too.
 pub const STREAM_WINDOW: usize = 256 << 10;
 
 /// The largest number of calls of one binding that share batches and have no result yet. Further calls are
@@ -259,7 +260,8 @@ pub const STREAM_WINDOW: usize = 256 << 10;
 pub const LANE_CALLS_MAX: usize = 1 << 16;
 
 /// How long a server keeps the calls of a client that have arrived in batches, if the client sends no further
-/// batch. A client that waits for results sends its next batch at once.
+/// batch. A client that waits for results sends its next batch at once, so this time usually passes only if
+/// the client has gone.
 pub const LANE_TIME: core::time::Duration = core::time::Duration::from_secs(60);
 
 /// The maximum number of bytes of the one-way calls of a binding that are queued or under way.
@@ -295,7 +297,7 @@ pub const UNBOUND_PER_USER: usize = 256;
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
 /// The maximum number of sockets with descriptors from a peer that may wait to be closed. Closing a
-/// descriptor that a peer chose may block for ever. So up to 16 threads that do nothing else close such
+/// descriptor that a peer chose may block for ever. So separate threads (at most 16) close such
 /// sockets.
 ///
 /// While this number of sockets or more wait, no client is admitted. From Linux 6.16 on, the server receives

@@ -344,7 +344,8 @@ fn lists_are_converted_for_a_server_that_grew() {
     let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
     let place = running.addresses()[0].place().clone();
     let sum = |nodes: u32| u64::from(nodes) * u64::from(nodes + 1) / 2;
-    // A list with `#[list]` may have any length. The enum has no such attribute, so the usual limit applies.
+    // The list of `Link` has the attribute `#[list]`, so it may have any length. The enum `List` has no such
+    // attribute, so the usual limit applies.
     let (many, most) = (30_000, limits::LIST_NODES_MAX as u32 - 1);
     for address in ["local:chains".to_owned(), format!("udp:chains@{place}")] {
         let client = ChainsClient::bind(&address).unwrap();

@@ -669,7 +669,7 @@ fn few_clients_at_a_time_get_a_stream_of_the_counters() {
             .collect();
         let refused = client.watch(0, Sink::new(drop)).unwrap_err();
         assert_eq!((refused.kind(), refused.executed()), (Kind::Exhausted, Executed::No));
-        // Then each reading is a call.
+        // If no further client may have a stream, `watch` makes a call for each reading.
         let readings = watched(&place, 3);
         let calls = |stat: &Stat| stat.export(".server").unwrap().counts.calls;
         assert!(calls(&readings[2]) >= calls(&readings[0]) + 2);

@@ -48,7 +48,7 @@ type Used = Option<usize>;
 /// A function that moves the arguments of one procedure.
 type Stub = fn(&mut User, &mut [u8]) -> Used;
 
-/// The further option of this experiment.
+/// The option that this experiment has in addition to the common ones.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Picture {
     /// Write a picture of the designs and of the paper's figures to this file, as SVG

@@ -27,7 +27,7 @@ const BYTES: usize = 16 << 10;
 /// The offset of the number of the round. The peer sleeps on this number between two rounds.
 const ROUND: usize = 0;
 /// The offset of the parameters of a round, each of 32 bits: request bytes, reply bytes, whether to sleep,
-/// number of round trips, and the number of the last round trip.
+/// number of round trips, and the number of the last round trip before this round.
 const TERMS: usize = 512;
 /// The offset of the cache line that the measuring process writes. The line contains a word, and a payload if
 /// the payload is short enough.

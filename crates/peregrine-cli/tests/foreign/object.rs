@@ -145,8 +145,8 @@ pub(crate) trait Foreign {
         values: &mut [u32],
         people: &mut [Person],
     ) -> peregrine::Result<String>;
-    /// Returns three values: `one` with `many` as friends, the measure of `place`, and `place` followed by
-    /// `Nowhere`.
+    /// Returns three values: `one` with `many` as friends, a number that depends on `place`, and `place`
+    /// followed by `Nowhere`.
     fn people(
         &self,
         one: &Person,

@@ -1,5 +1,5 @@
-//! Callbacks: the binding of a procedure to an object of its caller. Stubs know no path, so they get both sides of a
-//! callback here.
+//! Callbacks: the binding of a procedure to an object of its caller. Stubs know no path, so they get both
+//! sides of a callback here.
 
 use super::{BindOptions, Binding, Verdict, explain_all};
 use crate::call::Refusal;
@@ -9,11 +9,11 @@ use crate::path::callback::client;
 pub(crate) use crate::path::callback::server::{Next, ObjectSide};
 
 impl Binding {
-    /// Opens the procedure's side of a callback. `outlives` is whether the procedure may keep the callback after the
-    /// call.
+    /// Opens the procedure's side of a callback. `outlives` is whether the procedure may keep the callback
+    /// after the call.
     ///
     /// # Errors
-    /// If the words are not a callback of the caller, or there is no memory.
+    /// If `opening` does not describe a callback of the caller, or there is no memory.
     pub(crate) fn to_caller(
         opening: &Opening,
         interface: InterfaceRef,

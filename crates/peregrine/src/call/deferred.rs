@@ -2,10 +2,10 @@
 //!
 //! The thread that receives such a call copies the message ([`OwnedCall`]), makes the future of the
 //! procedure, and polls it once. If the procedure ends at once, the thread sends the reply as for any other
-//! call. Otherwise the thread asks the source of the call to defer the reply
-//! ([`Calls::defer`](super::caller::Calls::defer)), and serves the next call. The [`Task`](task::Task) of the
-//! call keeps the future. When the future is woken, an [`Executor`] polls it. When the procedure has ended,
-//! the task passes the reply to the source.
+//! call. Otherwise the thread asks the source of the call, such as a session or a connection, to defer the
+//! reply ([`Calls::defer`](super::caller::Calls::defer)). The thread then serves the next call. The
+//! [`Task`](task::Task) of the deferred call keeps the future. When the future is woken, an [`Executor`]
+//! polls it. When the procedure has ended, the task passes the reply to the source.
 
 mod attached;
 mod executor;
@@ -35,7 +35,7 @@ pub(crate) trait Owed: Send {
     fn answer(self: Box<Self>, answered: Answered);
 }
 
-/// A deferred call, as its source sees it.
+/// A deferred call, as its session or connection sees it.
 pub(crate) trait Cancels: Send + Sync {
     /// Drops the procedure, because the caller has given up the call or does not exist any more. The task
     /// then answers with a refusal. The thread that calls this must hold no lock that [`Owed::answer`] takes.

@@ -370,8 +370,8 @@ impl<M: Machine> FramePool<M> {
         }
     }
 
-    /// Makes captured frames free again if the server has released them. Callers that find another frame do
-    /// not check captured frames.
+    /// Makes captured frames free again if the server has released them. A caller checks captured frames only
+    /// if it finds no other frame.
     pub(super) fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         for index in 0..self.active() {
             if self.slots.recover(index, is_released) {

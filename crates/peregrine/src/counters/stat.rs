@@ -81,9 +81,10 @@ pub struct InFlightCounts {
     /// The number of one-way calls that have arrived in batches. The calls of a batch count until all of them
     /// have ended. A one-way call that is not in a batch is a blocking or deferred call.
     pub oneway: u64,
-    /// The number of streams, with two for each callback. The calls of streams are blocking or deferred calls.
+    /// The number of streams, with two for each callback. The calls of streams are blocking or deferred
+    /// calls.
     pub streams: u64,
-    /// The number of bytes of items that these streams have buffered at the server: items that were sent and
+    /// The number of bytes of items that all streams have buffered at the server: items that were sent and
     /// not collected for a message, and items that have arrived and were not taken.
     pub stream_bytes: u64,
 }
@@ -157,7 +158,7 @@ pub struct BindingStat {
 pub struct Counts {
     /// The number of calls that have begun.
     pub calls: u64,
-    /// The number of these calls that have not ended.
+    /// The number of calls that have begun and not ended.
     pub in_flight: u64,
     /// The number of calls that were refused, so that they were not executed.
     pub refused: u64,
@@ -165,7 +166,7 @@ pub struct Counts {
     pub failed: u64,
     /// The number of bytes of the messages of calls that were executed.
     pub bytes_in: u64,
-    /// The number of bytes of the heads and out buffers of the results of these calls.
+    /// The number of bytes of the heads and out buffers of the results of executed calls.
     pub bytes_out: u64,
 }
 
@@ -195,8 +196,8 @@ impl Latency {
         self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Returns the time within which the fraction `part` of all calls ended, accurate to a sixteenth of this
-    /// time, or `None` if no call was timed.
+    /// Returns the time within which the fraction `part` of all calls ended. The time is accurate to a
+    /// sixteenth of its value. Returns `None` if no call was timed.
     ///
     /// ```
     /// # use peregrine::counters::Latency;

@@ -62,7 +62,7 @@ pub(crate) struct Deferral {
     begun: u64,
     /// Whether a server that stops waits for the reply.
     awaited: bool,
-    /// Whether the call carries others, which are counted instead.
+    /// Whether the call carries other calls or items of streams, and is not counted itself.
     carries: bool,
 }
 
@@ -125,7 +125,7 @@ impl Deferrals {
         pending.all.calls - pending.held
     }
 
-    /// Returns how many calls are deferred, without those that carry others.
+    /// Returns how many calls are deferred. Calls that carry other calls or items of streams do not count.
     pub(crate) fn deferred(&self) -> u64 {
         let pending = self.pending.lock();
         (pending.all.calls - pending.carriers) as u64

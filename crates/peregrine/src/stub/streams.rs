@@ -492,7 +492,7 @@ impl ClientConduit {
         }
     }
 
-    /// Handles the end of a message.
+    /// Handles the outcome of the call that carried a message.
     fn returned(
         &self,
         bound: &Bound,

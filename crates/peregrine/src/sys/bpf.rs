@@ -1,5 +1,5 @@
-//! An XDP program of a few instructions that the kernel runs for each frame arriving at an interface,
-//! and the map in which the program looks up sockets.
+//! An XDP program of a few instructions, and the map in which the program looks up sockets. The kernel runs
+//! the program for each frame that arrives at an interface.
 
 #![allow(unsafe_code)]
 

@@ -2,8 +2,8 @@
 //! the part of the message with its small values.
 //!
 //! The first bytes of a message share a cache line with the word that the peer polls. If that line were
-//! written in several steps, the peer's processor would fetch the line in between, and each further step
-//! would wait until the line comes back. Therefore the first bytes are collected in private memory. They are
+//! written in several steps, the peer's processor would fetch the line in between. Each further step would
+//! then wait until the line comes back. Therefore the first bytes are collected in private memory. They are
 //! written at the end, together with the message header and the polled word.
 
 use super::swap::CopyMethod;
@@ -302,7 +302,8 @@ mod tests {
     use super::*;
 
     /// The first 32 bytes of a head are collected before they are written. The final bytes are the same as if
-    /// they had been written directly to memory, also for a value that crosses the end of the first 32 bytes.
+    /// they had been written directly to memory. This includes values that begin within the first 32 bytes
+    /// and end after them.
     #[test]
     fn collected_bytes_equal_those_written_in_place() {
         let bytes: Vec<u8> = (1..=40).collect();

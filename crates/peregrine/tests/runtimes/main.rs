@@ -72,7 +72,7 @@ struct Object<R> {
 
 impl<R: Runtime> WorkAsync for Object<R> {
     async fn after(&self, ms: u32, value: u64) -> peregrine::Result<u64> {
-        // The second timer is made at a later poll.
+        // The second timer is made at a later poll. That poll, too, must be in the context of the runtime.
         for part in [ms / 2, ms - ms / 2] {
             self.runtime.sleep(Duration::from_millis(part.into())).await;
         }

@@ -1,4 +1,4 @@
-//! The ends of streams in a procedure, whose caller may be in another process.
+//! The procedure's ends of streams. The caller of the procedure may be in another process.
 
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -19,13 +19,14 @@ use crate::value::{Invalid, Native, Reader, Representation, Value, Writer};
 /// How often a procedure that waits for its caller checks whether the caller has given up the call.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
-/// The smallest value in bytes that a client may set as the largest size of a record.
+/// The smallest limit in bytes that a client may set for records. A record is a part of a message, and
+/// concerns one stream.
 const ROOM_MIN: u32 = 1 << 10;
 
 /// Returns the largest size in bytes of a record that a client takes.
 ///
 /// # Errors
-/// If the size is too small for the records that every stream has.
+/// If the size is less than [`ROOM_MIN`].
 pub(super) fn room_of(opening: &Opening) -> Result<usize, Refusal> {
     let [.., room, _] = *opening;
     if room < ROOM_MIN {
@@ -34,24 +35,24 @@ pub(super) fn room_of(opening: &Opening) -> Result<usize, Refusal> {
     Ok((room as usize).min(limits::MESSAGE_BYTES_MAX))
 }
 
-/// An end of a stream, and the call to which it belongs.
+/// The procedure's end of a stream, and the call to which the stream belongs.
 struct Ends {
     flow: Arc<Flow>,
     conduit: Arc<Conduit>,
-    /// The source of the call, and the call's number there.
+    /// Where the call came from (such as a session or a connection), and the call's number there.
     call: Option<(Arc<dyn Calls>, u64)>,
     due: Option<Instant>,
     /// While a thread runs the procedure, another thread must be free for the messages of the conduit.
     _waits: Option<WaitingInside>,
 }
 
-/// The end of a sink in a procedure.
+/// The procedure's end of a sink.
 pub(super) struct RemoteSink<T> {
     ends: Ends,
     coding: Box<dyn Coding<T, Native>>,
 }
 
-/// The end of a source in a procedure.
+/// The procedure's end of a source.
 pub(super) struct RemoteSource<T> {
     ends: Ends,
     items: Taken<T>,
@@ -77,7 +78,7 @@ impl<T> Taken<T> {
         self.items.is_empty()
     }
 
-    /// Decodes the items of a record. All items before have been taken.
+    /// Decodes the items of a record. The items of all earlier records have been taken.
     ///
     /// # Errors
     /// If an item is invalid.
@@ -102,7 +103,7 @@ impl<T> Taken<T> {
 }
 
 impl Ends {
-    /// Opens the end of a stream of the call that this thread runs.
+    /// Opens the procedure's end of a stream. This thread runs the call of the stream.
     fn open(
         opening: &Opening,
         flow: impl FnOnce(u32, u32, usize) -> Flow,
@@ -137,7 +138,7 @@ impl Ends {
 /// Opens the sink of a procedure. `waits` is whether the procedure runs on this thread.
 ///
 /// # Errors
-/// If the words do not describe a stream, or the stream is open already.
+/// If `opening` does not describe a stream, or the stream is open already.
 pub(crate) fn open_sink<T>(
     opening: &Opening,
     waits: bool,
@@ -151,7 +152,7 @@ pub(crate) fn open_sink<T>(
 /// Opens the source of a procedure. `waits` is whether the procedure runs on this thread.
 ///
 /// # Errors
-/// If the words do not describe a stream, or the stream is open already.
+/// If `opening` does not describe a stream, or the stream is open already.
 pub(crate) fn open_source<T>(
     opening: &Opening,
     waits: bool,

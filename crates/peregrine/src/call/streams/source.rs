@@ -12,7 +12,7 @@ use crate::error::CallError;
 #[cfg(doc)]
 use crate::error::Kind;
 
-/// What makes the items of a source at its caller.
+/// The caller's side of a source: makes the items.
 pub(crate) trait Produce<T>: Send {
     /// Returns the next item, or `None` after the last one. If no item is ready, the waker of `context` is
     /// woken later. An error says why no more items come, although they are not complete.

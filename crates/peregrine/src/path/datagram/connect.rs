@@ -72,7 +72,8 @@ impl Connect for OverEthernet {
 }
 
 /// How long the client at first waits for an answer over the link. If no answer arrives in time, the client
-/// asks over UDP again where the server is on the link. Then the client waits twice as long as before.
+/// asks over UDP for the server's location on the link once more. Then the client waits twice as long as
+/// before.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The largest number of handles that a bind request over a shared socket asks for. The frame that sends the
@@ -372,9 +373,9 @@ fn bind_request(
     })
 }
 
-/// Binds to a name at a place. The client first requests the size of the largest message that it prefers. If
-/// the server refuses this size as too large, the client requests the size that every server grants, or more
-/// if the client needs more.
+/// Binds to a name at a place. The client first requests the message size that it prefers. If the server
+/// refuses this size as too large, the client requests the size that every server grants, or more if the
+/// client needs more.
 fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let message_bytes = options.message_bytes_for(interface);

@@ -28,7 +28,7 @@ pub(crate) struct ClientRegion {
     pub(super) astacks: Growing<ClientAstack>,
     pub(crate) session: Session,
     pub(crate) frames: Arc<Frames>,
-    /// Whether any A-stack has memory that must be given back to the kernel when it is idle.
+    /// Whether any A-stack has memory that must be given back to the kernel when the A-stack is idle.
     untidy: AtomicBool,
 }
 

@@ -18,7 +18,7 @@
 //! | 44 | 4 | `at` of the [`Shape`]: bytes that are copied, or offset of the head |
 //! | 48 | 4 | number of the fragment, or first missing position |
 //! | 52 | 2 | piece / 16 |
-//! | 54 | 2 | credits: the number of positions that this side accepts after those that arrived without a hole |
+//! | 54 | 2 | credits: how many positions this side accepts after those that arrived without a hole |
 //! | 56 | 4 | check of the payload, if the flag [`CHECKED`](Flags::CHECKED) is set |
 //! | 60 | 2 | bytes of extensions |
 //! | 62 | 2 | echo: serial of the last packet received |
@@ -211,7 +211,7 @@ pub(crate) enum HeaderError {
 /// Why the receiver ignores a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum DropReason {
-    /// The packet has another handle.
+    /// The packet has another handle than the receiver.
     UnknownHandle,
     /// The packet belongs to a call that has ended, or a newer packet has made it obsolete.
     Late,

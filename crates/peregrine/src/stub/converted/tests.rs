@@ -1,4 +1,4 @@
-//! Tests of conversion programs: each step converts its bytes, in both byte orders, and refuses all other
+//! Tests of conversion programs: each step converts valid bytes, in both byte orders, and refuses invalid
 //! bytes.
 
 use core::fmt::Debug;
@@ -50,7 +50,8 @@ fn bytes<R: Representation>(numbers: &[Number]) -> Vec<u8> {
     all
 }
 
-/// Returns a description with one procedure. The first line is its first parameter, the others are types.
+/// Returns a description with one procedure. The first line is the type of the first parameter, and the other
+/// lines are named types. `more` follows the first parameter.
 fn described(lines: &str, more: &str) -> Described {
     let (first, types) = lines.split_once('\n').unwrap_or((lines, ""));
     let end = if types.is_empty() { "" } else { "\n" };
@@ -59,7 +60,8 @@ fn described(lines: &str, more: &str) -> Described {
     Described::parse(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Returns the program for two descriptions, and the part of its only procedure's parameter `number`.
+/// Returns the program that converts between two descriptions with one procedure. Also returns the part of
+/// the program that converts the parameter `number` of this procedure.
 fn program(ours: &Described, theirs: &Described, number: usize) -> (Program, Part) {
     let all = compare(ours, theirs, Sides::BY_CLIENT);
     assert_eq!(all.misfit(), None, "\n{ours}{theirs}");

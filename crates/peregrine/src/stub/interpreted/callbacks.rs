@@ -62,7 +62,7 @@ impl Nested {
     /// Returns a client that calls the caller's object.
     ///
     /// # Errors
-    /// If the numbers of the request are not those of a callback.
+    /// If `opening` does not describe a callback of the caller, or there is no memory.
     pub(super) fn open(&self, opening: &Opening) -> Result<GenericClient, Refusal> {
         let binding = Binding::to_caller(opening, self.interface.clone(), true)?;
         Ok(GenericClient::sharing(binding, Arc::clone(&self.shared)))

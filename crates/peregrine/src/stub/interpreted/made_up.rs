@@ -21,7 +21,7 @@ impl Chance {
     }
 }
 
-/// Returns a random value of a type, part by part, or `None` if the type has no small value.
+/// Builds a random value of a type from random parts. Returns `None` if the type has no small value.
 pub(crate) fn some_value(
     all: &Described,
     ty: &DescribedType,

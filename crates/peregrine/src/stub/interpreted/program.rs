@@ -203,9 +203,10 @@ pub(super) enum Form {
     One(OpId),
     /// The parameter is text: a count in the head, and a block of bytes.
     Text,
-    /// The parameter is a count in the head, and a block of these elements.
+    /// The parameter is a count in the head, and a block of elements. The [`Solid`] and the step describe one
+    /// element.
     Block(Solid, OpId),
-    /// The parameter is a count in the head, followed by these elements in the head.
+    /// The parameter is a count in the head, followed by elements in the head. Each element has this step.
     Head(OpId),
     /// The parameter is a stream: eight numbers in the head. The items have this step.
     Stream(OpId),
@@ -578,8 +579,9 @@ impl<'a> Flattener<'a> {
         let count = self.program.ops.len();
         self.solids = vec![None; count];
         let mut looked = vec![false; count];
-        // The steps are examined in reverse order, because a type is usually mentioned before it is
-        // described. Plain types come first, because each of them is a block.
+        // A named type is usually mentioned before it is described. So in reverse order, a type is usually
+        // examined before the types that contain it. Plain types come first, so that their depth is not
+        // counted from a type that contains them.
         let plain = |op: &usize| {
             let body = self.described.types.get(*op).map(|named| &named.body);
             matches!(body, Some(DescribedBody::Plain { .. }))

@@ -12,7 +12,7 @@ struct Client {
     /// The number of calls with streams that are under way.
     users: usize,
     is_closed: bool,
-    /// The number of streams about which the client has not asked yet.
+    /// The number of streams for which the client has not sent an `Ask` record yet.
     to_ask: u32,
     asked: u32,
     answers: u32,
@@ -167,7 +167,7 @@ fn overtaken_message_does_not_hold_up_later_ones() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Messages and results may overtake each other in any way.
+    /// However messages and results overtake each other, the server answers all messages.
     #[test]
     fn messages_may_overtake_each_other(
         steps in prop::collection::vec((0_u8..10, 0_usize..2), 0..60),

@@ -25,7 +25,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 /// `READERS_MIN` procedures may run at a time.
 const READERS_MIN: usize = 16;
 
-/// The name that each of these threads has.
+/// The name of each thread that serves TCP connections.
 const THREAD: &str = "peregrine-stream";
 
 pub(super) struct StreamThreads {
@@ -122,8 +122,8 @@ impl StreamThreads {
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
         // Threads whose calls wait for a permit do not count, because the queue for permits is bounded.
         // Threads that run nested calls beyond the bound of procedures do not count either. If these threads
-        // counted, all threads could wait for a call that arrives on this connection, and no further thread
-        // would start to receive that call.
+        // counted, all threads could wait for a call that arrives on a queued connection. Then no further
+        // thread would start to receive that call.
         let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();

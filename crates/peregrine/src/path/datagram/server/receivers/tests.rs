@@ -150,8 +150,9 @@ fn short_procedures_do_not_wait_for_long_ones() {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        // After this time without events, the deputy has stopped checking. Even then, a short job must not
-        // wait for a long one.
+        // The deputy is the thread that checks whether the receiving thread is in a long job. After this
+        // time without events, the deputy has stopped checking. Even then, a short job must not wait for a
+        // long one.
         std::thread::sleep(WATCH_MAX * (WATCHES + 30));
         let (open, end) = jobs.gated(false);
         let short = jobs.send(Duration::ZERO).recv_timeout(LIMIT);
@@ -232,9 +233,9 @@ fn surplus_threads_end_after_long_procedures() {
     }
 }
 
-/// A thread that receives alone borrows memory for the next pieces. So a head must not count as alone while
-/// another thread still sleeps in the kernel, and may receive the next piece. Such a thread remains from the
-/// time when procedures took long.
+/// A thread that receives alone borrows memory for the next pieces. So no thread may count as alone while
+/// another thread sleeps in the kernel: the sleeping thread may receive the next piece. Such a thread remains
+/// from the time when procedures took long.
 #[test]
 fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
     for wait in [Wait::Block, Wait::Adaptive] {
