@@ -115,7 +115,7 @@ const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 struct Across {
     /// The case, the path, the link and the way to wait of the rows for which the mark holds.
     key: [&'static str; 4],
-    /// The names of the limits. The mark holds for a row if it is compared with one of them.
+    /// The names of the limits. The mark holds for a row that is compared with one of these limits.
     limits: &'static [&'static str],
     /// The mark, which is a [`Mark::Ratio`].
     mark: Mark,

@@ -94,7 +94,7 @@ impl Peer {
         format!("{}{}", self.prefix, spread_name(number))
     }
 
-    /// Returns the sum of the processor times of both processes.
+    /// Returns the sum of the processor times of this process and of the child.
     pub(crate) fn cpu_time(&mut self) -> io::Result<Duration> {
         // The kernel updates the processor time of a thread of another process only when it schedules on that
         // thread's processor. The line `poke` wakes a thread of the child, so that the kernel schedules

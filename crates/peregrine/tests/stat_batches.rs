@@ -176,8 +176,8 @@ fn counts_agree(server: impl Serve + 'static) {
         drop(join_all((0..CALLS).map(|number| call(client, number))));
         let mut together = all_counted(&before);
         if !address.starts_with("work") {
-            // Over networks, a result is sent without the unfilled part of a buffer. So these two
-            // numbers of bytes may differ.
+            // Over networks, a result is sent without the unfilled part of a buffer. So the two values
+            // of `bytes_out` may differ.
             together.bytes_out = alone.bytes_out;
         }
         assert_eq!(together, alone, "{address}");

@@ -361,8 +361,8 @@ pub(crate) fn penalties(
     Ok(rows)
 }
 
-/// Measures async null calls of Peregrine over TCP and UDP, `in_flight` at a time from one thread. Compares
-/// them with the same number of calls by tarpc, if this program was built with its peers.
+/// Measures async null calls of Peregrine over TCP and UDP, `in_flight` at a time from one thread. With the
+/// feature `peers`, compares them with the same number of calls by tarpc.
 pub(crate) fn concurrent(
     selection: &Selection,
     case: &'static str,
@@ -443,7 +443,8 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
     Ok(rows)
 }
 
-/// Returns the names of further cases: network penalties, the order of packets, and calls with checksums.
+/// Returns the names of the cases that [`CASES`] lacks: network penalties, the order of packets, and calls
+/// with checksums.
 pub(crate) fn other_cases() -> impl Iterator<Item = &'static str> {
     let penalties = penalty::ALL.into_iter().map(|penalty| penalty.case);
     penalties.chain([penalty::ORDER]).chain(CHECKED.map(|(name, ..)| name))

@@ -140,7 +140,7 @@ pub(crate) enum Row {
     Stub,
     /// A call by the compiled client, within this process.
     Compiled,
-    /// The same call by the interpreted client.
+    /// A call by the interpreted client, within this process.
     Interpreted,
 }
 

@@ -281,7 +281,7 @@ impl CompletedCall<'_> {
             if let (Some(whole), Value::Object(members)) = (whole.as_object_mut(), members) {
                 whole.extend(members);
             }
-            // The JSON output contains the notes, too.
+            // The human format prints the notes before the call. The JSON output contains them.
             if !self.given.notes.is_empty() {
                 whole["notes"] = json!(self.given.notes);
             }

@@ -156,7 +156,7 @@ fn measure(
     server.null()?;
     let mut limit = Limit::start(home)?;
     pin_to(setting.cpus[0]).or_fail("cannot set the processor affinity")?;
-    // After the first call, all threads of the server that the measurement uses exist, so all of them are
+    // After the first call, the server has all threads that the measurement uses. So all of these threads are
     // pinned here. Later threads inherit the affinity.
     pin_process(process, setting.cpus[1])?;
     pin_process(limit.process, setting.cpus[1])?;

@@ -449,8 +449,8 @@ impl Drop for NestedReceived {
 }
 
 /// Runs `serve`, and makes this thread wait for the end of each async procedure that `serve` runs. A server
-/// that wraps another server and changes its results needs this function: the reply to a deferred call would
-/// bypass the wrapper.
+/// that changes the results of another server, which it wraps, needs this function: the reply to a deferred
+/// call would bypass the wrapper.
 pub fn undeferred<T>(serve: impl FnOnce() -> T) -> T {
     struct Undeferred(Arc<dyn Calls>);
     impl Calls for Undeferred {

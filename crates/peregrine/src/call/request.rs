@@ -53,7 +53,7 @@ pub struct RawRequest<'a> {
     /// The copied blocks, in private memory. The first block begins at offset 0. Each further block begins at
     /// the next multiple of 16 after the previous block.
     pub copied: &'a mut [u8],
-    /// The lent blocks, in the same layout.
+    /// The lent blocks, in the layout of `copied`.
     pub lent: Arriving<'a>,
 }
 
@@ -166,8 +166,8 @@ impl<'a> Request<'a> {
     pub(super) fn copy_to(&mut self, memory: &mut EStack) -> Result<[usize; 3], Refusal> {
         let RawRequest { head, copied, lent } = self.raw();
         let head_end = head.len();
-        // The part of the copied blocks is aligned even if it is empty: an empty slice of large values needs
-        // this.
+        // The part of the copied blocks is aligned even if it is empty, because even an empty slice must be
+        // aligned.
         let copied_at = align_up(head_end);
         let copied_end = copied_at + copied.len();
         let lent_at = align_up(copied_end);
@@ -184,9 +184,9 @@ impl<'a> Request<'a> {
         Ok([head_end, lent_at, end])
     }
 
-    /// Takes the number of values that fit the buffer of an out parameter of at most `max_len` values.
-    /// Returns an empty vector with this capacity, and the number of bytes that the caller has offered.
-    /// `room` is the number of bytes that are left for blocks.
+    /// Takes the number of values that fit the caller's buffer for an out parameter. Returns an empty vector
+    /// with this capacity, or with the capacity `max_len` if that is smaller. Also returns the size in bytes
+    /// of the caller's buffer. `room` is the number of bytes that are left for blocks.
     ///
     /// # Errors
     /// Fails if the buffer does not fit the reply, or if there is no memory.

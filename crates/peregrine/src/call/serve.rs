@@ -38,8 +38,8 @@ pub trait Serve: Send + Sync {
     }
 
     /// Returns a server of the same object, which can run calls after the current call has ended. An async
-    /// server needs it for batches of one-way calls. Without it, the thread that receives such a batch waits
-    /// for the end of each call.
+    /// server needs the returned server for batches of one-way calls. If `None` is returned, the thread that
+    /// receives such a batch waits for the end of each call.
     #[doc(hidden)]
     fn shared(&self) -> Option<Arc<dyn Serve>> {
         None

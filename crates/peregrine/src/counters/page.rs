@@ -2,8 +2,8 @@
 //! export, session or binding.
 //!
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
-//! that no call takes. A *lane* has the counts of one thread for one binding (docs/STAT.md). Lanes are never
-//! reset, so only one thread writes to a lane, except in the row that threads share. Instead, when a binding
+//! that no call takes. A *lane* has the counts of one thread for one binding (docs/STAT.md). Only one thread
+//! writes to a lane, except in the row that threads share. So lanes are never reset. Instead, when a binding
 //! ends, its row records the counts that the lanes of the row have then. The counts of the next binding with
 //! this row start from these recorded counts. A row is used for another binding only after the [`Tally`] of
 //! the earlier binding was dropped. After that, no thread counts for the earlier binding.

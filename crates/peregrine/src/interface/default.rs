@@ -175,7 +175,7 @@ impl<'a> Walk<'a> {
             }
             DescribedType::Named(number) => match &self.whole.types.get(*number)?.body {
                 DescribedBody::Plain { size, align, fields } => {
-                    // The declared size and alignment may be invalid here, because a later step checks them.
+                    // The declared size and alignment may be invalid here, because they are checked later.
                     let at = self.at.checked_next_multiple_of(usize::try_from(*align).ok()?)?;
                     self.take(usize::try_from(*align).ok()?, usize::try_from(*size).ok()?)?;
                     self.plain_fields(fields, at, depth)

@@ -123,7 +123,7 @@ impl Described {
     }
 }
 
-/// The types that a part of a description mentions, numbered in the order in which it mentions them.
+/// The types that a part of a description mentions, numbered in the order of their first mention.
 struct Numbers {
     /// The new number of each type.
     of: Vec<Option<usize>>,

@@ -35,8 +35,8 @@ pub struct ExportOptions {
     public: bool,
     users: Vec<u32>,
     groups: Vec<u32>,
-    /// The largest number of A-stacks. `None`: [`limits::ASTACKS_MAX`], and fewer for other users of this
-    /// machine.
+    /// The largest number of A-stacks. `None`: [`limits::ASTACKS_MAX`], and fewer for users other than root
+    /// and the server's own user.
     astacks_max: Option<u32>,
     /// The largest message size in bytes. `None`: [`limits::MESSAGE_BYTES`], or more if the interface needs
     /// more.
@@ -132,7 +132,7 @@ pub(crate) struct Export {
 impl Export {
     /// The number of the export through which clients on networks read about the server.
     pub(crate) const OF_SERVER: u64 = u64::MAX;
-    /// The number of the export through which such clients watch its counters.
+    /// The number of the export through which clients on networks watch the server's counters.
     pub(crate) const OF_WATCH: u64 = u64::MAX - 1;
 
     pub(crate) fn new(
@@ -164,8 +164,8 @@ impl Export {
         self.counters.end();
     }
 
-    /// Returns whether the owner of the server has exported this, with a name. The exports
-    /// [`OF_SERVER`](Self::OF_SERVER) and [`OF_WATCH`](Self::OF_WATCH) are the server's own.
+    /// Returns whether the owner of the server made this export, and named it. The server itself makes the
+    /// exports [`OF_SERVER`](Self::OF_SERVER) and [`OF_WATCH`](Self::OF_WATCH).
     pub(crate) const fn is_named(&self) -> bool {
         self.number < Self::OF_WATCH
     }

@@ -30,7 +30,7 @@ pub trait Callable {
     /// Makes a client from its binding.
     fn client(binding: Binding) -> Self::Client;
 
-    /// Takes the callback of a procedure. It ends with the call.
+    /// Takes the callback of a procedure. The callback ends with the call.
     ///
     /// # Errors
     /// If the bytes are not a callback of the caller.
@@ -41,7 +41,7 @@ pub trait Callable {
         open(request, false)
     }
 
-    /// Takes the callback of a procedure, which may keep it after the call.
+    /// Takes the callback of a procedure. The procedure may keep the callback after the call.
     ///
     /// # Errors
     /// If the bytes are not a callback of the caller.
@@ -86,7 +86,7 @@ pub trait CallableAsync: Callable {
 trait ObjectOf<L: ?Sized>: Serve {
     fn object(&self) -> &L;
 
-    /// Returns the client of the object, if it is called by a client.
+    /// Returns the client that calls the object, if the object is not called directly.
     fn client(&self) -> Option<&L::Client>
     where
         L: Callable,
@@ -203,10 +203,10 @@ impl Drop for Registration {
 
 /// A parameter by which a procedure calls an object of its caller.
 ///
-/// The trait of the object has [`#[interface]`](macro@crate::interface), and `L` is `dyn` this trait. The
-/// caller makes a callback from an [object](Self::new). The procedure calls the methods of the trait on the
-/// callback, which dereferences to the object. The calls use the binding of the caller, so the caller listens
-/// at no address.
+/// If the trait of the object is `Listener`, `L` is `dyn Listener`. The trait has
+/// [`#[interface]`](macro@crate::interface). The caller makes a callback from an [object](Self::new). The
+/// procedure calls the methods of the trait on the callback, which dereferences to the object. The calls use
+/// the binding of the caller, so the caller listens at no address.
 ///
 /// * `Callback<'_, dyn Listener>` ends with the call of the procedure.
 /// * `Callback<'static, dyn Listener>` may be kept by the procedure. It ends when the procedure's side drops
@@ -219,9 +219,10 @@ impl Drop for Registration {
 /// callback of the same call waits for ever, because both need the same thread.
 ///
 /// After the end of a callback, calls to its object fail with [`Kind::Stopped`], and are not executed. The
-/// arguments of such a call, and its result, have at most [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW)
-/// bytes less 1 KiB. The limit is lower if the messages of the binding are smaller. At most
-/// [`CALLBACK_CALLS_MAX`](crate::limits::CALLBACK_CALLS_MAX) calls are in flight at a time, and others wait.
+/// arguments of a call to the object, and the result of this call, have at most
+/// [`STREAM_WINDOW`](crate::limits::STREAM_WINDOW) bytes less 1 KiB. The limit is lower if the messages of
+/// the binding are smaller. At most [`CALLBACK_CALLS_MAX`](crate::limits::CALLBACK_CALLS_MAX) calls are in
+/// flight at a time, and others wait.
 ///
 /// If a program calls an implementation of the procedure directly, without a client, the callback is the
 /// caller's object itself.

@@ -220,8 +220,8 @@ impl PacketRing {
     fn status(&self) -> &AtomicU32 {
         // SAFETY: the slot is inside the mapping.
         let word = unsafe { self.map.base.add(self.next * self.slot) };
-        // SAFETY: the word is mapped for as long as `self`, and aligned. Both sides access it only as an
-        // atomic.
+        // SAFETY: the word is mapped for as long as `self`, and aligned. The kernel and this process access
+        // the word only as an atomic.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 

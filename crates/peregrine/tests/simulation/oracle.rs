@@ -105,7 +105,7 @@ impl Oracle {
         self.sent.insert((connection, number), token);
     }
 
-    /// Returns the call that was sent over a stream with this number.
+    /// Returns the call with the number `number` that was sent over the stream `connection`.
     pub(crate) fn token_of(&self, connection: u64, number: u32) -> Token {
         self.sent.get(&(connection, number)).copied().unwrap_or(Token::MAX)
     }

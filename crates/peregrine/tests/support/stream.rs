@@ -51,7 +51,7 @@ pub(crate) fn abandon(number: u32) -> Vec<u8> {
 }
 
 /// Makes the answer to the bind request `asked`. The answer grants binding 5 and messages of `bytes` bytes.
-/// It announces `representation` as that of the server's values.
+/// It announces that the server's values have the representation `representation`.
 pub(crate) fn bound(asked: &Message, representation: u32, bytes: u64) -> Vec<u8> {
     let mut body = 1u64.to_le_bytes().to_vec();
     body.extend([5, representation].iter().flat_map(|word| word.to_le_bytes()));

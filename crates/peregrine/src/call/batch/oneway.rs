@@ -477,7 +477,8 @@ impl Owed for OwedResult {
             (state.waker.take(), state.cancelled.is_some())
         });
         if is_cancelled {
-            // No procedure begins any more. So this thread can refuse the other calls, and end the sequence.
+            // No procedure begins any more. So this thread can refuse the remaining calls, and end the
+            // sequence.
             let _ = sequence.poll(&Context::from_waker(Waker::noop()));
         }
         if let Some(waker) = waker {

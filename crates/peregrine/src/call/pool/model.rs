@@ -26,7 +26,7 @@ impl Machine for Model {
         thread::yield_now();
     }
     /// Models a barrier that another thread executes on this thread's processor. Only a barrier between the
-    /// store and the load matters, so this thread itself executes the barrier at this point.
+    /// store before this call and the load after it matters. So this thread itself executes the barrier here.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }

@@ -86,7 +86,8 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// The threads that have a new message, and a future. All of them must be woken after the lock is released.
+/// Threads that were given a frame or the duty to check, and a future. All of them must be woken after the
+/// lock is released.
 #[must_use]
 pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
@@ -109,7 +110,7 @@ impl<M: Machine> State<M> {
         !self.waiting.is_empty() || !self.futures.is_empty()
     }
 
-    /// Opens the gate if no caller waits. Otherwise leaves the gate closed.
+    /// Opens the gate (`slots.open`) if no caller waits. Otherwise leaves the gate closed.
     fn settle(&self, slots: &Slots<M>) {
         slots.open.store(if self.is_awaited() { 0 } else { slots.active() });
     }

@@ -77,8 +77,8 @@ impl<M: Machine> Slots<M> {
     ///
     /// The caller must hold no lock of the pool: see [`Queue`](super::queue::Queue).
     pub(super) fn recover(&self, index: u32, is_released: &dyn Fn(u32) -> bool) -> bool {
-        /// The drop of this guard marks the frame as captured again. The guard is dropped if the server has not
-        /// released the frame, and if `is_released` panics.
+        /// The drop of this guard marks the frame as captured again. The guard is dropped if the server has
+        /// not released the frame, and if `is_released` panics.
         struct Asks<'a, W: Word>(&'a W);
         impl<W: Word> Drop for Asks<'_, W> {
             fn drop(&mut self) {
@@ -87,7 +87,7 @@ impl<M: Machine> Slots<M> {
         }
         let state = &self.at(index).state;
         // The frame is taken before `is_released` is called, because only the holder of a frame may change
-        // what `is_released` records about it.
+        // what `is_released` records about the frame.
         if state.peek() != CAPTURED || !state.exchange(CAPTURED, TAKEN) {
             return false;
         }

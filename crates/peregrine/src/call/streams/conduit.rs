@@ -44,8 +44,9 @@ pub(super) struct Conduit {
 
 #[derive(Default)]
 struct State {
-    /// The number of the next message. While the client has no open streams, a message may have a larger
-    /// number. The messages before it were taken when there was no conduit, or are overtaken.
+    /// The number of the next message. While the client has no open streams, the next message may have a
+    /// larger number. The messages between these numbers were taken when there was no conduit, or are
+    /// overtaken.
     next: u64,
     /// A message that has overtaken the next one.
     early: Option<Early>,
@@ -339,8 +340,8 @@ impl Conduit {
         Ok(conduit)
     }
 
-    /// Notes that a stream has something to send, and answers the held call with it. `is_last` is whether the
-    /// procedure needs the stream no more.
+    /// Notes that a stream has records to send. If a call is held, answers the call with these records.
+    /// `is_last` is whether the procedure needs the stream no more.
     pub(super) fn list(self: &Arc<Self>, flow: &Arc<Flow>, is_last: bool) {
         let mut afterwards = Afterwards::default();
         let mut state = self.state.lock();
@@ -470,8 +471,8 @@ impl State {
             match self.flows.get(&record.stream) {
                 Some(flow) => afterwards.woken.extend(flow.take(&record, bytes)),
                 // The client asks about a stream whose call has ended. If the procedure never opened the
-                // stream, the client gets the end of the stream now. If the stream was opened, its end was
-                // sent before.
+                // stream, the server reports now that the stream has ended. If the procedure opened the
+                // stream, the server has reported this before.
                 None if record.kind == RecordKind::Ask => {
                     if self.unopened.len() == UNOPENED_MAX {
                         return None;
@@ -548,7 +549,8 @@ impl State {
         result
     }
 
-    /// Appends the ends of streams that no procedure has opened, as far as they fit `room` bytes.
+    /// Appends a record for each stream that no procedure has opened, as far as the records fit `room` bytes.
+    /// The record says that the stream has ended.
     fn collect_unopened(&mut self, room: usize, result: &mut Vec<u8>) {
         while result.len() + HEADER_BYTES <= room
             && let Some(stream) = self.unopened.pop()

@@ -89,7 +89,7 @@ pub(crate) trait Handles: Send + Sync + Sized + 'static {
     /// Handles a wake-up, after everything that has arrived was handled. There may be new credit.
     fn woken(&self);
 
-    /// Handles the end: the peer sends nothing more. `error` is the reason, unless the peer has sent
+    /// Handles that the peer sends nothing more. `error` is the reason, or `None` if the peer has sent
     /// everything.
     fn end(&self, side: &Side<Self>, error: Option<CallError>);
 }

@@ -1,7 +1,7 @@
 //! The messages on the socket of a session: bind, unbind, describe, ring, goodbye and others.
 //!
 //! Each message is one `SOCK_SEQPACKET` record in native byte order, because the peer is on this machine. The
-//! same `Writer` and `Reader` write and read the head of a call. See `docs/PROTOCOL.md`.
+//! messages are written and read by `Writer` and `Reader`, as the head of a call is. See `docs/PROTOCOL.md`.
 
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
@@ -103,7 +103,8 @@ fn message(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>) -> Optio
     Some(buffer)
 }
 
-/// Returns the bytes of [`ClientMessage::Ring`]. A call may ring, and must not allocate memory.
+/// Returns the bytes of [`ClientMessage::Ring`]. Allocates no memory, because a call that rings must not
+/// allocate.
 pub(crate) fn ring_bytes(index: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     for (to, word) in bytes.as_chunks_mut().0.iter_mut().zip([MAGIC, VERSION, RING, index]) {

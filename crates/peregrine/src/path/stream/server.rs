@@ -74,7 +74,7 @@ const READING: u64 = 2;
 const RUNNING: u64 = 3;
 /// The mask of the low bits.
 const WHO: u64 = 3;
-/// The number that each change adds to the word, so that the other bits count the changes.
+/// The number that each change adds to the word. The bits above the mask thus count the changes.
 const ONE: u64 = 4;
 
 /// The server's end of a connection.

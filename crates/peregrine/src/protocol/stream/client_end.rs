@@ -14,8 +14,7 @@ use crate::limits;
 
 /// No call uses the slot.
 pub(crate) const IDLE: u32 = 0;
-/// A call is being sent, or no thread waits for it because it is pending. The reply to the call may already
-/// arrive.
+/// A call is being sent, or it is pending: no thread waits for it. The reply to the call may already arrive.
 pub(crate) const SENDING: u32 = 1;
 /// The caller waits for the reply, and polls the slot.
 pub(crate) const WAITING: u32 = 2;
@@ -472,7 +471,7 @@ impl ClientEnd {
         }
     }
 
-    // The end of the connection.
+    // How the connection ends.
 
     /// Returns whether the connection has ended.
     #[inline]

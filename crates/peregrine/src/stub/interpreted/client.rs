@@ -149,7 +149,8 @@ impl GenericClient {
         Self { binding, shared: Arc::new(Shared::new(described)) }
     }
 
-    /// Returns a client that calls through `binding`, and has the same description as other clients.
+    /// Returns a client that calls through `binding`, and shares the description in `shared` with other
+    /// clients.
     pub(super) const fn sharing(binding: Binding, shared: Arc<Shared>) -> Self {
         Self { binding, shared }
     }
@@ -488,8 +489,7 @@ fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<
     match argument {
         // If the call fails, the caller's value must stay unchanged.
         Argument::InOut(Dynamic::Plain(bytes)) => Some(bytes.len()),
-        // Other processes can write to this memory, so the values can neither be converted nor checked in
-        // place.
+        // Other processes can write to this memory, so the values can neither be converted nor checked there.
         Argument::Out(out) if out.is_shared() => {
             let size = solid.bytes as usize;
             Some((out.capacity() / size).min(max_len) * size)

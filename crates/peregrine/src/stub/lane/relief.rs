@@ -24,8 +24,9 @@ const LOOKS: u32 = 256;
 
 /// When the lane asks the server next to relieve a thread that runs a batch.
 pub(super) struct Relief {
-    /// The number of batches that were answered with results, and the value that [`Relief::left`] last saw.
+    /// The number of batches that were answered with results.
     answers: u64,
+    /// The value of `answers` that [`Relief::left`] last saw.
     seen: u64,
     /// When `answers` was last found to have changed, or when the server was last asked.
     since: Option<Instant>,

@@ -99,7 +99,7 @@ pub(super) struct SignedDuration {
 }
 
 impl SignedDuration {
-    /// Returns the span if its nanoseconds are in range and have the same sign as its seconds.
+    /// Returns the span if its nanoseconds are in range, and do not have the opposite sign of its seconds.
     pub(super) fn checked(self) -> Option<Self> {
         let is_one_sign = self.secs.signum() * i64::from(self.nanos.signum()) >= 0;
         (is_one_sign && self.nanos.unsigned_abs() < NANOS).then_some(self)

@@ -6,7 +6,7 @@
 //! | `UNASSIGNED` | `QUEUED` | keeper | the client rang |
 //! | `QUEUED` | `WORKER + n` | worker | worker `n` took the A-stack from the pool's queue |
 //! | `QUEUED` | `UNASSIGNED` | any thread | the waiting call was refused, or the session has ended |
-//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned it, or another thread took it away |
+//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned the A-stack, or another thread took it |
 //! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling the A-stack: the next call rings |
 //! | `WORKER + n` | `DEFERRED` | worker | the call on the A-stack is deferred, so its word must not change |
 //! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent, perhaps the next call posted |

@@ -17,8 +17,8 @@ pub(super) struct Input {
     ahead: Box<[u8]>,
     from: usize,
     to: usize,
-    /// The frames whose bells must ring. A bell wakes the future of a pending call. The leader first gives up
-    /// the lead, because waking a future runs foreign code.
+    /// The frames whose bells must ring. A bell wakes the future of a pending call. The leader gives up the
+    /// lead before it rings the bells, because waking a future runs foreign code.
     pub(super) rings: Rings,
 }
 
