@@ -80,7 +80,7 @@ pub(crate) trait Huge {
 }
 
 /// Procedures that record when they run (for the experiment `account`), and a procedure that returns these
-/// records.
+/// records (the *stamps*).
 #[interface]
 pub(crate) trait Accounted {
     /// Does nothing.

@@ -162,8 +162,8 @@ impl Shared {
             };
         }
         drop(until);
-        // This thread holds the lock until the exit. So the command cannot report failures that the clean-up
-        // causes.
+        // This thread holds the lock until the exit. When the command ends, it waits for this lock. So the
+        // command cannot report failures that the clean-up causes.
         let mut last = lock(&self.last);
         let signal = self.signal.load(Ordering::SeqCst);
         let Some(last) = last.take() else { std::process::exit(128 + signal) };

@@ -203,7 +203,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// Returns the procedures without documentation. `place` converts the number of a procedure and the
+    /// Returns the procedures, with empty documentation. `place` converts the number of a procedure and the
     /// number of its parameter to a `Place`.
     fn procedures(
         &mut self,

@@ -159,7 +159,7 @@ fn calls_waiting_for_a_permit_are_bounded_in_bytes() {
 }
 
 /// A connection that stalls in the middle of a message occupies memory, for which other connections wait. The
-/// server closes such a connection after 10 seconds, plus one second for each 16 KiB that it has received.
+/// server closes such a connection after 10 seconds, plus one second for each 16 KiB that have arrived on it.
 #[test]
 fn stalled_message_is_closed_while_others_wait_for_memory() {
     const CALLS: usize = 150;

@@ -265,7 +265,7 @@ fn who_repeats_an_old_call_gets_no_result() {
                 relay.step(&mut |from, datagram| seen.note(from, datagram));
             }
         });
-        // Both calls use the same handle.
+        // With one frame, the short call and the long call use the same handle.
         let options = BindOptions::default().astacks(1);
         let ledger = LedgerClient::bind_with(&through, &options).unwrap();
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);

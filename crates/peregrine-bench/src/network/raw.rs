@@ -28,14 +28,15 @@ use super::wire::{Exchange, HEADER, Packets};
 const ETHER_TYPE: u16 = 0x88b5;
 /// The size of the Ethernet header in bytes.
 const ETHERNET: usize = 14;
-/// The size in bytes of the link header, which precedes each packet. It consists of the Ethernet header, and
-/// of the endpoints of receiver and sender.
+/// The size in bytes of the link header, which precedes each packet. It consists of the Ethernet header, the
+/// receiver's endpoint and the sender's endpoint.
 const LINK: usize = ETHERNET + 4;
 /// The number of bytes of a link header that follow the Ethernet header.
 pub(crate) const LINK_PAYLOAD: usize = LINK - ETHERNET;
 /// The size in bytes of the memory that holds one frame.
 const FRAME: usize = 2048;
-/// The number of bytes that stay free before each packet, so that packets are aligned.
+/// The number of bytes that stay free before each link header, so that the packet after the header is
+/// aligned.
 const HEADROOM: usize = 14;
 const _: () = assert!((HEADROOM + LINK).is_multiple_of(16));
 /// The largest number of frames of a message that are sent before the far side has acknowledged any.

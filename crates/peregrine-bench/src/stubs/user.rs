@@ -43,10 +43,11 @@ impl Data {
     }
 }
 
-/// A value that begins `BEFORE` bytes after the start of a page. Copies take longer if their source is,
-/// modulo a page, shortly after their destination. So messages begin at the start of pages. The data that is
-/// copied to them or from them begins in the middle of pages. The text is an exception: it begins at the
-/// start of a page, because the place of the text in a message is near the middle of a page.
+/// A value that begins `BEFORE` bytes after the start of a page. A copy takes longer if the page offset of
+/// its source is slightly larger than the page offset of its destination. So messages begin at the start of
+/// pages. The data that is copied to them or from them begins in the middle of pages. The text is an
+/// exception: it begins at the start of a page, because the place of the text in a message is near the middle
+/// of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(C, align(4096))]
 pub(crate) struct Placed<T, const BEFORE: usize> {

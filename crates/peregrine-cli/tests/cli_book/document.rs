@@ -19,7 +19,7 @@ pub(crate) struct Shown {
 pub(crate) enum Holds {
     /// On every machine.
     Always,
-    /// Only on machines without other servers.
+    /// Only on other machines: on this one, other servers export, or this user cannot read `/run/peregrine`.
     Elsewhere,
     /// Never: the output depends on the machine.
     Never,

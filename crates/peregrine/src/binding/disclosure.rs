@@ -53,9 +53,9 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
 /// Passes the counters of a server to `readings` again and again, the first time at once, until `readings`
 /// takes no more. `address` is as for [`stat()`]. The interval `every` is at least 10 ms.
 ///
-/// A server on another machine sends the counters as a stream. If it cannot, because it has another version
-/// or too many clients watch it, this function makes a call for each reading. It does so also if the stream
-/// ends because the server is replaced by another one.
+/// A server on another machine sends the counters as a stream. The server may be unable to do so, because it
+/// has another version or too many clients watch it. Then this function makes a call for each reading. This
+/// function also makes these calls if the stream ends because the server is replaced by another one.
 ///
 /// ```
 /// # use peregrine::{interface, Server};

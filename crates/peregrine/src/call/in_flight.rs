@@ -1,8 +1,8 @@
-//! [`InFlight`]: what a server has in flight besides the calls that its threads run and its deferred calls:
-//! one-way calls and streams.
+//! [`InFlight`]: counts the one-way calls and the streams that a server has in flight.
 //!
-//! Other calls are not counted here. A batch of one-way calls is counted once, and a stream when it is
-//! opened. What streams have buffered is added up when a reader asks.
+//! Other calls are not counted here. The calls of a batch are counted together when the batch begins to run.
+//! A stream is counted when it is opened. The bytes that streams have buffered are added up when a reader
+//! asks.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -38,7 +38,8 @@ pub(crate) struct InFlightNow {
     pub(crate) oneway: u64,
     pub(crate) oneway_threads: u64,
     pub(crate) streams: u64,
-    /// The bytes of items that were sent and not collected, or have arrived and were not taken.
+    /// The bytes of items that wait at the server: sent items that are in no message yet, and received items
+    /// that were not taken.
     pub(crate) stream_bytes: u64,
 }
 

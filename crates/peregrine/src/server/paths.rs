@@ -41,7 +41,7 @@ impl Paths {
         })
     }
 
-    /// Returns the server halves of all paths, in the order of the counters of captured calls.
+    /// Returns the server halves of all paths. The server's counters list the paths in the same order.
     pub(super) fn all(&self) -> [Arc<dyn ServerPath>; SERVER_HALVES] {
         [
             Arc::clone(&self.local) as Arc<dyn ServerPath>,

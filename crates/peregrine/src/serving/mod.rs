@@ -87,7 +87,8 @@ impl ServerCore {
         Arc::clone(&self.disclosed.page)
     }
 
-    /// Returns the admission of one group of threads.
+    /// Returns a new admission for one group of threads. It limits the running and the waiting calls of the
+    /// group.
     pub(crate) fn admission(&self) -> Arc<Admission> {
         Admission::new(self.threads.running_max, self.threads.waiting_max)
     }

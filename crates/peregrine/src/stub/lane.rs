@@ -47,8 +47,8 @@ const RECORD_BYTES: usize = 2048;
 const BATCH_BYTES: usize = 16 << 10;
 /// The largest number of outstanding batches: while the server holds one, the client can send another.
 const OUTSTANDING_MAX: usize = 2;
-/// A procedure that takes longer than this at the server is slow: it delays the calls after it in its batch
-/// too much.
+/// A procedure that takes longer than this at the server is slow: it delays the later calls of its batch too
+/// much.
 const SLOW_US: u32 = 100;
 /// The number of slow measurements in a row after which a procedure counts as slow.
 const SLOW_IN_A_ROW: u32 = 3;

@@ -508,8 +508,8 @@ impl OneWay {
         self.of(procedure, error).chain()
     }
 
-    /// Returns the text of a failure if the procedure returned an error. `text` is the text of that error, if
-    /// it is known.
+    /// Returns the text for a failed call whose procedure returned an error. `text` is the text of that
+    /// error, if it is known.
     fn own_error(&self, procedure: u32, text: Option<&str>) -> String {
         let name = self.name(procedure);
         match text {

@@ -227,8 +227,8 @@ impl<'a> Space<'a> {
     }
 
     /// Copies whole lanes of 16 bytes, and shuffles the bytes of each lane. If `streaming` is true, writes
-    /// past the caches. `lane` is the number of the first lane, and selects the mask of that lane. Returns
-    /// the number of bytes copied. An incomplete lane at the end is not copied.
+    /// past the caches. `lane` is the number of the first lane. The number of a lane selects its mask in
+    /// `shuffles`. Returns the number of bytes copied. An incomplete lane at the end is not copied.
     #[inline]
     pub(crate) fn copy_shuffled(
         &self,

@@ -1,4 +1,4 @@
-//! Compares the bytes that a call contains for its streams with the documents, in both byte orders.
+//! Checks, in both byte orders, that the head of a call with streams has the documented bytes.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};

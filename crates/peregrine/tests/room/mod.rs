@@ -355,7 +355,8 @@ pub(crate) fn running_and_waiting_calls_are_bounded(by: Carrier) {
             scope.spawn(move || room.stay().unwrap());
         }
         door.await_entered(2);
-        // Both threads are busy. Of two more calls, one waits in the queue, and the other is refused.
+        // Both threads of the server are busy. Of two more calls, one waits in the queue, and the other is
+        // refused.
         for _ in 0..2 {
             let (room, sender) = (&room, sender.clone());
             scope.spawn(move || sender.send(room.sleep(1)).unwrap());
@@ -435,7 +436,8 @@ pub(crate) fn calls_cut_short_by_drain_may_have_executed(by: Carrier) {
         door.await_entered(1);
         assert!(!running.drain(Duration::from_millis(50)));
         // Over TCP, the server has closed the connection. So the call fails although its procedure still
-        // waits. Datagrams have no connection. So the door opens, and the result may still reach the caller.
+        // waits. Over datagrams, there is no connection to close. The test opens the door, and the result may
+        // still reach the caller.
         door.set(by.is_datagrams());
         let outcome = runs.join().unwrap();
         door.set(true);
@@ -498,8 +500,8 @@ pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
 
 pub(crate) fn caller_is_identified_by_its_address(by: Carrier) {
     let _home = home();
-    // Over datagrams, a client on a slow machine may send its request to bind twice. The server then counts
-    // two bindings of this client, so the smallest number of several attempts is compared.
+    // Over datagrams, a client on a slow machine may send its bind request twice. The server then counts two
+    // bindings of this client, so the smallest number of several attempts is compared.
     let tries = if by.is_datagrams() { 10 } else { 1 };
     let bindings = (0..tries).map(|_| bindings_after_asking_for_caller(by)).min().expect("a try");
     // Over datagrams, `peregrine::describe` also makes a binding.

@@ -81,7 +81,7 @@ pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) 
     ended
 }
 
-/// The [`Owed`] of a future for whose result nothing waits. The result is dropped.
+/// Implements [`Owed`] for a future for whose result nothing waits. The result is dropped.
 struct NoReply;
 
 impl Owed for NoReply {

@@ -39,7 +39,7 @@ use super::Executor;
 /// ```
 impl Executor for Handle {
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        // Without its `JoinHandle`, the task runs until its end.
+        // The task runs until its end, although its `JoinHandle` is dropped.
         drop(Self::spawn(self, future));
     }
 

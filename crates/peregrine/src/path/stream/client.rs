@@ -66,8 +66,8 @@ pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
     end: ClientEnd,
-    /// For each frame: after this number of further tidying rounds, the frame releases the memory that a
-    /// large message has used.
+    /// For each frame, the number of calls of `tidy` until the memory that a large message has used is
+    /// released.
     large: Box<[AtomicU32]>,
     /// The received bytes. The thread that holds this lock is the leader.
     input: Mutex<Input>,

@@ -70,7 +70,8 @@ pub(crate) struct SendPath<'a, L> {
     /// The number of positions that the receiver accepts.
     pub(crate) credits: u16,
     pub(crate) flow: &'a L,
-    /// The number of the round in which the flow last counted this handle as active.
+    /// The number of the flow's round in which the flow last counted this handle as active. A round of the
+    /// flow lasts about one round trip, and is no `Round` of retransmission.
     pub(crate) seen: &'a mut u16,
 }
 

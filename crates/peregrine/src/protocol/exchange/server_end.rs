@@ -123,11 +123,11 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence after which the server asks a client that answered the previous question before another one
-/// was sent. So such a client gets only one question a second during a long procedure.
+/// The silence after which the server asks the client, if the client answered the previous question before
+/// the server sent another. So such a client gets only one question a second during a long procedure.
 const QUIET_MAX: u64 = SECOND;
-/// The time between unanswered questions. A caller counts as gone after some of them, and not after a time: a
-/// server that was halted first reads the packets that arrived meanwhile.
+/// The time between unanswered questions. A caller counts as gone after some questions, not after a time: if
+/// the server was halted for a long time, it may not have read the caller's packets yet.
 const ASK_EVERY: u64 = 300 * MILLISECOND;
 
 /// One record. It belongs to one place in the server's table.
@@ -157,7 +157,7 @@ pub(crate) struct ServerEnd {
     credits: u16,
     /// The number of positions that the server accepts.
     credits_here: u16,
-    /// The number of the round in which the flow last counted this handle as active.
+    /// The number of the flow's round in which the flow last counted this handle as active.
     seen: u16,
     /// The number of questions that the server asked since the client's last packet.
     unanswered: u8,
@@ -765,8 +765,8 @@ impl ServerEnd {
     /// Revokes the handle. Packets with this handle have no effect afterwards.
     ///
     /// Raises the generation of the place if the client may still wait for the result of an executed call. In
-    /// the other states no such result is lost. After an executed call, the record gets into these states
-    /// only if the client has the result, has cancelled the call, or has sent a goodbye.
+    /// the states `Vacant`, `Idle`, `Assembling` and `Waiting`, no such result is lost: the client has the
+    /// result, has cancelled the call, or has sent a goodbye.
     pub(crate) fn forget(&mut self) {
         debug_assert!(self.phase() != RecordPhase::Running);
         let forgets = match self.state {

@@ -101,10 +101,10 @@ impl Table {
     }
 
     /// Returns a place for a new handle of the address with the number `peer`. This is a free place, if there
-    /// is one. Otherwise it is the place whose record has been idle longest and may be evicted. If the group
-    /// of the address has its full share of the places, only a place of that group is chosen. Returns `None`
-    /// if there is no such place. `phase` returns the phase of the record at a place, and the time at which
-    /// its last packet arrived.
+    /// is one. Otherwise it is the evictable place whose record has been idle longest. If the group of the
+    /// address has its full share of the places, only a place of that group is chosen. Returns `None` if
+    /// there is no such place. `phase` returns the phase of the record at a place, and the time at which its
+    /// last packet arrived.
     pub(crate) fn admit(
         &mut self,
         now: Moment,

@@ -1,4 +1,4 @@
-//! Slots: the offsets at which large messages begin in the space for messages of one direction.
+//! Slots: parts of the space for messages of one direction. Each large message begins at the start of a slot.
 //!
 //! The space of each direction has 2 MiB more than its largest message needs: 256 slots of 8 KiB. A large
 //! message begins at the first slot after the end of the previous message, or at slot 1 if no slot is left.

@@ -137,8 +137,8 @@ impl<'a> Arrival<'a> {
         (there > bytes).then_some(there)
     }
 
-    /// Polls at most [`POLLS`] times, until the client has written more than `bytes` bytes. Then waits, if
-    /// the session may make threads wait.
+    /// Polls at most [`POLLS`] times, until the client has written more than `bytes` bytes. If these polls do
+    /// not suffice, waits longer, provided that the session may make threads wait.
     #[cold]
     fn poll(&self, bytes: usize) -> Option<usize> {
         let clock = self.stalls.clock;

@@ -343,7 +343,8 @@ impl Connection {
         }
     }
 
-    /// Sends the messages of the queue as far as the socket accepts them, unless another thread does.
+    /// Sends the messages of the queue as far as the socket accepts them. If another thread is sending now,
+    /// that thread sends them later.
     #[cold]
     pub(super) fn send_queue(&self) {
         if let Some(lock) = self.output.request() {
