@@ -131,9 +131,9 @@ fn contract_holds_over_raw_ethernet() {
 /// The line that a child process prints at the end of its case.
 const ENDED: &str = "the case has ended";
 
-/// Runs the case of the test `name` at the near end of a link. It runs in another process, because the
-/// library starts threads that serve the whole process. Such a thread stays in the network of the thread that
-/// started it, and would later run procedures of the tests over UDP there.
+/// Runs the case of the test `name` at the near end of a link. The case runs in another process, because the
+/// library starts threads that serve the whole process. A thread that is started at the near end stays in
+/// that network. There, it would later run procedures of other tests over UDP.
 fn on_a_link(name: &str, case: fn(Way)) {
     if role().is_none() {
         let (_alone, directory) = (support::alone(), tempfile::tempdir().expect("a directory"));

@@ -299,8 +299,8 @@ impl fmt::Debug for Frames {
 }
 
 /// Additional active frames, for as long as this value exists. They make up for calls that hold frames for
-/// long, so that enough frames are left for other calls. A call that holds a frame for long may hold any
-/// frame.
+/// long, so that enough frames are left for other calls. No particular frames are reserved: any call may take
+/// any active frame.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reserved {
