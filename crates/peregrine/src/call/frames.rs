@@ -221,8 +221,8 @@ impl Frames {
     /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
     /// until `deadline`. `is_released` returns whether the server has released a
     /// [captured](FrameGuard::capture) frame. `is_released` may run on behalf of another caller, and must not
-    /// take frames itself. No lock of this pool is held while `is_released` runs, and it may use the other
-    /// functions of the pool.
+    /// take frames itself. No lock of this pool is held while `is_released` runs, so `is_released` may call
+    /// functions of the pool that take no frame.
     ///
     /// Returns `None` if the caller waits until the deadline. If a frame became free at the last moment, the
     /// next caller gets this frame.
