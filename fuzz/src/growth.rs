@@ -9,8 +9,8 @@ use peregrine::{Argument, BindOptions, Binding, Dynamic, GenericClient};
 use super::dynamic::{FixedAnswer, make_calls};
 
 /// Compares two interfaces, and makes calls between them. The input consists of two descriptions and a
-/// message, with the byte 0xff between them. Each of the two interfaces is once the client's interface, with
-/// the other one as the server's interface. The client gets the message as the reply to every call.
+/// message, with the byte 0xff between them. Each of the two interfaces serves once as the client's
+/// interface, and once as the server's interface. The client gets the message as the reply to every call.
 ///
 /// # Panics
 /// Panics if the client can bind although the comparison says that the client's interface does not fit. If

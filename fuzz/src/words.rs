@@ -11,7 +11,8 @@ enum Model {
     Sleep,
     Dead,
     Looking,
-    /// A kind that is reserved or unused, or a known kind with bits above it that are not zero.
+    /// A word whose kind (the low three bits) is reserved or unused. Or a word of a known kind whose upper
+    /// bits are not zero although they must be.
     Other(u32),
 }
 

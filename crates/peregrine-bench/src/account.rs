@@ -211,7 +211,7 @@ fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Fail
     Ok(Side { steps: (0..5).map(ns).collect(), posts: [ns(5), ns(6)], whole: 0.0 })
 }
 
-/// Returns the median of all rounds for each step.
+/// Returns, for each time of a [`Side`], the median of all rounds.
 fn medians(sides: &[Side]) -> Side {
     let of = |value: &dyn Fn(&Side) -> f64| median(&sides.iter().map(value).collect::<Vec<_>>());
     Side {

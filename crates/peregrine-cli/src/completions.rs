@@ -162,7 +162,7 @@ pub(crate) fn procedures(begun: &OsStr) -> Vec<CompletionCandidate> {
     matching(begun, named)
 }
 
-/// Returns the parameters of the named procedure for which the command line has no value yet.
+/// Returns those parameters of the named procedure that have no value on the command line yet.
 pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
     let Some(called) = PartialCall::read() else { return Vec::new() };
     let has_value = |one: &DescribedParameter| {

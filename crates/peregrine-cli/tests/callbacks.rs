@@ -30,7 +30,7 @@ enum Choice {
 trait Listener {
     /// Shows an event.
     fn show(&self, event: Event, more: Option<u8>) -> peregrine::Result<()>;
-    /// Returns a number, a text, and how many events it wants.
+    /// Returns a number, a text, and a list of numbers.
     fn limits(&self, bytes: Lent<'_, u8>) -> peregrine::Result<(u32, String, Vec<u64>)>;
     /// Chooses.
     fn choose(&self) -> peregrine::Result<Choice>;
@@ -43,9 +43,9 @@ trait Listener {
 trait Events {
     /// Shows `count` events.
     fn watch(&self, count: u64, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u64>;
-    /// Asks for the limits, and returns them.
+    /// Calls `limits` of the listener. Returns the number and the text.
     fn limits(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<(u32, String)>;
-    /// Lets the listener choose. Returns its error.
+    /// Calls `choose` of the listener, which must fail. Returns the text of the error.
     fn choose(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<String>;
     /// Has two listeners and a sink.
     fn both(
@@ -54,7 +54,7 @@ trait Events {
         second: Callback<'_, dyn Listener>,
         numbers: Sink<'_, u8>,
     ) -> peregrine::Result<()>;
-    /// Shows events until they are not wanted any more.
+    /// Shows events until a call of the listener fails.
     fn endless(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<()>;
 }
 

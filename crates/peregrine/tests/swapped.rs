@@ -30,8 +30,8 @@ enum Way {
     Local,
     Tcp,
     Udp,
-    /// Raw Ethernet. The client is at the near end of a link, which its thread has entered, and the server is
-    /// at the far end.
+    /// Raw Ethernet. The thread of the client has entered the near end of a link, and the server is at the
+    /// far end.
     Ethernet,
 }
 
@@ -94,7 +94,7 @@ impl Servers {
 /// Runs the contract tests, which every path must pass, over a path to servers with the other byte order.
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
-    // A process cannot call itself over a raw Ethernet link, so the checks in which it does are left out.
+    // A process cannot call itself over a raw Ethernet link, so the checks that need such calls are left out.
     let suite = if way == Way::Ethernet { contract::suite_of_one_call } else { contract::suite };
     let over = match way {
         Way::InProcess => "in process, swapped".to_owned(),
@@ -131,9 +131,9 @@ fn contract_holds_over_raw_ethernet() {
 /// The line that a child process prints at the end of its case.
 const ENDED: &str = "the case has ended";
 
-/// Runs the case of the test `name` at the near end of a link. It runs in another process, because the
-/// library starts threads that serve the whole process. Such a thread stays in the network of the thread that
-/// started it, and would later run procedures of the tests over UDP there.
+/// Runs the case of the test `name` at the near end of a link. The case runs in another process, because the
+/// library starts threads that serve the whole process. A thread that is started at the near end stays in
+/// that network. There, it would later run procedures of other tests over UDP.
 fn on_a_link(name: &str, case: fn(Way)) {
     if role().is_none() {
         let (_alone, directory) = (support::alone(), tempfile::tempdir().expect("a directory"));
@@ -409,7 +409,8 @@ fn described<T: Value>() -> Described {
 }
 
 /// Encodes a value in both byte orders. Checks that `swap_value` turns the native bytes into the swapped
-/// bytes. Also checks that the swapped bytes can be decoded, but that no truncated copy of them can.
+/// bytes. Also checks that the swapped bytes can be decoded, and that no truncated copy of them can be
+/// decoded.
 fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     let native = encoded::<T, Native>(value);
     let swapped = encoded::<T, Swapped>(value);

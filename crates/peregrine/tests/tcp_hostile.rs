@@ -465,7 +465,7 @@ fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)
 }
 
-/// Does the same as [`liar`], but the server announces `representation` as that of its values.
+/// Does the same as [`liar`], but the server announces `representation` as the representation of its values.
 fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();

@@ -221,8 +221,8 @@ impl Frames {
     /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of arrival,
     /// until `deadline`. `is_released` returns whether the server has released a
     /// [captured](FrameGuard::capture) frame. `is_released` may run on behalf of another caller, and must not
-    /// take frames itself. No lock of this pool is held while `is_released` runs, and it may use the other
-    /// functions of the pool.
+    /// take frames itself. No lock of this pool is held while `is_released` runs, so `is_released` may call
+    /// functions of the pool that take no frame.
     ///
     /// Returns `None` if the caller waits until the deadline. If a frame became free at the last moment, the
     /// next caller gets this frame.
@@ -299,8 +299,8 @@ impl fmt::Debug for Frames {
 }
 
 /// Additional active frames, for as long as this value exists. They make up for calls that hold frames for
-/// long, so that enough frames are left for other calls. A call that holds a frame for long may hold any
-/// frame.
+/// long, so that enough frames are left for other calls. No particular frames are reserved: any call may take
+/// any active frame.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Reserved {

@@ -19,10 +19,10 @@ pub(crate) struct Pool {
 /// The number of types of values.
 const POOL: usize = 6;
 
-/// The number of interfaces of callbacks, whose numbers follow those of the types.
+/// The number of callback interfaces. They are numbered after the types.
 const INTERFACES: usize = 3;
 
-/// Names that Rust does not allow, or that already have a meaning in Rust.
+/// Unusual names: names that are not ASCII, that Rust does not allow, or that already have a meaning in Rust.
 const ODD: &[&str] = &["größe", "str", "type", "get-size", "①", "_"];
 
 fn name() -> impl Strategy<Value = String> {
@@ -73,8 +73,8 @@ fn was() -> impl Strategy<Value = Vec<String>> {
     prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(name(), 1..3)]
 }
 
-/// Generates random growth: earlier names, whether integers widen, and 16 bytes of which a default uses the
-/// first ones.
+/// Generates random growth: earlier names, whether integers widen, and perhaps a default of 16 bytes.
+/// [`fitting`] shortens the default to the size of its type.
 fn growth() -> impl Strategy<Value = DescribedGrowth> {
     (was(), prop::bool::weighted(0.2), prop::option::weighted(0.2, any::<[u8; 16]>())).prop_map(
         |(was, widens, default)| {

@@ -170,7 +170,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Has the counters note that the call does not run any more.
+    /// Notes in the counters that the call does not run any more.
     #[cold]
     fn leave(&mut self) {
         if !core::mem::replace(&mut self.counted, true) {

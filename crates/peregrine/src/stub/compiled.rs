@@ -207,7 +207,7 @@ pub(super) fn made<O, R: Representation>(
     mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> Result<O, CallError> {
     let CallTarget { binding, bound, is_special } = target;
-    // The compiler combines this test with the preceding one of `is_native`.
+    // Generated code has just called `is_native`, and the compiler merges this test with the test there.
     let made = if is_special {
         make_special(binding, procedure, &mut body)
     } else {
@@ -428,8 +428,8 @@ impl<'a, R: Representation> Arguments<'a, R> {
     /// Writes the length of a lent buffer to the head, and returns its memory as a block.
     ///
     /// # Errors
-    /// If the buffer is longer than `max_len`. A procedure may pass on a lent buffer of the call that it
-    /// serves. The error also occurs if such a buffer does not arrive completely.
+    /// If the buffer is longer than `max_len`. Also if a procedure passes on a buffer that its own caller
+    /// lent, and this buffer does not arrive completely.
     #[inline]
     pub fn lent<'b, T: Plain>(
         &mut self,

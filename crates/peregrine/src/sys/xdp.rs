@@ -197,7 +197,8 @@ impl<T: Copy> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: the entry is inside the ring. The kernel wrote it before it advanced its counter.
+        // SAFETY: the entry is inside the ring. The kernel first wrote the entry, and then advanced its
+        // counter.
         Some(unsafe { self.ring.entry(self.next).read() })
     }
 
@@ -241,8 +242,8 @@ pub struct UmemLayout {
     /// this number.
     pub headroom: u32,
     /// The number of entries of the fill ring, a power of two. The kernel delivers a frame before it marks
-    /// the frame's entry of the fill ring as read. So this ring needs more entries than the number of frames
-    /// that circulate through the ring.
+    /// the frame's entry of the fill ring as read. So a frame may be put back while its old entry still
+    /// occupies the ring. Therefore this ring needs more entries than the number of frames that circulate.
     pub fill: u32,
     /// The number of entries of the completion ring, a power of two.
     pub completion: u32,

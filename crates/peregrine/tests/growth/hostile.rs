@@ -222,8 +222,8 @@ fn client(procedures: usize) -> String {
     format!("{lines}T#0 = struct {{value: u8, next: option<T#0>}}\nE#1 = enum A {{}}\n")
 }
 
-/// Returns the description of a server for that [`client`]. In this description, the recursive type has many
-/// more fields.
+/// Returns the description of a server with the procedures of [`client`]. In this description, the recursive
+/// type has many more fields.
 fn server(procedures: usize, field: impl Fn(usize) -> String) -> String {
     let line = |number| format!("p{number}(in list: T#0) -> T#0 or E#1\n");
     let lines: String = (0..procedures).map(line).collect();

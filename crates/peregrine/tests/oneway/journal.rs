@@ -186,7 +186,7 @@ impl World {
         Self { object, name, running, address, in_process }
     }
 
-    /// Binds a client. For a server in this process, this works only once.
+    /// Binds a client. On the in-process path, this function may be called only once.
     pub(crate) fn client(&mut self, form: Form) -> Client {
         let options = BindOptions::default();
         match self.in_process.take() {

@@ -2,7 +2,7 @@
 
 #[path = "../contract/mod.rs"]
 mod contract;
-// The macro for both forms defines more than these tests use.
+// The macro for both forms (blocking and async) defines more items than these tests use.
 #[allow(dead_code)]
 mod journal;
 mod messages;

@@ -225,8 +225,8 @@ fn forked_child_cannot_use_streams_of_its_parent() {
     });
 }
 
-/// A drain does not wait for the messages of streams that the server holds, because such messages are not
-/// running calls.
+/// The server may hold messages of streams without an answer. A drain does not wait for these messages,
+/// because they are not running calls.
 #[test]
 fn server_that_stops_does_not_wait_for_readers() {
     let _alone = alone();

@@ -135,9 +135,9 @@ impl Answered {
         }
     }
 
-    /// Returns this result, or a refusal if the result does not fit a reply of `room` bytes. Blocks count
-    /// with the sizes that the caller has offered, so that the outcome does not depend on how the result is
-    /// sent.
+    /// Returns this result, or a refusal if the result does not fit a reply of `room` bytes. Each block
+    /// counts with the size that the caller has offered, even if the reply will be
+    /// [packed](Self::write_packed).
     pub(crate) fn within(self, room: usize) -> Self {
         let fits = |encoded: &Encoded| encoded.reply_bytes(offered) <= align_up(room);
         match &self.0 {
@@ -186,9 +186,9 @@ impl Answered {
 }
 
 impl Encoded {
-    /// Returns the number of bytes of a reply whose blocks have the sizes that `size` returns. As in
-    /// [`Reply`], the head is between the table and the first block if it fits there, and otherwise after the
-    /// blocks.
+    /// Returns the number of bytes of a reply whose blocks have the sizes that `size` returns. A [`Reply`]
+    /// begins with a table of block lengths. The head follows this table if it fits before the first block.
+    /// Otherwise the head follows the blocks.
     fn reply_bytes(&self, size: fn(&OutBytes) -> usize) -> usize {
         let (table, first) = (4 * self.blocks.len(), blocks_at(self.blocks.len()));
         let end = self.blocks.iter().fold(first, |at, block| align_up(at + size(block)));

@@ -243,12 +243,14 @@ impl SessionWatch {
         }
     }
 
-    /// Returns whether a message or the end of the stream can be read.
+    /// Returns whether reading the socket would not block: a message has arrived, or the server has closed
+    /// the socket.
     fn has_more(&self) -> bool {
         self.session().socket.readable_within(Duration::ZERO).unwrap_or(true)
     }
 
-    /// Reads a message of the server. Returns `None` if the stream has ended or the message is invalid.
+    /// Reads a message of the server. Returns `None` if the server has closed the socket, or if the message
+    /// is invalid.
     fn read_message(&self) -> Option<ServerMessage> {
         let mut buffer = [0; 64];
         match receive(&self.session().socket, &mut buffer) {
@@ -266,8 +268,8 @@ impl Watched for SessionWatch {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        /// The longest time between the moment when a process that ends closes its sockets, and the moment
-        /// when its process handle becomes readable.
+        /// An ending process first closes its sockets. At most this much later, its process handle becomes
+        /// readable.
         const EXIT_TIME: Duration = Duration::from_millis(20);
         /// The largest number of messages that are read in a row.
         const MESSAGES: u32 = 64;

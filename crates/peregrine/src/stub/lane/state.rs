@@ -28,7 +28,8 @@ pub(super) struct State {
     pub(super) pending: usize,
     pub(super) looker: Option<u32>,
     /// The slots of calls whose futures sleep. A call may have ended after its slot was added. Each slot is
-    /// here once at most. One of these futures may become the looker.
+    /// here once at most. One of these futures may become the *looker*: the future that looks for the results
+    /// of all calls.
     pub(super) sleepers: VecDeque<u32>,
     /// Whether the looker has looked since the last check.
     pub(super) looked: bool,
@@ -42,7 +43,7 @@ pub(super) struct State {
     pub(super) known: bool,
     /// Whether the server has no batches.
     pub(super) unsupported: bool,
-    /// Whether the current user of the state handles a ring, and is not the future of a call.
+    /// True while a ring of a bell is handled; false while the future of a call uses the state.
     pub(super) is_ring: bool,
     /// Whether a thread prepares a frame.
     pub(super) preparing: bool,
@@ -51,8 +52,8 @@ pub(super) struct State {
     slow: BTreeMap<u32, Slow>,
     /// The procedure that is measured now, and when the measured call was sent.
     pub(super) measuring: Option<(u32, Instant)>,
-    /// When queued calls were first found to wait because the largest number of batches is outstanding.
-    /// `None` again when a batch is answered.
+    /// The time at which the queue was first found to be blocked: it has calls, but the largest number of
+    /// batches is outstanding. `None` again when a batch is answered.
     pub(super) full_since: Option<Instant>,
     /// How many of the outstanding batches ask the server to relieve a thread.
     pub(super) reliefs: usize,
@@ -116,8 +117,8 @@ pub(super) struct Batch {
 /// What is known of the time that a procedure takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speed {
-    /// The procedure has been measured since this time. Its later calls wait for the measured call, for a
-    /// limited time.
+    /// A measurement of the procedure began at this time. The procedure's later calls wait for the measured
+    /// call, for a limited time.
     Measured(Instant),
     Fast,
     /// The procedure is slow. The number says how many of its next calls are made alone.

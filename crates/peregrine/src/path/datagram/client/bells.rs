@@ -28,7 +28,8 @@ impl FrameBells {
         Arc::clone(self) as _
     }
 
-    /// Rings the bell of a frame at `at`. Replaces the former timer of the frame. With `None`, sets no timer.
+    /// Rings the bell of a frame at `at`. Replaces the former timer of the frame. If `at` is `None`, does
+    /// nothing.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -36,11 +37,12 @@ impl FrameBells {
         Bells::of_process().watch(&self.rings(), frame, at, false)
     }
 
-    /// Has the timer thread ring the bells of these frames as soon as possible. The caller may hold locks.
+    /// Makes the timer thread ring the bells of these frames as soon as possible. The caller may hold locks.
     #[cold]
     pub(super) fn ring_soon(self: &Arc<Self>, frames: impl IntoIterator<Item = u32>) {
         for frame in frames {
-            // Each future has set a timer before it sleeps. So the timer thread runs, and this cannot fail.
+            // Each future has set a timer before it sleeps. So the timer thread already runs, and `ring_at`
+            // cannot fail.
             let _ = self.ring_at(frame | SOON, Some(Instant::now()));
         }
     }

@@ -23,7 +23,8 @@ use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
 
-/// What a server has granted: handles, and the terms of the handles. Also contains the first round trip.
+/// What a server has granted: handles, and the terms of the handles. Also contains the time of the first
+/// round trip.
 pub(crate) struct Granted {
     pub(crate) grant: Grant,
     pub(crate) terms: ClientTerms,
@@ -72,7 +73,7 @@ pub(crate) fn bind(
     Ok((number, socket, granted))
 }
 
-/// A request of an association, whose round trip is known.
+/// A bind request of an association whose round-trip time is known.
 #[derive(Clone, Copy)]
 pub(super) struct Renewal {
     pub(super) request: BindRequest,

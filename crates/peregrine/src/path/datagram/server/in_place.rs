@@ -4,8 +4,8 @@
 //! without gaps. The prediction is right if no other client sends and no packet is lost. The thread borrows
 //! the memory of the call from the client's record. Then the kernel writes payloads directly to their places,
 //! and headers elsewhere. A right prediction saves one copy, and a wrong prediction costs one additional
-//! copy. While the memory is borrowed, pieces of the call that another thread receives are dropped, and the
-//! client retransmits them. So only a thread that receives alone borrows memory.
+//! copy. While the memory is borrowed, the server drops pieces of this call that arrive at another thread,
+//! and the client retransmits them. So only a thread that receives alone borrows memory.
 
 use super::{DatagramEffect, EStack, Header, Inner, ReceiverState, ServerSocket, Until};
 use crate::device::udp::copy_across;
@@ -149,7 +149,8 @@ impl ServerSocket {
                 let Some(header) = header.filter(|_| !cut && completing.is_none()) else { break };
                 right = number + 1;
                 self.calls.note_progress(inner.group);
-                // After any other action, the piece already lies at its place, or is not needed.
+                // Actions other than `Execute` need no work here: the piece already lies at its place, or is
+                // not needed.
                 if let Action::Execute(_) = inner.handle(now, &header, &[]).action {
                     completing = Some(header);
                 }

@@ -155,8 +155,8 @@ fn paced_sender_sends_in_bounded_bursts() {
     }
     let pace = sent * 1_000_000_000 / now.since(NOW).max(1);
     assert!(pace < 700 * 20 * 3 / 2, "{pace} positions a second");
-    // A sender that polls 40 ms late sends at most one burst, and the positions of a sixteenth of a round
-    // trip.
+    // A sender that polls 40 ms late sends at most one burst, plus the positions that are due in a sixteenth
+    // of a round trip.
     let late = sends(&mut way, now.after(40 * MILLISECOND));
     assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
 }
@@ -272,8 +272,9 @@ fn only_a_full_window_grows() {
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 96));
 }
 
-/// Two positions are lost, and the sender finds the losses one after the other. While the round of the first
-/// loss is in progress, the second position is lost again.
+/// Two positions are lost, and the sender finds the losses one after the other. A *round* is the
+/// retransmission of positions that were declared lost. While the round of the first position is in progress,
+/// the second position is lost again.
 #[test]
 fn loss_during_another_round_is_found_after_it() {
     let mut way = Way::new(400, 1024);
@@ -302,8 +303,8 @@ fn loss_during_another_round_is_found_after_it() {
     assert_eq!(way.poll().expect("position 20").0, 20);
 }
 
-/// Positions that were declared lost were only late. Their round ends when they arrive, so another round can
-/// begin.
+/// Positions that were declared lost were only late. The round of their retransmission ends when they arrive,
+/// so another round can begin.
 #[test]
 fn round_ends_when_late_positions_arrive() {
     let mut way = Way::new(400, 1024);

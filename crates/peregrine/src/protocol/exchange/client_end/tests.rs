@@ -360,8 +360,8 @@ fn result_of_several_pieces_is_assembled() {
         client_end.handle(now, &NoFlow, &other, &[]),
         Handled::Dropped(DropReason::Violation)
     );
-    // The front of the result is sent last. Here it arrives before fragment 2. After a moment the client
-    // reports what has arrived.
+    // The server sends fragment 0 of a result last. Here fragment 0 arrives before fragment 2. After a moment
+    // the client reports what has arrived.
     assert_eq!(client_end.handle(now, &NoFlow, &result(3000, 0), &[]), Handled::Place(0..952));
     assert_eq!(sent(&mut client_end, now), []);
     let (waited, sent_then) = next(&mut client_end, &mut now);
@@ -461,7 +461,7 @@ fn server_is_asked_before_a_call_after_a_pause() {
     let pieces: Vec<_> = sent(&mut client_end, now).iter().map(|one| (one.0, one.1)).collect();
     assert_eq!(pieces, [(PacketKind::Call, 1), (PacketKind::Call, 2), (PacketKind::Call, 0)]);
     assert_eq!(client_end.handle(now, &NoFlow, &result(9, 0), &[]), Handled::Place(0..9));
-    // The next call is sent without such a question.
+    // The next call follows soon, so the client asks no question before it.
     client_end.outcome();
     client_end.begin(shape(0)).expect("the call can begin");
     let soon = now.after(9 * MILLISECOND);
@@ -483,8 +483,8 @@ fn unsent_call_was_not_executed_whichever_table_refuses() {
     assert_eq!(client_end.outcome(), failed(Executed::No, FailureReason::Dead));
 }
 
-/// A client that still asks whether the server knows the handle cancels its call. The client repeats the
-/// cancellation until the server has answered or is presumed dead.
+/// The client cancels its call while it still asks whether the server knows the handle. The client repeats
+/// the cancellation until the server has answered or is presumed dead.
 #[test]
 fn cancelled_call_continues_its_questions() {
     let (mut client_end, now) = asking();
