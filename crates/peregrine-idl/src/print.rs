@@ -235,8 +235,8 @@ impl<'a> Printer<'a> {
         self.docs("", docs);
         self.interface("", (own, *version), procedures, None);
         for (number, named) in types.iter().enumerate() {
-            // Three kinds of types are not printed here: the interface itself, which is printed above,
-            // `CallError`, which Peregrine defines, and types of the standard library.
+            // Three kinds of types are not printed here. The interface itself was printed above. Peregrine
+            // defines `CallError`. The standard library defines its own types.
             let is_defined = self.root == Some(number)
                 || self.described.is_call_error(&DescribedType::Named(number))
                 || library::path_of(self.described, named).is_some();
