@@ -40,7 +40,7 @@ struct Programs {
     simulation: PathBuf,
 }
 
-/// The tests of one program that a filter selects.
+/// The tests that a filter selects in one program.
 #[derive(Clone, Copy, PartialEq)]
 struct Stage {
     name: &'static str,

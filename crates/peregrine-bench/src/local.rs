@@ -1,5 +1,5 @@
-//! The experiment `local`: measures calls to another process of this machine, and compares each with its
-//! limits (see `cases.rs`).
+//! The experiment `local`: measures calls to another process of this machine, and compares each call with its
+//! limits. A limit is the smallest program that moves the same data in the same way (see `cases.rs`).
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -41,7 +41,7 @@ impl Filter {
     }
 }
 
-/// Measures everything that was selected. If no way to wait is selected, it measures all of them.
+/// Measures everything that was selected. If no way to wait is selected, measures every way.
 pub(crate) fn measure(
     selection: &Selection,
     filter: &Filter,

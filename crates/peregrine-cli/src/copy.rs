@@ -100,7 +100,7 @@ fn make_readable(file: &File) -> std::io::Result<()> {
 /// The progress of the copy.
 struct Progress {
     bytes: u64,
-    /// Whether the copy is removed if it is interrupted.
+    /// Whether the incomplete file is removed if the copying is interrupted.
     is_removed: bool,
     bar: ProgressBar,
     done: Arc<AtomicU64>,

@@ -56,8 +56,8 @@ struct Printer<'a> {
 
 /// Returns the type that describes the interface itself, if callbacks have this interface.
 fn root(described: &Described) -> Option<usize> {
-    // Only the first such type is compared in full. A peer could send very many types of the same name, and
-    // comparing all of them would take too long.
+    // Only the first type with the name, version and number of procedures of the interface is compared in
+    // full. A peer could send very many types of this name, and comparing all of them would take too long.
     let number = described.types.iter().position(|one| match &one.body {
         DescribedBody::Interface { version, procedures } => {
             one.name == described.name
@@ -235,8 +235,8 @@ impl<'a> Printer<'a> {
         self.docs("", docs);
         self.interface("", (own, *version), procedures, None);
         for (number, named) in types.iter().enumerate() {
-            // These types are not printed: Peregrine defines `CallError`, and the standard library defines
-            // the other ones.
+            // Three kinds of types are not printed here. The interface itself was printed above. Peregrine
+            // defines `CallError`. The standard library defines its own types.
             let is_defined = self.root == Some(number)
                 || self.described.is_call_error(&DescribedType::Named(number))
                 || library::path_of(self.described, named).is_some();

@@ -5,7 +5,8 @@ use crate::counters::Stat;
 use crate::error::Result;
 
 /// The reserved name of the export through which a server describes itself where it
-/// [listens](crate::Server::listen). An address without a name, such as `@fs.example.org`, names this export.
+/// [listens](crate::Server::listen). An address without a name, such as `@fs.example.org`, leads to this
+/// export.
 pub const SERVER_NAME: &str = crate::interface::SERVER_NAME;
 
 /// The interface through which clients on a network read a server's exports and counters.
@@ -42,13 +43,14 @@ pub const WATCH_NAME: &str = crate::interface::WATCH_NAME;
 /// The interface through which clients on a network watch a server's counters.
 ///
 /// The items of a stream are not converted between versions of an interface. So this procedure has an
-/// interface of its own: if a later version adds counters, only the clients and servers of that version have
-/// streams of them with each other. [`watch`](crate::watch) then makes calls instead.
+/// interface of its own, separate from [`ServerInfo`]. If a later version adds counters, clients and servers
+/// of different versions cannot use this interface. In that case, [`watch`](crate::watch) makes a call for
+/// each reading.
 #[peregrine_macros::interface(name = "ServerWatch")]
 pub trait ServerWatch {
     /// Sends the counters of the server every `every_ms` milliseconds, as [`ServerInfo::stat`] returns them.
-    /// The first ones are sent at once. Ends when `readings` takes no more, or the server stops. The interval
-    /// is at least 10 ms.
+    /// The first reading is sent at once. Ends when the caller wants no more readings, or the server stops.
+    /// The interval is at least 10 ms.
     fn watch(&self, every_ms: u32, readings: Sink<'_, Stat>) -> Result<()>;
 }
 

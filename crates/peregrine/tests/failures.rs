@@ -84,7 +84,7 @@ fn deadline_ends_the_wait_and_the_a_stack_is_released_later() {
         test.give_up_inside(&impatient, Duration::from_millis(30));
 
         // The procedure of the earlier call still occupies the only A-stack (call frame), so no other call
-        // can begin. This call is reported as not executed.
+        // can begin. The call `pass(2)` is reported as not executed.
         let error = impatient.pass(2).unwrap_err();
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
         assert_eq!(error.phase(), Phase::Marshal);

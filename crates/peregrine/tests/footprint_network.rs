@@ -89,7 +89,7 @@ fn idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
     let _directory = support::own_directory();
     let (running, address) = serve("udp:127.0.0.1:0");
     let mut clients = Clients::of(&address);
-    // The first clients make the server allocate what it needs only once. The server allocates its records of
+    // For the first clients, the server allocates memory that it needs only once. It allocates its records of
     // clients in groups of 64.
     clients.bind(256);
     let first = in_use();

@@ -46,7 +46,7 @@ impl From<CallError> for Trouble {
     }
 }
 
-/// Streams, also between parameters of other kinds.
+/// Procedures with streams. One of them also has parameters of other kinds.
 #[interface]
 trait Feed {
     /// Sends the numbers below `end`. Returns their count.

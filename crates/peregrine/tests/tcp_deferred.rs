@@ -472,8 +472,8 @@ impl Executor for Keeps {
     }
 }
 
-/// An executor that drops all futures except the first one. The first future is not a procedure: the server
-/// passes it to notice when the executor ends.
+/// An executor that drops all futures except the first one. The first future is not a procedure: by this
+/// future, the server notices when the executor ends.
 #[derive(Default)]
 struct DropsProcedures(Mutex<Option<Polls>>);
 

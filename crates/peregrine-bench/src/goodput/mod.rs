@@ -40,8 +40,7 @@ enum Grid {
 const MBIT: [u64; 4] = [10, 50, 100, 500];
 const RTT_MS: [u64; 4] = [1, 10, 50, 300];
 const LOSS: [u64; 4] = [0, 1, 10, 50];
-/// The links with loss of the grid `main`. Each rate, each round trip and each loss occurs three or four
-/// times.
+/// The lossy links of the grid `main`. Each rate, each round trip and each loss occurs three or four times.
 const LOSSY: [(u64, u64, u64); 12] = [
     (10, 300, 1),
     (50, 50, 1),
@@ -164,7 +163,7 @@ impl Rounds {
 struct Measured {
     shape: Shape,
     alone: Rounds,
-    /// The rates of both flows while they run at the same time on one link.
+    /// The rates of Peregrine and of TCP while both run at the same time on one link.
     together: Rounds,
     /// The largest share of packets that the relay (the threads that emulate the link) carried too late.
     late: f64,
@@ -210,8 +209,8 @@ fn measure(shape: Shape, options: &Options) -> Result<Measured, Failure> {
     Ok(Measured { shape, alone: Rounds(alone), together: Rounds(together), late })
 }
 
-/// Runs both flows at the same time, for twice `length`. Measures their rates in the second half, from the
-/// bytes of the IP packets that leave the link.
+/// Runs Peregrine and TCP at the same time, for twice `length`. Measures the rates of both in the second
+/// half, from the bytes of the IP packets that leave the link.
 fn both(shape: Shape, length: Duration, bytes: usize) -> Result<(Pair, f64), Failure> {
     Bench::new()?.over(shape, |bench, carried| {
         let so_far = || [&carried.udp, &carried.tcp].map(|bytes| bytes.load(Ordering::Relaxed));

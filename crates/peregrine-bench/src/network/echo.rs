@@ -1,5 +1,6 @@
-//! Implements the limits for null calls by many callers across a network. The callers send messages, and the
-//! same number of server threads send the messages back. All threads sleep while they wait.
+//! Implements the *limits* of null calls by many callers across a network: the smallest programs that move
+//! the same data, with which Peregrine is compared. The callers send messages, and the same number of server
+//! threads send the messages back. All threads sleep while they wait.
 //!
 //! Each caller has a connected socket. In `echo-each`, each server thread has its own socket, so the kernel
 //! wakes exactly the thread that a packet is for. In `echo-shared`, all server threads share one socket, and

@@ -161,7 +161,8 @@ fn show(
     Ok(shown)
 }
 
-/// Waits for a key or a signal, for at most the time `wait`. Returns whether it ends the command.
+/// Waits for a key or a signal, for at most the time `wait`. Returns whether the key or the signal ends the
+/// command.
 fn is_ended(
     wait: Duration,
     screen: Option<&Screen>,

@@ -197,9 +197,9 @@ pub trait CallPath: Send + Sync {
     /// other parts of the call may be empty.
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>>;
 
-    /// Makes the [bell](Bell) of a frame ring once: when [`poll`](Self::poll) may find a result or
-    /// has work to do, and otherwise at `deadline`. The caller sets the bell before this call, and polls once
-    /// more after it.
+    /// Makes the [bell](Bell) of a frame ring once: when [`poll`](Self::poll) may find a result or has work
+    /// to do, and otherwise at `deadline`. The caller sets the bell before it calls this function, and polls
+    /// once more afterwards.
     fn arm(&self, frame: u32, deadline: Option<Instant>);
 
     /// Gives up a pending call: its caller does not wait any more. Tells the server that the call is
@@ -234,8 +234,8 @@ pub trait CallPath: Send + Sync {
     /// known without asking the server.
     fn is_alive(&self) -> bool;
 
-    /// Returns whether a frame is captured although its call failed without being executed: the server has
-    /// not released the call that used the frame. Such a frame must not be used again until it is
+    /// Returns whether a frame is captured although its last call was not executed: the server has not
+    /// released a call that used the frame. Such a frame must not be used again until it is
     /// [released](Self::is_released). Only the holder of the frame may call this.
     fn captures(&self, frame: u32) -> bool;
 

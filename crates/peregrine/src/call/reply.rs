@@ -21,7 +21,7 @@ pub struct Reply<'a> {
     pub(super) head_bytes: usize,
     /// The number of bytes that were filled in the blocks.
     pub(super) block_bytes: usize,
-    /// Whether the call carried a batch.
+    /// Whether the counters leave out the call, because it carried a batch or items of streams.
     pub(super) is_uncounted: bool,
     /// Announces written parts of blocks. `None` if the peer reads only complete replies.
     departs: Option<&'a dyn Departs>,

@@ -133,7 +133,8 @@ fn kinds_of_calls_are_read_unless_the_server_is_older() {
     server.page.set_gauges(&Gauges { deferred: 6, in_flight, ..Gauges::default() });
     let kinds = InFlightCounts { blocking: 2, deferred: 6, oneway: 7, streams: 8, stream_bytes: 9 };
     assert_eq!(server.read().server.in_flight, Some(kinds));
-    // A later version may have more of these words. An earlier version has none of them.
+    // The word `KINDS` says how many words with counts by kind follow it. A later version may have more such
+    // words, and an earlier version has none.
     set(server.page.memory(), 8 * header::KINDS, header::KINDS_WORDS + 1);
     assert_eq!(server.read().server.in_flight, Some(kinds));
     set(server.page.memory(), 8 * header::KINDS, 0);

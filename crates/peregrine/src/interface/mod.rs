@@ -206,7 +206,7 @@ pub enum Type {
     F64,
     /// A text in UTF-8.
     Text,
-    /// An array. The number is the number of its elements.
+    /// An array: the type and the number of its elements.
     Array(&'static Self, usize),
     /// A sequence of values. The number of values is sent before the values.
     Sequence(&'static Self),

@@ -1,7 +1,7 @@
 //! The export through which clients on networks watch a server's counters.
 //!
-//! The procedure is async, so a client that watches occupies no thread of the server. It is written by hand:
-//! the crate can be built without the feature that makes async servers of a trait.
+//! The procedure is async, so a client that watches occupies no thread of the server. The server stub is
+//! written by hand, because the crate can be built without the feature that generates async servers.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::task::{Context, Poll, Waker};
@@ -24,7 +24,7 @@ use crate::sync::Mutex;
 
 /// The shortest interval between two readings of the counters.
 const EVERY_MIN: Duration = Duration::from_millis(10);
-/// How often a client that watches is checked for the end of its server.
+/// The longest interval between two checks whether the client still watches and the server still runs.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns the export through which clients on networks watch the server's counters.

@@ -245,7 +245,7 @@ impl<'b> AsyncCall<'b> {
             };
             return Err(failed(self.binding, self.procedure, error));
         }
-        // After most errors the call is not repeated, and no thread is needed.
+        // After most errors the call is not repeated. Only the repetition needs a thread, which binds again.
         if !self.binding.home.repeats(&self.bound, self.procedure, &error) {
             return Err(failed(self.binding, self.procedure, error));
         }
@@ -518,8 +518,8 @@ impl<'a> AsyncFrame<'a> {
         if let Some(failure) = streams.failure() {
             let ends =
                 matches!(failure.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
-            // If the server has gone, the call still ends with its own error, which says whether it was
-            // executed.
+            // If the server has gone while the call is pending, the failure of the stream is not returned.
+            // The call soon ends with an error, which says whether the call was executed.
             if !ends || !matches!(self.state, State::Pending { .. }) {
                 return Poll::Ready(Err(failure.copy().may_have_executed()));
             }

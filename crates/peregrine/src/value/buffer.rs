@@ -635,11 +635,11 @@ impl<'a, T: Plain> Lent<'a, T> {
 
     /// Copies elements from `index` on until `to` is full.
     ///
-    /// [`Invalid::Short`] if there are fewer elements. [`Invalid::Bits`] if an element is not a valid `T`. In
-    /// that case `to` is filled in part. [`Invalid::Stopped`] if the caller stopped in the middle of a large
-    /// buffer, which the procedure reads while it is still being sent. All reads of one call together wait
-    /// for the caller at most [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) plus the time that
-    /// [`ARRIVAL_BYTES_PER_SECOND`](crate::limits::ARRIVAL_BYTES_PER_SECOND) allows for the bytes.
+    /// [`Invalid::Short`] if too few elements follow `index` to fill `to`. [`Invalid::Bits`] if an element is
+    /// not a valid `T`. In that case `to` is filled in part. [`Invalid::Stopped`] if the caller stopped in
+    /// the middle of a large buffer, which the procedure reads while it is still being sent. All reads of one
+    /// call together wait for the caller at most [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) plus the
+    /// time that [`ARRIVAL_BYTES_PER_SECOND`](crate::limits::ARRIVAL_BYTES_PER_SECOND) allows for the bytes.
     pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
         let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         let part = self.bytes.part(at, size_of_val(to))?;

@@ -1,4 +1,5 @@
-//! The client that the failure matrix calls with, in two forms: its calls block, or they are async.
+//! The client with which the failure matrix makes calls. It has two forms: its calls block, or they are
+//! async.
 
 use core::fmt;
 use std::time::Duration;

@@ -147,7 +147,8 @@ impl World {
         Answer::noting(self.notes())
     }
 
-    /// Waits until a procedure has noted the outcome of a call of its caller's object. Returns this outcome.
+    /// Waits until a procedure that calls its caller's object has noted the outcome of this call. Returns the
+    /// outcome.
     pub(crate) fn told(&self) -> Cell {
         self.until("outcome");
         understood(&self.notes().read("outcome"))

@@ -54,7 +54,8 @@ pub trait Executor: Send + Sync + 'static {
 /// How long a thread of the built-in executor waits for work before it ends.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// The built-in executor: as many threads as the machine has processors. They start when they are needed.
+/// The built-in executor. It has at most one thread for each processor, but may always have two. A thread
+/// starts when it is needed.
 #[derive(Default)]
 pub(super) struct Threads {
     state: Mutex<State>,
@@ -87,8 +88,8 @@ impl Threads {
         if state.threads < sys::online_cpus().max(2) && self.start() {
             state.threads += 1;
         }
-        // No thread can be started, so the calling thread does the work until the queue is empty. A task that
-        // is woken meanwhile, for example by its own poll, is added to the queue.
+        // If there is no thread and none can be started, the calling thread does the work until the queue is
+        // empty. A task that is woken meanwhile, for example by its own poll, is added to the queue.
         let is_stuck = state.threads == 0;
         if is_stuck {
             state.threads = 1;

@@ -272,7 +272,7 @@ impl<'a, T> Sink<'a, T> {
     /// ```
     pub async fn stopped(&mut self) {
         let sink = self;
-        // The closure has the only reference, so the future can be sent to other threads.
+        // The closure has the only reference to the sink, so the future can be sent to other threads.
         poll_fn(move |context| match sink.has_stopped(Some(context.waker())) {
             true => Poll::Ready(()),
             false => Poll::Pending,

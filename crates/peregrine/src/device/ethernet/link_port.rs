@@ -1,8 +1,8 @@
 //! A link port: the state that all sockets of one process at one network interface share.
 //!
-//! One process has the receive queue ([`QUEUE`]) of an interface, and an interface has one XDP program. The
-//! program directs the frames for that process into the process's AF_XDP sockets, and lets all other frames
-//! pass. Another process receives its frames through `AF_PACKET`.
+//! At most one process has the receive queue ([`QUEUE`]) of an interface. The XDP program of the interface
+//! directs the frames for that process into the process's AF_XDP sockets, and lets all other frames pass.
+//! Other processes receive their frames through `AF_PACKET`.
 //!
 //! To keep the frames of two processes apart, each process claims a *tag*. The tag is the first byte of all
 //! endpoints of the process. A process claims its tag and the queue by binding abstract socket names in the
@@ -80,8 +80,8 @@ impl LinkPort {
         let find = |fits: &dyn Fn(LinkDevice) -> bool| {
             link_ports.iter().filter_map(Weak::upgrade).find(|link_port| fits(link_port.by))
         };
-        // A process has one queue at an interface. All its requests for AF_XDP share it, with or without zero
-        // copy.
+        // A process has one queue at an interface. All requests of the process for AF_XDP share this queue,
+        // with or without zero copy.
         let has_queue = |by| matches!(by, LinkDevice::Xdp { .. });
         let found = match by {
             LinkDevice::Xdp { .. } => find(&has_queue),

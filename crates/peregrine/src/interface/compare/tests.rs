@@ -215,7 +215,7 @@ fn items_of_streams_are_the_same_type_on_both_sides() {
     let error = compare(&f("sink a: u8", ""), &f("sink a: i8", "")).unwrap_err();
     let said = "procedure `f`, parameter `a`: ours is `sink a: u8`, the server's is `sink a: i8`";
     assert!(error.contains(said), "{error}");
-    // A long chain of types needs no stack.
+    // A long chain of types must not overflow the stack.
     let mut chain = "f(sink a: T#0) -> unit or text\n".to_owned();
     for number in 0..30_000 {
         chain.push_str(&format!("T#{number} = struct {{x: T#{}}}\n", number + 1));

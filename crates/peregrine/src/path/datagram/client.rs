@@ -48,7 +48,7 @@ use crate::value::Window;
 /// socket. A call waits about as long for a silent server.
 const ANSWER_LIMIT: Duration = limits::CALL_SILENCE;
 
-/// The functions of a binding that one of its frames uses to request a handle.
+/// The functions of a binding with which its frames request handles.
 pub(crate) trait HandleProvider: Send + Sync {
     /// Returns the request that the binding sends.
     fn request(&self) -> BindRequest;
@@ -82,7 +82,8 @@ pub(crate) struct DatagramPath<R: HandleProvider> {
     terms: ClientTerms,
     checked: bool,
     round_trip: u64,
-    /// The time for [`ClientEnd::ask_after`], in nanoseconds.
+    /// The shortest silence of the server after which a call probes, in nanoseconds. See
+    /// [`ClientEnd::ask_after`].
     ask_after: u64,
     wait: Wait,
     /// Whether the last call failed because its handle was closed or captured.
@@ -247,8 +248,8 @@ impl<R: HandleProvider> DatagramPath<R> {
     fn not_begun(&self, error: BeginError, bytes: u32) -> CallError {
         match error {
             BeginError::TooLarge => self.too_large(bytes as usize),
-            // `transport` then requests a new handle. The user sees this error only if requesting the handle
-            // fails.
+            // After this error, `transport` requests a new handle. The user sees the error only if this
+            // request fails.
             BeginError::Busy | BeginError::Closed => {
                 let text = "the server has closed the handle of this frame";
                 CallError::not_executed(Kind::ServerGone, Phase::Call, text)

@@ -51,8 +51,8 @@ impl Program {
         self.solid(op).map_or(0, |solid| solid.bytes as usize)
     }
 
-    /// Calls `one` for each part of a block, with the part's index, step and range of bytes. A value that is
-    /// not a block has no parts.
+    /// Calls `one` for each part of a block, with the part's index, its step in the program, and its range of
+    /// bytes. A value that is not a block has no parts.
     fn each_part(
         &self,
         op: OpId,

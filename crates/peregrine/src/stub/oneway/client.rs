@@ -70,7 +70,7 @@ impl Queued<'_> {
 }
 
 /// Makes a one-way call. `marshal` writes the arguments, and submits the call. If the call cannot be queued,
-/// returns an [`InPlace`], which makes the call in place.
+/// returns an [`InPlace`], by which the stub makes an ordinary call instead.
 ///
 /// # Errors
 /// If the call was not made, or earlier calls have failed.
@@ -115,7 +115,7 @@ fn call_slowly<'b>(
     take_turn(binding, oneway, deadline).map(Some)
 }
 
-/// Begins a one-way call that is made in place.
+/// Begins a one-way call that is made in place, as an ordinary call.
 ///
 /// # Errors
 /// If the call was not made, or earlier calls have failed.
@@ -211,7 +211,8 @@ fn attempt(
     };
     match write(bytes_of_blocks(&mut [0u128; FEW_BLOCKS])) {
         Err(error) if error.kind() == Kind::TooLarge => match with_scratch(write) {
-            // If the call is also too large for its path, the call in place fails with the same error.
+            // The arguments do not fit the scratch memory. If they are too large for the path, too, the call
+            // in place fails with the same error.
             Err(error) if error.kind() == Kind::TooLarge => Ok(Taken::InPlace),
             taken => taken,
         },
@@ -286,7 +287,7 @@ impl Drop for PlaceTurn {
     }
 }
 
-/// A one-way call that is made in place: all earlier one-way calls have ended.
+/// A one-way call that is made in place: an ordinary call after all earlier one-way calls have ended.
 #[derive(Debug)]
 pub struct InPlace<'b> {
     turn: Option<PlaceTurn>,
@@ -364,8 +365,8 @@ impl<'b> InPlace<'b> {
         turn.oneway.text_of(procedure, own).map(str::to_owned)
     }
 
-    /// Notes that the call has failed. `failure` has the text of the procedure's own error if it is known, or
-    /// the error of the call.
+    /// Notes that the call has failed. If the procedure has returned its own error, `failure` is `Ok` with
+    /// the text of this error, if the text is known.
     ///
     /// # Errors
     /// As for [`make`](Self::make).

@@ -1,5 +1,5 @@
-//! Callbacks that procedures have kept after the calls that brought them. One thread for each binding runs
-//! their calls, while there are any such callbacks.
+//! Callbacks that procedures have kept after the calls to which the callbacks belong. While a binding has
+//! such callbacks, one thread runs the calls that arrive for them.
 
 use core::task::{Context, Poll, Waker};
 use std::sync::Arc;

@@ -113,8 +113,9 @@ impl LocalPath {
 }
 
 impl ClientRegion {
-    /// Lays a large message out at the next slot, and writes its beginning. The returned writer writes the
-    /// rest, and the server reads the message meanwhile. Returns `None` if the message does not fit.
+    /// Lays a large message out at the next slot (an offset in the space for messages), and writes its
+    /// beginning. The returned writer writes the rest, and the server reads the message meanwhile. Returns
+    /// `None` if the message does not fit.
     #[cold]
     fn begin_message<'a>(
         &'a self,

@@ -29,7 +29,7 @@ use crate::path::local::region::word::SLEEP;
 use crate::sync::Mutex;
 use crate::sys::{self, FutexSet};
 
-/// The operations of the machine that the rules use. A model checker implements them, too.
+/// The operations that the rules need from the machine. A model checker implements them, too.
 pub(crate) trait Machine: Sized + 'static {
     type Astack: Astack;
     type Flag: Flag;

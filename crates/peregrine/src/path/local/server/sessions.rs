@@ -206,7 +206,7 @@ impl Sessions {
         bound.collect()
     }
 
-    /// Returns an open session of the client process `peer` that has one of the `tokens`.
+    /// Returns an open session that has one of the `tokens` and belongs to the client process `peer`.
     fn session_of(&self, tokens: &[Token], peer: &Credentials) -> Option<Arc<ServerSession>> {
         let table = self.table();
         let keys = tokens.iter().take(limits::TOKENS_MAX).filter_map(|t| table.tokens.get(t));
@@ -638,8 +638,8 @@ impl Watched for ServerSession {
     }
 }
 
-/// The watch of the client's process by the keeper. When this process ends, the session ends, even if a child
-/// of the process still has the socket open.
+/// The watch of the client's process by the keeper. When the client's process ends, the session ends, even if
+/// a child of that process still has the socket open.
 struct ProcessWatch(Arc<ServerSession>);
 
 impl Watched for ProcessWatch {

@@ -1,9 +1,9 @@
 //! Pending calls: calls that a future has begun, and for which no thread waits.
 //!
 //! A future looks for its reply when it is polled, and receives what has arrived if no other thread does.
-//! Before the future sleeps, it arms the bell of its frame. `turns.rs` says which thread then receives, and
-//! rings the bell. `outbox.rs` has the messages that the socket did not accept at once, and `ticks.rs` the
-//! deadlines.
+//! Before the future sleeps, it arms the bell of its frame. `turns.rs` decides which thread then receives the
+//! reply and rings the bell. `outbox.rs` has the messages that the socket did not accept at once, and
+//! `ticks.rs` the deadlines.
 
 use core::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

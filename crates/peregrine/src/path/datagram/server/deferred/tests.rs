@@ -49,7 +49,7 @@ struct Event {
     dropped: AtomicUsize,
     /// The number of captured procedures.
     captured: AtomicUsize,
-    /// Called in the first poll of each procedure.
+    /// Called once, in the first poll of the next procedure.
     during_first_poll: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
