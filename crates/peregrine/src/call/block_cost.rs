@@ -36,9 +36,9 @@ pub(crate) fn block_cost() -> Duration {
     }
 }
 
-/// The cost that is assumed while another thread measures it, or if no thread can be started. No thread waits
-/// for the measurement of another thread: a child process that is forked meanwhile does not have the
-/// measuring thread.
+/// The cost that is assumed while another thread measures the cost, or if no thread can be started. No thread
+/// waits for another thread's measurement. In a child process that is forked during the measurement, such a
+/// wait would never end, because the child does not have the measuring thread.
 const ESTIMATE: Duration = Duration::from_micros(30);
 const LEAST: Duration = Duration::from_micros(5);
 const MOST: Duration = Duration::from_micros(100);

@@ -44,8 +44,8 @@ pub(super) enum Op {
         first: u32,
         count: u32,
     },
-    /// A variant of an enum. The sender's number selects an entry of the range. `ty` is the position of the
-    /// enum's name.
+    /// A variant of an enum. The number of the sender's variant selects one of `count` entries, which begin
+    /// at `first`. `ty` is the position of the enum's name.
     Enum {
         first: u32,
         count: u32,
@@ -99,8 +99,7 @@ pub(super) struct Choice {
     pub(super) name: u32,
 }
 
-/// A step that makes one part of a receiver's plain value. The moves of a value are in the order of its
-/// parts.
+/// How one part of a receiver's plain value is made. The moves of a value are in the order of its parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
     /// `bytes` bytes of the sender from the offset `at` on. They are numbers of `unit` bytes each.
