@@ -27,9 +27,9 @@ use support::{KeepGoing, Process, role};
 
 /// How long a test waits for an event that should be immediate.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The end of the link with the clients.
+/// The end of the link at which the clients are.
 const CLIENTS: usize = 0;
-/// The end of the link with the servers.
+/// The end of the link at which the servers are.
 const SERVERS: usize = 1;
 /// The port of the echo server.
 const ECHO: u16 = 9000;

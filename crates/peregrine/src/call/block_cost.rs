@@ -1,7 +1,7 @@
 //! `block_cost`: how long a thread polls before it sleeps in the kernel.
 //!
-//! All paths poll for this time under [`Wait::Adaptive`](super::Wait::Adaptive). A thread that polls for as
-//! long as a sleep and a wake-up take spends at most twice the time of the best choice (Karlin et al., 1991).
+//! All paths poll for this time under [`Wait::Adaptive`](super::Wait::Adaptive). It is the time that a sleep
+//! and a wake-up take. So a wait costs at most twice as much as the best choice (Karlin et al., 1991).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;

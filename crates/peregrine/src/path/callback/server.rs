@@ -134,7 +134,7 @@ impl ObjectSide {
             };
         };
         drop(state);
-        // Without credit for its result, the call does not run, and its item stays in the queue. So a
+        // Without credit for its result, the call does not run, and its item is not consumed. So a
         // procedure that takes no results gets no credit for more calls.
         if let Room::Full = self.0.room() {
             let mut state = self.0.handler.state.lock();

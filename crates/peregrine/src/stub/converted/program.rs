@@ -134,8 +134,8 @@ pub(super) struct Elements {
     pub(super) our_bytes: u32,
     /// The size in bytes of one element in the server.
     pub(super) their_bytes: u32,
-    /// The size in bytes of the numbers of which the elements consist, if the elements are equal on both
-    /// sides. 0: the elements differ, or have numbers of several sizes.
+    /// The size of one number in bytes, if the elements are equal on both sides and all their numbers have
+    /// the same size. Otherwise 0.
     pub(super) unit: u8,
     /// Whether the elements are equal on both sides, except for the byte order.
     pub(super) is_equal: bool,
