@@ -285,7 +285,7 @@ pub(crate) fn reset(memory: &Memory) {
 /// Returns the time of the `trips` messages.
 ///
 /// # Panics
-/// If no case has these sizes.
+/// If no case has the sizes of `what`.
 pub(crate) fn exchange(memory: &mut Memory, what: Exchange, warm: u32, trips: u32) -> Duration {
     if what.way == Way::Ring {
         return crate::ring::lead(memory, what.in_bytes, warm, trips);
@@ -296,7 +296,7 @@ pub(crate) fn exchange(memory: &mut Memory, what: Exchange, warm: u32, trips: u3
 /// Answers `trips` messages.
 ///
 /// # Panics
-/// If no case has these sizes.
+/// If no case has the sizes of `what`.
 pub(crate) fn echo(memory: &mut Memory, what: Exchange, trips: u32) {
     of_all_sizes!(follow, what)(memory, trips, 0);
 }

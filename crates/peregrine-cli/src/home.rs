@@ -210,8 +210,8 @@ fn end(children: &mut [Child]) {
     }
 }
 
-/// Sends a signal to a child process. The child must not have been waited for, because its process ID could
-/// then belong to another process.
+/// Sends a signal to a child process. The child must not have been waited for: after the wait, its process ID
+/// can belong to another process.
 pub(crate) fn signal(process: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(process.cast_signed()) {
         let _ = kill_process(pid, signal);

@@ -10,7 +10,7 @@ use crate::expand::{Sent, as_result, limit, opener};
 use crate::oneway;
 
 /// Returns the async items of an interface. `client` is the name of the blocking client, which has the
-/// description.
+/// description of the interface.
 pub(crate) fn items(item_trait: &ItemTrait, model: &Interface, client: &Ident) -> TokenStream {
     let names = Names {
         interface: format_ident!("{}Async", model.ident),

@@ -27,9 +27,9 @@ use support::{KeepGoing, Process, role};
 
 /// How long a test waits for an event that should be immediate.
 const LIMIT: Duration = Duration::from_secs(20);
-/// The end of the link with the clients.
+/// The end of the link at which the clients are.
 const CLIENTS: usize = 0;
-/// The end of the link with the servers.
+/// The end of the link at which the servers are.
 const SERVERS: usize = 1;
 /// The port of the echo server.
 const ECHO: u16 = 9000;
@@ -617,8 +617,8 @@ fn silent_link_is_replaced_by_udp() {
     });
 }
 
-/// Clients ask the process that holds the queue for its process number. They do not wait for a holder that
-/// does not answer, however many clients ask.
+/// The process that has the interface's receive queue is its holder. Clients ask the holder for its process
+/// number. If the holder does not answer, they must not wait for it, however many clients ask.
 #[test]
 fn asking_for_the_queue_holder_does_not_block() {
     let directory = tempfile::tempdir().unwrap();

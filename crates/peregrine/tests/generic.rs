@@ -134,7 +134,7 @@ impl Serve for Recorder {
     }
 }
 
-/// Returns the whole message, the size of its head, and the position where its copied part ends, in bytes.
+/// Returns the whole message, the size of its head in bytes, and the offset at which its copied part ends.
 fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
     let (number, head, copied, lent) = message;
     let procedure = &described().procedures[*number as usize];
@@ -162,7 +162,7 @@ fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
     (whole, head.len(), at)
 }
 
-/// Returns the size in bytes of the table before the out blocks of a result, and the position of the first
+/// Returns the size in bytes of the table before the out blocks of a result, and the offset of the first
 /// block.
 fn before_blocks(number: u32) -> (usize, usize) {
     use peregrine::interface::{Direction, Shape};
@@ -180,7 +180,7 @@ fn before_blocks(number: u32) -> (usize, usize) {
     (4 * blocks, if blocks == 0 { 0 } else { align_up(4 * blocks).max(32) })
 }
 
-/// Returns what a server answers to a message: the kind of the answer, the position and the size of the
+/// Returns what a server answers to a message: the kind of the answer, the offset and the size of the
 /// reply's head, and all of the reply's memory. Bytes of the memory that are not specified are zero.
 fn answer(serve: &dyn Serve, message: &Message) -> (Answer, u32, u32, Vec<u8>) {
     let (whole, head_bytes, copied) = incoming(message);

@@ -333,7 +333,7 @@ fn thousand_calls_in_flight_share_their_system_calls() {
     const MOST: f64 = 0.1;
     let _alone = support::alone();
     for part in ["futures adaptive", "futures block"] {
-        // `at_most` divides by the number of blocking calls.
+        // `at_most` divides the counts by `CALLS`, but here `TOGETHER` calls were made for them.
         let each = |each: [f64; 4]| each.iter().sum::<f64>() * CALLS as f64 / TOGETHER as f64;
         let scaled = |counts| (each(counts) - MOST).max(0.0) * 1e6;
         at_most(part, None, 0.0, scaled);

@@ -1,7 +1,7 @@
 //! `block_cost`: how long a thread polls before it sleeps in the kernel.
 //!
-//! All paths poll for this time under [`Wait::Adaptive`](super::Wait::Adaptive). A thread that polls for as
-//! long as a sleep and a wake-up take spends at most twice the time of the best choice (Karlin et al., 1991).
+//! All paths poll for this time under [`Wait::Adaptive`](super::Wait::Adaptive). It is the time that a sleep
+//! and a wake-up take. So a wait costs at most twice as much as the best choice (Karlin et al., 1991).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -36,9 +36,9 @@ pub(crate) fn block_cost() -> Duration {
     }
 }
 
-/// The cost that is assumed while another thread measures it, or if no thread can be started. No thread waits
-/// for the measurement of another thread: a child process that is forked meanwhile does not have the
-/// measuring thread.
+/// The cost that is assumed while another thread measures the cost, or if no thread can be started. No thread
+/// waits for another thread's measurement. In a child process that is forked during the measurement, such a
+/// wait would never end, because the child does not have the measuring thread.
 const ESTIMATE: Duration = Duration::from_micros(30);
 const LEAST: Duration = Duration::from_micros(5);
 const MOST: Duration = Duration::from_micros(100);

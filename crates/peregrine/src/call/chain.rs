@@ -29,10 +29,9 @@ pub(crate) fn waiting_inside() -> u32 {
     WAITING.load(Ordering::SeqCst)
 }
 
-/// Counts the thread that made this guard as waiting, until the guard is dropped. Each path to another
-/// process holds a guard while a procedure waits for a nested call. For each guard, the servers of this
-/// process may run one nested call more than their limit allows. So a nested call that comes back to this
-/// process finds a thread.
+/// While this guard exists, the thread that made it counts as waiting. Each path to another process holds a
+/// guard while a procedure waits for a nested call. For each guard, the servers of this process may run one
+/// nested call more than their limit allows. So a nested call that comes back to this process finds a thread.
 #[derive(Debug)]
 pub(crate) struct WaitingInside(());
 
@@ -98,8 +97,8 @@ pub(super) fn leave() {
     CHAIN.with_borrow_mut(Vec::clear);
 }
 
-/// Returns the processes in the chain of the call that this thread runs. The list is empty if the call
-/// came directly from its caller.
+/// Returns the processes in the chain of the call that this thread runs. The list is empty if the call is not
+/// a nested call.
 pub(super) fn processes() -> Vec<u32> {
     CHAIN.with_borrow(|chain| chain.iter().map(|link| link[2]).collect())
 }

@@ -341,7 +341,7 @@ mod tests {
     }
 
     /// Servers start and stop while other threads remove leftovers. While a server holds a name, no other
-    /// server gets the name, and no other thread removes it.
+    /// server gets the name, and no other thread removes the files of the name.
     #[test]
     fn servers_that_start_lose_nothing_to_those_who_clean() {
         let dir = tempfile::tempdir().unwrap();

@@ -61,9 +61,9 @@ impl Display for Difference {
 /// The server's procedure that corresponds to a procedure of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counterpart {
-    /// The server's procedure with this number, which has the same messages.
+    /// The server's procedure with this number. Its messages equal those of the client's procedure.
     Equal(u32),
-    /// The server's procedure with this number, which has other messages. The client converts them.
+    /// The server's procedure with this number. Its messages differ, and the client converts them.
     Converted(u32),
     /// The server has no procedure that corresponds to the client's procedure.
     Lacking,
@@ -593,7 +593,7 @@ impl<'a> Pair<'a> {
 /// A variant of an enum, which may be plain or structured.
 trait Variant: Part {
     fn is_other(&self) -> bool;
-    /// Returns whether the bytes of both variants are equal, apart from their fields. `number` is the index
+    /// Returns whether this variant and `other` have equal bytes, apart from fields. `number` is the index
     /// of this variant in its enum, and `other_number` is the index of `other` in its enum.
     fn is_same(&self, number: usize, other: &Self, other_number: usize) -> bool;
 }

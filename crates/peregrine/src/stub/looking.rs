@@ -8,8 +8,8 @@ use crate::call::{Wait, block_cost};
 
 /// The number of times that a future looks for its result between two readings of the clock.
 const LOOKS: u32 = 32;
-/// For how long a future looks for its result with [`Wait::Spin`]. Then the future sleeps, so that the
-/// bells of its frame also handle a call that no thread of the server takes.
+/// For how long a future looks for its result with [`Wait::Spin`]. Then the future sleeps. On the local path,
+/// the client rings again only for a sleeping call, if no thread of the server takes the call.
 const SPIN_MAX: Duration = Duration::from_millis(10);
 
 /// How long the future of a pending call has looked for its result.

@@ -57,7 +57,7 @@ impl ForkMark {
 }
 
 /// A value of which each process has its own copy. A forked child starts with a new value. It does not touch
-/// its parent's value, because a thread that does not exist in the child may have held a lock in it. For the
+/// its parent's value: a thread that does not exist in the child may have held a lock in that value. For the
 /// same reason no lock guards the access.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
 

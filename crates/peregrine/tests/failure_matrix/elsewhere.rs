@@ -48,7 +48,8 @@ fn named<T: ToString>(all: impl IntoIterator<Item = T>, name: &str) -> T {
     all.into_iter().find(|one| one.to_string() == name).expect("a name")
 }
 
-/// Runs every case on one path with one form of calls, and prints the outcomes. `part` has both names.
+/// Runs every case on one path with one form of calls, and prints the outcomes. `part` has the names of the
+/// path and of the form.
 pub(crate) fn run_cases(part: &str) {
     let (way, form) = part.split_once(' ').expect("two names");
     let (way, form) = (named(Way::ALL, way), named(Form::ALL, form));

@@ -37,7 +37,7 @@ pub(crate) trait Weather {
     #[oneway]
     fn note(&self, number: u64) -> peregrine::Result<()>;
     /// Sends the numbers below `end`, each in an item of at least `size` bytes. If the caller wants
-    /// no more items, returns how many items the caller has taken at least, according to the error.
+    /// no more items, returns N of the error "it has taken at least N": the number of taken items.
     fn count(&self, end: u64, size: u32, items: Sink<'_, Item>) -> peregrine::Result<Option<u64>>;
     /// Checks that the items have the numbers from 0 on. Returns the number of items.
     fn check(&self, items: Source<'_, Item>) -> peregrine::Result<u64>;

@@ -158,7 +158,7 @@ pub(super) fn run_one(
 }
 
 /// Appends the record of a result. `blocks` are the offsets of the result's blocks. Only the filled parts of
-/// the blocks are copied: the other memory may have bytes of another client's results.
+/// the blocks are copied: the unfilled parts may have bytes of another client's results.
 pub(crate) fn append(
     results: &mut Vec<u8>,
     number: u64,

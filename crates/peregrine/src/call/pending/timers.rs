@@ -16,8 +16,8 @@ use crate::sys;
 /// How long the thread waits without a timer before it ends.
 const LINGER: Duration = Duration::from_secs(5);
 
-/// What identifies a call: the address of the object that it belongs to, and its number there. The timer of the call
-/// holds the object, so no other object has this address meanwhile.
+/// Identifies a call: the address of the object that has the call, and the number of the call in this object.
+/// The timer of the call holds the object, so no other object has this address meanwhile.
 type Key = (usize, u32);
 
 fn key(of: &Arc<dyn Rings>, call: u32) -> Key {

@@ -59,7 +59,7 @@ struct State {
     ask: Ask,
     /// Whether the user needs the stream no more.
     closed: bool,
-    /// Whether the user of the stream notices without help that the client has gone.
+    /// Whether the user of the stream notices by itself that the client has gone.
     attended: bool,
     /// Why nothing more arrives from the peer.
     end: Option<End>,
@@ -224,14 +224,14 @@ impl Flow {
         Self { number, state: Mutex::ranked(Rank::Stream, state) }
     }
 
-    /// Notes that the user of this end does not notice without help that the client has gone.
+    /// Marks this end as unattended: its user cannot notice by itself that the client has gone.
     pub(crate) fn unattended(mut self) -> Self {
         self.state.exclusive().attended = false;
         self
     }
 
-    // The following functions are for the user of the stream. A function that returns a bool returns whether
-    // the user must tell the conduit that there is something to send.
+    // The following functions are for the user of the stream. A function that changes the stream and returns
+    // a bool returns whether the user must tell the conduit that there is something to send.
 
     /// Returns whether the sender may add an item. If not, `waker` is woken later.
     pub(crate) fn room(&self, waker: Option<&Waker>) -> Room {
@@ -352,7 +352,7 @@ impl Flow {
     }
 
     /// Asks whether the peer has opened the stream, unless items have arrived. A peer that has not opened the
-    /// stream answers with the end of the stream.
+    /// stream answers with a record [`End`](RecordKind::End).
     pub(crate) fn ask(&self) -> bool {
         let mut state = self.state.lock();
         if state.received > 0 || state.closed || state.end.is_some() || state.ask != Ask::No {
@@ -400,8 +400,7 @@ impl Flow {
         state.end = Some(End::Broken(error.copy()));
     }
 
-    /// Returns whether the stream is closed, or its user does not notice without help that the client has
-    /// gone.
+    /// Returns whether the stream is closed, or is [unattended](Self::unattended).
     pub(crate) fn is_left(&self) -> bool {
         let state = self.state.lock();
         state.closed || !state.attended
@@ -535,7 +534,7 @@ impl State {
                 self.end.get_or_insert(End::Stopped(reason));
                 self.chunks.clear();
             }
-            // The stream was opened. So its end will follow, and the question needs no answer.
+            // The stream was opened. So its sender sends `End` or `Break`, and the question needs no answer.
             RecordKind::Ask => {}
         }
         Some(())
@@ -724,7 +723,7 @@ mod tests {
             (Some(&whole), items(125, 1, 8)),
             (None, items(0, 1, ROOM as u32 + 1)),
             (None, items(0, u32::MAX, 0)),
-            // An end that contradicts the items.
+            // A record `End` that contradicts the items.
             (Some(&whole), other(RecordKind::End, 0, 124)),
             // Credit and items that were never sent.
             (None, other(RecordKind::Credit, 0, 1)),

@@ -134,8 +134,8 @@ impl ObjectSide {
             };
         };
         drop(state);
-        // Without credit for its result, the call does not run. So a procedure that takes no results gets no
-        // credit for more calls.
+        // Without credit for its result, the call does not run, and its item is not consumed. So a
+        // procedure that takes no results gets no credit for more calls.
         if let Room::Full = self.0.room() {
             let mut state = self.0.handler.state.lock();
             state.calls.push_front(queued);
@@ -308,8 +308,8 @@ impl Handles for Requests {
 
 impl Calls for Side<Requests> {
     fn is_given_up(&self, call: u64) -> bool {
-        // While this thread runs the object's method, no other thread takes the items that arrive. One of
-        // them may cancel the call.
+        // Takes the items that have arrived, because an item may cancel the call. No other thread takes
+        // items while this thread runs the object's method.
         self.look();
         let state = self.handler.state.lock();
         state.ended.is_some() || state.begun.get(&call).is_none_or(|running| running.cancelled)

@@ -25,8 +25,8 @@
 //!   its table. The call was certainly *not executed* only if that number has not changed since the handle
 //!   was granted. This check needs no clock.
 //! * If no packet of the client arrives during a long procedure, the server asks whether the client still
-//!   waits. The driver (the code that calls the state machines) decides when the server checks this. If no
-//!   answer arrives, the call is cancelled.
+//!   waits. The driver (the code that calls the state machines) decides when the server looks for silent
+//!   clients. If no answer arrives, the call is cancelled.
 //!
 //! Acknowledgements are implicit (Cedar RPC, also Firefly and the Peregrine of 1991). The result acknowledges
 //! the call, and the next call acknowledges the result. If a call and its result fit one packet each, the

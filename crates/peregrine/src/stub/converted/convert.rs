@@ -167,7 +167,8 @@ impl Program {
                 }
                 solid => return self.solid(solid, from, to, depth),
             };
-            // Only a type that contains itself without any bytes takes many steps that read nothing.
+            // Many steps in a row read nothing only if a type contains itself and no bytes precede the inner
+            // value.
             if from.remaining() == left {
                 idle += 1;
                 if idle > IDLE_STEPS_MAX {

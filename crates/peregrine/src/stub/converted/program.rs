@@ -44,8 +44,8 @@ pub(super) enum Op {
         first: u32,
         count: u32,
     },
-    /// A variant of an enum. The sender's number selects an entry of the range. `ty` is the position of the
-    /// enum's name.
+    /// A variant of an enum. The number of the sender's variant selects one of `count` entries, which begin
+    /// at `first`. `ty` is the position of the enum's name.
     Enum {
         first: u32,
         count: u32,
@@ -99,8 +99,7 @@ pub(super) struct Choice {
     pub(super) name: u32,
 }
 
-/// A step that makes one part of a receiver's plain value. The moves of a value are in the order of its
-/// parts.
+/// How one part of a receiver's plain value is made. The moves of a value are in the order of its parts.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Move {
     /// `bytes` bytes of the sender from the offset `at` on. They are numbers of `unit` bytes each.
@@ -135,8 +134,8 @@ pub(super) struct Elements {
     pub(super) our_bytes: u32,
     /// The size in bytes of one element in the server.
     pub(super) their_bytes: u32,
-    /// The size in bytes of the numbers of which the elements consist, if the elements are equal on both
-    /// sides. 0: the elements differ, or have numbers of several sizes.
+    /// The size of one number in bytes, if the elements are equal on both sides and all their numbers have
+    /// the same size. Otherwise 0.
     pub(super) unit: u8,
     /// Whether the elements are equal on both sides, except for the byte order.
     pub(super) is_equal: bool,

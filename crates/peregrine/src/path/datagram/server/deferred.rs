@@ -11,7 +11,7 @@
 //! | [`Inner::deferred`] becomes | by | when |
 //! |---|---|---|
 //! | a call with [`Cancels`] | the receiving thread | the procedure did not end at its first poll |
-//! | a call without it | any thread | the client gave up or is treated as dead, or the server stopped |
+//! | a call without [`Cancels`] | any thread | the client gave up or counts as dead, or the server stopped |
 //! | `None` | the thread that replies | the result is kept; then the client may make its next call |
 
 #[cfg(test)]

@@ -142,7 +142,7 @@ impl ServerSocket {
         }
     }
 
-    /// Grants a handle to one more client, if a place is free or can be evicted.
+    /// Grants one more handle of the binding `row`, if a place is free or its client can be evicted.
     pub(super) fn admit(
         &self,
         now: Moment,

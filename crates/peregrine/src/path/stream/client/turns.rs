@@ -18,7 +18,8 @@
 //!
 //! 1. A call that falls asleep is counted, and its slot becomes `ARMED`. Then its thread tries to lead. If
 //!    there is another leader, that leader is responsible. Otherwise the thread hands over.
-//! 2. A thread that gives up the lead looks at the word afterwards. If the word is not 0, it hands over.
+//! 2. A thread that gives up the lead looks at the word afterwards. If the word is not 0, the thread hands
+//!    over.
 //! 3. To hand over, a thread wakes one follower, if there is one. That follower leads, or looks at the word
 //!    when its own wait ends. Otherwise the thread leads for a moment. It takes the replies out of the bytes
 //!    that were received ahead, because epoll knows nothing of them. It sets `WATCHED`, clears `DUE`, gives

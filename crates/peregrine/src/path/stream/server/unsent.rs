@@ -27,8 +27,8 @@ use crate::path::stream::peer::send_lock::SendGuard;
 use crate::path::stream::peer::sending::OnStall;
 use crate::sync::Mutex;
 
-/// The largest number of system calls in which a thread sends without waiting. A client that reads as fast as
-/// the thread sends must not keep the thread.
+/// The largest number of system calls in which a thread sends without waiting. Without this limit, a client
+/// that reads as fast as the thread sends could occupy the thread forever.
 pub(super) const SENDS_MAX: usize = 16;
 
 /// The replies of a connection that wait to be sent.
@@ -113,7 +113,7 @@ impl Unsent {
 }
 
 impl AcceptedConnection {
-    /// Sends a reply without waiting, or has it sent later.
+    /// Sends a reply if this is possible without waiting. Otherwise the reply is sent later.
     pub(super) fn send_later(&self, reply: UnsentReply, host: &dyn Host) {
         self.unsent.add(reply, VecDeque::push_back);
         self.send_unsent(host);

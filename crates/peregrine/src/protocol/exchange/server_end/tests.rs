@@ -269,7 +269,7 @@ fn cancelled_call_never_begins() {
     then(server_end, call(FIRST + 1, 5000, 1));
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 1)), Action::Discard);
     assert_eq!(then(server_end, call(FIRST + 1, 5000, 1)), DROPPED_LATE);
-    // A running call is released when its procedure ends.
+    // If the cancelled call already runs, it is released when its procedure ends.
     sent(server_end);
     then(server_end, call(FIRST + 2, 0, 0));
     assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 2)), Action::Nothing);

@@ -46,7 +46,7 @@ impl Machine for Model {
     type WakeWord = Word;
     type Set = Mutex<Vec<ModelAstack>>;
 
-    /// Executes a fence. On Linux this function stops only the compiler: when another thread calls
+    /// Executes a fence. On Linux this function is only a compiler fence: when another thread calls
     /// [`barrier`](Machine::barrier), the kernel executes a fence on this thread, wherever this thread is. In
     /// the model, `barrier` affects only its own thread. So this thread executes the fence here, at the only
     /// point where the fence can change the outcome.
