@@ -212,7 +212,7 @@ fn running_and_abandoned_calls_are_counted() {
     let network = running.addresses().iter().map(|endpoint| format!("{endpoint}/work"));
     let clients: Vec<_> =
         addresses.chain(network).map(|address| WorkClient::bind(&address).unwrap()).collect();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for client in &clients {
             let client = client.clone();
             scope.spawn(move || client.stay().unwrap());
@@ -246,7 +246,7 @@ fn waiting_calls_are_counted() {
     let running = server.spawn().unwrap();
     let network = running.addresses().iter().map(|endpoint| format!("{endpoint}/work"));
     let addresses: Vec<String> = ["work".to_owned()].into_iter().chain(network).collect();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for (number, address) in addresses.iter().enumerate() {
             // On each path, one call runs, and two calls wait for the only thread.
             for _ in 0..3 {
@@ -273,7 +273,7 @@ fn refused_calls_are_counted() {
     let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
     let local = WorkClient::bind("work").unwrap();
     let tcp = WorkClient::bind(&format!("{}/work", running.addresses()[0])).unwrap();
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| local.stay().unwrap());
         scope.spawn(|| tcp.stay().unwrap());
         until("both run", || door.entered.load(Ordering::SeqCst) == 2);
@@ -385,7 +385,7 @@ fn calls_over_a_link_are_counted() {
         assert_eq!(session.from.split(':').count(), 6, "{}", session.from);
         assert_eq!(peregrine::exports(&place).unwrap()[0].name, "work");
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let near = scope.spawn(over_the_link);
         near.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
@@ -432,7 +432,7 @@ fn retransmitted_packets_are_counted() {
     let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), server, impairments, 7);
     let address = format!("udp:{}/work", relay.address());
     let going = AtomicBool::new(true);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             while going.load(Ordering::Relaxed) {
                 relay.step(&mut |_, _| ());
@@ -597,7 +597,7 @@ fn invalid_counters_of_a_server_are_refused() {
         (vec![1, 2, 3], vec![], "ends before its last value"),
     ];
     for (answer, files, why) in cases {
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let asks = scope.spawn(|| stat("false").unwrap_err());
             let mut line = None;
             until("a request comes", || {
@@ -685,7 +685,7 @@ fn few_clients_at_a_time_get_a_stream_of_the_counters() {
         // A server that stops does not wait for its watchers.
         drop(running);
         for (readings, call) in watchers {
-            drop(readings.count());
+            let _ = readings.count();
             assert!(matches!(call.join().unwrap().unwrap_err().kind(), Kind::Stopped));
         }
     });

@@ -439,6 +439,12 @@ fn deferred_calls_are_counted() {
     let target = Target::new(Server::new());
     let client = target.client();
     client.with_timeout(Duration::from_millis(20)).pass(1).unwrap_err();
+    let counts = || {
+        let told = peregrine::stat(&target.address).unwrap();
+        told.export("work").expect("the export").counts
+    };
+    // Before the gate opens, the server must have learnt that the call was given up.
+    until("the call has failed", || counts().failed == 1);
     target.gate.open();
     (0..3).for_each(|number| assert_eq!(client.pass(number).unwrap(), number));
     client.panics().unwrap_err();
@@ -450,9 +456,7 @@ fn deferred_calls_are_counted() {
         assert_eq!(call.join().unwrap().len(), 1000);
     });
     until("all calls are counted", || {
-        let told = peregrine::stat(&target.address).unwrap();
-        let export = told.export("work").expect("the export");
-        let counts = &export.counts;
+        let counts = counts();
         let [bytes_in, bytes_out] = [counts.bytes_in, counts.bytes_out];
         println!("{counts:?}");
         // The call that was given up, and the call that panicked, have failed.

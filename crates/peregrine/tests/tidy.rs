@@ -24,7 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("device", &["limits", "registry", "sync", "sys", "value"]),
     ("call", &["error", "growing", "interface", "limits", "stats", "sync", "sys", "value"]),
     ("counters", &["call", "interface", "limits", "sync", "sys"]),
-    ("server_info", &["counters", "error", "interface"]),
+    ("server_info", &["call", "counters", "error", "interface"]),
     ("address", &["call", "error", "interface"]),
     ("directory", &["address", "error", "interface", "limits", "sys"]),
     ("keeper", &["sync", "sys"]),
