@@ -686,7 +686,8 @@ fn few_clients_at_a_time_get_a_stream_of_the_counters() {
         drop(running);
         for (readings, call) in watchers {
             let _ = readings.count();
-            assert!(matches!(call.join().unwrap().unwrap_err().kind(), Kind::Stopped));
+            let ended = call.join().unwrap().unwrap_err();
+            assert_eq!(ended.kind(), Kind::Withdrawn, "{ended}");
         }
     });
 }

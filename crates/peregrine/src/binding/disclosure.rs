@@ -47,7 +47,10 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
             found => found,
         },
     };
-    stat.map_err(|error| error.at(address))
+    let mut stat = stat.map_err(|error| error.at(address))?;
+    // This export is of interest only if somebody watches.
+    stat.exports.retain(|export| export.name != WATCH_NAME || export.counts.calls > 0);
+    Ok(stat)
 }
 
 /// Passes the counters of a server to `readings` again and again, the first time at once, until `readings`
