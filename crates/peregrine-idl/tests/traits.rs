@@ -363,7 +363,7 @@ fn error_has_position_and_reason() {
             "trait A { fn f(&self, x: Callback<'_, dyn B>, y: B) -> peregrine::Result<()>; } trait B {}",
             1,
             14,
-            "the interface `B` is not the type of a callback here",
+            "the interface `B` is used where no callback is",
         ),
         (
             "trait A { fn f(&self, #[default] x: Callback<'_, dyn A>) -> peregrine::Result<()>; }",

@@ -158,7 +158,7 @@ kinds! {
         "check the host and the port, and that the server listens there";
     /// Earlier one-way calls failed. The call that returns this error was not executed.
     OneWay = 21, "earlier one-way calls failed",
-        "see the first failure; the call that tells this was not executed and can be made again";
+        "see the first failure; the call that returned this error was not executed, and can be made again";
     /// The other end of a stream wants no more items, or has given up.
     Stopped = 22, "the stream was stopped",
         "end the procedure: nobody takes the rest of the items";

@@ -434,8 +434,8 @@ fn outcomes_are_correct_when_servers_are_killed_and_restarted() {
 
 /// The time after which a client treats a silent server as dead.
 const DEAD_AFTER: Duration = Duration::from_millis(2500);
-/// The longest duration of binding on a link that loses nothing: the client asks again after 500 ms of
-/// silence, and then waits twice as long.
+/// The longest time that binding may take. No packet is lost, but the server may not listen yet: then the client
+/// asks again after 500 ms, and a second later.
 const BOUND_AFTER: Duration = Duration::from_millis(1500);
 /// The delay that a busy machine may add.
 const BUSY: Duration = Duration::from_secs(1);

@@ -155,8 +155,8 @@ fn flood(seed: u64, server: &str) {
     });
 }
 
-/// Returns a hostile datagram: a copy of an earlier datagram, perhaps changed, or random bytes. `own` has the
-/// datagrams of the accomplice.
+/// Returns a hostile datagram: a copy of an earlier datagram, perhaps changed, or random bytes. `honest` has
+/// earlier datagrams of honest clients. `own` has those of the attacker's own client, the accomplice.
 fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
     match noise.below(8) {
         // A datagram of an honest client, repeated from another address.

@@ -108,7 +108,7 @@ impl<'a> Walk<'a> {
                     if variant.is_other && (variant.fields.len() > 1 || !is_name) {
                         let name = Brief(&variant.name);
                         return Err(format!(
-                            "`{name}` is for unknown variants: its only field can be a text"
+                            "`{name}` is for unknown variants: it may have no field except one text"
                         ));
                     }
                     others += usize::from(variant.is_other);

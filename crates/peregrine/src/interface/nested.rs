@@ -110,7 +110,7 @@ impl Described {
             DescribedType::Tuple(parts) => parts.iter().find_map(|one| self.misused(one)),
             DescribedType::Named(number) if self.is_interface(ty) => {
                 let name = Brief(&self.types[*number].name);
-                Some(format!("the interface `{name}` is not the type of a callback here"))
+                Some(format!("the interface `{name}` is used where no callback is"))
             }
             _ => None,
         }

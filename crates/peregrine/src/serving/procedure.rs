@@ -226,7 +226,7 @@ pub(crate) fn within(
     catching(procedure)
 }
 
-/// Runs a procedure on the thread of its caller, as [`within`] does. The call was received with extensions.
+/// As [`within`], for a call that was received with extensions.
 /// `waited` returns how long ago the call was received.
 pub(crate) fn within_received(
     caller: &Arc<CallerInfo>,

@@ -71,8 +71,8 @@ fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the filter as a classic BPF program. The program accepts whole frames of that type and endpoint,
-/// and drops all other frames.
+/// Returns a filter as a classic BPF program. The program accepts whole frames that have the type and the
+/// endpoint of `filter`, and drops all other frames.
 fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
     const LOAD_HALF: u16 = 0x28;
     const IF_EQUAL: u16 = 0x15;

@@ -44,9 +44,8 @@ pub(super) struct Conduit {
 
 #[derive(Default)]
 struct State {
-    /// The number of the next message. While the client has no open streams, the next message may have a
-    /// larger number. The messages between these numbers were taken when there was no conduit, or are
-    /// overtaken.
+    /// The number that the next message has. While the client has no open streams, it may also be larger: the
+    /// conduit does not know how many messages were taken while it was forgotten, and one may be late.
     next: u64,
     /// A message that has overtaken the next one.
     early: Option<Early>,

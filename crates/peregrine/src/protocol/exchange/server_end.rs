@@ -346,7 +346,7 @@ impl ServerEnd {
         self.adopt_call(now, header);
         let range = fragments.range(header.fragment);
         if fragments.count() == 1 {
-            // `handle` did not execute this call, because the record's previous call was incomplete.
+            // The short cut of the function `handle` left out this call: the call before it was incomplete.
             self.state = State::Executing;
             return Effect { release, action: Action::Execute(range) };
         }

@@ -312,7 +312,10 @@ mod tests {
         calls.cancel(7);
         calls.begin(&call(7));
         calls.begin(&call(8));
-        assert!(!calls.is_cancelled(7), "a cancel that arrived before the call was applied to it");
+        assert!(
+            !calls.is_cancelled(7),
+            "the first cancel arrived before its call, and cancels nothing"
+        );
         calls.cancel(7);
         assert!(calls.is_cancelled(7) && !calls.is_cancelled(8) && !calls.may_say_goodbye());
         calls.end(7);
