@@ -327,7 +327,7 @@ fn error_has_position_and_reason() {
             "trait A {\n fn flush(&self) -> peregrine::Result<()>;\n #[oneway] fn f(&self) -> peregrine::Result<()>; }",
             2,
             5,
-            "clients with one-way procedures have a `flush` of their own",
+            "the name `flush` is reserved in an interface with one-way procedures",
         ),
         (
             "trait A { fn f(&self, #[default] x: Sink<'_, u8>) -> peregrine::Result<()>; }",
@@ -363,7 +363,7 @@ fn error_has_position_and_reason() {
             "trait A { fn f(&self, x: Callback<'_, dyn B>, y: B) -> peregrine::Result<()>; } trait B {}",
             1,
             14,
-            "the interface `B` is used where no callback is",
+            "the interface `B` may only be the type of a callback",
         ),
         (
             "trait A { fn f(&self, #[default] x: Callback<'_, dyn A>) -> peregrine::Result<()>; }",
