@@ -130,7 +130,7 @@ fn refusals_say_where_and_why() {
         (
             "f(in x: A#0) -> unit or unit\nA#0 = interface version 0 {}\n",
             "line 2",
-            "the interface `A` is used where no callback is",
+            "the interface `A` is used, but not for a callback",
         ),
         (
             "f(source x: A#0) -> unit or unit\nA#0 = interface version 0 {}\n",
