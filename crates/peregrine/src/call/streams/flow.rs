@@ -600,7 +600,7 @@ impl End {
             Self::Stopped(reason) => format!("the receiver wants no more items: {reason}"),
             Self::Broken(error) => return error.copy(),
         };
-        let text = format!("{text} (it has taken at least {taken})");
+        let text = format!("{text} (the receiver has taken at least {taken})");
         CallError::new(Kind::Stopped, Executed::Maybe, text)
     }
 }
