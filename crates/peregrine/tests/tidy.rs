@@ -763,7 +763,7 @@ fn missing_places(document: &str) -> Vec<String> {
         };
         missing.extend(places_named(item).filter(|name| !is_there(name, &within)));
     }
-    missing.into_iter().map(|name| format!("`{name}` is not there")).collect()
+    missing.into_iter().map(|name| format!("`{name}` does not exist")).collect()
 }
 
 /// Returns the directories, and the files directly in the library's folder, that a map does not name.

@@ -282,7 +282,7 @@ fn who_repeats_an_old_call_gets_no_result() {
         }
         assert_eq!(long.join().unwrap().unwrap(), 3);
         let heard = stranger.recv(&mut [0; 2048]);
-        assert!(heard.is_err(), "{heard:?} bytes of another client's result");
+        assert!(heard.is_err(), "a stranger received bytes of a result: {heard:?}");
     });
     assert_eq!(Book::read(directory.path()), [1, 2]);
 }
