@@ -103,7 +103,7 @@ pub(crate) fn all() -> Vec<Effect> {
             without: interpreted::row_found,
         },
         Effect {
-            name: "moving, in addition to the interpreter",
+            name: "moving records, in addition to finding them",
             what: "86 records are found and moved as items, or only found",
             per: RECORDS,
             with: interpreted::records_moved,

@@ -725,7 +725,7 @@ mod tests {
             (None, items(0, u32::MAX, 0)),
             // A record `End` that contradicts the items.
             (Some(&whole), other(RecordKind::End, 0, 124)),
-            // Credit and items that were never sent.
+            // Credit, which only the receiver of a stream sends. It also claims an item that was never sent.
             (None, other(RecordKind::Credit, 0, 1)),
         ] {
             let (_, receiver) = ends(1000);
