@@ -12,10 +12,11 @@ use peregrine::{Server, interface};
 use support::futures::block_on;
 use support::{Process, alone, descriptors, own_directory, role, until};
 
-/// The calls of each client process. A process may have a quarter of the deferred calls that are left of 131,072.
-const CALLS: [u32; 6] = [30_000, 23_000, 17_500, 13_000, 9_500, 7_000];
+/// The calls of each client process. A process may have a quarter of the deferred calls that are left for the
+/// others of 131,072.
+const CALLS: [u32; 7] = [26_000, 20_500, 16_500, 13_000, 10_500, 8000, 5500];
 /// The memory that a waiting call may occupy at the server.
-const BYTES_A_CALL: u64 = 2048;
+const BYTES_A_CALL: u64 = 1024;
 
 #[interface]
 trait Waits {
@@ -75,16 +76,16 @@ fn child() {
         let object = Arc::new(Object { wakers: Mutex::new(Some(Vec::new())), ..Object::default() });
         let server = Server::new().export("waits", WaitsAsyncServer::new(object)).unwrap();
         let _running = server.spawn().unwrap();
-        println!("ready");
+        println!("\nready");
         let _ = std::io::stdin().read_line(&mut String::new());
         return;
     }
     let count: u32 = role.parse().unwrap();
     let waits = &block_on(WaitsAsyncClient::bind("waits")).unwrap();
-    println!("ready");
+    println!("\nready");
     let call = |number| async move { assert_eq!(waits.wait(number).await.unwrap(), 2 * number) };
     block_on(join_all((0..count).map(call)));
-    println!("threads {}", threads(std::process::id()));
+    println!("\nthreads {}", threads(std::process::id()));
 }
 
 #[test]

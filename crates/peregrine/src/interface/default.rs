@@ -309,7 +309,7 @@ mod tests {
             ("f(in a: tuple<u8, u16> = x01010000) -> unit or text\n", "`a`: the default"),
             ("f(in a: sequence<unit> = xffffffff) -> unit or text\n", "`a`: the default"),
             ("f(inout a: u8 = x00) -> unit or text\n", "in-out"),
-            ("f(in a: [u8] = x0100000001) -> unit or text\n", "an empty one"),
+            ("f(in a: [u8] = x0100000001) -> unit or text\n", "always empty"),
             ("f(in a: u8 = x0) -> unit or text\n", "two digits each"),
             ("f(in a: u8 = x0G) -> unit or text\n", "two digits each"),
             (
