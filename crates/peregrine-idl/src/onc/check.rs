@@ -249,7 +249,10 @@ impl<'a> Checked<'a> {
             Value::Name(name) => match self.constants.get(&*name.text) {
                 Some(Known::Number(number)) => Some(*number),
                 Some(Known::Sum(Value::Number(number), more)) => Some(number + more),
-                _ => ["FALSE", "TRUE"].iter().position(|truth| *truth == name.text).map(|at| at as i128),
+                _ => ["FALSE", "TRUE"]
+                    .iter()
+                    .position(|truth| *truth == name.text)
+                    .map(|at| at as i128),
             },
         }
     }
@@ -258,7 +261,8 @@ impl<'a> Checked<'a> {
     pub(super) fn member_numbers(&self, members: &[Member]) -> Vec<i128> {
         let mut next = 0;
         let number = |member: &Member| {
-            next = member.value.as_ref().map_or(next, |value| self.number(value).unwrap_or(next)) + 1;
+            next =
+                member.value.as_ref().map_or(next, |value| self.number(value).unwrap_or(next)) + 1;
             next - 1
         };
         members.iter().map(number).collect()
@@ -507,7 +511,8 @@ impl<'a> Checked<'a> {
         }
         for number in in_cycles(&inside) {
             let name = names[number];
-            let message = format!("type `{name}` contains itself; only a pointer to it can be there");
+            let message =
+                format!("type `{name}` contains itself; only a pointer to it can be there");
             sources.error(name.place, message);
         }
     }

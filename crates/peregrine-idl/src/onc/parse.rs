@@ -226,9 +226,8 @@ fn value(input: &mut Input<'_>) -> Parsed<Value> {
 fn digits(input: &mut Input<'_>) -> Parsed<i128> {
     let any = token("a number", |token, _| token.kind == Kind::Number).parse_next(input)?;
     let text = input.state.sources.borrow().text(any.place).to_owned();
-    number(&text).ok_or_else(|| {
-        wrong(input, any.place, format!("`{text}` is not a number of 64 bits"))
-    })
+    number(&text)
+        .ok_or_else(|| wrong(input, any.place, format!("`{text}` is not a number of 64 bits")))
 }
 
 /// Returns an error at a place, after which no alternative is tried.
@@ -267,8 +266,7 @@ fn definition(input: &mut Input<'_>) -> Parsed<Option<Definition>> {
                 ConstantValue::Text(text[1..text.len() - 1].to_owned())
             });
             let value = alt((value.map(ConstantValue::Number), text));
-            let (name, value) =
-                (terminated(name, symbol(b'=', "`=`")), value).parse_next(input)?;
+            let (name, value) = (terminated(name, symbol(b'=', "`=`")), value).parse_next(input)?;
             let after = end(input)?;
             let docs = docs(input, start, after);
             Ok(Some(Definition::Constant(Constant { docs, name, value })))
@@ -302,9 +300,7 @@ fn definition(input: &mut Input<'_>) -> Parsed<Option<Definition>> {
             named(input, body, name)
         }
         "program" => program(input, start).map(|program| Some(Definition::Program(program))),
-        _ => {
-            Err(wrong(input, start.place, format!("expected {any_of}, found `{word}`")))
-        }
+        _ => Err(wrong(input, start.place, format!("expected {any_of}, found `{word}`"))),
     }
 }
 

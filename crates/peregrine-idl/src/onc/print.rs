@@ -97,7 +97,9 @@ impl<'a> Printer<'a> {
         let mut text = format!("// Imported from {file}.\n");
         for missing in &self.checked.missing {
             let name = &self.types[missing];
-            text.push_str(&format!("// `{missing}` is declared nowhere: define the type `{name}`.\n"));
+            text.push_str(&format!(
+                "// `{missing}` is declared nowhere: define the type `{name}`.\n"
+            ));
         }
         let mut used = Vec::new();
         if self.uses_byte_string {

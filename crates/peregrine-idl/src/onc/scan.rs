@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::ast::{Constant, ConstantValue, Name, Place, Value};
 use super::condition;
 use super::source::{Source, Sources};
-use super::{Onc, ONC_BYTES_MAX, ONC_INCLUDES_MAX};
+use super::{ONC_BYTES_MAX, ONC_INCLUDES_MAX, Onc};
 
 /// What a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,7 +287,8 @@ impl Scanner<'_, '_> {
         let (start, line) = (lines.at, lines.line);
         let text = self.whole_line(lines);
         let shown = lines.text[start..lines.at].lines().next().unwrap_or_default().trim_end();
-        let place = Place { file: lines.file, start: start as u32, end: (start + shown.len()) as u32 };
+        let place =
+            Place { file: lines.file, start: start as u32, end: (start + shown.len()) as u32 };
         let words = text[1..].trim();
         let end = words.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(words.len());
         let (directive, rest) = (&words[..end], words[end..].trim());

@@ -17,8 +17,18 @@ fn number() -> impl Strategy<Value = Value> {
 fn scalar() -> impl Strategy<Value = Type> {
     use Type::*;
     let all = [
-        Bool, Char, UnsignedChar, Short, UnsignedShort, Int, UnsignedInt, Hyper, UnsignedHyper, Float,
-        Double, Quadruple,
+        Bool,
+        Char,
+        UnsignedChar,
+        Short,
+        UnsignedShort,
+        Int,
+        UnsignedInt,
+        Hyper,
+        UnsignedHyper,
+        Float,
+        Double,
+        Quadruple,
     ];
     prop::sample::select(all.to_vec())
 }
@@ -33,7 +43,8 @@ fn ty(before: usize, depth: u32, path: String) -> BoxedStrategy<Type> {
     let base = match depth {
         0 => base.boxed(),
         depth => {
-            let inline = body(before, depth - 1, path).prop_map(|body| Type::Inline(Box::new(body)));
+            let inline =
+                body(before, depth - 1, path).prop_map(|body| Type::Inline(Box::new(body)));
             prop_oneof![5 => base, 1 => inline].boxed()
         }
     };
@@ -53,8 +64,10 @@ fn ty(before: usize, depth: u32, path: String) -> BoxedStrategy<Type> {
 fn fields(before: usize, depth: u32, path: String) -> impl Strategy<Value = Vec<Declaration>> {
     let one = move |number: usize| {
         let ty = ty(before, depth, format!("{path}_{number}"));
-        (docs(), ty).prop_map(move |(docs, ty)| {
-            Declaration { docs, name: format!("f{number}").as_str().into(), ty }
+        (docs(), ty).prop_map(move |(docs, ty)| Declaration {
+            docs,
+            name: format!("f{number}").as_str().into(),
+            ty,
         })
     };
     (0..4_usize).prop_flat_map(move |count| (0..count).map(&one).collect::<Vec<_>>())
@@ -64,8 +77,10 @@ fn body(before: usize, depth: u32, path: String) -> BoxedStrategy<Body> {
     let members = vec((docs(), option::of(number())), 1..4).prop_map({
         let path = path.clone();
         move |all| {
-            let one = |(number, (docs, value)): (usize, (String, Option<Value>))| {
-                Member { docs, name: format!("M{path}_{number}").as_str().into(), value }
+            let one = |(number, (docs, value)): (usize, (String, Option<Value>))| Member {
+                docs,
+                name: format!("M{path}_{number}").as_str().into(),
+                value,
             };
             Body::Enum(all.into_iter().enumerate().map(one).collect())
         }
@@ -129,11 +144,18 @@ fn program(types: usize) -> impl Strategy<Value = Definition> {
             procedures: procedures.into_iter().enumerate().map(procedure).collect(),
         };
         let versions = versions.into_iter().enumerate().map(version).collect();
-        Definition::Program(Program { docs, name: "PPROG".into(), number: Value::Number(77), versions })
+        Definition::Program(Program {
+            docs,
+            name: "PPROG".into(),
+            number: Value::Number(77),
+            versions,
+        })
     })
 }
 
-fn procedure((number, (docs, arguments, result)): (usize, (String, Vec<Argument>, Type))) -> Procedure {
+fn procedure(
+    (number, (docs, arguments, result)): (usize, (String, Vec<Argument>, Type)),
+) -> Procedure {
     Procedure {
         docs,
         name: format!("PPROC_{number}x").as_str().into(),
