@@ -103,6 +103,9 @@ pub struct ImportedType {
     pub kind: &'static str,
 }
 
+/// Reads an included file.
+type Include<'a> = dyn Fn(&str) -> io::Result<String> + 'a;
+
 /// How a file is imported.
 ///
 /// ```
@@ -118,7 +121,7 @@ pub struct ImportedType {
 /// ```
 pub struct Onc<'a> {
     defines: Vec<(String, Option<i64>)>,
-    include: Box<dyn Fn(&str) -> io::Result<String> + 'a>,
+    include: Box<Include<'a>>,
 }
 
 impl core::fmt::Debug for Onc<'_> {

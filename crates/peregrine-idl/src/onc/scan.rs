@@ -330,11 +330,10 @@ impl Scanner<'_, '_> {
                     _ => self.sources.error(place, format!("`#{directive}` after `#else`")),
                 }
             }
-            "endif" => {
-                if lines.conditions.pop().is_none() {
-                    self.sources.error(place, "`#endif` without `#if`");
-                }
-            }
+            "endif" => match lines.conditions.pop() {
+                Some(_) => {}
+                None => self.sources.error(place, "`#endif` without `#if`"),
+            },
             _ if !is_active => {}
             "define" => {
                 let docs = comment

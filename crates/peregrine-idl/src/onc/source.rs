@@ -84,9 +84,9 @@ impl Sources {
             lines.extend(text.lines().map(cleaned));
             rest = after;
         }
-        let is_text = |line: &&str| !line.is_empty();
-        let first = lines.iter().position(|line| is_text(&line)).unwrap_or(lines.len());
-        let last = lines.iter().rposition(|line| is_text(&line)).map_or(first, |last| last + 1);
+        let is_text = |line: &str| !line.is_empty();
+        let first = lines.iter().position(|line| is_text(line)).unwrap_or(lines.len());
+        let last = lines.iter().rposition(|line| is_text(line)).map_or(first, |last| last + 1);
         lines[first..last].join("\n")
     }
 }
