@@ -202,7 +202,7 @@ impl Slow {
         }
         for row in &value.rows {
             to.cell(row.len() as i128);
-            for one in &row {
+            for one in row {
                 to.wide((*one).into(), 8);
             }
         }
