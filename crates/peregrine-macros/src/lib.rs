@@ -43,6 +43,9 @@ use proc_macro::TokenStream;
 ///   name of the trait.
 /// - `version = N`: a number that is also part of the interface's identity. The default is 0.
 /// - `max_len = N`: the bound of every buffer without a `#[max_len]` attribute.
+/// - `onc(program = N, version = N)` and `courier(program = N, version = N)`: the identity of the interface in
+///   another RPC system. Each method then has the number of its procedure: `#[onc(N)]`, `#[courier(N)]`.
+///   `peregrine::foreign::Program` has them.
 ///
 /// Attributes within the trait:
 ///
