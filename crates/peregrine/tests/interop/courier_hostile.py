@@ -1,7 +1,7 @@
 """Malformed messages, and what a server answers to them.
 
-Each case has a connection of its own. After its bytes, the client half-closes the connection, so the
-server must answer or close; no case waits for a time to pass. Over UDP, the client sends a case until
+Each case uses a new connection. After its bytes, the client half-closes the connection, so the server
+must answer or close; no case waits for a time to pass. Over UDP, the client sends a case until
 the reply arrives. If there need be no reply, a correct call follows, and what arrived before the reply
 to that call belongs to the case.
 """
@@ -14,7 +14,7 @@ from courier_messages import (
     ABORT, CALL, Malformed, NO_SUCH_PROCEDURE, NO_SUCH_PROGRAM, NO_SUCH_VERSION, INVALID_ARGUMENT,
     REASONS, REJECT, RETURN, UNSPECIFIED_ERROR, words,
 )
-from courier_streams import CooperClient, CourierClient, Failed, FRAMINGS, Input
+from courier_streams import CooperClient, CourierClient, Failed, FRAMINGS
 from courier_types import STRING, encode
 
 CLOSED, SILENT = "closed", "silent"
@@ -166,7 +166,7 @@ def cooper_cases(program):
     text = program.find("EchoString").number
     sums = words(2, 0, 3).hex()
     unknown = "text Unknown Courier program."
-    yield "unknown name", encode(STRING, "Nobody"), [unknown]
+    yield "unknown name", encode(STRING, "Unknown"), [unknown]
     yield "a path as name", encode(STRING, "/bin/sh"), [unknown]
     yield "a hidden file as name", encode(STRING, ".."), [unknown]
     yield "an empty name", encode(STRING, ""), [unknown]

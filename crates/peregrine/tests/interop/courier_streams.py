@@ -102,7 +102,7 @@ class Records:
 
 
 class Frames:
-    """Frames that stand for SPP: datastream type, flags, length of the data (16 bits), data.
+    """Frames that replace packets of SPP: datastream type, flags, length of the data (16 bits), data.
 
     There is no bulk data here, because the test program has no parameter of that kind.
     """
@@ -175,7 +175,7 @@ FRAMINGS = {"tcp-rm": Records, "tcp-spp": Frames}
 class Connection:
     """Messages in both directions, and before the first ones the versions.
 
-    `versions` says how this side sends its own: "separate", as a message of their own before all
+    `versions` says how this side sends its own: "separate", as one more message before all
     others; "joined", within the first message; "none", not at all, and then none is expected.
     This side accepts both of the first two from its peer.
     """

@@ -21,7 +21,8 @@ from courier_datagrams import (
 from courier_messages import Aborted, Malformed, Rejected, common_version, outcome, words
 from courier_program import ANSWER, COLOUR, ECHOES, LIST, PERSON, SHAPE, TREE, Interop
 from courier_streams import (
-    Connection, CooperClient, CourierClient, FRAMINGS, Failed, cooper_server, courier_server,
+    Connection, CooperClient, CourierClient, EMPTY_FRAGMENTS_MAX, FRAMINGS, Failed, MESSAGE_MAX,
+    cooper_server, courier_server,
 )
 from courier_types import (
     BOOLEAN, CARDINAL, DEPTH_MAX, EMPTY_ELEMENTS_MAX, INTEGER, LONG_CARDINAL, LONG_INTEGER,
@@ -120,7 +121,7 @@ class Types(unittest.TestCase):
             (STRING, "ffff 6161"),
             (Sequence(CARDINAL), "ffff 0001"),
             (Sequence(CARDINAL, maximum=1), "0002 0001 0001"),
-            (StreamOf(CARDINAL), "0002 0000"),
+            (StreamOf(CARDINAL), "0002 0000 0001 0000"),
             (StreamOf(CARDINAL), "0000 0000"),
             (TREE, "0001 ffff" + "0001 ffff" * 50),
         ):
@@ -331,6 +332,34 @@ class Framings(unittest.TestCase):
                     right.send(b"reply")
                     self.assertEqual((left.receive(), left.theirs), (b"reply", (2, 5)))
 
+    def test_lengths_and_empty_fragments_are_bounded_before_the_data_arrives(self):
+        message = words(3, 3)
+        for carrier, empty, last in (("tcp-rm", "00000000", "80000000"), ("tcp-spp", "00000000", "00010000")):
+            empty, last = bytes.fromhex(empty), bytes.fromhex(last)
+            ours, theirs = self.both(carrier)
+            # A receiver that waits for more data fails the test.
+            ours.sock.settimeout(10)
+            theirs.sock.sendall(empty * (EMPTY_FRAGMENTS_MAX - 1) + last)
+            self.assertEqual(ours.receive(), b"")
+            theirs.send(message)
+            self.assertEqual(ours.receive(), message)
+            theirs.sock.sendall(empty * (EMPTY_FRAGMENTS_MAX + 1))
+            with self.assertRaises(Malformed):
+                ours.receive()
+        ours, theirs = self.both("tcp-rm")
+        ours.sock.settimeout(10)
+        theirs.sock.sendall((1 << 31 | MESSAGE_MAX + 1).to_bytes(4, "big"))
+        with self.assertRaises(Malformed):
+            ours.receive()
+        ours, theirs = self.both("tcp-spp")
+        ours.sock.settimeout(10)
+        data = bytes.fromhex("0000ffff") + bytes(0xFFFF)
+        sender = threading.Thread(target=theirs.sock.sendall, args=(data * (MESSAGE_MAX // 0xFFFF + 1),))
+        sender.start()
+        with self.assertRaises(Malformed):
+            ours.receive()
+        sender.join()
+
     def test_end_is_answered(self):
         ours, theirs = self.both("tcp-spp")
         theirs.sock.sendall(bytes.fromhex("fe000000"))
@@ -447,6 +476,14 @@ class Carriers(unittest.TestCase):
     def sleep(self, carrier, port):
         with calling(carrier, port) as client:
             client.call("Sleep", {"milliseconds": 65535})
+
+    def test_stopped_server_closes_idle_connections(self):
+        for carrier in ("tcp-rm", "tcp-spp", "cooper"):
+            with serving(carrier) as (port, _, _):
+                client = calling(carrier, port)
+                client.call("Add", {"a": 1, "b": 2})
+            with client:
+                self.assertEqual(client.sock.recv(1), b"")
 
     def test_large_arguments(self):
         text = bytes(range(256)) * 200
