@@ -206,7 +206,7 @@ fn report_item(item: &TraitItem, errors: &mut Errors) {
             "an interface cannot have associated types: name the type in the methods"
         }
         TraitItem::Const(_) => {
-            "an interface cannot have associated constants: write a method that returns it"
+            "an interface cannot have an associated constant: write a method that returns it"
         }
         TraitItem::Macro(_) => {
             "the methods of an interface cannot come from a macro, because their order gives their numbers: write them out"

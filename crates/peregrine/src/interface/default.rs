@@ -83,12 +83,12 @@ impl<'a> Walk<'a> {
     fn parameter(&mut self, one: &'a DescribedParameter) -> Result<(), &'static str> {
         let Some(default) = &one.growth.default else { return Ok(()) };
         match (one.direction, one.shape) {
-            (Direction::InOut, _) => Err("an in-out parameter has no default"),
-            (Direction::Sink | Direction::Source, _) => Err("a stream has no default"),
-            (Direction::Callback, _) => Err("a callback has no default"),
+            (Direction::InOut, _) => Err("an in-out parameter cannot have a default"),
+            (Direction::Sink | Direction::Source, _) => Err("a stream cannot have a default"),
+            (Direction::Callback, _) => Err("a callback cannot have a default"),
             (_, Shape::One) => self.whole(&one.ty, default),
             _ if default[..] == [0; 4] => Ok(()),
-            _ => Err("the default of a buffer is an empty one"),
+            _ => Err("the default of a buffer is always empty"),
         }
     }
 
