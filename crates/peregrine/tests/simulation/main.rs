@@ -22,7 +22,9 @@ mod limits;
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/protocol"]
 mod protocol {
+    pub(crate) use crate::exchange;
     pub(crate) mod fields;
+    pub(crate) mod onc;
     pub(crate) mod stream;
 }
 

@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn machine_that_was_suspended_sends_one_copy() {
-        let mut pace = Pace::default();
+        let pace = Pace::default();
         let mut call = DatagramCall::begin(9, START, 3600 * SECOND, &pace);
         let now = START.after(1800 * SECOND);
         assert_eq!(call.step(now), Step::Retransmit);

@@ -113,7 +113,11 @@ enum State {
     Running,
     /// The call has ended. Its number in the order of ends, when it ended, and the reply unless it was
     /// discarded.
-    Done { end: u64, at: Moment, reply: Option<Box<[u8]>> },
+    Done {
+        end: u64,
+        at: Moment,
+        reply: Option<Box<[u8]>>,
+    },
 }
 
 /// What a server does with a call.
@@ -230,7 +234,9 @@ impl Replies {
     pub(crate) fn expire(&mut self, now: Moment) {
         while let Some(key) = Self::oldest(&self.all.calls) {
             match self.entries.get(&key) {
-                Some(State::Done { at, .. }) if now.since(*at) >= self.bounds.age => self.forget(key),
+                Some(State::Done { at, .. }) if now.since(*at) >= self.bounds.age => {
+                    self.forget(key)
+                }
                 _ => return,
             }
         }
@@ -465,7 +471,9 @@ mod tests {
             body.truncate(length);
             body
         };
-        let sys = |body| Call { credential: Auth { flavour: Flavour::SYS, body }, ..call(1) };
+        fn sys(body: &[u8]) -> Call<'_> {
+            Call { credential: Auth { flavour: Flavour::SYS, body }, ..call(1) }
+        }
         let (mut cache, peer) = (cache(), Peer::stream(at(1, 700)));
         cache.run(START, peer, &sys(&body(1, 1000)), b"reply");
         assert!(!cache.runs(peer, &sys(&body(2, 1000)), b"args"));

@@ -188,7 +188,8 @@ impl<'a> Request<'a> {
             return Err(Outcome::ProgramMismatch(VERSIONS));
         }
         let mut items = Items::new(arguments);
-        let request = Self::read(version, procedure, &mut items).ok_or(Outcome::ProcedureUnavailable)?;
+        let request =
+            Self::read(version, procedure, &mut items).ok_or(Outcome::ProcedureUnavailable)?;
         let complete = request.and_then(|request| items.end().map(|()| request));
         complete.map_err(|_| Outcome::GarbageArguments)
     }

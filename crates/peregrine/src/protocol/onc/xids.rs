@@ -101,7 +101,10 @@ mod tests {
         assert_eq!(waiters.add(START, 'b'), Ok(0));
         assert_eq!(waiters.add(START, 'c'), Ok(1));
         assert_eq!(waiters.add(START, 'd'), Err(Refused::Full));
-        assert_eq!((waiters.remove(0), waiters.remove(0), waiters.remove(5)), (Some('b'), None, None));
+        assert_eq!(
+            (waiters.remove(0), waiters.remove(0), waiters.remove(5)),
+            (Some('b'), None, None)
+        );
         assert_eq!(waiters.add(START, 'd'), Ok(2));
         assert!(waiters.iter().map(|(xid, _)| xid).eq([1, 2, u32::MAX]));
         assert!(waiters.drain().map(|(_, waiter)| waiter).eq(['c', 'd', 'a']));
