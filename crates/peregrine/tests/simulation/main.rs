@@ -33,6 +33,7 @@ mod cases;
 mod client;
 mod cost;
 mod network;
+mod onc;
 mod oracle;
 mod paths;
 mod random;

@@ -110,14 +110,11 @@ impl Bounds {
 
 #[derive(Debug)]
 enum State {
-    Running,
+    /// The call runs, and its newest copy came from this connection.
+    Running { from: u64 },
     /// The call has ended. Its number in the order of ends, when it ended, and the reply unless it was
     /// discarded.
-    Done {
-        end: u64,
-        at: Moment,
-        reply: Option<Box<[u8]>>,
-    },
+    Done { end: u64, at: Moment, reply: Option<Box<[u8]>> },
 }
 
 /// What a server does with a call.
@@ -129,7 +126,8 @@ pub(crate) enum Verdict<'a> {
     Replay(&'a [u8]),
     /// Drops the call, because another copy of it runs. The reply to that copy is enough.
     InProgress,
-    /// Drops the call, because it has run and its reply was discarded.
+    /// Drops the call, because it has run and its reply was discarded. On a stream, where the client waits
+    /// for an answer, the server reports SYSTEM_ERR.
     Forgotten,
     /// Refuses or drops the call, because the calls that run fill the share of its host or the whole cache.
     Full,
@@ -171,27 +169,32 @@ impl Replies {
         Self { secret, bounds, entries, all: Ended::default(), hosts: BTreeMap::new(), ends: 0 }
     }
 
-    /// Decides what to do with a call that has arrived.
+    /// Decides what to do with a call that has arrived. `from` is the driver's number of the connection or
+    /// socket at which it has arrived. [`end`](Self::end) returns this number.
     pub(crate) fn begin(
         &mut self,
         now: Moment,
         peer: Peer,
+        from: u64,
         call: &Call<'_>,
         arguments: &[u8],
     ) -> Verdict<'_> {
         self.expire(now);
         let key = self.key(peer, call, arguments);
+        if let Some(State::Running { from: newest }) = self.entries.get_mut(&key) {
+            *newest = from;
+            return Verdict::InProgress;
+        }
         if self.entries.contains_key(&key) {
             return match &self.entries[&key] {
-                State::Running => Verdict::InProgress,
                 State::Done { reply: Some(reply), .. } => Verdict::Replay(reply),
-                State::Done { reply: None, .. } => Verdict::Forgotten,
+                _ => Verdict::Forgotten,
             };
         }
         if !self.make_room(peer.host) {
             return Verdict::Full;
         }
-        self.entries.insert(key, State::Running);
+        self.entries.insert(key, State::Running { from });
         self.all.running += 1;
         self.hosts.entry(peer.host).or_default().running += 1;
         Verdict::Execute(Ticket(key))
@@ -199,7 +202,10 @@ impl Replies {
 
     /// Notes that a call has ended, and keeps a copy of its reply. A reply that is larger than the share of
     /// one host is not kept.
-    pub(crate) fn end(&mut self, now: Moment, ticket: Ticket, reply: &[u8]) {
+    ///
+    /// Returns where the newest copy of the call has come from. The driver sends the reply there: if the
+    /// client has connected again while the call ran, the first connection is of no use any more.
+    pub(crate) fn end(&mut self, now: Moment, ticket: Ticket, reply: &[u8]) -> u64 {
         let Ticket(key) = ticket;
         let host = key.peer.host;
         self.ends += 1;
@@ -213,12 +219,16 @@ impl Replies {
                 ended.bytes += reply.len();
             }
         }
-        self.entries.insert(key, State::Done { end, at: now, reply: kept });
+        let before = self.entries.insert(key, State::Done { end, at: now, reply: kept });
         while self.hosts[&host].bytes > self.host_bytes() {
             self.discard_reply(Self::oldest(&self.hosts[&host].replies));
         }
         while self.all.bytes > self.bounds.bytes {
             self.discard_reply(Self::oldest(&self.all.replies));
+        }
+        match before {
+            Some(State::Running { from }) => from,
+            _ => unreachable!("a ticket belongs to a call that runs"),
         }
     }
 
@@ -360,14 +370,14 @@ mod tests {
     impl Replies {
         /// Runs a call, which must not be known yet.
         fn run(&mut self, now: Moment, peer: Peer, call: &Call<'_>, reply: &[u8]) {
-            let Verdict::Execute(ticket) = self.begin(now, peer, call, b"args") else {
+            let Verdict::Execute(ticket) = self.begin(now, peer, 0, call, b"args") else {
                 panic!("the call {call:?} does not run");
             };
-            self.end(now, ticket, reply);
+            assert_eq!(self.end(now, ticket, reply), 0);
         }
 
         fn runs(&mut self, peer: Peer, call: &Call<'_>, arguments: &[u8]) -> bool {
-            match self.begin(START, peer, call, arguments) {
+            match self.begin(START, peer, 0, call, arguments) {
                 Verdict::Execute(ticket) => {
                     self.not_executed(ticket);
                     true
@@ -382,7 +392,7 @@ mod tests {
             let ended = self.entries.values().filter(done).count();
             let bytes = |state: &State| match state {
                 State::Done { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()),
-                State::Running => 0,
+                State::Running { .. } => 0,
             };
             assert_eq!(ended, self.all.calls.len());
             assert_eq!(self.entries.len(), self.all.len());
@@ -404,15 +414,18 @@ mod tests {
     #[test]
     fn duplicate_is_dropped_while_the_call_runs_and_then_answered() {
         let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
-        let Verdict::Execute(ticket) = cache.begin(START, peer, &call(1), b"args") else {
+        let Verdict::Execute(ticket) = cache.begin(START, peer, 0, &call(1), b"args") else {
             panic!("the first copy runs");
         };
-        assert!(matches!(cache.begin(START, peer, &call(1), b"args"), Verdict::InProgress));
-        cache.end(START, ticket, b"reply");
-        assert!(matches!(cache.begin(START, peer, &call(1), b"args"), Verdict::Replay(b"reply")));
+        assert!(matches!(cache.begin(START, peer, 0, &call(1), b"args"), Verdict::InProgress));
+        assert_eq!(cache.end(START, ticket, b"reply"), 0);
+        assert!(matches!(
+            cache.begin(START, peer, 0, &call(1), b"args"),
+            Verdict::Replay(b"reply")
+        ));
         cache.check();
         let later = START.after(BOUNDS.age - 1);
-        assert!(matches!(cache.begin(later, peer, &call(1), b"args"), Verdict::Replay(_)));
+        assert!(matches!(cache.begin(later, peer, 0, &call(1), b"args"), Verdict::Replay(_)));
         cache.expire(START.after(BOUNDS.age));
         assert_eq!((cache.size(), cache.hosts.len()), ((0, 0), 0));
     }
@@ -455,6 +468,13 @@ mod tests {
         let mut cache = cache();
         cache.run(START, Peer::stream(at(1, 700)), &call(1), b"reply");
         assert!(!cache.runs(Peer::stream(at(1, 999)), &call(1), b"args"));
+        // While a call runs, its reply goes to the newest connection.
+        let peer = Peer::stream(at(1, 700));
+        let Verdict::Execute(ticket) = cache.begin(START, peer, 5, &call(2), b"args") else {
+            panic!("the first copy runs");
+        };
+        assert!(matches!(cache.begin(START, peer, 6, &call(2), b"args"), Verdict::InProgress));
+        assert_eq!(cache.end(START, ticket, b"reply"), 6);
         // An IPv4 address has another form at a socket that also takes IPv6.
         let mapped = SocketAddr::new("::ffff:10.0.0.1".parse().expect("an address"), 5);
         assert!(!cache.runs(Peer::stream(mapped), &call(1), b"args"));
@@ -485,10 +505,10 @@ mod tests {
     fn arguments_beyond_the_checked_bytes_count_only_by_their_length() {
         let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
         let mut arguments = vec![7; CHECKED_BYTES + 8];
-        let Verdict::Execute(ticket) = cache.begin(START, peer, &call(1), &arguments) else {
+        let Verdict::Execute(ticket) = cache.begin(START, peer, 0, &call(1), &arguments) else {
             panic!("the first copy runs");
         };
-        cache.end(START, ticket, b"reply");
+        assert_eq!(cache.end(START, ticket, b"reply"), 0);
         arguments[CHECKED_BYTES] = 8;
         assert!(!cache.runs(peer, &call(1), &arguments));
         arguments[CHECKED_BYTES - 1] = 8;
@@ -500,13 +520,16 @@ mod tests {
         let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
         let share = BOUNDS.bytes / HOST_SHARE;
         cache.run(START, peer, &call(1), &vec![1; share]);
-        assert!(matches!(cache.begin(START, peer, &call(1), b"args"), Verdict::Replay(_)));
+        assert!(matches!(cache.begin(START, peer, 0, &call(1), b"args"), Verdict::Replay(_)));
         cache.run(START, peer, &call(2), b"short");
-        assert!(matches!(cache.begin(START, peer, &call(1), b"args"), Verdict::Forgotten));
-        assert!(matches!(cache.begin(START, peer, &call(2), b"args"), Verdict::Replay(b"short")));
+        assert!(matches!(cache.begin(START, peer, 0, &call(1), b"args"), Verdict::Forgotten));
+        assert!(matches!(
+            cache.begin(START, peer, 0, &call(2), b"args"),
+            Verdict::Replay(b"short")
+        ));
         // A reply that is larger than the share discards no other one.
         cache.run(START, peer, &call(3), &vec![1; share + 1]);
-        assert!(matches!(cache.begin(START, peer, &call(3), b"args"), Verdict::Forgotten));
+        assert!(matches!(cache.begin(START, peer, 0, &call(3), b"args"), Verdict::Forgotten));
         assert_eq!(cache.size(), (3, 5));
         cache.check();
     }
@@ -532,7 +555,7 @@ mod tests {
         for host in 0..8 {
             for xid in 0..5 {
                 let peer = Peer::datagram(at(host, 700));
-                match cache.begin(START, peer, &call(xid), b"args") {
+                match cache.begin(START, peer, 0, &call(xid), b"args") {
                     Verdict::Execute(ticket) => tickets.push(ticket),
                     verdict => assert!(matches!(verdict, Verdict::Full)),
                 }
@@ -541,7 +564,7 @@ mod tests {
         }
         assert_eq!(tickets.len(), BOUNDS.calls);
         let first = Peer::datagram(at(0, 700));
-        assert!(matches!(cache.begin(START, first, &call(0), b"args"), Verdict::InProgress));
+        assert!(matches!(cache.begin(START, first, 0, &call(0), b"args"), Verdict::InProgress));
         for ticket in tickets {
             cache.not_executed(ticket);
         }
@@ -588,13 +611,13 @@ mod tests {
                         cache.not_executed(ticket);
                     } else {
                         let reply = [&[host, xid as u8][..], &vec![0; size]].concat();
-                        cache.end(now, ticket, &reply);
+                        assert_eq!(cache.end(now, ticket, &reply), 0);
                         ended.push(Past { host, xid, at: now, reply, was_crowded: false });
                     }
                 } else {
                     let runs = running.iter().any(|(a, b, _)| (*a, *b) == (host, xid));
                     let last = ended.iter().rfind(|past| (past.host, past.xid) == (host, xid));
-                    match cache.begin(now, peer, &call(xid), b"args") {
+                    match cache.begin(now, peer, 0, &call(xid), b"args") {
                         Verdict::Execute(ticket) => {
                             prop_assert!(!runs, "a call runs twice at a time");
                             let is_old = |past: &Past| now.since(past.at) >= BOUNDS.age;

@@ -65,6 +65,11 @@ impl<T> Waiters<T> {
         Ok(xid)
     }
 
+    /// Returns the caller that waits for the reply with this number.
+    pub(crate) fn find(&mut self, xid: u32) -> Option<&mut T> {
+        self.waiting.get_mut(&xid)
+    }
+
     /// Removes the caller that waits for the reply with this number. Returns `None` if there is none: the
     /// reply is a duplicate, or is late, or the server has made it up.
     pub(crate) fn remove(&mut self, xid: u32) -> Option<T> {
