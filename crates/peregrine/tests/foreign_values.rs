@@ -193,7 +193,7 @@ impl Slow {
         to.counted(&value.bytes).cell(value.unions.len() as i128);
         value.unions.iter().for_each(|one| to.union(one));
         to.cell(value.maybe.is_some().into());
-        for one in &value.maybe {
+        if let Some(one) = &value.maybe {
             to.numbers(one);
         }
         to.cell(value.pairs.len() as i128);

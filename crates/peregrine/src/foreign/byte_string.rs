@@ -3,6 +3,8 @@
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
+use peregrine_macros::Value;
+
 use super::{Bounded, Cells, Foreign, Input, Invalid, Output, Overflow};
 
 /// A string of bytes in no known character set. Programs that use XDR and Courier often send other character
@@ -15,7 +17,7 @@ use super::{Bounded, Cells, Foreign, Input, Invalid, Output, Overflow};
 /// assert_eq!(&name[..7], b"/export");
 /// assert_eq!(format!("{:?}", ByteString(vec![b'a', 0xff])), r#"b"a\xff""#);
 /// ```
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, crate::Value)]
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Value)]
 pub struct ByteString(
     /// The bytes.
     pub Vec<u8>,
