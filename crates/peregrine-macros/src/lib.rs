@@ -15,6 +15,7 @@ mod growth;
 mod list;
 mod oneway;
 mod parse;
+mod programs;
 mod types;
 
 use proc_macro::TokenStream;

@@ -587,8 +587,8 @@ fn banned_names_and_macros_do_not_occur() {
     assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
 }
 
-/// Returns paths and hosts that exist on one machine only. This file is checked, too, so it contains their
-/// names only in parts.
+/// Returns the lines that name a directory of one machine, or the host of a package registry. This file is
+/// checked, too, so it contains the names only in parts.
 fn of_one_machine(path: &str, text: &str) -> Vec<String> {
     let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
     let mut wrong = Vec::new();
@@ -596,7 +596,7 @@ fn of_one_machine(path: &str, text: &str) -> Vec<String> {
         let locked = path.ends_with("Cargo.lock") && line.contains("registry+https://");
         for place in places.map(|parts| parts.concat()) {
             if !locked && line.contains(&place) {
-                wrong.push(format!("{path}:{}: `{place}` exists on one machine only", i + 1));
+                wrong.push(format!("{path}:{}: `{place}` does not belong here", i + 1));
             }
         }
     }
@@ -764,7 +764,7 @@ fn missing_places(document: &str) -> Vec<String> {
         };
         missing.extend(places_named(item).filter(|name| !is_there(name, &within)));
     }
-    missing.into_iter().map(|name| format!("`{name}` is not there")).collect()
+    missing.into_iter().map(|name| format!("`{name}` does not exist")).collect()
 }
 
 /// Returns the directories, and the files directly in the library's folder, that a map does not name.

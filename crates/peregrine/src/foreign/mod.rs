@@ -37,6 +37,7 @@ mod cases;
 mod input;
 mod numbers;
 mod output;
+mod program;
 mod structured;
 
 pub use bounded::Bounded;
@@ -48,6 +49,7 @@ pub use input::Input;
 #[doc(hidden)]
 pub use input::cell_at;
 pub use output::Output;
+pub use program::{Ends, Fails, Program};
 #[doc(hidden)]
 pub use output::put_cell;
 pub use peregrine_macros::Foreign;
