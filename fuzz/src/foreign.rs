@@ -37,7 +37,7 @@ pub enum Choice {
 #[derive(Foreign)]
 pub enum StreamOf<T> {
     #[foreign(case = 0)]
-    Next(Vec<T>, Box<StreamOf<T>>),
+    Next(Vec<T>, Box<Self>),
     #[foreign(case = 1)]
     Last(Vec<T>),
 }
@@ -77,7 +77,7 @@ fn check<R: Cells, T: Foreign<R>>(bytes: &[u8]) {
     // Padding is written as zero.
     let same = |(ours, theirs): (&u8, &u8)| ours == theirs || *ours == 0;
     assert!(written.iter().zip(bytes).all(same), "{written:?} was {bytes:?}");
-    let again = from_bytes::<R, T>(&written).ok().expect("bytes that were put can be taken");
+    let again = from_bytes::<R, T>(&written).unwrap_or_else(|_| panic!("{written:?}"));
     assert_eq!(to_bytes::<R>(&again), Ok(written));
     for short in 0..bytes.len().min(64) {
         assert!(from_bytes::<R, T>(&bytes[..short]).is_err());
