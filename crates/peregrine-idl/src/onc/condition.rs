@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use winnow::ascii::multispace0;
 use winnow::combinator::{alt, delimited, fail, opt, preceded, repeat};
-use winnow::error::{ContextError, ErrMode};
+use winnow::error::{EmptyError, ErrMode};
 use winnow::token::take_while;
 use winnow::{ModalResult, Parser, Stateful};
 
@@ -20,6 +20,8 @@ const PARENTHESES_MAX: usize = 32;
 /// How many macros are replaced by the names of other macros.
 const REPLACED_MAX: usize = 16;
 
+/// The reason of a failure is not kept: one message says what a condition may be.
+type Parsed<T> = ModalResult<T, EmptyError>;
 type Input<'t> = Stateful<&'t str, Macros<'t>>;
 
 #[derive(Clone, Copy)]
@@ -45,19 +47,19 @@ pub(super) fn evaluate(text: &str, macros: &HashMap<String, Macro>) -> Result<i1
     })
 }
 
-fn either(input: &mut Input<'_>) -> ModalResult<i128> {
+fn either(input: &mut Input<'_>) -> Parsed<i128> {
     let first = both(input)?;
     let more = repeat(0.., preceded(symbol("||"), both));
     more.fold(move || first, |all, one| i128::from(all != 0 || one != 0)).parse_next(input)
 }
 
-fn both(input: &mut Input<'_>) -> ModalResult<i128> {
+fn both(input: &mut Input<'_>) -> Parsed<i128> {
     let first = comparison(input)?;
     let more = repeat(0.., preceded(symbol("&&"), comparison));
     more.fold(move || first, |all, one| i128::from(all != 0 && one != 0)).parse_next(input)
 }
 
-fn comparison(input: &mut Input<'_>) -> ModalResult<i128> {
+fn comparison(input: &mut Input<'_>) -> Parsed<i128> {
     let left = unary(input)?;
     let operator = alt(["==", "!=", "<=", ">=", "<", ">"].map(symbol));
     let Some((operator, right)) = opt((operator, unary)).parse_next(input)? else {
@@ -73,7 +75,7 @@ fn comparison(input: &mut Input<'_>) -> ModalResult<i128> {
     }))
 }
 
-fn unary(input: &mut Input<'_>) -> ModalResult<i128> {
+fn unary(input: &mut Input<'_>) -> Parsed<i128> {
     let marks: Vec<&str> = repeat(0.., symbol("!")).parse_next(input)?;
     let value = alt((delimited(symbol("("), either, symbol(")")), word)).parse_next(input)?;
     Ok(match marks.len() {
@@ -82,7 +84,7 @@ fn unary(input: &mut Input<'_>) -> ModalResult<i128> {
     })
 }
 
-fn word(input: &mut Input<'_>) -> ModalResult<i128> {
+fn word(input: &mut Input<'_>) -> Parsed<i128> {
     let macros = input.state.0;
     let text = name(input)?;
     if text == "defined" {
@@ -106,11 +108,11 @@ fn word(input: &mut Input<'_>) -> ModalResult<i128> {
     Ok(0)
 }
 
-fn name<'t>(input: &mut Input<'t>) -> ModalResult<&'t str> {
+fn name<'t>(input: &mut Input<'t>) -> Parsed<&'t str> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     delimited(multispace0, take_while(1.., letters), multispace0).parse_next(input)
 }
 
-fn symbol<'t>(text: &'static str) -> impl Parser<Input<'t>, &'t str, ErrMode<ContextError>> {
+fn symbol<'t>(text: &'static str) -> impl Parser<Input<'t>, &'t str, ErrMode<EmptyError>> {
     delimited(multispace0, text, multispace0)
 }
