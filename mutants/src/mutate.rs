@@ -273,7 +273,7 @@ impl VisitMut for Walk<'_> {
             }
             Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_) | UnOp::Neg(_)) => {
                 let line = unary.op.span().start().line;
-                let what = format!("`{}` has no sign", unary.to_token_stream());
+                let what = format!("`{}` loses its operator", unary.to_token_stream());
                 let on = self.mutant(line, what);
                 visit_mut::visit_expr_unary_mut(self, unary);
                 if let Some(on) = on {

@@ -196,7 +196,7 @@ fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Fail
         steps.extend(found);
     }
     if steps.len() < CALLS {
-        return Err(format!("both sides recorded only {} calls", steps.len()).into());
+        return Err(format!("only {} calls were recorded by both sides", steps.len()).into());
     }
     // Only the later calls count, because the earlier calls only warm up.
     let last = &steps[steps.len() - CALLS / 2..];
@@ -263,7 +263,7 @@ fn table(account: &Account) -> String {
     add("round trip without stamps", limit.whole, ours.whole);
     let deviation = |side: &Side| format!("{:+.0} %", side.deviation() * 100.0);
     table.add_row([
-        "difference of the sum".to_owned(),
+        "deviation of the sum from the round trip".to_owned(),
         deviation(limit),
         deviation(ours),
         String::new(),

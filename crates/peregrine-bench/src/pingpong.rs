@@ -263,7 +263,7 @@ macro_rules! of_all_sizes {
             Way::Stamped => of_all_sizes!($function, Stamped, exchange),
             Way::Ring => None,
         };
-        side.expect("the sizes of a case")
+        side.expect("the sizes are those of a case")
     }};
     ($function:ident, $way:ty, $exchange:expr) => {
         sized!($function, $way, $exchange;

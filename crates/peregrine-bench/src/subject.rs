@@ -341,7 +341,7 @@ pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
     let start = Instant::now();
     while peregrine::describe(name)?.bindings > 0 {
         if start.elapsed() > Duration::from_secs(5) {
-            return Err(format!("the server keeps a session of `{name}` that was closed").into());
+            return Err(format!("the server still has a closed session of `{name}`").into());
         }
         std::thread::sleep(Duration::from_micros(200));
     }

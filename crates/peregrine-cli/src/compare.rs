@@ -62,7 +62,7 @@ impl Verdict {
             Self::ServersFirst => "replace servers first: new clients cannot call old servers",
             Self::ClientsFirst => "replace clients first: old clients cannot call new servers",
             Self::BothExports => {
-                "export both interfaces: clients cannot call servers of the other age"
+                "export both interfaces: clients cannot call servers with the other interface"
             }
         }
     }
@@ -305,7 +305,8 @@ mod tests {
         };
         let ages = ages(&text("x: u8, z: u8"), &text("x: u8, y: option<u8>, z: i8"));
         let plain = anstream::adapter::strip_str(&ages.to_text("a.rs", "b.rs")).to_string();
-        let shown = "breaks: export both interfaces: clients cannot call servers of the other age\n\
+        let shown = "breaks: export both interfaces: clients cannot call servers with the other \
+                     interface\n\
                      old:  a.rs\n\
                      new:  b.rs\n\
                      \n\

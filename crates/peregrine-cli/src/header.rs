@@ -206,7 +206,8 @@ impl Header<'_> {
                     }
                 }
                 (Direction::In | Direction::InOut, _, None) => {
-                    let sequence = format!("count of {name} u32{most}, then as many {element}");
+                    let sequence =
+                        format!("count of {name} u32{most}, then the values ({element})");
                     parts.call_blocks.push(format!("{name}, empty"));
                     if *direction == Direction::InOut {
                         parts.reply_blocks.push(format!("{name}, empty"));
@@ -314,10 +315,10 @@ Colour#2 = plain enum i16 Red=-1 DarkGreen=300
             "#define GOLDEN_X_COLOUR_DARK_GREEN 300",
             " * reads * / evil",
             " * call, head: bytes of path u32; offset u64; capacity of into u32, at most 24; \
-             count of names u32, then as many text",
+             count of names u32, then the values (text)",
             " * call, blocks: path (UTF-8); names, empty",
             " * reply, table and blocks: into (Point#0, 16 bytes each); names, empty",
-            " * reply, head: Ok u64; count of names u32, then as many text",
+            " * reply, head: Ok u64; count of names u32, then the values (text)",
             " * call, blocks: b (u16, 2 bytes each); a (u8, 1 bytes each), lent",
         ] {
             assert!(header.lines().any(|one| one == line), "{line}\n{header}");

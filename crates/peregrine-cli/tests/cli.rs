@@ -208,7 +208,7 @@ fn demonstration_copies_a_given_file_and_refuses_others() {
     let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(report["file"]["sha256"], hash);
     let left: Vec<_> = fs::read_dir(sandbox.path("files")).unwrap().collect();
-    assert_eq!(left.len(), 1, "the directory of a given file is not written");
+    assert_eq!(left.len(), 1, "the demo must not write to the directory of its file");
 
     let (code, report) = sandbox.json(&["demo", "--file", &sandbox.path("files")]);
     assert_eq!((code, &report["error"]["executed"]), (1, &"yes".into()), "{report}");

@@ -333,7 +333,8 @@ fn foreign_peers_of_other_versions_are_refused_by_name() {
     let versions = [PREVIOUS, VERSION + 1];
     let (ours, theirs) = (Ours::start(), native.serve(&[]));
     for version in versions {
-        let programs = Programs::of_version(version).expect("the compiler of `NATIVE`");
+        let programs =
+            Programs::of_version(version).expect("the compiler of `NATIVE` is available");
         let message = |server, client| {
             format!(
                 "the server speaks version {server} of the packet protocol, this client version \
@@ -380,7 +381,7 @@ fn foreign_client_recognizes_a_server_of_the_version_before() {
     if NATIVE.is_none() {
         return;
     }
-    let newer = Programs::of_version(VERSION + 1).expect("the compiler of `NATIVE`");
+    let newer = Programs::of_version(VERSION + 1).expect("the compiler of `NATIVE` is available");
     let ours = Ours::start();
     assert_eq!(
         newer.cannot_bind(dropping_version(VERSION + 1, ours.udp), &ours.name),

@@ -77,7 +77,7 @@ impl Sandbox {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let (out, err) = (text(stdout), text(stderr));
         assert!(!out.contains('\u{1b}'), "escapes in a pipe: {out:?}");
-        (status.code().expect("not killed by a signal"), out, err)
+        (status.code().expect("the command should exit by itself"), out, err)
     }
 
     fn json(&self, arguments: &[&str]) -> (i32, Value) {
@@ -339,7 +339,7 @@ fn watch_draws_in_place_and_restores_the_terminal() {
         let (code, ..) = sandbox.run(&["ping", "files", "--count", "50"]);
         assert_eq!(code, 0);
         let text = terminal.until_seen("press q to quit");
-        assert_eq!(text.matches("EXPORT").count(), 1, "not in place: {text}");
+        assert_eq!(text.matches("EXPORT").count(), 1, "not redrawn in place: {text}");
         // Other keys have no effect.
         terminal.press(b"x\x1b[A");
         std::thread::sleep(Duration::from_millis(100));

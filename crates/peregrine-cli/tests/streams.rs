@@ -98,7 +98,7 @@ impl Feed for Object {
         unreachable!()
     }
     fn silent(&self, mut numbers: Sink<'_, u64>) -> peregrine::Result<()> {
-        let caller = peregrine::caller().expect("this is a call");
+        let caller = peregrine::caller().expect("a procedure has a caller");
         numbers.send(7)?;
         while !caller.is_cancelled() {
             std::thread::sleep(Duration::from_millis(5));

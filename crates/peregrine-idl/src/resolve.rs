@@ -89,7 +89,7 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     for Pending { place, written, span } in defaults {
         let bytes = match place.of(&mut described).map(|(ty, _)| ty.clone()) {
             Some(Some(ty)) if described.interface_of(&ty).is_some() => {
-                return Err(Error::new(span, "a callback has no default"));
+                return Err(Error::new(span, "a callback cannot have a default"));
             }
             Some(Some(ty)) => default::bytes(&described, &ty, &written, span)?,
             // The parameter is a buffer. Its default is an empty buffer, which is encoded as a length of 0.
@@ -176,7 +176,7 @@ fn checked(described: Described, spans: &[Span]) -> Result<Described> {
         .map_err(|error| Error::new(span(error.line()), error.reason()))?;
     match read.with_docs(&described.docs()) == described {
         true => Ok(described),
-        false => Err(Error::new(span(1), "a name in this text cannot be in a description")),
+        false => Err(Error::new(span(1), "this text has a name that a description cannot contain")),
     }
 }
 

@@ -46,8 +46,9 @@ pub(crate) fn tokens(text: &str) -> Result<TokenStream, ParseError> {
                 let is_number = written.starts_with(|c: char| c.is_ascii_digit());
                 if is_number && written.len() > NUMBER_LETTERS_MAX {
                     let count = written.len();
-                    let reason =
-                        format!("a number of {count} characters; at most {NUMBER_LETTERS_MAX}");
+                    let reason = format!(
+                        "this number has {count} characters, more than {NUMBER_LETTERS_MAX}"
+                    );
                     return Err(ParseError::at(literal.span(), reason));
                 }
             }

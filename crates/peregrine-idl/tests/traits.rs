@@ -327,13 +327,13 @@ fn error_has_position_and_reason() {
             "trait A {\n fn flush(&self) -> peregrine::Result<()>;\n #[oneway] fn f(&self) -> peregrine::Result<()>; }",
             2,
             5,
-            "clients with one-way procedures have a `flush` of their own",
+            "the name `flush` is reserved in an interface with one-way procedures",
         ),
         (
             "trait A { fn f(&self, #[default] x: Sink<'_, u8>) -> peregrine::Result<()>; }",
             1,
             14,
-            "stream has no default",
+            "stream cannot have a default",
         ),
         (
             "trait A { fn f(&self, x: Vec<Sink<'_, u8>>) -> peregrine::Result<()>; }",
@@ -363,13 +363,13 @@ fn error_has_position_and_reason() {
             "trait A { fn f(&self, x: Callback<'_, dyn B>, y: B) -> peregrine::Result<()>; } trait B {}",
             1,
             14,
-            "the interface `B` is used where no callback is",
+            "the interface `B` may only be the type of a callback",
         ),
         (
             "trait A { fn f(&self, #[default] x: Callback<'_, dyn A>) -> peregrine::Result<()>; }",
             1,
             25,
-            "a callback has no default",
+            "a callback cannot have a default",
         ),
         (
             "trait A { fn f(&self, x: Vec<Callback<'_, dyn A>>) -> peregrine::Result<()>; }",
@@ -401,13 +401,13 @@ fn error_has_position_and_reason() {
             "#[derive(Plain)]\nenum A { B }",
             2,
             6,
-            "a plain enum needs `#[repr(u8)]`, or that of another integer",
+            "a plain enum needs `#[repr(u8)]`, or another integer type in `repr`",
         ),
         (
             "#[derive(Plain)] #[repr(u8)]\nenum A { B, C(u8) }",
             2,
             13,
-            "the variant `C` of a plain enum has fields; it can have none",
+            "the variant `C` of a plain enum cannot have fields",
         ),
     ] {
         let error = parse_trait(text).expect_err(text);
@@ -692,8 +692,8 @@ fn deep_nesting_is_refused_without_stack_overflow() {
         ("trait A {} ", "mod m {", "", "is never closed"),
         ("trait A {} ", "#[a]", "", ""),
         ("trait A {} ", "use b;", "", ""),
-        ("trait A {} enum B { C = ", "9", "}", "a number of 131"),
-        ("trait A {} enum B { C = 0x", "f", "}", "a number of 131"),
+        ("trait A {} enum B { C = ", "9", "}", "this number has 131"),
+        ("trait A {} enum B { C = 0x", "f", "}", "this number has 131"),
         ("trait A { fn ", "f", "", "is never closed"),
         ("/*", "/*", "", "this comment has no `*/`"),
         ("", "\"", "", "expected a"),

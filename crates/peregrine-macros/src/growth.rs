@@ -70,7 +70,7 @@ impl Growth {
             Some(Default::Expression(expression)) => {
                 return Err(Error::new_spanned(
                     expression,
-                    "the default of a buffer is an empty one: write `#[default]`",
+                    "the default of a buffer is always empty: write `#[default]`",
                 ));
             }
         }
@@ -162,7 +162,7 @@ pub(crate) fn is_other(variant: &Variant) -> syn::Result<bool> {
     if !fits {
         return Err(Error::new_spanned(
             variant,
-            "the variant for unknown ones has their name, or nothing: write `Unknown(String)` or `Unknown`",
+            "the variant for unknown variants has one field for their name, or no field: write `Unknown(String)` or `Unknown`",
         ));
     }
     Ok(true)

@@ -230,7 +230,7 @@ impl<'a> Cursor<'a> {
         let name = self.name()?;
         let place = match self.rest().as_bytes().first() {
             Some(b'@') if !is_here => Some(self.place_of_name()?),
-            Some(b'@') => return Err(self.expected("the end: a name of this machine has no host")),
+            Some(b'@') => return Err(self.expected("the end (a name of this machine has no host)")),
             Some(b':') if begin == 0 => {
                 let schemes = PathKind::SCHEMES.iter().map(|(_, scheme)| format!("`{scheme}:`"));
                 let schemes = schemes.collect::<Vec<_>>().join(", ");
@@ -548,7 +548,7 @@ mod tests {
             (".files", "expected a name at `.files` (column 1)"),
             ("local:", "expected a name at the end (column 7)"),
             ("local:a/b", "expected nothing more at `/b` (column 8)"),
-            ("local:a@b", "a name of this machine has no host at `@b` (column 8)"),
+            ("local:a@b", "(a name of this machine has no host) at `@b` (column 8)"),
             ("http://x", &format!("{SCHEMES} at `http://x` (column 1)")),
             ("ipc:x", &format!("{SCHEMES} at `ipc:x` (column 1)")),
             ("files@", "expected a host at the end (column 7)"),

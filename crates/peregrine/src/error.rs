@@ -106,7 +106,7 @@ kinds! {
         "write NAME, NAME@HOST or NAME@HOST:PORT, with local:, eth:, udp: or tcp: in front to ask for one path; a name has 1 to 64 letters, digits, '-', '_' or '.' and does not begin with a dot";
     /// This user may not use the export.
     Denied = 4, "permission denied",
-        "run as the server's user, or let the server be opened to others";
+        "run as the server's user, or have the server export the name to other users";
     /// The interface of the client does not fit the interface of the server.
     InterfaceMismatch = 5, "the interfaces differ",
         "change interfaces by the rules of docs/EVOLUTION.md, or export both under two names; \

@@ -52,9 +52,9 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &REGISTRY.entry(1)), "one entry for one key");
         drop(first);
         drop(REGISTRY.entry(2));
-        assert!(keys().contains(&1), "its value is alive");
+        assert!(keys().contains(&1), "the entry of a live value must be kept");
         let third = REGISTRY.entry(3);
-        assert!(!keys().contains(&2), "it has no value, and no thread uses it");
+        assert!(!keys().contains(&2), "an unused entry without a value must be removed");
         drop(value);
         drop(REGISTRY.entry(4));
         assert!(!keys().contains(&1) && keys().contains(&3));

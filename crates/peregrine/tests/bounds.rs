@@ -245,7 +245,7 @@ fn unacknowledged_results_are_bounded_in_bytes() {
     assert_eq!((error.kind(), error.executed()), (Why::Exhausted, Executed::No), "{error}");
     let grown = resident() - before;
     let bound = limits::RETAINED_BYTES_MAX + limits::SPARE_BYTES_MAX + (16 << 20);
-    println!("{} MiB more are resident, of {} MiB", grown >> 20, bound >> 20);
+    println!("the resident memory grew by {} MiB; {} MiB are allowed", grown >> 20, bound >> 20);
     assert!(grown <= bound, "{grown} bytes");
     // A packet that ends a handle releases the result of the handle. The packet is repeated, because it may
     // be lost.

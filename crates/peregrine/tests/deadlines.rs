@@ -298,7 +298,7 @@ fn nested_call_has_no_more_time_than_its_procedure() {
         let (left, _) = outer.nested_left().unwrap();
         let most = most.as_micros() as u64;
         assert!(left.is_some_and(|left| left > most / 2 && left <= most), "{left:?}");
-        assert!(outer.left().unwrap().0 > left, "the outer limit is unchanged");
+        assert!(outer.left().unwrap().0 > left, "the outer call should keep its longer limit");
     }
 }
 

@@ -86,9 +86,9 @@ fn server_without_descriptors_reports_it_and_serves_its_clients() {
         until("some descriptors are free", || descriptors(server.id()) == before + ROOM - spare);
 
         match bind_once_more(directory.path()) {
-            Ok(()) => assert!(spare >= 3, "bound with {spare} descriptors"),
+            Ok(()) => assert!(spare >= 3, "binding succeeded with only {spare} descriptors"),
             Err(text) => {
-                assert!(spare < 3, "{spare} descriptors are enough: {text}");
+                assert!(spare < 3, "binding failed with {spare} descriptors: {text}");
                 names_the_limit(&text, server.id());
             }
         }

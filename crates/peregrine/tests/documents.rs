@@ -56,7 +56,7 @@ fn missing(text: &str) -> Vec<String> {
             continue;
         }
         match place(part) {
-            None => missing.push(format!("`{part}` is not there")),
+            None => missing.push(format!("`{part}` does not exist")),
             Some(place) => {
                 let source = fs::read_to_string(place).unwrap_or_default();
                 let absent = items.iter().filter(|item| !defines(&source, item));
@@ -216,7 +216,7 @@ fn broken_links(path: &str, text: &str) -> Vec<String> {
         let file = if file.is_empty() { Path::new(path).to_owned() } else { from.join(file) };
         let Ok(text) = fs::read_to_string(root().join(&file)) else {
             if !root().join(&file).is_dir() {
-                broken.push(format!("{path}: {target} is not there"));
+                broken.push(format!("{path}: {target} does not exist"));
             }
             continue;
         };

@@ -408,7 +408,7 @@ fn filled_idle_sockets_do_not_keep_others_from_calling() {
             endpoints.push(frame.clone());
         }
     }
-    assert!(endpoints.len() >= IDLE, "{} sockets have received something", endpoints.len());
+    assert!(endpoints.len() >= IDLE, "only {} sockets have received frames", endpoints.len());
     for frame in &endpoints {
         (0..2048).for_each(|_| assert!(scene.send(CLIENT, frame)));
     }

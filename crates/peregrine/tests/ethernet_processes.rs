@@ -153,7 +153,7 @@ fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
         std::thread::scope(|scope| {
             let mut out = stream.try_clone().unwrap();
             scope.spawn(move || out.write_all(&sent).unwrap());
-            stream.read_exact(&mut back).expect("what was sent over TCP");
+            stream.read_exact(&mut back).expect("the bytes that were sent over TCP");
         });
         assert!(back.iter().zip(0..).all(|(one, at): (_, u64)| *one == (at * 7 + made[0]) as u8));
         made[0] += 1;
@@ -212,7 +212,7 @@ fn processes_at_one_interface_do_not_interfere() {
             let (other, at_other) = server(link, PORT + 1, &path.join("other"));
             assert!(
                 one.holds_xdp_program() && !other.holds_xdp_program(),
-                "the first server has the queue"
+                "only the first server should have the queue"
             );
             assert!(has_program(link, SERVERS) && !has_program(link, CLIENTS));
             let addresses = [&at_one, &at_other, &at_one];
@@ -275,14 +275,14 @@ fn xdp_program_is_attached_only_on_request() {
         assert!(listens.contains("Ethernet"), "{listens}");
         assert!(
             !plain.holds_xdp_program() && !has_program(link, SERVERS),
-            "AF_XDP was not requested"
+            "XDP is used, but was not requested"
         );
         let options = BindOptions::default();
         let ledger = LedgerClient::bind_with(&at(PORT), &options).unwrap();
         let summary = ledger.binding().explain().summary();
         assert!(summary.starts_with("ethernet: AF_PACKET (the default;"), "{summary}");
         assert_eq!(ledger.enter(1, 0).unwrap(), 2);
-        assert!(!has_program(link, CLIENTS), "AF_XDP was not requested");
+        assert!(!has_program(link, CLIENTS), "XDP is used, but was not requested");
         // The server's operator and the binding client can each request AF_XDP.
         let (name, device) = (format!("plain {} any", PORT + 1), EthernetDevice::Any);
         let own = path.join("asked");
@@ -306,7 +306,7 @@ fn xdp_program_is_attached_only_on_request() {
             assert!(summary.starts_with("ethernet: AF_XDP, "), "{summary}");
         }
         let gone = || !has_program(link, CLIENTS);
-        assert!(eventually(LIMIT, gone), "the program is detached with the last binding");
+        assert!(eventually(LIMIT, gone), "the program is still attached");
     });
 }
 
@@ -329,13 +329,19 @@ fn killed_queue_holder_is_replaced() {
             assert!(by.contains(&format!("process {}", holder.id())), "{by}");
             // Kill a client during its calls.
             holder.kill();
-            assert!(eventually(LIMIT, || !has_program(link, CLIENTS)), "the program is detached");
+            assert!(
+                eventually(LIMIT, || !has_program(link, CLIENTS)),
+                "the program is still attached"
+            );
             let (next, by) = caller(link, &at_other, 2 << 32, path);
             assert!(by.starts_with("ethernet: AF_XDP"), "{by}");
             assert!(next.holds_xdp_program() && has_program(link, CLIENTS));
             // Kill a server while another one serves all clients.
             first.kill();
-            assert!(eventually(LIMIT, || !has_program(link, SERVERS)), "the program is detached");
+            assert!(
+                eventually(LIMIT, || !has_program(link, SERVERS)),
+                "the program is still attached"
+            );
             let (again, at_again) = server(link, PORT, &path.join("again"));
             assert!(again.holds_xdp_program() && has_program(link, SERVERS));
             let (mut last, by) = caller(link, &at_again, 3 << 32, path);
@@ -417,7 +423,7 @@ fn outcomes_are_correct_when_servers_are_killed_and_restarted() {
             for _ in 0..4 {
                 let before = answered.load(Ordering::Relaxed);
                 let (mut server, _) = server(link, PORT, path);
-                assert!(server.holds_xdp_program(), "the previous server has released the queue");
+                assert!(server.holds_xdp_program(), "the server should get the queue");
                 let called = || answered.load(Ordering::Relaxed) > before + 100;
                 assert!(eventually(LIMIT, called), "no call returns");
                 std::thread::sleep(Duration::from_millis(noise.below(100)));

@@ -131,8 +131,8 @@ fn check_calls_survive(server: &str) {
     println!("{frames} frames, {calls} of calls, {results} of results");
     assert!(returned > load().calls / 10 * 8, "too few calls returned for a useful check");
     assert!(maybe > 0, "no call with a short timeout has timed out");
-    assert!(calls > u64::from(returned) && results > u64::from(returned), "calls went over UDP");
-    assert!(bridge.seen.others.load(Ordering::SeqCst) > 0, "binding begins over UDP");
+    assert!(calls > u64::from(returned) && results > u64::from(returned), "a call went over UDP");
+    assert!(bridge.seen.others.load(Ordering::SeqCst) > 0, "no UDP frame was sent to bind");
 }
 
 #[test]

@@ -93,16 +93,16 @@ mod other {
 
     impl Notes for Never {
         fn count(&self) -> peregrine::Result<u32> {
-            panic!("no client can bind")
+            panic!("called, although no client can bind")
         }
         fn add(&self, _: &Note) -> peregrine::Result<u32> {
-            panic!("no client can bind")
+            panic!("called, although no client can bind")
         }
         fn read(&self, _: Out<'_, u8>) -> peregrine::Result<u32> {
-            panic!("no client can bind")
+            panic!("called, although no client can bind")
         }
         fn sum(&self, _: &mut [u32]) -> peregrine::Result<u32> {
-            panic!("no client can bind")
+            panic!("called, although no client can bind")
         }
     }
 }

@@ -31,7 +31,7 @@ impl Echo for Object {
         Ok(x)
     }
     fn wait(&self, file: &str) -> peregrine::Result<u32> {
-        until("the file is there", || std::path::Path::new(file).exists());
+        until("the file exists", || std::path::Path::new(file).exists());
         Ok(7)
     }
 }
@@ -131,7 +131,7 @@ fn check_with_client(
         assert!(running.withdraw(&fragile(number)));
         assert_eq!(client.line(), format!("withdrawn {number}"));
     }
-    assert_eq!(client.line(), "waited 7", "a call that ran during the panics returns");
+    assert_eq!(client.line(), "waited 7", "a call should return although objects panic");
     drop(client);
     // Over datagrams, the server may still keep the bindings of the client that has ended. The faults are
     // reported nevertheless, and new bindings work.

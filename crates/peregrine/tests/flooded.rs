@@ -77,7 +77,7 @@ fn call_during_flood(
         let error = call().expect_err("the server does not answer");
         let ended = Instant::now();
         drop(keep_going);
-        assert!(ended < end, "the call did not end before the flood");
+        assert!(ended < end, "the flood ended before the call did");
         error
     })
 }
@@ -213,7 +213,7 @@ fn flood_does_not_delay_deadline_over_tcp() {
             let client = StayClient::bind_with(&address, &options).unwrap();
             let error = client.with_timeout(LIMIT).swallow(&vec![1; bytes]).unwrap_err();
             let still_floods = going.swap(false, Ordering::Relaxed);
-            assert!(still_floods, "the call did not end before the flood: {error}");
+            assert!(still_floods, "the flood ended before the call did: {error}");
             let outcome = (error.kind(), error.executed());
             assert_eq!(outcome, (Kind::TimedOut, executed), "{wait:?}, {bytes}: {error}");
         }

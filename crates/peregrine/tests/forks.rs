@@ -235,7 +235,7 @@ fn child_does_not_use_inherited_async_clients_and_can_bind_its_own() {
     let mut held = |count| {
         until("the procedures wait", || {
             for call in &mut pending {
-                assert!(block_on(poll_once(call)).is_none(), "the call has ended");
+                assert!(block_on(poll_once(call)).is_none(), "the call ended too early");
             }
             block_on(client.held()).unwrap() == count
         });

@@ -313,7 +313,7 @@ fn frames_of_dropped_converted_calls_are_used_again() {
                 match polled(polls, client.turn(&OLD, &mut points)) {
                     Polled::Dropped => {
                         dropped += 1;
-                        assert_eq!(points, before, "arguments of a dropped call are unchanged");
+                        assert_eq!(points, before, "a dropped call changed its argument");
                     }
                     Polled::Ended(result) => {
                         result.unwrap();

@@ -228,7 +228,7 @@ fn waiting_time_of_earlier_call_with_same_number_is_not_charged() {
     let us = limit.as_micros() as u64;
     let again = session.post_extended(1, COUNT, &extension(2, 8, &us.to_le_bytes()));
     assert_eq!(again, first);
-    assert_eq!(session.reply_to(again, 1, LONG), Some(OK), "the later call's limit has not passed");
+    assert_eq!(session.reply_to(again, 1, LONG), Some(OK), "the later call should not time out");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn call_over_a_connection_is_given_up_by_its_number() {
     stream.write_all(&abandon(1)).unwrap();
     stage.seen.await_cancelled(1);
     let (number, outcome) = answer(&mut stream);
-    assert!(number == 1 && outcome != OK, "the result of a call that was given up is not sent");
+    assert!(number == 1 && outcome != OK, "the result of a call that was given up was sent");
 
     // A call that is received together with its cancellation does not run.
     stream.write_all(&[call(binding, 2, COUNT, &[]), abandon(3), abandon(2)].concat()).unwrap();
@@ -322,12 +322,12 @@ fn captured_threads_are_replaced(stage: &Stage, address: &str, by: impl Fn(&str)
     honest.count().unwrap();
     by(address);
     stage.seen.await_entered(THREADS);
-    honest.count().expect("the call does not wait for a captured thread");
+    honest.count().expect("a call should not wait for a captured thread");
     assert_eq!(stage.seen.counted.load(Ordering::SeqCst), 2);
     // Capture the threads that replaced the first ones.
     by(address);
     stage.seen.await_entered(2 * THREADS);
-    honest.count().expect("the call does not wait for a captured thread");
+    honest.count().expect("a call should not wait for a captured thread");
     stage.seen.set(true);
 }
 

@@ -276,7 +276,7 @@ fn noise_of_a_server_affects_only_its_own_bindings() {
     let mut client = start(&format!("client-of-both {noise}"));
     let (served, failed) = (number(&mut client), number(&mut client));
     println!("honest calls: {served}; failed calls: {failed}");
-    assert!(served > 100, "hostile calls delayed honest ones: {served}");
+    assert!(served > 100, "only {served} honest calls returned");
     assert!(failed > 100, "too few calls to the hostile server: {failed}");
 }
 
@@ -562,7 +562,8 @@ fn unbound_connections_are_closed_after_their_time() {
         assert!(refused || late, "{answer:?}");
         refused.then_some(unbound)
     };
-    let _unbound = (0..5).find_map(|_| is_full()).expect("all connections at one time");
+    let _unbound =
+        (0..5).find_map(|_| is_full()).expect("too slow to open the connections in time");
     assert_eq!(canary.ping(0, LIMIT), Some(0), "a bound client is affected");
     while talker.receive().is_ok() {}
     let mut after = before;
@@ -707,7 +708,7 @@ fn client_of_a_flooding_server(directory: &Path) {
         // After all these withdrawals, the server withdraws the client's own binding. The client must still
         // process this message.
         while accepted.send(&words(&[wire::REVOKED, 1])).is_err() {}
-        assert!(eventually(LIMIT, || !vault.is_alive()), "the binding was withdrawn");
+        assert!(eventually(LIMIT, || !vault.is_alive()), "the client missed the withdrawal");
         (received, vault)
     });
     drop(vault);

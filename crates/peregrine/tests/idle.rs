@@ -62,7 +62,10 @@ fn check_idle(kernel: &str) {
     std::thread::sleep(Duration::from_millis(300));
     let mut seconds = Vec::new();
     while seconds.iter().all(|(times, _)| *times > 2) {
-        assert!(seconds.len() < 6, "times scheduled and processor time, per second: {seconds:?}");
+        assert!(
+            seconds.len() < 6,
+            "the idle server ran too often: (times, processor time) per second: {seconds:?}"
+        );
         let (before, times_before) = ran(server.id());
         std::thread::sleep(Duration::from_millis(1000));
         let (after, times_after) = ran(server.id());

@@ -186,7 +186,7 @@ fn counts_agree_with_calls_on_each_path() {
         assert_eq!(
             told.export("work").unwrap().counts.calls,
             due,
-            "calls of ended bindings are included"
+            "calls of ended bindings should be included"
         );
         assert_eq!(told.export("work").unwrap().bindings, 0);
     }
@@ -345,7 +345,7 @@ fn counters_over_networks_follow_the_disclosure() {
         assert_eq!(
             running.names(),
             ["work", "idle", "secret"],
-            "the server's own export is not listed"
+            "the server's own export should not be listed"
         );
         assert!(!running.withdraw(".server"));
     }
@@ -515,7 +515,7 @@ fn rows_are_reused() {
     assert_eq!((told.sessions.len(), told.bindings.len()), (1, 1));
     assert_eq!(
         told.bindings[0].counts.calls, 1,
-        "the counts of the earlier binding are not included"
+        "the counts of earlier bindings should not be included"
     );
     assert_eq!(told.export("work").unwrap().counts.calls, SESSIONS + 1);
 }
@@ -687,7 +687,7 @@ fn few_clients_at_a_time_get_a_stream_of_the_counters() {
         for (readings, call) in watchers {
             let _ = readings.count();
             let ended = call.join().unwrap().unwrap_err();
-            assert_eq!(ended.kind(), Kind::Withdrawn, "{ended}");
+            assert!(matches!(ended.kind(), Kind::Withdrawn | Kind::Stopped), "{ended}");
         }
     });
 }

@@ -421,7 +421,10 @@ fn swaps<T: Value + PartialEq + Debug>(value: &T) {
     assert_eq!(swapped, turned, "{value:?}");
     assert_eq!(decoded::<T, Swapped>(&swapped).as_ref(), Ok(value));
     for short in 0..swapped.len().min(200) {
-        assert!(decoded::<T, Swapped>(&swapped[..short]).is_err(), "{short} bytes of {value:?}");
+        assert!(
+            decoded::<T, Swapped>(&swapped[..short]).is_err(),
+            "decoded {short} bytes of {value:?}"
+        );
     }
 }
 

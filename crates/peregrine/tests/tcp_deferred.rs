@@ -324,7 +324,11 @@ fn cancelled_call_drops_the_procedure_and_gets_a_reply() {
     target.gate.await_waiting(2);
     stream.write_all(&stream::abandon(1)).unwrap();
     let told = receive(&mut stream).expect("a reply");
-    assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 3), "it may have executed");
+    assert_eq!(
+        (told.kind, told.words[0], told.words[2]),
+        (REPLY, 1, 3),
+        "the answer should be `may have executed`"
+    );
     assert!(String::from_utf8_lossy(&told.body).contains("given up"));
     assert_eq!(target.gate.waiting(), 1);
     // These calls may be given up before their first poll has ended. They must be cancelled, too.
@@ -397,7 +401,7 @@ fn end_of_a_drain_drops_deferred_procedures() {
         let call = scope.spawn(|| client.pass(1).unwrap_err());
         target.gate.await_waiting(1);
         assert!(!target.running.drain(Duration::from_millis(10)));
-        assert_eq!(target.gate.waiting(), 0, "the procedure is dropped before the server ends");
+        assert_eq!(target.gate.waiting(), 0, "the drain should drop the procedure");
         let error = call.join().unwrap();
         assert_eq!(error.executed(), Executed::Maybe, "{error}");
     });
@@ -680,7 +684,7 @@ fn results_that_a_client_does_not_read_are_bounded_in_bytes() {
             match told.words[2] {
                 0 => assert_eq!(told.body.len(), 4 + BYTES as usize),
                 answer => {
-                    assert_eq!(answer, 3, "it may have executed");
+                    assert_eq!(answer, 3, "the answer should be `may have executed`");
                     refused += 1;
                 }
             }

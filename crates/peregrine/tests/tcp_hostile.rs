@@ -448,7 +448,10 @@ fn host_that_fills_its_memory_share_delays_only_itself() {
     assert!(pauses_and_is_served(&mut small, binding, 1000));
     let grown = resident(server.id()).saturating_sub(before);
     // The memory is bounded by the host's share, plus one message for each thread.
-    assert!(grown < limits::PARTIAL_BYTES_PER_HOST + (64 << 20), "{grown} bytes of one host");
+    assert!(
+        grown < limits::PARTIAL_BYTES_PER_HOST + (64 << 20),
+        "the server holds {grown} bytes for one host"
+    );
     // All calls that had to wait are still executed.
     for (stream, message) in &mut hostile {
         stream.write_all(&message[900_000..]).unwrap();

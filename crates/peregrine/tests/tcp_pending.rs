@@ -575,7 +575,7 @@ fn frame_is_not_used_again_before_its_message_was_sent() {
     let early = tasks.add(bytes.sum(&large));
     tasks.run_until("the call is answered", |_| has_answered.try_recv().is_ok());
     tasks.run_until_asleep();
-    assert_eq!(tasks.completed(), 0, "the message is not sent completely");
+    assert_eq!(tasks.completed(), 0, "a call ended before its message was sent");
     let next = tasks.add(bytes.sum(ALONE));
     tasks.run_until_asleep();
     read.send(()).unwrap();

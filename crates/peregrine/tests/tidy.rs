@@ -20,6 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sys", &["sync"]),
     ("registry", &["sync", "sys"]),
     ("value", &["error", "interface", "limits", "sys"]),
+    ("foreign", &["limits", "value"]),
     ("stats", &["sys"]),
     ("device", &["limits", "registry", "sync", "sys", "value"]),
     ("call", &["error", "growing", "interface", "limits", "stats", "sync", "sys", "value"]),
@@ -586,8 +587,8 @@ fn banned_names_and_macros_do_not_occur() {
     assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
 }
 
-/// Returns paths and hosts that exist on one machine only. This file is checked, too, so it contains their
-/// names only in parts.
+/// Returns the lines that name a directory of one machine, or the host of a package registry. This file is
+/// checked, too, so it contains the names only in parts.
 fn of_one_machine(path: &str, text: &str) -> Vec<String> {
     let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
     let mut wrong = Vec::new();
@@ -595,7 +596,7 @@ fn of_one_machine(path: &str, text: &str) -> Vec<String> {
         let locked = path.ends_with("Cargo.lock") && line.contains("registry+https://");
         for place in places.map(|parts| parts.concat()) {
             if !locked && line.contains(&place) {
-                wrong.push(format!("{path}:{}: `{place}` exists on one machine only", i + 1));
+                wrong.push(format!("{path}:{}: `{place}` does not belong here", i + 1));
             }
         }
     }
@@ -691,7 +692,7 @@ fn no_public_item_names_a_crate_below_version_1() {
 // What some rooms must not use: sockets, clocks, threads and randomness.
 
 /// The rooms to which this rule applies.
-const PURE: [&str; 3] = ["interface", "protocol", "value"];
+const PURE: [&str; 4] = ["foreign", "interface", "protocol", "value"];
 /// Names of sockets, clocks, threads and randomness. Only `value` may use `sys`, to read and write files.
 const IMPURE: [&str; 10] = [
     "std::net",
@@ -763,7 +764,7 @@ fn missing_places(document: &str) -> Vec<String> {
         };
         missing.extend(places_named(item).filter(|name| !is_there(name, &within)));
     }
-    missing.into_iter().map(|name| format!("`{name}` is not there")).collect()
+    missing.into_iter().map(|name| format!("`{name}` does not exist")).collect()
 }
 
 /// Returns the directories, and the files directly in the library's folder, that a map does not name.

@@ -371,7 +371,7 @@ fn stopping_server_waits_for_deferred_calls() {
         assert!(!draining.is_finished() && state.waiting() == 8);
         state.happen(1);
         calls.into_iter().for_each(|call| call.join().unwrap().unwrap());
-        assert!(draining.join().unwrap(), "all calls have ended");
+        assert!(draining.join().unwrap(), "calls still ran at the end of the drain");
     });
     assert_eq!(state.dropped(), 0);
 }

@@ -281,8 +281,14 @@ fn who_repeats_an_old_call_gets_no_result() {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(long.join().unwrap().unwrap(), 3);
-        let heard = stranger.recv(&mut [0; 2048]);
-        assert!(heard.is_err(), "{heard:?} bytes of another client's result");
+        // If the client is silent for long on a busy machine, the server asks at the last address whether the
+        // client still exists. Such a question has only a header.
+        const RESULT: u8 = 2;
+        let mut packet = [0; 2048];
+        while let Ok(bytes) = stranger.recv(&mut packet) {
+            let is_question = bytes == HEADER_BYTES && packet[3] != RESULT;
+            assert!(is_question, "a stranger received {bytes} bytes of kind {}", packet[3]);
+        }
     });
     assert_eq!(Book::read(directory.path()), [1, 2]);
 }

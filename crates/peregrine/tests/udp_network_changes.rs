@@ -249,7 +249,7 @@ fn large_messages_pass_a_link_that_drops_large_packets() {
         assert_eq!(
             bridge.seen.vanished.load(Ordering::SeqCst),
             vanished,
-            "the packet size is already known"
+            "the new client should know the packet size"
         );
     });
     for which in 0..2 {

@@ -298,7 +298,7 @@ fn another_user_cannot_hold_the_name_of_a_killed_server() {
     let Some(directory) = open_directory() else { return };
     let mut server = Process::start("child", "server", directory.path());
     let mut hostile = Process::start("child", "locks", directory.path());
-    assert_eq!(hostile.line(), "0", "locks of another user that may be opened");
+    assert_eq!(hostile.line(), "0", "another user can open some of the locks");
     server.kill();
     // The server reports that it is ready once it holds the locks of all its names.
     let mut again = Process::start("child", "server", directory.path());
@@ -344,7 +344,10 @@ fn set_user_id_program_ignores_the_environment_of_its_user() {
         let output = command.env("HOME", "/chosen").uid(USER).gid(USER).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(run(0o755).contains("/chosen"), "a program without set-user-id uses its environment");
+    assert!(
+        run(0o755).contains("/chosen"),
+        "a program without set-user-id should use its environment"
+    );
     let said = run(0o4755);
     let effective = said.lines().find_map(|line| line.strip_prefix("user ")).unwrap();
     if effective != "0" {

@@ -102,7 +102,7 @@ fn child() {
     }
     let failed = std::iter::repeat_with(|| gate.pass(2)).find(Result::is_err);
     outcome(failed.unwrap_or(Ok(0)));
-    until("the client notices the end without a call", || !gate.is_alive());
+    until("the client notices the end before its next call", || !gate.is_alive());
     println!("{}", if other.is_alive() { "the other lives" } else { "the other is dead" });
     if other.is_alive() {
         outcome(other.pass(3));
@@ -145,7 +145,7 @@ fn withdrawing_one_export_does_not_affect_the_other() {
             refused(gate.pass(x));
             assert_eq!(other.pass(x).unwrap(), x);
         }
-        until("the client notices the end without a call", || !gate.is_alive());
+        until("the client notices the end before its next call", || !gate.is_alive());
         assert!(other.is_alive());
         assert_eq!(GateClient::bind("gate").unwrap_err().kind(), Kind::NotFound);
         assert_eq!(elsewhere.line(), "Withdrawn No");
@@ -277,7 +277,7 @@ fn drain_finishes_running_calls_and_refuses_new_ones() {
         keeper.open.send(()).unwrap();
         draining.join().unwrap()
     });
-    assert!(drained, "all calls have ended");
+    assert!(drained, "calls still ran at the end of the drain");
     assert_eq!(inside.line(), "7");
     assert_eq!(inside.line(), "Withdrawn No");
     assert_eq!(inside.line(), "the other is dead");
@@ -298,7 +298,7 @@ fn drain_waits_no_longer_than_its_limit() {
         let waiting = [&gate, &other].map(|client| scope.spawn(|| client.pass(1)));
         std::thread::sleep(Duration::from_millis(20));
         let start = Instant::now();
-        assert!(!running.drain(Duration::from_millis(100)), "a call still runs");
+        assert!(!running.drain(Duration::from_millis(100)), "the drain should time out");
         let took = start.elapsed();
         assert!((Duration::from_millis(100)..SOON).contains(&took), "{took:?}");
         waiting.into_iter().for_each(|call| refused(call.join().unwrap()));

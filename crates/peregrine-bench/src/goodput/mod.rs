@@ -233,7 +233,7 @@ pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure>
     let mut rows = Vec::new();
     let human = options.format == Format::Human;
     if human {
-        println!("Mbit/s: Peregrine, TCP cubic, and the ratio of both (least-most of the rounds)");
+        println!("Mbit/s: Peregrine, TCP cubic, and the ratio of both (min-max of the rounds)");
         let heads = ["each alone", "together on one link", "late/%"];
         println!(" rate rtt/ms loss/%  {:36}{:36}{}", heads[0], heads[1], heads[2]);
     }

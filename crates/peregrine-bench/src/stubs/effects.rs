@@ -54,7 +54,7 @@ pub(crate) fn all() -> Vec<Effect> {
             without: |user, packet| elements(&Procedural::<Marshal>::advance(), user, packet),
         },
         Effect {
-            name: "the position in memory, beside calls",
+            name: "the position in memory, in addition to calls",
             what: "a procedure call for each element of an array: it advances in the message, or does nothing",
             per: INTEGERS,
             with: |user, packet| elements(&Procedural::<Marshal>::advance(), user, packet),
@@ -103,7 +103,7 @@ pub(crate) fn all() -> Vec<Effect> {
             without: interpreted::row_found,
         },
         Effect {
-            name: "moving, beside the interpreter",
+            name: "moving records, in addition to finding them",
             what: "86 records are found and moved as items, or only found",
             per: RECORDS,
             with: interpreted::records_moved,

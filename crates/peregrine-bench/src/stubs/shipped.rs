@@ -64,7 +64,7 @@ pub(crate) trait Three {
 /// Returns the description of the interface [`Three`]. The equations are derived from it.
 pub(crate) fn description() -> Described {
     let text = ThreeClient::INTERFACE.canonical_text();
-    Described::parse(&text).expect("a description by the macro")
+    Described::parse(&text).expect("the macro writes a valid description")
 }
 
 /// An object that ignores the arguments of its procedures.

@@ -437,8 +437,9 @@ fn source(
     written: Input,
 ) -> Result<StreamInput, Failure> {
     let name = &parameter.name;
-    let wrong =
-        || usage(format!("{name}: expected a JSON array of items, or @FILE with one a line"));
+    let wrong = || {
+        usage(format!("{name}: expected a JSON array of items, or @FILE with one item per line"))
+    };
     let json = match written {
         Input::Lines(lines) => return Ok(lines),
         Input::Json(json) => json,

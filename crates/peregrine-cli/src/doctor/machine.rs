@@ -124,7 +124,7 @@ fn clock(information: &str) -> Finding {
     };
     let named = if current.is_empty() { "unnamed".to_owned() } else { current };
     Finding::new("clock", verdict, format!("{named}, {} per reading; {steady}", nanoseconds(ns)))
-        .costs("a call with a time limit reads the clock once and while it waits; a call without a limit does not")
+        .costs("a call with a time limit reads the clock once, and again while it waits; a call without a limit never reads it")
         .fix(fix)
         .measured("time_stamp", ns)
 }

@@ -196,7 +196,8 @@ fn the_only_server() -> Result<String, Failure> {
         _ => {
             let what = format!("this machine has {} servers", names.len());
             let near = names.iter().take(3).map(|name| format!("peregrine stat {name}")).collect();
-            Err(Failure::local(what, "write any name that the server exports").suggest(near))
+            Err(Failure::local(what, "choose a server: write any name that it exports")
+                .suggest(near))
         }
     }
 }

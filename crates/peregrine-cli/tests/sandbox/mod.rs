@@ -109,7 +109,7 @@ impl Done {
             assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
             text
         };
-        let code = output.status.code().expect("not killed by a signal");
+        let code = output.status.code().expect("the command should exit by itself");
         Self { code, out: text(&output.stdout), err: text(&output.stderr) }
     }
 }

@@ -46,7 +46,7 @@ fn root(traits: &[String], types: &HashMap<String, Definition>) -> Result<Option
     let mut apart = traits.iter().filter(|path| !called.contains(*path));
     let (first, second) = (apart.next(), apart.next());
     if let Some(Definition { span, .. }) = second.and_then(|second| types.get(second)) {
-        return Err(Error::new(*span, "more than one trait that is not that of a callback"));
+        return Err(Error::new(*span, "more than one trait that no callback uses"));
     }
     Ok(first.or(traits.first()).cloned())
 }
@@ -319,7 +319,7 @@ fn enumeration(
             next = number(input, "i128")?;
         }
         if is_plain && !fields.is_empty() {
-            let what = format!("the variant `{name}` of a plain enum has fields; it can have none");
+            let what = format!("the variant `{name}` of a plain enum cannot have fields");
             return Err(Error::new(span, what));
         }
         let value = next;
@@ -330,7 +330,7 @@ fn enumeration(
         return Ok(Body::Enum(variants.into_iter().map(|(one, _)| one).collect()));
     }
     let Some(repr) = integer(attributes).or(integer_of) else {
-        let what = "a plain enum needs `#[repr(u8)]`, or that of another integer";
+        let what = "a plain enum needs `#[repr(u8)]`, or another integer type in `repr`";
         return Err(Error::new(span, what));
     };
     let plain = |(Variant { name, was, is_other, .. }, value)| DescribedPlainVariant {

@@ -29,7 +29,7 @@ pub(super) fn callback(path: &TypePath, errors: &mut Errors) -> Option<(Form, Ty
     if !kept && lifetime.ident != "_" {
         errors.at(
             lifetime,
-            "a callback ends with the call or may be kept after it: write `'_` or `'static`",
+            "a callback cannot have this lifetime: write `'_`, or `'static` if the procedure may keep it",
         );
     }
     match bare(object) {

@@ -149,7 +149,7 @@ fn repeat(
 pub fn exports(address: &str) -> Result<Vec<Exported>, CallError> {
     let parsed: Address = address.parse()?;
     let far = far(&parsed).or_else(|| elsewhere(&parsed)).ok_or_else(|| {
-        let text = "the address has no place, such as `@HOST`, and no hosts file has one for it";
+        let text = "the address has no place such as `@HOST`, and no hosts file gives it one";
         CallError::not_executed(Kind::NotFound, crate::error::Phase::Resolve, text).at(address)
     })?;
     at(&far)?.list().map_err(|error| error.at(address))

@@ -168,7 +168,8 @@ impl Binding {
     /// If there is no memory for the call frames (A-stacks).
     #[doc(hidden)]
     pub fn in_process(serve: Arc<dyn Serve>, options: &BindOptions) -> Self {
-        Self::to_object(serve.interface(), None, serve, options).expect("memory for the frames")
+        Self::to_object(serve.interface(), None, serve, options)
+            .expect("memory for the frames is available")
     }
 
     /// Returns a binding to an object of this process, for a client whose interface may differ from the

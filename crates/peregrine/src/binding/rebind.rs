@@ -221,7 +221,8 @@ impl Home {
         // long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
-        // Other bindings that share `gone` see at their next call that `gone` was replaced.
+        // `gone` is the state that was replaced. Other clones of the binding still have it, and learn at
+        // their next call that there is a new one.
         gone.moves();
         self.now(known);
         Ok(bound)

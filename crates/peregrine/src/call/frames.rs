@@ -164,7 +164,11 @@ impl Frames {
         assert!(layout.count > 0, "a binding needs a frame");
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
-        assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
+        assert!(
+            end <= memory.len(),
+            "the frames need {end} bytes, but the memory has {}",
+            memory.len()
+        );
         let states = FrameStates {
             pool: FramePool::new(layout.count, active.clamp(1, layout.count)),
             look_every: LOOK_EVERY,
@@ -503,7 +507,10 @@ mod tests {
                 drop(taken);
                 // This caller asks for a frame at once, while the other caller is still being woken.
                 let _taken = frames.wait().unwrap();
-                assert!(was_next.load(Ordering::Relaxed), "another caller took its frame");
+                assert!(
+                    was_next.load(Ordering::Relaxed),
+                    "the waiting caller should get the frame first"
+                );
             });
         }
     }

@@ -518,7 +518,11 @@ mod tests {
                 assert_eq!(call.layout(), layout, "{sizes:?}");
                 assert_eq!(call.put(layout.total), Some(layout));
                 if layout.total > layout.head && sizes[0] > 0 {
-                    assert_eq!(call.put(layout.total - 1), None, "the message is longer");
+                    assert_eq!(
+                        call.put(layout.total - 1),
+                        None,
+                        "a longer message must be refused"
+                    );
                 }
                 message(call, layout.total)
             });

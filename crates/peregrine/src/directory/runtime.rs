@@ -96,7 +96,10 @@ mod tests {
     fn a_directory_is_trusted_only_if_nobody_else_can_change_it() {
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("own");
-        assert!(fault_of(&own).is_none() && !is_safe(&own), "the directory does not exist");
+        assert!(
+            fault_of(&own).is_none() && !is_safe(&own),
+            "a missing directory is neither faulty nor safe"
+        );
         fs::create_dir(&own).unwrap();
         for (mode, safe) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
             fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
@@ -107,7 +110,7 @@ mod tests {
         fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
         let link = dir.path().join("link");
         symlink(&own, &link).unwrap();
-        assert!(!is_safe(&link), "a symbolic link may lead to any directory");
+        assert!(!is_safe(&link), "a symbolic link is not safe: it may lead to any directory");
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(!is_safe(&file));

@@ -83,12 +83,12 @@ impl<'a> Walk<'a> {
     fn parameter(&mut self, one: &'a DescribedParameter) -> Result<(), &'static str> {
         let Some(default) = &one.growth.default else { return Ok(()) };
         match (one.direction, one.shape) {
-            (Direction::InOut, _) => Err("an in-out parameter has no default"),
-            (Direction::Sink | Direction::Source, _) => Err("a stream has no default"),
-            (Direction::Callback, _) => Err("a callback has no default"),
+            (Direction::InOut, _) => Err("an in-out parameter cannot have a default"),
+            (Direction::Sink | Direction::Source, _) => Err("a stream cannot have a default"),
+            (Direction::Callback, _) => Err("a callback cannot have a default"),
             (_, Shape::One) => self.whole(&one.ty, default),
             _ if default[..] == [0; 4] => Ok(()),
-            _ => Err("the default of a buffer is an empty one"),
+            _ => Err("the default of a buffer is always empty"),
         }
     }
 
@@ -309,7 +309,7 @@ mod tests {
             ("f(in a: tuple<u8, u16> = x01010000) -> unit or text\n", "`a`: the default"),
             ("f(in a: sequence<unit> = xffffffff) -> unit or text\n", "`a`: the default"),
             ("f(inout a: u8 = x00) -> unit or text\n", "in-out"),
-            ("f(in a: [u8] = x0100000001) -> unit or text\n", "an empty one"),
+            ("f(in a: [u8] = x0100000001) -> unit or text\n", "always empty"),
             ("f(in a: u8 = x0) -> unit or text\n", "two digits each"),
             ("f(in a: u8 = x0G) -> unit or text\n", "two digits each"),
             (

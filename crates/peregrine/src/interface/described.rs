@@ -377,7 +377,9 @@ impl Described {
             return Some("a one-way procedure returns a value".into());
         }
         if has_oneway && procedure.name == "flush" {
-            return Some("clients with one-way procedures have a `flush` of their own".into());
+            return Some(
+                "the name `flush` is reserved in an interface with one-way procedures".into(),
+            );
         }
         for one in &procedure.parameters {
             let name = Brief(&one.name);
@@ -414,7 +416,10 @@ impl Described {
                 DescribedBody::PlainEnum { repr, variants } => {
                     let outside = variants.iter().find(|one| !repr.holds(one.value));
                     if let Some(DescribedPlainVariant { name, .. }) = outside {
-                        let what = format!("`{}` is outside of its integer", Brief(name));
+                        let what = format!(
+                            "the value of `{}` is outside the range of its integer type",
+                            Brief(name)
+                        );
                         return Some((number, what));
                     }
                 }

@@ -110,7 +110,7 @@ impl Described {
             DescribedType::Tuple(parts) => parts.iter().find_map(|one| self.misused(one)),
             DescribedType::Named(number) if self.is_interface(ty) => {
                 let name = Brief(&self.types[*number].name);
-                Some(format!("the interface `{name}` is used where no callback is"))
+                Some(format!("the interface `{name}` may only be the type of a callback"))
             }
             _ => None,
         }

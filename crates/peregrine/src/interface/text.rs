@@ -380,7 +380,10 @@ impl<'a> Reader<'a> {
             Some(known) if *known == name => {}
             None if number == self.mentioned.len() => self.mentioned.push(name),
             _ => {
-                let what = format!("`{}#{number}` is not the type of that number", Brief(name));
+                let what = format!(
+                    "`{}#{number}` has a number out of order, or the number of another type",
+                    Brief(name)
+                );
                 return Err(TextError { line: self.number, what });
             }
         }
@@ -392,7 +395,8 @@ impl<'a> Reader<'a> {
         self.expect("#")?;
         let told: usize = self.number()?;
         if told != number || self.mentioned.get(number) != Some(&name) {
-            let what = format!("`{}#{told}` was not mentioned, or not in this order", Brief(name));
+            let what =
+                format!("`{}#{told}` was not mentioned, or is described out of order", Brief(name));
             return Err(TextError { line: self.number, what });
         }
         self.expect(" = ")?;

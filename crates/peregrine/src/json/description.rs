@@ -67,8 +67,9 @@ impl Described {
         let described = Self { name, version, docs, procedures, types };
         // The rules for canonical texts also apply here, so the description is printed and parsed as such a
         // text.
-        let read = Self::parse(&described.to_string())
-            .map_err(|error| Unfit::new(format!("it makes no interface: {error}")))?;
+        let read = Self::parse(&described.to_string()).map_err(|error| {
+            Unfit::new(format!("it does not describe a valid interface: {error}"))
+        })?;
         let read = read.with_docs(&described.docs());
         if read != described {
             return Err(Unfit::new("it has names that no interface can have"));
@@ -345,7 +346,7 @@ fn type_from(json: &Value, depth: usize) -> Read<DescribedType> {
         "result" => {
             let parts = member(all, "result", |one| list(one, |one| type_from(one, depth + 1)))?;
             let Ok([ok, err]) = <[DescribedType; 2]>::try_from(parts) else {
-                return Err(Unfit::new("a result has two types").of("result"));
+                return Err(Unfit::new("a result must have two types").of("result"));
             };
             DescribedType::Result(Box::new(ok), Box::new(err))
         }

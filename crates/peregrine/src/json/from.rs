@@ -259,8 +259,8 @@ impl Described {
                     }
                     None if fields.is_empty() => Vec::new(),
                     None => {
-                        let wanted = format!("{{\"{name}\": ...}}, for it has fields");
-                        return Err(Unfit::expected(&wanted, "its name"));
+                        let wanted = format!("{{\"{name}\": ...}} because `{name}` has fields");
+                        return Err(Unfit::expected(&wanted, "only its name"));
                     }
                 };
                 Ok(Dynamic::Variant(number as u32, values))

@@ -197,7 +197,11 @@ fn what_does_not_fit_is_told_where() {
         (0, json!({}), "entries: expected array, got object"),
         (2, json!({ "x": "one", "y": 1 }), "point.x: expected f64, got \"one\""),
         (3, json!("Faster"), "how: expected one of `Fast`, `Slow`, `Both`, `Two`, got `Faster`"),
-        (3, json!("Slow"), "how: expected {\"Slow\": ...}, for it has fields, got its name"),
+        (
+            3,
+            json!("Slow"),
+            "how: expected {\"Slow\": ...} because `Slow` has fields, got only its name",
+        ),
         (3, json!({ "Both": { "a": 1, "b": null } }), "how.Both.a: expected bool, got number"),
         (4, json!([1, "ab"]), "at[1]: expected one letter, got 2"),
         (4, json!([1]), "at: expected 2 values, got 1"),

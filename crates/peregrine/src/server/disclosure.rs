@@ -22,14 +22,20 @@ pub(super) fn server_export(core: &Arc<ServerCore>) -> Arc<Export> {
 pub(super) struct Discloser(pub(super) Weak<ServerCore>);
 
 impl Discloser {
-    pub(super) fn core(&self) -> Result<Arc<ServerCore>, CallError> {
-        self.0.upgrade().ok_or_else(Self::stopping)
+    /// Returns the server, unless it has ended.
+    pub(super) fn core(&self) -> Option<Arc<ServerCore>> {
+        self.0.upgrade()
     }
 
-    /// Returns the error of a procedure whose server stops.
-    pub(super) fn stopping() -> CallError {
-        let refusal = Refusal::stopping();
-        CallError::new(refusal.kind, Executed::Maybe, refusal.text)
+    /// Returns the server.
+    ///
+    /// # Errors
+    /// If the server has ended.
+    fn running(&self) -> Result<Arc<ServerCore>, CallError> {
+        self.core().ok_or_else(|| {
+            let refusal = Refusal::stopping();
+            CallError::new(refusal.kind, Executed::Maybe, refusal.text)
+        })
     }
 }
 
@@ -56,12 +62,12 @@ impl ServerInfo for Discloser {
                 listens: description.listens,
             }
         };
-        let core = self.core()?;
+        let core = self.running()?;
         Ok(offered(&core).into_iter().map(exported).collect())
     }
 
     fn stat(&self) -> Result<Stat, CallError> {
-        let core = self.core()?;
+        let core = self.running()?;
         core.disclosed.refresh();
         let mut stat = counters::read(core.disclosed.page.memory()).map_err(|unreadable| {
             CallError::new(Kind::BadResult, Executed::Maybe, unreadable.to_string())

@@ -14,7 +14,7 @@ use crate::call::pending::{Bells, Rings};
 use crate::call::streams::Sink;
 use crate::call::{Answered, OwnedCall, Refusal, Reply, Request, Serve, Served, serve_async};
 use crate::counters::Stat;
-use crate::error::{CallError, Kind};
+use crate::error::Kind;
 use crate::interface::InterfaceRef;
 use crate::limits;
 use crate::server_info::{ServerInfo as _, ServerWatchClient, WATCH_NAME};
@@ -70,10 +70,7 @@ impl Serve for Watch {
         serve_async(None, request, reply, |mut call: OwnedCall| async move {
             let begun = Watcher::begin(watch, &mut call);
             match begun {
-                Ok(watcher) => match watcher.run().await {
-                    Ok(()) => Answered::ok(&(), Vec::new(), |_| Ok(())),
-                    Err(error) => Answered::err(&error),
-                },
+                Ok(watcher) => watcher.run().await,
                 Err(refusal) => refusal.into(),
             }
         })
@@ -96,29 +93,31 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Sends readings until the client wants no more.
-    ///
-    /// # Errors
-    /// If the server stops.
-    async fn run(mut self) -> Result<(), CallError> {
+    /// Sends readings until the client wants no more, or the server stops.
+    async fn run(mut self) -> Answered {
         let discloser = Discloser(Weak::clone(&self.watch.core));
         let mut due = Instant::now();
         while !self.readings.is_stopped() {
-            if discloser.core()?.stopping.load(Ordering::Relaxed) {
-                return Err(Discloser::stopping());
+            if discloser.core().is_none_or(|core| core.stopping.load(Ordering::Relaxed)) {
+                return Refusal::stopping().into();
             }
             if Instant::now() < due {
                 Pause::until(due.min(Instant::now() + LOOK)).await;
                 continue;
             }
-            match self.readings.send_async(discloser.stat()?).await {
+            let sent = match discloser.stat() {
+                Ok(stat) => self.readings.send_async(stat).await,
+                Err(error) => Err(error),
+            };
+            match sent {
                 Err(error) if error.kind() == Kind::Stopped => break,
-                sent => sent?,
+                Err(error) => return Answered::err(&error),
+                Ok(()) => {}
             }
             // If the client takes readings slowly, the missed ones are skipped.
             due = (due + self.every).max(Instant::now());
         }
-        Ok(())
+        Answered::ok(&(), Vec::new(), |_| Ok(()))
     }
 }
 

@@ -296,7 +296,11 @@ impl Export {
         if let Some(digest) = digest
             && digest != interface.digest().0
         {
-            let text = format!("`{}` is version {}", interface.name(), interface.version());
+            let text = format!(
+                "the server's interface is `{}` version {}",
+                interface.name(),
+                interface.version()
+            );
             return Err((Kind::InterfaceMismatch, text));
         }
         let (bytes, most) =
@@ -368,7 +372,7 @@ mod tests {
     #[test]
     fn groups_are_looked_up_only_if_they_decide() {
         let peer = Credentials { pid: 1, uid: 1000, gid: 50 };
-        let unasked = || -> Vec<u32> { panic!("the groups do not matter") };
+        let unasked = || -> Vec<u32> { panic!("the groups were looked up needlessly") };
         let private = ExportOptions::default();
         assert!(private.admit(1000, &peer, unasked) && !private.admit(7, &peer, unasked));
         assert!(private.admit(7, &Credentials { uid: 0, ..peer }, unasked));

@@ -43,7 +43,7 @@ pub async fn bind(
 
 #[cold]
 pub(super) fn no_thread(error: std::io::Error) -> CallError {
-    CallError::system(Phase::Bind, "cannot run a thread that binds", error)
+    CallError::system(Phase::Bind, "cannot start the thread that makes the binding", error)
 }
 
 /// A call of an async stub, with at most two attempts.

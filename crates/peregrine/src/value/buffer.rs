@@ -211,7 +211,10 @@ impl<'a, T: Plain> Out<'a, T> {
     /// be undefined.
     pub fn set(&mut self, index: usize, value: T) -> Result<(), Full> {
         let filled = self.filled();
-        assert!(index <= filled, "element {index} of an Out set when {filled} are filled");
+        assert!(
+            index <= filled,
+            "cannot set element {index} of an `Out` with {filled} filled elements"
+        );
         if index == filled {
             return self.put(&[value]);
         }

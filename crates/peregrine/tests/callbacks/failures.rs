@@ -108,7 +108,9 @@ fn procedure_learns_that_its_caller_was_killed() {
         assert_eq!(kept.double(3).unwrap(), 6);
         until("the procedure runs", || object.held.load(Ordering::SeqCst) == 1);
         drop(client);
-        until("the procedure learns it", || object.held.load(Ordering::SeqCst) == 2);
+        until("the procedure learns that the client is gone", || {
+            object.held.load(Ordering::SeqCst) == 2
+        });
         until("the kept callback fails", || kept.double(3).is_err());
         assert!(!kept.client().unwrap().binding().is_alive());
         running.stop();
@@ -145,7 +147,7 @@ fn forked_child_cannot_use_callbacks_of_its_parent() {
     let mut status = 0;
     // SAFETY: the child is ours, and the kernel writes one status.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child used a callback of its parent, or none of its own");
+    assert_eq!(status, 0, "the child could use its parent's callback, or could not use its own");
     assert_eq!(client.as_ref().unwrap().call(1, 4).unwrap(), 8);
     drop(client);
     until("the kept object is released", || Arc::strong_count(&kept) == 1);

@@ -35,7 +35,7 @@ fn revoked_callback_is_not_called() {
         drop(registration);
         until("the object is released", || Arc::strong_count(&doubler) == 1);
         let listener = object.listener(1);
-        until("the procedure learns it", || listener.double(1).is_err());
+        until("the server learns of the revocation", || listener.double(1).is_err());
         let Err(Refusal::Failed(error)) = listener.double(1) else { panic!("no error") };
         assert_eq!(error.executed(), Executed::No, "{error}");
         assert!(error.to_string().contains("revoked"), "{error}");
@@ -57,7 +57,7 @@ fn callback_ends_with_the_last_client() {
         drop(clone);
         until("the object is released", || Arc::strong_count(&doubler) == 1);
         let listener = object.listener(1);
-        until("the procedure learns it", || listener.double(1).is_err());
+        until("the server learns that the callback has ended", || listener.double(1).is_err());
         assert_eq!(doubler.calls.load(Ordering::SeqCst), 1);
     });
 }

@@ -96,7 +96,7 @@ fn run(
         let waits = || is_found && storm.returned.load(Ordering::Relaxed) == before;
         while begun.elapsed() < life || waits() {
             look(&server);
-            assert!(begun.elapsed() < RECOVERY, "no call returns from a server that has started");
+            assert!(begun.elapsed() < RECOVERY, "the server has started, but no call returns");
         }
         server.kill();
         kills += 1;

@@ -77,7 +77,7 @@ pub(crate) fn poll_once<T>(
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     match polled(u32::MAX, future) {
         Polled::Ended(ended) => ended,
-        Polled::Dropped => unreachable!("the future was polled very often"),
+        Polled::Dropped => unreachable!("the future has not ended after {} polls", u32::MAX),
     }
 }
 

@@ -41,7 +41,7 @@ fn server_that_stops_drops_deferred_procedures() {
     let mut pair = pair();
     let results = waiting(&mut pair, 1, |pair| {
         let running = pair.running.take().expect("a server");
-        assert!(!running.drain(Duration::from_millis(30)), "the procedures do not end");
+        assert!(!running.drain(Duration::from_millis(30)), "the drain should time out");
         pair.runs(0);
     });
     for result in results {

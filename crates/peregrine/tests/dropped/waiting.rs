@@ -21,9 +21,9 @@ impl Pending {
         let client = client.clone();
         let call = async move { client.wait(latch, ballast).await }.boxed();
         let mut pending = Self { call, woken: Woken::new() };
-        assert!(!pending.poll(), "the call has ended");
+        assert!(!pending.poll(), "the call ended too early");
         while pending.woken.is_woken() {
-            assert!(!pending.poll(), "the call has ended");
+            assert!(!pending.poll(), "the call ended too early");
         }
         pending
     }
@@ -37,7 +37,7 @@ impl Pending {
     /// Polls the call if it was woken. Panics if the call has ended.
     fn poll_if_woken(&mut self) {
         if self.woken.is_woken() {
-            assert!(!self.poll(), "the call has ended");
+            assert!(!self.poll(), "the call ended too early");
         }
     }
 

@@ -14,8 +14,8 @@ use super::subject::Subject as _;
 pub(crate) static CASES: [Case; 6] = [
     Case {
         title: "Callbacks: the object panics",
-        text: "The caller catches the panic. The line is the outcome of the procedure's call. The \
-               procedure continues.",
+        text: "The caller catches the panic. The table shows the outcome of the procedure's call. \
+               The procedure continues.",
         must: [Fail(Maybe, Kind::Panicked); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -27,7 +27,8 @@ pub(crate) static CASES: [Case; 6] = [
     },
     Case {
         title: "Callbacks: the caller dies while its object runs",
-        text: "The process of the caller is killed. The line is the outcome of the procedure's call.",
+        text: "The process of the caller is killed. The table shows the outcome of the procedure's \
+               call.",
         must: [Fail(Maybe, Kind::Stopped); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -44,8 +45,8 @@ pub(crate) static CASES: [Case; 6] = [
     },
     Case {
         title: "Callbacks: the server dies while the object runs",
-        text: "The object of the caller returns after the server was killed. The line is the outcome \
-               of the caller's call.",
+        text: "The object of the caller returns after the server was killed. The table shows the \
+               outcome of the caller's call.",
         must: [Fail(Maybe, Kind::ServerGone); 4],
         run: |world| {
             let mut server = world.server(2, 10);
@@ -67,8 +68,8 @@ pub(crate) static CASES: [Case; 6] = [
     },
     Case {
         title: "Callbacks: the deadline of the call passes while the object runs",
-        text: "The line is the outcome of the caller's call. It has this outcome when the object has \
-               returned. The procedure's call of the object has failed as `TimedOut`, too.",
+        text: "The table shows the outcome of the caller's call. The call fails when the object \
+               has returned. The procedure's call of the object has failed as `TimedOut`, too.",
         must: [Fail(Maybe, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -91,7 +92,7 @@ pub(crate) static CASES: [Case; 6] = [
     Case {
         title: "Callbacks: the caller has revoked the callback",
         text: "The procedure has kept the callback, and calls it after the caller has dropped its \
-               `Registration`. The line is the outcome of this call.",
+               `Registration`. The table shows the outcome of this call.",
         must: [Fail(No, Kind::Stopped); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -106,7 +107,7 @@ pub(crate) static CASES: [Case; 6] = [
     Case {
         title: "Callbacks: the last client of the binding was dropped",
         text: "The procedure has kept the callback, and calls it after the caller has dropped its \
-               clients. The line is the outcome of this call.",
+               clients. The table shows the outcome of this call.",
         must: [Fail(No, Kind::Stopped); 4],
         run: |world| {
             let _server = world.server(2, 10);

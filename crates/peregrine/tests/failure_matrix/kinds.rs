@@ -71,7 +71,7 @@ pub(crate) static CASES: [Case; 11] = [
             }
             let cell = Cell::of(client.flush());
             assert_eq!(world.notes().times("note ran"), 3, "{cell:?}");
-            client.flush().expect("the failure was told");
+            client.flush().expect("the failure was already reported");
             cell
         },
     },
@@ -204,7 +204,7 @@ pub(crate) static CASES: [Case; 11] = [
     },
     Case {
         title: "Streams: the procedure panics",
-        text: "The items that it has sent before arrive.",
+        text: "The items that it sent before the panic arrive.",
         must: [Fail(Maybe, Kind::Panicked); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -217,7 +217,7 @@ pub(crate) static CASES: [Case; 11] = [
     },
     Case {
         title: "Streams: the caller wants no more items",
-        text: "The procedure learns it while it sends nothing (`Sink::is_stopped`), and ends.",
+        text: "The procedure learns of this while it sends nothing (`Sink::is_stopped`), and ends.",
         must: [Return; 4],
         run: |world| {
             let _server = world.server(2, 10);

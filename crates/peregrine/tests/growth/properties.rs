@@ -266,7 +266,7 @@ impl<'a> Pair<'a> {
             });
         }
         if expected.contains(&Err(Impossible)) {
-            assert!(record.answer.is_none(), "the server was called");
+            assert!(record.answer.is_none(), "the server was called with an impossible argument");
             if procedure.oneway {
                 return did_not_run(called.err().or(told.err()));
             }

@@ -248,10 +248,10 @@ fn parts_of<'a>(whole: &'a Described, ty: &'a DescribedType) -> Vec<&'a Describe
         DescribedType::Tuple(parts) => parts.iter().collect(),
         DescribedType::Named(number) => match &whole.types[*number].body {
             DescribedBody::Struct(fields) => fields.iter().map(|field| &field.ty).collect(),
-            body => panic!("{body:?} has no parts without gaps"),
+            body => panic!("{body:?} is not a struct"),
         },
         DescribedType::Unit => Vec::new(),
-        ty => panic!("{ty:?} has no parts without gaps"),
+        ty => panic!("{ty:?} is not an array, tuple or struct"),
     }
 }
 

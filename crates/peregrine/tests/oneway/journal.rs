@@ -93,7 +93,7 @@ impl Object {
         self.0.lines.lock().unwrap().clone()
     }
     fn push(&self, line: impl Into<String>) -> u32 {
-        assert_eq!(self.0.running.fetch_add(1, Ordering::SeqCst), 0, "one call at a time");
+        assert_eq!(self.0.running.fetch_add(1, Ordering::SeqCst), 0, "two calls run at once");
         let mut lines = self.0.lines.lock().unwrap();
         lines.push(line.into());
         self.0.running.fetch_sub(1, Ordering::SeqCst);

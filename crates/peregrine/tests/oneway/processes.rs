@@ -94,7 +94,7 @@ fn calls_run_at_most_once_when_the_server_is_killed() {
                 match client.count(made) {
                     Ok(()) => made += 1,
                     Err(error) => {
-                        assert!(told(error), "the first error tells of lost calls");
+                        assert!(told(error), "the first error should be about one-way calls");
                         break;
                     }
                 }

@@ -146,7 +146,7 @@ impl Oracle {
         }
         match ending {
             Ending::Ok if executions != 1 => {
-                self.violated(format!("call {token} returned and ran {executions} times"));
+                self.violated(format!("call {token} returned, but ran {executions} times"));
             }
             _ if ending.says_not_executed() && executions != 0 => {
                 self.violated(format!(

@@ -218,7 +218,7 @@ fn forked_child_cannot_use_streams_of_its_parent() {
         let mut status = 0;
         // SAFETY: the child is ours, and the kernel writes one status.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert_eq!(status, 0, "the child used streams of its parent, or none of its own");
+        assert_eq!(status, 0, "the child used its parent's streams, or could not use its own");
         assert!(numbers.by_ref().take(30_000).eq(1..30_001));
         drop(numbers);
         assert!(call.join().unwrap().unwrap() > 30_000);

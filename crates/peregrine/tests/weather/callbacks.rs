@@ -53,7 +53,7 @@ pub(crate) fn given_up(client: &WeatherAsyncClient, polls: u64, size: u32) {
     let mut call = pin!(client.ask(u64::MAX, size, Callback::new(&object)));
     for _ in 0..polls {
         if let Some(ended) = block_on(poll_once(call.as_mut())) {
-            panic!("a call without an end has ended: {ended:?}");
+            panic!("an endless call has ended: {ended:?}");
         }
     }
 }

@@ -37,7 +37,8 @@ pub(crate) trait Weather {
     #[oneway]
     fn note(&self, number: u64) -> peregrine::Result<()>;
     /// Sends the numbers below `end`, each in an item of at least `size` bytes. If the caller wants
-    /// no more items, returns N of the error "it has taken at least N": the number of taken items.
+    /// no more items, returns N of the error "the receiver has taken at least N": the number of
+    /// taken items.
     fn count(&self, end: u64, size: u32, items: Sink<'_, Item>) -> peregrine::Result<Option<u64>>;
     /// Checks that the items have the numbers from 0 on. Returns the number of items.
     fn check(&self, items: Source<'_, Item>) -> peregrine::Result<u64>;
@@ -107,7 +108,7 @@ impl Drop for Runs<'_> {
     }
 }
 
-/// Returns the number in the text "it has taken at least N".
+/// Returns the number in the text "the receiver has taken at least N".
 fn taken_at_least(text: &str) -> u64 {
     let (_, rest) = text.split_once("taken at least ").expect("a number of items");
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();

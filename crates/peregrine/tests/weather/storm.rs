@@ -174,7 +174,7 @@ fn given_up(client: &WeatherAsyncClient, random: &mut Random, size: u32) {
         Box::pin(client.echo(Source::new(items), receive(&mut received, 0)));
     for _ in 0..random.below(200) {
         if let Some(ended) = block_on(poll_once(call.as_mut())) {
-            panic!("a call without an end has ended: {ended:?}");
+            panic!("an endless call has ended: {ended:?}");
         }
     }
 }

@@ -197,7 +197,7 @@ fn shrinking_takes_no_frame_from_a_caller() {
     check(3, || {
         let frames = Frames::new(2, 1);
         frames.pool.queue.inner.activate_free(&frames.pool.slots);
-        frames.pool.shrink(&|_| panic!("the first call only marks frames"));
+        frames.pool.shrink(&|_| panic!("the first call must not release a frame"));
         assert_eq!(frames.pool.take(0), Some(0));
         let keeper = spawn(&frames, |frames| {
             frames.pool.shrink(&|index| frames.count(index));
@@ -241,7 +241,7 @@ impl Path {
         let _input = self.input.lock().unwrap();
         // Calls each function of the pool that takes the pool's lock.
         pool.at_least(1);
-        pool.reclaim(&|_| panic!("two threads ask for one frame at a time"));
+        pool.reclaim(&|_| panic!("a second thread asks for the same frame"));
         pool.active() == 1 && self.replied.load(Ordering::Acquire) == 1
     }
 }

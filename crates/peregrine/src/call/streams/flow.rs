@@ -600,7 +600,7 @@ impl End {
             Self::Stopped(reason) => format!("the receiver wants no more items: {reason}"),
             Self::Broken(error) => return error.copy(),
         };
-        let text = format!("{text} (it has taken at least {taken})");
+        let text = format!("{text} (the receiver has taken at least {taken})");
         CallError::new(Kind::Stopped, Executed::Maybe, text)
     }
 }
@@ -725,7 +725,7 @@ mod tests {
             (None, items(0, u32::MAX, 0)),
             // A record `End` that contradicts the items.
             (Some(&whole), other(RecordKind::End, 0, 124)),
-            // Credit and items that were never sent.
+            // Credit, which only the receiver of a stream sends. It also claims an item that was never sent.
             (None, other(RecordKind::Credit, 0, 1)),
         ] {
             let (_, receiver) = ends(1000);

@@ -90,7 +90,7 @@ impl XdpQueue {
     pub(super) fn describe(&self) -> String {
         let place = if self.program.is_in_driver() { "in the driver" } else { "behind the driver" };
         let zero = self.pool.umem().is_zero_copy().unwrap_or(false);
-        format!("AF_XDP, {place}, with{} a copy of the kernel's", if zero { "out" } else { "" })
+        format!("AF_XDP, {place}, with{} a copy by the kernel", if zero { "out" } else { "" })
     }
 
     /// Returns a socket for the endpoint at `slot`, and directs the endpoint's frames to this socket. Uses a

@@ -67,7 +67,7 @@ fn refusals_say_where_and_why() {
         ("f(inout x: str) -> unit or unit\n", "line 2", "a slice"),
         ("f(in x: u8 max 4294967296) -> unit or unit\n", "line 2", "a number"),
         ("f() -> A#0 or unit\n", "line 2", "`A#0` is described nowhere"),
-        ("f() -> A#1 or unit\n", "line 2", "`A#1` is not the type of that number"),
+        ("f() -> A#1 or unit\n", "line 2", "`A#1` has a number out of order"),
         ("f() -> A#0 or B#0\nA#0 = struct {}\n", "line 2", "`B#0`"),
         ("f() -> unit or unit\nA#0 = struct {}\n", "line 3", "was not mentioned"),
         ("f() -> A#0 or unit\nA#0 = struct {}\ng() -> unit or unit\n", "line 4", "`#`"),
@@ -130,37 +130,37 @@ fn refusals_say_where_and_why() {
         (
             "f(in x: A#0) -> unit or unit\nA#0 = interface version 0 {}\n",
             "line 2",
-            "the interface `A` is used where no callback is",
+            "the interface `A` may only be the type of a callback",
         ),
         (
             "f(source x: A#0) -> unit or unit\nA#0 = interface version 0 {}\n",
             "line 2",
-            "the interface `A` is not",
+            "the interface `A` may only be",
         ),
         (
             "f() -> A#0 or unit\nA#0 = interface version 0 {}\n",
             "line 2",
-            "the interface `A` is not",
+            "the interface `A` may only be",
         ),
         (
             "f() -> unit or tuple<u8, A#0>\nA#0 = interface version 0 {}\n",
             "line 2",
-            "the interface `A` is not",
+            "the interface `A` may only be",
         ),
         (
             "f(callback x: A#0) -> B#1 or unit\nA#0 = interface version 0 {}\nB#1 = struct {x: sequence<A#0>}\n",
             "line 4",
-            "the interface `A` is not",
+            "the interface `A` may only be",
         ),
         (
             "f(callback x: A#0) -> B#1 or unit\nA#0 = interface version 0 {}\nB#1 = enum C {x: result<u8, A#0>}\n",
             "line 4",
-            "the interface `A` is not",
+            "the interface `A` may only be",
         ),
         (
             "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g() -> [A#0; 2] or unit}\n",
             "line 3",
-            "the interface `A` is not",
+            "the interface `A` may only be",
         ),
         (
             "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g(callback y: B#1) -> unit or unit}\nB#1 = struct {}\n",
@@ -176,7 +176,7 @@ fn refusals_say_where_and_why() {
         (
             "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {oneway g() -> unit or unit; flush() -> unit or unit}\n",
             "line 3",
-            "a `flush` of their own",
+            "the name `flush` is reserved",
         ),
         (
             "f(callback x: A#0) -> unit or unit\nA#0 = interface version 0 {g(lent y: [text]) -> unit or unit}\n",

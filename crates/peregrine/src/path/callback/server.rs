@@ -75,7 +75,7 @@ struct OwedResult {
     number: u64,
 }
 
-/// Serves calls of [`STREAMS`], which need no object.
+/// Stands for the object in calls of the built-in procedure [`STREAMS`]. It refuses all other calls.
 struct NoObject;
 
 impl Serve for NoObject {

@@ -240,7 +240,7 @@ fn maintained(association: Arc<Association>) -> Result<Arc<Maintained>, CallErro
     };
     let watch = keeper
         .watch_timer(tick)
-        .map_err(system("cannot have the keeper maintain the association"))?;
+        .map_err(system("cannot start the timer that maintains the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
     Ok(Arc::new(Maintained { watch, association, mark }))
 }
@@ -314,7 +314,11 @@ fn link_to(
     let own = Udp::connected(to).and_then(|socket| socket.local());
     let interface = own.and_then(|own| sys::interface_of(own.ip()));
     let interface = interface.map_err(|error| {
-        CallError::system(Phase::Bind, "cannot find the interface that leads there", error)
+        CallError::system(
+            Phase::Bind,
+            "cannot find the network interface of the route to the server",
+            error,
+        )
     })?;
     let by = EthernetDevice::by(options.ethernet, asked);
     let link_port = LinkPort::at(&interface, by, None).map_err(|error| {

@@ -253,7 +253,8 @@ mod tests {
         table.release(0);
         table.release(1);
         assert!(table.have.iter().all(|have| *have == 0));
-        let admission = table.admit(NOW, 9, |_| panic!("there are free places"));
+        let admission =
+            table.admit(NOW, 9, |_| panic!("a record was examined although places are free"));
         assert!(admission.is_some_and(|admission| !admission.evict));
     }
 
@@ -261,14 +262,17 @@ mod tests {
     fn free_places_are_used_before_the_longest_idle() {
         let mut table = Table::new(3, 3);
         for place in 0..3 {
-            let admission = table.admit(NOW, u64::from(place), |_| panic!("there are free places"));
+            let admission = table.admit(NOW, u64::from(place), |_| {
+                panic!("a record was examined although places are free")
+            });
             assert_eq!(admission, Some(AdmittedPlace { place, evict: false }));
         }
         let idle = [3, 9, 6];
         let admission = table.admit(NOW, 0, |place| idle_for(idle[place as usize]));
         assert_eq!(admission, Some(AdmittedPlace { place: 1, evict: true }));
         table.release(2);
-        let admission = table.admit(NOW, 0, |_| panic!("there is a free place"));
+        let admission =
+            table.admit(NOW, 0, |_| panic!("a record was examined although a place is free"));
         assert_eq!(admission, Some(AdmittedPlace { place: 2, evict: false }));
         assert_eq!(table.have[..], [3, 0, 0]);
     }
@@ -277,7 +281,7 @@ mod tests {
     fn address_with_its_full_share_evicts_only_its_own_records() {
         let mut table = Table::new(8, 2);
         for peer in [1, 1, 2] {
-            table.admit(NOW, peer, |_| panic!("there are free places"));
+            table.admit(NOW, peer, |_| panic!("a record was examined although places are free"));
         }
         let idle = |place: u32| idle_for(if place == 2 { 99 } else { 5 + u64::from(place) });
         assert_eq!(table.admit(NOW, 1, idle), Some(AdmittedPlace { place: 1, evict: true }));
@@ -299,7 +303,7 @@ mod tests {
     fn admission_examines_few_records() {
         let mut table = Table::new(10_000, 10_000);
         for _ in 0..10_000 {
-            table.admit(NOW, 7, |_| panic!("there are free places"));
+            table.admit(NOW, 7, |_| panic!("a record was examined although places are free"));
         }
         let looks = core::cell::Cell::new(0);
         let busy = |place: u32| {

@@ -558,7 +558,7 @@ mod tests {
             assert_eq!(end.sleepers().count(), 0, "no thread sleeps for the call");
             let expected = Arrived::Answer { index: 1, body: 8, wakes };
             assert_eq!(give(&end, reply(number, 8), 32), Ok(Some(expected)));
-            assert!(!end.slot(1).moves(SENDING, ARMED), "the reply has arrived");
+            assert!(!end.slot(1).moves(SENDING, ARMED), "a bell must not be armed after the reply");
             end.slot(1).release();
         }
         let number = end.begin(1);

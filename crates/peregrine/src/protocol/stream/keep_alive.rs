@@ -132,6 +132,9 @@ mod tests {
         let due: Vec<u64> = (0..1000).filter(|at| keep_alive.is_due(ms(*at))).collect();
         assert_eq!(due, [0, 200, 400, 600, 800]);
         keep_alive.heard();
-        assert!(keep_alive.is_due(ms(1000)), "the first examination of another wait is not due");
+        assert!(
+            keep_alive.is_due(ms(1000)),
+            "the first examination of a new wait must be due at once"
+        );
     }
 }

@@ -286,8 +286,8 @@ mod tests {
         assert!(calls.starts(1) && calls.starts(2));
         assert_eq!((calls.cancel(1), calls.cancel(1)), (1, 0));
         assert_eq!(calls.cancel(3), 0, "call 3 does not run yet");
-        assert!(!calls.starts(3), "a call that was cancelled before it ran has started");
-        assert_eq!(calls.cancel_all(), 1, "only call 2 runs and is not captured yet");
+        assert!(!calls.starts(3), "a call that was cancelled before it ran must not start");
+        assert_eq!(calls.cancel_all(), 1, "call 2 is the only running call that is not captured");
         assert!(!calls.starts(4) && !calls.starts(5));
         assert_eq!([1, 2, 3, 4].map(|number| calls.end(number)), [true, true, false, false]);
     }

@@ -113,7 +113,8 @@ impl GenericClient {
     pub fn bind_with(address: &str, options: &BindOptions) -> Result<Self, CallError> {
         let said = describe(address)?;
         let described = said.parsed().map_err(|error| {
-            let text = format!("what the server says of its interface is not readable: {error}");
+            let text =
+                format!("the server's description of its interface is not readable: {error}");
             CallError::not_executed(Kind::BadResult, Phase::Bind, text).at(address)
         })?;
         Self::bind_as(address, described, options)

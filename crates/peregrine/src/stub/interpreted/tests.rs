@@ -215,11 +215,11 @@ fn stream<R: Representation>(
         Some(())
     });
     prop_assert_eq!(records, [(items.len() as u32, twin.head)]);
-    let Received::Items(chunk) = receiver.receive(None) else { panic!("the record has arrived") };
+    let Received::Items(chunk) = receiver.receive(None) else { panic!("no record arrived") };
     let mut taken = Taken::default();
     prop_assert_eq!(taken.fill::<R>(&chunk, &mut coding), Ok(()));
     for item in items {
-        let (taken, _) = taken.take(&receiver).expect("as many as were sent");
+        let (taken, _) = taken.take(&receiver).expect("as many items as were sent");
         prop_assert_eq!(
             put::<R>(program, op, &taken).unwrap(),
             put::<R>(program, op, item).unwrap()

@@ -363,7 +363,9 @@ impl Client {
                     let sends = matches!(caller.state, CallerState::Sends(_));
                     match wakes {
                         Wakes::Bell => assert!(caller.is_future && (waits || sends)),
-                        Wakes::Nothing => assert!(!caller.is_future || !waits, "a bell is silent"),
+                        Wakes::Nothing => {
+                            assert!(!caller.is_future || !waits, "a waiting future was not woken")
+                        }
                         Wakes::Thread => panic!("no thread sleeps"),
                     }
                     self.answered(index, context);

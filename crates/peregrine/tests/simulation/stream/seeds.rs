@@ -189,7 +189,7 @@ fn message_of_a_future_is_sent_to_its_end_and_then_cancelled() {
     world.later(0, Change::FreezeServer(2 * SECOND));
     world.run_until(1500 * MILLISECOND);
     let given_up = Ending::StreamFailed(Executed::Maybe, StreamFailure::Late);
-    assert_eq!(endings(&world), [Some(given_up), None], "the frame is still in use");
+    assert_eq!(endings(&world), [Some(given_up), None], "the next call should still wait");
     world.run_until(10 * SECOND);
     assert_eq!(endings(&world), [Some(given_up), Some(Ending::Ok)], "the connection continues");
     assert_eq!(world.oracle.violations, [""; 0]);

@@ -455,7 +455,7 @@ mod tests {
         let stands_by = || substitute.0.load(Ordering::SeqCst);
         let leadership = Leadership::new(2, (), Arc::clone(&substitute) as _);
         leadership.sleep(0);
-        assert_eq!(stands_by(), 1, "there is no leader");
+        assert_eq!(stands_by(), 1, "the substitute must stand by if there is no leader");
         assert!(leadership.wake(0) && !leadership.wake(0));
         // No future sleeps when this leader leaves. So the substitute is not made to stand by again.
         drop(leadership.try_lead());
@@ -488,7 +488,7 @@ mod tests {
         // The follower was woken to become the leader. It leaves instead, so the substitute must stand by.
         drop(follower);
         assert_eq!(substitute.0.load(Ordering::SeqCst), 1);
-        assert!(leadership.wake(0), "the future still sleeps");
+        assert!(leadership.wake(0), "the future must still sleep");
     }
 
     /// A substitute that is another thread. This thread leads when it was made to stand by and there are

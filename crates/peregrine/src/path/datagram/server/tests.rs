@@ -217,7 +217,7 @@ fn running_call_can_be_cancelled() {
         let header = Header { shape, piece: PIECE, ..Header::new(kind, handle, sequence) };
         inner.handle(now, &header, &[]).action
     };
-    assert!(!is_given_up(sequence), "the call has not arrived");
+    assert!(!is_given_up(sequence), "a call that has not arrived must not be given up");
     assert!(matches!(receive(PacketKind::Call), Action::Execute(_)));
     assert!(!is_given_up(sequence));
     assert_eq!(receive(PacketKind::Cancel), Action::Nothing);

@@ -613,7 +613,7 @@ fn cause(what: &str, error: &io::Error) -> String {
 fn add_binding(region: &ServerRegion, row: Arc<BindingRow>) -> Result<u32, (Kind, String)> {
     let number = region.bindings().add(row);
     number.ok_or_else(|| {
-        (Kind::Exhausted, format!("the session has {} bindings", limits::BINDINGS_MAX))
+        (Kind::Exhausted, format!("one session may have at most {} bindings", limits::BINDINGS_MAX))
     })
 }
 

@@ -53,7 +53,7 @@ pub(super) const WATCHED: u32 = 1 << 30;
 /// Whether the registration with epoll must be renewed.
 pub(super) const DUE: u32 = 1 << 31;
 
-const _: () = assert!(crate::limits::ASTACKS_MAX <= FOLLOWERS, "each caller has a frame");
+const _: () = assert!(crate::limits::ASTACKS_MAX <= FOLLOWERS, "too many A-stacks for `FOLLOWERS`");
 
 /// The word of a connection. All operations are sequentially consistent.
 pub(super) trait Word {
