@@ -58,8 +58,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod courier;
 mod default;
+mod diagnostic;
 mod error;
+mod graph;
 mod library;
 mod parse;
 mod print;
@@ -78,6 +81,7 @@ use syn::parse::{ParseStream, Parser};
 
 use crate::syntax::Kind;
 
+pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity};
 pub use error::ParseError;
 pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 
