@@ -168,7 +168,7 @@ fn each_rule_has_a_message() {
 #[test]
 fn numbers_strings_and_comments_have_all_their_forms() {
     let text = "a: LONG CARDINAL = 17B; -- x -- b: LONG CARDINAL = FFH; -- to the end
-        c: LONG CARDINAL = 0FFH; d: CARDINAL = 10D; ---- e: CARDINAL = d; ----------------- --
+        c: LONG CARDINAL = 0FFH; d: CARDINAL = 10D; ---- e: CARDINAL = d; ---------------- --
         -----------
         ABH: CARDINAL = 1; f: CARDINAL = ABH;\r g: STRING = \"a\"\"b\";\r\n h: INTEGER = - 5;";
     let rust = of(text).unwrap_or_else(|error| panic!("{error}")).rust;

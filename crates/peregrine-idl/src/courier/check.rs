@@ -16,7 +16,7 @@ pub(crate) const WORD_MAX: i64 = u16::MAX as i64;
 
 /// The maximum number of steps that checking constants takes. Fields with one value, as in `[a, b: [1, 2]]`,
 /// repeat the value, so that constants can be much longer than their text.
-const STEPS_MAX: usize = 1 << 22;
+const STEPS_MAX: usize = 1 << 18;
 
 /// The declarations of which a trait consists.
 pub(crate) struct Checked {
@@ -59,7 +59,7 @@ pub(crate) fn check(world: &World, problems: &mut Problems) -> Checked {
         bulk: HashSet::new(),
         place: 0,
         unit: 0,
-        steps: STEPS_MAX,
+        steps: Some(STEPS_MAX),
     };
     let count = world.units[0].program.declarations.len();
     for number in 0..count {
@@ -91,8 +91,8 @@ struct Checker<'w, 'p> {
     /// The place and the program of the declaration that is checked.
     place: usize,
     unit: usize,
-    /// How many steps checking constants may still take.
-    steps: usize,
+    /// How many steps checking constants may still take. `None` after they were too many.
+    steps: Option<usize>,
 }
 
 impl<'w> Checker<'w, '_> {

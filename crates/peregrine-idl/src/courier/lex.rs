@@ -57,12 +57,16 @@ pub(crate) fn tokens<'a>(text: &'a str, problems: &mut Problems) -> Vec<Token<'a
         if input.is_empty() {
             return all;
         }
+        let before = input.checkpoint();
         match token(&mut input) {
             Ok(kind) => {
                 let span = Span::from(start..input.previous_token_end());
                 all.push(Token { kind, span, docs: docs.take() });
             }
-            Err(_) => unreadable(&mut input, problems),
+            Err(_) => {
+                input.reset(&before);
+                unreadable(&mut input, problems);
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use syn::{Item, UseTree};
 
 /// Asserts that each path of a type in a file is declared, imported, or known in every module.
-pub fn declared_types(file: &syn::File) {
+pub(crate) fn declared_types(file: &syn::File) {
     let names = names(&file.items);
     check(&file.items, &names, &HashSet::new());
 }
@@ -234,7 +234,7 @@ fn constants() -> impl Strategy<Value = Vec<(Type, Value)>> {
 }
 
 /// Returns a program that is correct.
-pub fn program() -> impl Strategy<Value = Program> {
+pub(crate) fn program() -> impl Strategy<Value = Program> {
     let docs = "([a-zA-Z.,]{1,8}( [a-z.,]{1,8}){0,3}(\n[a-z]{1,8})?)?";
     let procedure = (fields(data()), fields(data()), prop::collection::vec(0..2_usize, 0..3));
     let numbers = prop::option::of((1..=u32::MAX, any::<u16>()));

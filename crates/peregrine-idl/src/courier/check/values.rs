@@ -36,13 +36,10 @@ impl<'w> Checker<'w, '_> {
             Type::Choice(_, arms) => arms.iter().map(|arm| arm.tags.len()).sum(),
             _ => 0,
         };
-        match self.steps.checked_sub(1 + names) {
-            Some(steps) => self.steps = steps,
-            None if self.steps == 0 => return,
-            None => {
-                self.steps = 0;
-                return self.report(span, "the constants are too long, because they repeat values");
-            }
+        let Some(steps) = self.steps else { return };
+        self.steps = steps.checked_sub(1 + names);
+        if self.steps.is_none() {
+            return self.report(span, "the constants are too long, because they repeat values");
         }
         if let Value::Named(reference) = value
             && !is_tag(base, reference)

@@ -51,11 +51,14 @@ impl<'w> Printer<'w> {
             [name] => format!("use {path}::{name};\n"),
             names => format!("use {path}::{{{}}};\n", names.join(", ")),
         };
-        line("peregrine::foreign", list(&[(byte_string, "ByteString"), (value, "Foreign")]))
-            + &line(
-                "peregrine",
-                list(&[(call_error, "CallError"), (value, "Value"), (interface, "interface")]),
-            )
+        let used = [(call_error, "CallError"), (value, "Value"), (interface, "interface")];
+        let used = list(&used);
+        let is_first = used.len() == 1;
+        let own = line("peregrine", used);
+        let foreign =
+            line("peregrine::foreign", list(&[(byte_string, "ByteString"), (value, "Foreign")]));
+        // `rustfmt` puts a single name before the module.
+        if is_first { own + &foreign } else { foreign + &own }
     }
 
     /// Prints the declarations of a program that are types or constants.

@@ -235,7 +235,7 @@ pub(super) fn variant(name: &str, fields: &[Field]) -> String {
     }
     let one: Vec<String> = fields.iter().map(|one| format!("{}: {}", one.name, one.ty)).collect();
     let one = one.join(", ");
-    if one.len() + 4 <= VARIANT_COLUMNS && fields.iter().all(|field| field.max.is_none()) {
+    if one.len() <= VARIANT_COLUMNS && fields.iter().all(|field| field.max.is_none()) {
         return format!("    {name} {{ {one} }},\n");
     }
     let mut text = format!("    {name} {{\n");
