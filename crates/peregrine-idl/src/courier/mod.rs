@@ -5,8 +5,8 @@
 //!
 //! # What is read
 //!
-//! The whole language of the standard, also with what two compilers of the University of California at Berkeley
-//! added: a header without numbers, and `LONG UNSPECIFIED`. Declarations can be in any order. A comment
+//! The whole language of the standard, also with what two compilers of the University of California at
+//! Berkeley added: a header without numbers, and `LONG UNSPECIFIED`. Declarations can be in any order. A comment
 //! directly before a declaration becomes its documentation.
 //!
 //! # What becomes of it
@@ -27,8 +27,8 @@
 //! | the errors that a procedure reports | enum, with `#[foreign(error = N)]` for each error |
 //! | constant | `const`, or a function if the value needs memory |
 //!
-//! Types of other programs are in modules, such as `time_v2`. A type that contains itself is in a box. A stream
-//! of the standard, which is a choice whose first arm ends with the rest of the stream, has the form of a
+//! Types of other programs are in modules, such as `time_v2`. A type that contains itself is in a box. A
+//! stream of the standard, which is a choice whose first arm ends with the rest of the stream, has the form of a
 //! linked list.
 //!
 //! Procedures that transfer bulk data (`BulkData.Source` and `BulkData.Sink`) are left out with a warning,

@@ -293,8 +293,8 @@ impl<'w> Printer<'w> {
     }
 }
 
-/// Returns whether a type is a struct or an enum in Rust, and not an alias. Of sequences, those with a maximum
-/// are structs.
+/// Returns whether a type is a struct or an enum in Rust, and not an alias. A sequence with a maximum is a
+/// struct.
 fn has_name(world: &World, unit: usize, ty: &Type) -> bool {
     match ty {
         Type::Enumeration(_) | Type::Choice(..) => true,
