@@ -59,9 +59,11 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod courier;
 mod default;
 mod diagnostic;
 mod error;
+mod graph;
 mod library;
 mod names;
 pub mod onc;

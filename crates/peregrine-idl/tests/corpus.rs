@@ -1,6 +1,9 @@
 //! Replays the corpora of the fuzz targets `descriptions`, which parses descriptions of interfaces in all
-//! forms, and `onc`, which imports interface files of ONC RPC.
+//! forms, and `onc` and `courier`, which import interface files of ONC RPC and of Courier.
 
+#[allow(unreachable_pub)]
+#[path = "../../../fuzz/src/courier.rs"]
+mod courier;
 #[allow(unreachable_pub)]
 #[path = "../../../fuzz/src/descriptions.rs"]
 mod descriptions;
@@ -33,4 +36,9 @@ fn corpus_of_descriptions_is_accepted() {
 #[test]
 fn corpus_of_onc_is_accepted() {
     assert!(replay("onc", onc::run) > 4, "most of the corpus is missing");
+}
+
+#[test]
+fn corpus_of_courier_is_accepted() {
+    assert!(replay("courier", courier::run) > 4, "most of the corpus is missing");
 }
