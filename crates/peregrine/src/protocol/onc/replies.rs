@@ -412,6 +412,12 @@ mod tests {
     }
 
     #[test]
+    fn clients_stop_retransmitting_before_their_calls_are_forgotten() {
+        assert!(Bounds::DEFAULT.age > crate::protocol::onc::client::CALL_TIME);
+        assert!(Bounds::DEFAULT.age <= crate::protocol::onc::xids::SPAN);
+    }
+
+    #[test]
     fn duplicate_is_dropped_while_the_call_runs_and_then_answered() {
         let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
         let Verdict::Execute(ticket) = cache.begin(START, peer, 0, &call(1), b"args") else {
