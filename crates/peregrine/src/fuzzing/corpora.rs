@@ -60,7 +60,7 @@ fn stream_survives_its_corpus() {
 
 #[test]
 fn onc_rpc_survives_its_corpora() {
-    replay("onc", 12, super::onc::message);
+    replay("onc_messages", 12, super::onc::message);
     replay("onc_replies", 2, super::onc::replies);
 }
 
