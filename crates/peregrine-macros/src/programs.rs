@@ -130,7 +130,8 @@ pub(crate) fn check(programs: &[Program], methods: &[Method], errors: &mut Error
         let name = system.name();
         let Some(program) = programs.iter().find(|program| program.system == system) else {
             for (_, attribute) in methods.iter().filter_map(|method| method.numbers.of(system)) {
-                let text = format!("write `{name}(program = N, version = N)` in `#[interface]`, too");
+                let text =
+                    format!("write `{name}(program = N, version = N)` in `#[interface]`, too");
                 errors.at(attribute, text);
             }
             continue;

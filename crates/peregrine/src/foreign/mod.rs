@@ -49,10 +49,10 @@ pub use input::Input;
 #[doc(hidden)]
 pub use input::cell_at;
 pub use output::Output;
-pub use program::{Ends, Fails, Program};
 #[doc(hidden)]
 pub use output::put_cell;
 pub use peregrine_macros::Foreign;
+pub use program::{Ends, Fails, Program};
 #[doc(hidden)]
 pub use structured::{cells_of, cells_of_mut};
 
