@@ -100,14 +100,14 @@ struct Node {
 #[derive(Debug, PartialEq, Foreign)]
 struct ShortNode {
     value: u16,
-    next: Option<Box<ShortNode>>,
+    next: Option<Box<Self>>,
 }
 
 /// A stream of segments: Courier's idiom for sequences of any length.
 #[derive(Debug, PartialEq, Foreign)]
 enum StreamOf<T> {
     #[foreign(case = 0)]
-    Next(Vec<T>, Box<StreamOf<T>>),
+    Next(Vec<T>, Box<Self>),
     #[foreign(case = 1)]
     Last(Vec<T>),
 }
@@ -115,7 +115,7 @@ enum StreamOf<T> {
 #[derive(Clone, Debug, PartialEq, Foreign)]
 struct Tree {
     children: Vec<Self>,
-    best: Option<Box<Tree>>,
+    best: Option<Box<Self>>,
 }
 
 /// Two types that contain each other.

@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sys", &["sync"]),
     ("registry", &["sync", "sys"]),
     ("value", &["error", "interface", "limits", "sys"]),
-    ("foreign", &["limits", "value"]),
+    ("foreign", &["error", "limits", "value"]),
     ("stats", &["sys"]),
     ("device", &["limits", "registry", "sync", "sys", "value"]),
     ("call", &["error", "growing", "interface", "limits", "stats", "sync", "sys", "value"]),

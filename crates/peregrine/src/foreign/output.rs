@@ -10,7 +10,7 @@ use crate::limits;
 /// ```
 /// use peregrine::foreign::{Foreign as _, Output, Overflow, Xdr};
 ///
-/// let mut memory = [0xff; 10];
+/// let mut memory = [0xff; 12];
 /// let mut output = Output::<Xdr>::new(&mut memory);
 /// 1u32.put(&mut output)?;
 /// output.text("a")?;
