@@ -31,8 +31,9 @@ pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> R
     }
 }
 
-/// Returns the path of the interface's trait: the only trait that no other trait uses for a callback. Several
-/// such traits are an error. If there is none, the first trait of the text is the interface.
+/// Returns the path of the interface's trait: the only trait that no other trait uses for a callback. It is an
+/// error if the text has several traits that no other trait uses. If traits use each other in a circle, so
+/// that each of them is used, the first trait of the text is the interface.
 fn root(traits: &[String], types: &HashMap<String, Definition>) -> Result<Option<String>> {
     let mut called = HashSet::new();
     for path in traits {

@@ -205,7 +205,7 @@ struct MessageHeader {
 fn read_message(message: &[u8]) -> Option<(Token, MessageHeader)> {
     let [.., low, high, flags, _] = words_at(message, 0)?;
     let (is_open, is_first) = (flags & 1 != 0, flags & 2 != 0);
-    // No client has sent so many messages.
+    // No client can send 2^63 messages, so a larger number is not that of a message.
     let number = Some(wide(low, high)).filter(|number| *number <= u64::MAX / 2)?;
     Some((*message.first_chunk()?, MessageHeader { number, is_open, is_first }))
 }

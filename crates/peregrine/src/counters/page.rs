@@ -3,10 +3,10 @@
 //!
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
 //! that no call takes. A *lane* has the counts of one thread for one row of bindings (docs/STAT.md). Only its
-//! thread writes to a lane, or the threads that share the last row of threads. So nobody else resets a lane:
-//! it counts on when a row gets another binding. When a binding ends, its row records the sums of its lanes.
-//! The counts of the next binding in this row start from these sums. A row gets another binding only after
-//! the [`Tally`] of the earlier one was dropped. After that, no thread counts for the earlier binding.
+//! thread writes to a lane. (Threads that share the last row of threads also share its lanes.) A lane is never
+//! reset. When a binding ends, its row records the sums of its lanes. The counts of the next binding in this
+//! row start from these sums. A row gets another binding only after the [`Tally`] of the earlier binding was
+//! dropped. After that, no thread counts for the earlier binding.
 
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

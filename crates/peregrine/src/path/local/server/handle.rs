@@ -200,9 +200,10 @@ impl<M: Machine> WorkerHandle<M> {
     }
 
     /// Takes `astack` away from a worker that runs the call of another A-stack. Also takes away the worker's
-    /// other A-stacks where a call is posted. Returns the A-stacks that were taken away. There are none if
-    /// the worker runs no call of another A-stack: the worker will then find the posted call itself. There
-    /// are also none if the kernel provides no barrier.
+    /// other A-stacks where a call is posted. Returns the A-stacks that were taken away.
+    ///
+    /// Takes nothing away if the worker runs no call of another A-stack: the worker then finds the posted
+    /// call itself. Takes nothing away either if the kernel provides no barrier.
     ///
     /// First this thread announces the change. Then it executes a barrier on every processor, and reads which
     /// A-stack the worker serves. If the worker serves another A-stack than `astack`, it notes its next
