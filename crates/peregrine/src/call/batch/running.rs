@@ -127,7 +127,6 @@ impl Runners {
         self.has_early.store(true, Ordering::SeqCst);
         let is_running = self.find(token, |state| {
             let is_it = state.running == Some(number);
-
             state.cancelled |= is_it;
             is_it.then_some(())
         });

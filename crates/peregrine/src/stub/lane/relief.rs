@@ -54,11 +54,12 @@ impl Relief {
             (self.seen, self.since) = (self.answers, Some(now));
         }
         let waited = self.since.map_or(Duration::ZERO, |since| now.duration_since(since));
-        let left = self.after.checked_sub(waited).filter(|left| !left.is_zero());
-        if left.is_none() {
-            self.since = Some(now);
-        }
-        left
+        self.after.checked_sub(waited).filter(|left| !left.is_zero())
+    }
+
+    /// Notes that the lane asks now, or that it cannot ask because no frame is free.
+    fn asked(&mut self, now: Instant) {
+        self.since = Some(now);
     }
 
     /// Notes that the lane looks for results. Returns whether the lane must check now whether to
@@ -99,9 +100,11 @@ impl Lane {
             state.relief.is_due = false;
             return;
         }
-        if !state.relief.is_due && state.relief.left(Instant::now()).is_some() {
+        let now = Instant::now();
+        if !state.relief.is_due && state.relief.left(now).is_some() {
             return;
         }
+        state.relief.asked(now);
         let chunk = state.chunk();
         let sent = self.send_as(bound, state, chunk, true);
         // If no frame is free, the lane asks later. If a frame must be prepared first, the lane asks as soon
@@ -118,5 +121,29 @@ impl Lane {
         if state.armed {
             self.arm(bound, state);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lane_asks_until_there_are_results_and_less_often_if_nothing_is_relieved() {
+        let (mut relief, begun) = (Relief::default(), Instant::now());
+        assert_eq!(relief.left(begun), Some(FIRST));
+        let now = begun + FIRST;
+        // To look at the time that is left does not change it.
+        assert_eq!((relief.left(now), relief.left(now)), (None, None));
+        relief.asked(now);
+        assert_eq!(relief.left(now), Some(FIRST));
+        relief.answered(true);
+        assert_eq!(relief.left(now), Some(2 * FIRST));
+        (0..20).for_each(|_| relief.answered(true));
+        assert_eq!(relief.left(now), Some(MAX));
+        // Results begin the waits again.
+        relief.answered(false);
+        let now = now + MAX;
+        assert_eq!(relief.left(now), Some(FIRST));
     }
 }
