@@ -11,6 +11,7 @@ pub(crate) mod disclosure;
 pub(crate) mod export;
 pub(crate) mod faults;
 pub(crate) mod procedure;
+pub(crate) mod spares;
 pub(crate) mod stop;
 
 use std::io;

@@ -21,6 +21,7 @@
 //! * If the largest allowed number of threads runs procedures, one more thread receives. This thread answers
 //!   packets that need no procedure, and queues calls.
 
+mod head;
 #[cfg(test)]
 mod tests;
 
@@ -32,10 +33,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use self::head::{HeadState, HeadWord};
 use crate::call::chain::has_waited;
 use crate::call::{Refusal, Wait, block_cost};
 use crate::path::datagram::peer::YieldPolicy;
 use crate::serving::admission::{Admission, LINGER};
+use crate::serving::spares::Spares;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::sys;
@@ -181,49 +184,6 @@ pub(super) struct Receivers<P: PacketService> {
     ended: Condvar,
 }
 
-/// Which thread is the head, and whether this thread runs a procedure. Both are in one word. When the head
-/// returns from a procedure, a deputy may be about to replace it. The word decides which of the two threads
-/// is the head then.
-#[derive(Debug, Default)]
-struct HeadWord(AtomicU64);
-
-/// The value of a [`HeadWord`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct HeadState {
-    /// The number of the thread that is the head, or zero if there is no head.
-    head: u32,
-    /// A count that is odd while the head runs a procedure. The count is raised when the head begins a
-    /// procedure. It is raised again when the procedure ends, or when a deputy replaces the head.
-    count: u32,
-}
-
-impl HeadWord {
-    #[inline]
-    fn read(&self) -> HeadState {
-        let word = self.0.load(Ordering::SeqCst);
-        HeadState { head: (word >> 32) as u32, count: word as u32 }
-    }
-
-    /// Changes the word from one value to another. Returns false if the word does not have the value `from`
-    /// now.
-    #[inline]
-    fn change(&self, from: HeadState, to: HeadState) -> bool {
-        let word = |state: HeadState| u64::from(state.head) << 32 | u64::from(state.count);
-        let order = Ordering::SeqCst;
-        self.0.compare_exchange(word(from), word(to), order, order).is_ok()
-    }
-}
-
-impl HeadState {
-    const fn next(self) -> Self {
-        Self { head: self.head, count: self.count.wrapping_add(1) }
-    }
-
-    const fn is_away(self) -> bool {
-        self.count % 2 == 1
-    }
-}
-
 struct State<W> {
     /// Calls that wait for a thread. The flag is true if a thread of this process waits for the result of the
     /// call.
@@ -233,6 +193,7 @@ struct State<W> {
     standby: u32,
     /// The number of threads on standby that were asked to receive, and have not begun to receive yet.
     asked: u32,
+    spares: Spares,
 }
 
 /// The data of one thread.
@@ -290,7 +251,14 @@ impl<P: PacketService> Receivers<P> {
         wait: Wait,
         admission: Arc<Admission>,
     ) -> io::Result<Arc<Self>> {
-        let state = State { queue: VecDeque::new(), threads: 0, next: 1, standby: 0, asked: 0 };
+        let state = State {
+            queue: VecDeque::new(),
+            threads: 0,
+            next: 1,
+            standby: 0,
+            asked: 0,
+            spares: Spares::default(),
+        };
         let receivers = Arc::new(Self {
             service,
             wait,
@@ -702,6 +670,11 @@ impl<P: PacketService> Receivers<P> {
     #[cold]
     fn wait_on_standby(&self, number: u32) -> bool {
         let mut state = self.state();
+        let State { threads, standby, spares, .. } = &mut *state;
+        if spares.must_end(*standby as usize) && *threads > ASLEEP {
+            *threads -= 1;
+            return false;
+        }
         state.standby += 1;
         let (mut deputy, mut pause, mut seen) = (false, WATCH, self.head.read());
         let (mut quiet, mut retired) = (0, false);
@@ -760,7 +733,9 @@ impl<P: PacketService> Receivers<P> {
                 quiet = 0;
             }
         };
-        state.standby -= 1;
+        let State { standby, spares, .. } = &mut *state;
+        *standby -= 1;
+        spares.note_idle(*standby as usize);
         if deputy {
             self.deputy.store(false, Ordering::SeqCst);
         }

@@ -18,6 +18,7 @@ use crate::limits;
 use crate::serving::ServerCore;
 use crate::serving::admission::{Admission, LINGER};
 use crate::serving::faults::Faults;
+use crate::serving::spares::Spares;
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
@@ -73,6 +74,7 @@ struct State {
     threads: usize,
     /// The number of threads that wait for a connection.
     idle: usize,
+    spares: Spares,
 }
 
 impl StreamThreads {
@@ -184,10 +186,16 @@ impl StreamThreads {
             if !state.queue.is_empty() {
                 continue;
             }
+            let State { idle, spares, .. } = &mut *state;
+            if spares.must_end(*idle) {
+                break;
+            }
             state.idle += 1;
             let (back, slept) = self.work_ready.wait_timeout(state, LINGER);
             state = back;
-            state.idle -= 1;
+            let State { idle, spares, .. } = &mut *state;
+            *idle -= 1;
+            spares.note_idle(*idle);
             if slept && state.queue.is_empty() {
                 break;
             }

@@ -1,0 +1,91 @@
+//! [`Spares`]: which idle threads of a group are not needed.
+
+use std::time::{Duration, Instant};
+
+use super::admission::LINGER;
+
+/// Finds out how many idle threads of a group are not needed.
+///
+/// A thread that has been idle for [`LINGER`] ends. But if the idle threads take turns, each of them is woken
+/// from time to time, although a few threads would suffice. So the group also notes the smallest number of
+/// threads that were idle at one time. If this number was never zero for the length of a period, so many
+/// threads were never needed at once, and end.
+///
+/// All functions are called under the lock of the group.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    /// The smallest number of idle threads since the period began.
+    fewest: usize,
+    began: Instant,
+    /// The number of threads that the last period found not to be needed, and that have not ended yet.
+    surplus: usize,
+}
+
+impl Default for Spares {
+    fn default() -> Self {
+        Self { fewest: 0, began: Instant::now(), surplus: 0 }
+    }
+}
+
+impl Spares {
+    /// Notes that only `idle` threads are idle now.
+    pub(crate) fn note_idle(&mut self, idle: usize) {
+        self.fewest = self.fewest.min(idle);
+    }
+
+    /// Returns whether a thread that has nothing to do must end now, while `idle` other threads are idle. If
+    /// so, the thread may not become idle, and must end.
+    pub(crate) fn must_end(&mut self, idle: usize) -> bool {
+        // If no other thread is idle, the period so far shows only that each thread is needed. No clock is
+        // read then.
+        self.note_idle(idle);
+        idle > 0 && self.must_end_at(idle, Instant::now(), LINGER)
+    }
+
+    fn must_end_at(&mut self, idle: usize, now: Instant, period: Duration) -> bool {
+        if now.duration_since(self.began) >= period {
+            (self.surplus, self.fewest, self.began) = (self.fewest, idle, now);
+        }
+        self.surplus = self.surplus.min(idle);
+        let ends = self.surplus > 0;
+        self.surplus -= usize::from(ends);
+        ends
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(1);
+
+    /// Threads of which `busy` work at a time, in turns, for ten periods. Returns how many are left.
+    fn left(mut threads: usize, busy: impl Fn(u32) -> usize) -> usize {
+        let start = Instant::now();
+        let mut spares = Spares { fewest: 0, began: start, surplus: 0 };
+        for turn in 0..1000 {
+            let now = start + PERIOD / 100 * turn;
+            spares.note_idle(threads.saturating_sub(busy(turn)));
+            if spares.must_end_at(threads - 1, now, PERIOD) {
+                threads -= 1;
+            }
+        }
+        threads
+    }
+
+    #[test]
+    fn threads_that_take_turns_end_unless_they_are_needed() {
+        assert_eq!(left(20, |_| 1), 1);
+        assert_eq!(left(20, |_| 3), 3);
+        assert_eq!(left(20, |turn| if turn % 50 == 0 { 12 } else { 1 }), 12);
+        assert_eq!(left(20, |_| 20), 20);
+    }
+
+    #[test]
+    fn last_thread_does_not_end() {
+        let mut spares = Spares::default();
+        for _ in 0..3 {
+            assert!(!spares.must_end(0));
+        }
+    }
+}
