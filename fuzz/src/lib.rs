@@ -3,6 +3,7 @@
 
 #[cfg(feature = "json")]
 pub mod dynamic;
+pub mod foreign;
 #[cfg(feature = "json")]
 pub mod growth;
 pub mod server;

@@ -141,6 +141,8 @@ pub(crate) enum Command {
     Describe(Describe),
     /// Show which changes of an interface break which clients
     Compare(Compare),
+    /// Print an interface file of ONC RPC (.x) as Rust traits
+    Import(Import),
     /// Call a procedure of any server, with arguments as NAME=VALUE or JSON
     Call(Call),
     /// Show which path a client would use, and why it would not use the others
@@ -309,6 +311,30 @@ Exit codes:
   0    all clients can call all servers
   1    clients of one age cannot call servers of the other
   3    an interface cannot be read, and nothing was compared";
+
+/// Options of `import`.
+#[derive(Args, Debug)]
+pub(crate) struct Import {
+    /// The interface file; files that it includes are read from its directory
+    #[arg(value_name = "FILE.x", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Define a macro for the preprocessor, and a constant if it has a value; can be repeated
+    #[arg(long, value_name = "NAME[=NUMBER]", value_parser = definition)]
+    pub(crate) define: Vec<(String, Option<i64>)>,
+}
+
+/// Parses the value of `--define`.
+fn definition(text: &str) -> Result<(String, Option<i64>), String> {
+    let (name, value) =
+        text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if !is_name {
+        return Err(format!("`{name}` is not a name"));
+    }
+    let value = value.map(str::parse).transpose().map_err(|error| format!("{error}"))?;
+    Ok((name.to_owned(), value))
+}
 
 /// Options of `call`.
 #[derive(Args, Debug)]

@@ -14,6 +14,7 @@ mod explain;
 mod files;
 mod header;
 mod home;
+mod import;
 mod interrupt;
 mod link;
 mod list;
@@ -56,6 +57,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::List { address } => list::run(address.as_deref(), format),
         Command::Describe(describe) => describe::run(&describe, written),
         Command::Compare(compare) => compare::run(&compare, format),
+        Command::Import(import) => import::run(&import, format),
         Command::Call(call) => call::run(&call, format),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),

@@ -1,4 +1,5 @@
-//! Reads Rust traits from text as interfaces of Peregrine, and prints interfaces as Rust traits.
+//! Reads Rust traits from text as interfaces of Peregrine, and prints interfaces as Rust traits. Also turns
+//! interface files of ONC RPC into Rust traits ([`onc`]).
 //!
 //! A server implements a trait. Some programs do not compile this trait: the `peregrine` command, interface
 //! compilers, and language bindings. They represent an interface as a [`Described`]. [`parse_trait`] converts
@@ -58,9 +59,14 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod courier;
 mod default;
+mod diagnostic;
 mod error;
+mod graph;
 mod library;
+mod names;
+pub mod onc;
 mod parse;
 mod print;
 mod resolve;
@@ -78,7 +84,9 @@ use syn::parse::{ParseStream, Parser};
 
 use crate::syntax::Kind;
 
+pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity};
 pub use error::ParseError;
+pub use onc::{export_onc, import_onc};
 pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 
 /// Reads a trait, the types that it needs, and its documentation.

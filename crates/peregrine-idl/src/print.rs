@@ -6,6 +6,7 @@ use core::fmt::Write as _;
 use std::collections::HashSet;
 
 use self::default::{Choices, Types};
+use crate::graph;
 use crate::library;
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
@@ -14,11 +15,11 @@ use peregrine::interface::{
 use unicode_ident::{is_xid_continue, is_xid_start};
 
 /// Names that no type of an interface can have, because Rust or Peregrine already defines them.
-const TAKEN: &str = "bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 \
+pub(crate) const TAKEN: &str = "bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 \
     String Vec Option Result Box Lent Out Sink Source Callback CallError Self Plain Value";
 
 /// Keywords, which are valid names only with the prefix `r#`.
-const KEYWORDS: &str = concat!(
+pub(crate) const KEYWORDS: &str = concat!(
     "abstract as async await become box break const continue do dyn else enum extern ",
     "false final fn for gen if impl in let loop macro match mod move mut override ",
     "priv pub ref return static struct trait true try type typeof un",
@@ -84,7 +85,7 @@ fn named(ty: &DescribedType) -> Option<usize> {
     if let DescribedType::Named(number) = ty { Some(*number) } else { None }
 }
 
-fn is_one_of(words: &str, word: &str) -> bool {
+pub(crate) fn is_one_of(words: &str, word: &str) -> bool {
     words.split(' ').any(|one| one == word)
 }
 
@@ -133,49 +134,9 @@ fn in_modules(described: &Described) -> Vec<bool> {
 /// Returns for each type the number of its cycle. Types that contain each other have the same number. A field
 /// must be in a box if its type is in the same cycle as the struct or enum around it. Otherwise these types
 /// would have no finite size.
-///
-/// This is Tarjan's algorithm without recursion, because a description may contain a long chain of types.
 fn cycles(described: &Described) -> Vec<u32> {
-    const NEW: u32 = u32::MAX;
     let parts: Vec<Vec<usize>> = described.types.iter().map(inside).collect();
-    let count = parts.len();
-    let (mut index, mut low) = (vec![NEW; count], vec![0; count]);
-    let (mut cycle, mut open, mut next) = (vec![NEW; count], Vec::new(), 0);
-    for root in 0..count {
-        let mut work = if index[root] == NEW { vec![(root, 0)] } else { Vec::new() };
-        while let Some((one, done)) = work.pop() {
-            if done == 0 {
-                (index[one], low[one]) = (next, next);
-                next += 1;
-                open.push(one);
-            }
-            match parts[one].get(done) {
-                Some(&part) if part >= count => work.push((one, done + 1)),
-                Some(&part) => {
-                    work.push((one, done + 1));
-                    if index[part] == NEW {
-                        work.push((part, 0));
-                    } else if cycle[part] == NEW {
-                        low[one] = low[one].min(index[part]);
-                    }
-                }
-                None => {
-                    if low[one] == index[one] {
-                        while let Some(member) = open.pop() {
-                            cycle[member] = one as u32;
-                            if member == one {
-                                break;
-                            }
-                        }
-                    }
-                    if let Some((whole, _)) = work.last() {
-                        low[*whole] = low[*whole].min(low[one]);
-                    }
-                }
-            }
-        }
-    }
-    cycle
+    graph::cycles(&parts)
 }
 
 /// Returns the named types that a type contains directly, without a sequence in between.

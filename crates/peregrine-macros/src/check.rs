@@ -13,6 +13,7 @@ use syn::{
 
 use crate::growth::{self, Growth};
 use crate::parse::{self, Arguments, Errors};
+use crate::programs::{self, Numbers, Program};
 
 /// The model of an interface, from which stubs are generated.
 pub(crate) struct Interface {
@@ -22,6 +23,8 @@ pub(crate) struct Interface {
     pub(crate) version: u32,
     pub(crate) docs: String,
     pub(crate) methods: Vec<Method>,
+    /// What the interface is in other RPC systems.
+    pub(crate) programs: Vec<Program>,
 }
 
 /// A method. The index of the method in the trait is the number of the procedure.
@@ -32,6 +35,8 @@ pub(crate) struct Method {
     pub(crate) oneway: bool,
     /// The earlier names of the method.
     pub(crate) was: Vec<LitStr>,
+    /// The numbers of the procedure in other RPC systems.
+    pub(crate) numbers: Numbers,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Type,
     /// The return type, in the form that the stubs use (see `types`).
@@ -147,6 +152,7 @@ pub(crate) fn interface(
         methods.push(method(function, arguments.max_len.as_ref(), &mut errors));
     }
     oneway::flush(&methods, &mut errors);
+    programs::check(&arguments.programs, &methods, &mut errors);
     foreign_errors(&methods, &mut errors);
     errors.or(Interface {
         visibility: item.vis.clone(),
@@ -155,6 +161,7 @@ pub(crate) fn interface(
         version: arguments.version.unwrap_or(0),
         docs: parse::docs(&item.attrs),
         methods,
+        programs: arguments.programs,
     })
 }
 
@@ -244,6 +251,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
             errors.at(attribute, "`#[idempotent]` takes no arguments: write `#[idempotent]`");
         }
     }
+    let numbers = Numbers::take(&mut function.attrs, errors);
     let was = parse::take(&mut function.attrs, "was");
     let was = growth::was(&was).unwrap_or_else(|error| {
         errors.push(error);
@@ -287,6 +295,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         idempotent: !idempotent.is_empty(),
         oneway,
         was,
+        numbers,
         parameters,
         outcome: returns.clone(),
         returns,

@@ -11,7 +11,7 @@ use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
 use crate::oneway;
 use crate::parse::{self, Errors};
-use crate::types;
+use crate::{programs, types};
 
 /// Returns the trait and its stubs. If the trait has errors, returns the trait and these errors.
 pub(crate) fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -47,7 +47,8 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     let asynchronous =
         cfg!(feature = "async").then(|| asynchronous::items(item_trait, model, &names.client));
     let callable = callable(model, &names);
-    quote!(#item_trait #client #server #shared #callable #asynchronous)
+    let programs = programs::items(model, &names.client);
+    quote!(#item_trait #client #server #shared #callable #programs #asynchronous)
 }
 
 /// Generates implementations of the trait for `Arc`, `Box` and `&` of an object that implements the trait.

@@ -7,6 +7,7 @@
 
 mod asynchronous;
 mod check;
+mod derive_foreign;
 mod derive_plain;
 mod derive_value;
 mod expand;
@@ -14,6 +15,7 @@ mod growth;
 mod list;
 mod oneway;
 mod parse;
+mod programs;
 mod types;
 
 use proc_macro::TokenStream;
@@ -41,6 +43,9 @@ use proc_macro::TokenStream;
 ///   name of the trait.
 /// - `version = N`: a number that is also part of the interface's identity. The default is 0.
 /// - `max_len = N`: the bound of every buffer without a `#[max_len]` attribute.
+/// - `onc(program = N, version = N)` and `courier(program = N, version = N)`: the identity of the interface in
+///   another RPC system. Each method then has the number of its procedure: `#[onc(N)]`, `#[courier(N)]`.
+///   `peregrine::foreign::Program` has them.
 ///
 /// Attributes within the trait:
 ///
@@ -104,6 +109,37 @@ pub fn derive_plain(item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Value, attributes(default, list, other, was, widens))]
 pub fn derive_value(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(derive_value::expand);
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Gives a struct or an enum a form in XDR and in Courier, the representations of ONC RPC and of Xerox's Courier.
+///
+/// The type has a form in each representation in which all of its fields have one. Its bytes are those of
+/// the fields, one after the other. The type may have any of these attributes:
+///
+/// - `#[foreign(max = N)]` on a field: the maximum number of bytes of a `String` or a `ByteString`, or of
+///   elements of a `Vec<T>`. Longer values are refused when they are sent and when they arrive.
+/// - `#[foreign(case = N)]` on each variant of an enum with fields: the number that is sent before the fields
+///   (`union` in XDR, `CHOICE` in Courier). N is a constant of any integer type, `true` or `false`, or a
+///   variant of an enum without fields.
+/// - `#[foreign(default)]` on one variant: it receives all other numbers. Its first field is the number: an
+///   `i32` or `u32` in XDR, a `u16` in Courier.
+/// - `#[foreign(switch = T)]` on an enum: the type of the numbers. It is `bool`, an integer type, or an enum
+///   without fields. Each case must be one of its values. The bytes are the same without this attribute.
+/// - `#[foreign(error = N)]` on variants of an enum: an error of Courier procedures. The derive then
+///   implements `Reports` instead of `Foreign`.
+/// - `#[foreign(xdr)]` or `#[foreign(courier)]` on the type, or both: only these representations. The fields
+///   must have a form in them. Types that contain each other need this attribute.
+/// - `#[list]` on the last field of a struct, of type `Option<Box<Self>>`: see `#[derive(Value)]`, which the
+///   type must derive, too.
+///
+/// The numbers of an enum whose variants have neither fields nor `case` are its discriminants.
+///
+/// Linked lists are sent and received in a loop. Without `#[list]`, they have at most 10,000 nodes. Other
+/// values may have up to 256 levels.
+#[proc_macro_derive(Foreign, attributes(foreign, list))]
+pub fn derive_foreign(item: TokenStream) -> TokenStream {
+    let expanded = syn::parse(item).and_then(|input| derive_foreign::expand(&input));
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 

@@ -71,7 +71,7 @@ impl Link {
 }
 
 /// If the type has the form `name<T>`, such as `Option<T>`, returns `T`.
-fn argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
+pub(crate) fn argument<'a>(ty: &'a Type, name: &str) -> Option<&'a Type> {
     let Type::Path(path) = ty else { return None };
     let last = path.path.segments.last().filter(|last| last.ident == name)?;
     let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
@@ -124,5 +124,6 @@ pub(crate) fn drop_in_a_loop(ident: &Ident, generics: &Generics, link: &Member) 
                 }
             }
         }
+        impl #impl_generics ::peregrine::__rt::FreesInALoop for #ident #ty_generics #where_clause {}
     }
 }

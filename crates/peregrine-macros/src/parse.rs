@@ -6,12 +6,15 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, Expr, ExprLit, Item, ItemTrait, Lit, LitStr, Meta, Token};
 
+use crate::programs::{Program, System};
+
 /// The arguments of `#[interface(...)]`.
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) name: Option<LitStr>,
     pub(crate) version: Option<u32>,
     pub(crate) max_len: Option<Expr>,
+    pub(crate) programs: Vec<Program>,
 }
 
 /// Reads the arguments of the attribute. Reports wrong arguments as errors, and skips them.
@@ -28,21 +31,41 @@ pub(crate) fn arguments(tokens: TokenStream, errors: &mut Errors) -> Arguments {
 struct Argument {
     name: syn::Ident,
     value: Option<Expr>,
+    /// The tokens in parentheses after the name.
+    list: Option<TokenStream>,
 }
 
 impl syn::parse::Parse for Argument {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let name = input.call(syn::Ident::parse_any)?;
+        let list = if input.peek(syn::token::Paren) {
+            let list;
+            syn::parenthesized!(list in input);
+            Some(list.parse()?)
+        } else {
+            None
+        };
         let value = match input.parse::<Option<Token![=]>>()? {
             Some(_) => Some(input.parse()?),
             None => None,
         };
-        Ok(Self { name, value })
+        Ok(Self { name, value, list })
     }
 }
 
 fn argument(one: Argument, arguments: &mut Arguments, errors: &mut Errors) {
-    let Argument { name, value } = one;
+    let Argument { name, value, list } = one;
+    if let Some(system) = System::ALL.into_iter().find(|system| name == system.name()) {
+        let known = arguments.programs.iter().any(|program| program.system() == system);
+        match Program::read(system, name.clone(), list.unwrap_or_default()) {
+            Ok(program) => arguments.programs.push(program),
+            Err(error) => errors.push(error),
+        }
+        if known {
+            errors.at(&name, format!("duplicate argument `{name}`: remove one"));
+        }
+        return;
+    }
     let twice = match name.to_string().as_str() {
         "name" => match string(value.as_ref()) {
             Some(text) => arguments.name.replace(text).is_some(),
@@ -59,7 +82,7 @@ fn argument(one: Argument, arguments: &mut Arguments, errors: &mut Errors) {
         _ => {
             return errors.at(
                 name,
-                "unknown argument: `#[interface]` takes `name = \"...\"`, `version = N` and `max_len = N`",
+                "unknown argument: `#[interface]` takes `name = \"...\"`, `version = N`, `max_len = N`, `onc(...)` and `courier(...)`",
             );
         }
     };

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod corpora;
 pub mod exchange;
+pub mod onc;
 
 use std::io;
 use std::sync::Arc;

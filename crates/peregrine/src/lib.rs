@@ -173,6 +173,7 @@ mod device;
 pub mod digest;
 pub mod directory;
 pub mod error;
+pub mod foreign;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -238,8 +239,8 @@ pub mod __rt {
         call_swapped, flush, flush_async, outcome_of, target, wait_for,
     };
     pub use crate::value::{
-        Block, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader, Representation, Swapped,
-        Value, Writer, common_unit, default_bytes,
+        Block, FreesInALoop, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader,
+        Representation, Swapped, Value, Writer, common_unit, default_bytes,
     };
     pub use core;
     pub use std;

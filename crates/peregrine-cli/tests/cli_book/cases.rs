@@ -2,7 +2,7 @@
 //!
 //! To document a new command, add an entry to [`CASES`]. Nothing else is needed.
 
-use super::world::{World, leave_interfaces, leave_something_dead, nothing};
+use super::world::{World, leave_interfaces, leave_onc_interfaces, leave_something_dead, nothing};
 
 /// A section of the document.
 pub(crate) struct Case {
@@ -152,6 +152,25 @@ pub(crate) static CASES: &[Case] = &[
             Step { line: "compare shop-1.rs shop-5.rs", code: 3, shown: &[Human, Json], ..STEP },
             Step { line: "compare shop-1.rs fiels", code: 3, ..STEP },
             Step { line: "compare shop-1.rs", code: 2, shown: &[], ..STEP },
+        ],
+    },
+    Case {
+        title: "import",
+        text: "Prints an interface file of ONC RPC (`.x`, the language of `rpcgen`) as Rust: a trait for each \
+               version of each program, with its types and constants. Conditions of the preprocessor are \
+               those of a client. `--define NAME=NUMBER` defines a macro that the file lacks. Warnings go to \
+               standard error. A type that the file does not declare is a warning, and must be written by \
+               hand. With `--format json`, the one object lists the programs, the types and the warnings.",
+        steps: &[
+            Step {
+                line: "import mount.x",
+                before: leave_onc_interfaces,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step { line: "import wrong.x", code: 3, shown: &[Human, Json], ..STEP },
+            Step { line: "import muont.x", code: 3, ..STEP },
+            Step { line: "import mount.x --define LENGTH=many", code: 2, shown: &[], ..STEP },
         ],
     },
     Case {

@@ -103,6 +103,28 @@ pub(crate) fn leave_interfaces(world: &World) {
     }
 }
 
+/// Writes the files that `import` reads: one with a warning, and one with two errors.
+pub(crate) fn leave_onc_interfaces(world: &World) {
+    let mount = "typedef string dirpath<1024>;
+union status switch (unsigned code) {
+case 0:
+\topaque handle[32];
+default:
+\tvoid;
+};
+program MOUNTPROG {
+\tversion MOUNTVERS {
+\t\t/* Returns the handle of a directory. */
+\t\tstatus MOUNTPROC_MNT(dirpath) = 1;
+\t\tmountlist MOUNTPROC_DUMP(void) = 2;
+\t} = 1;
+} = 100005;
+";
+    std::fs::write(world.sandbox.path("mount.x"), mount).unwrap();
+    let wrong = "struct entry {\n\tstring name[255];\n\tint size\n};\n";
+    std::fs::write(world.sandbox.path("wrong.x"), wrong).unwrap();
+}
+
 impl World {
     pub(crate) fn new() -> Self {
         let crowded = !directory::list().is_empty() || !directory::leftovers().is_empty();

@@ -59,6 +59,12 @@ fn stream_survives_its_corpus() {
 }
 
 #[test]
+fn onc_rpc_survives_its_corpora() {
+    replay("onc_messages", 12, super::onc::message);
+    replay("onc_replies", 2, super::onc::replies);
+}
+
+#[test]
 fn words_survive_their_corpus() {
     replay("words", 20, words::run);
 }

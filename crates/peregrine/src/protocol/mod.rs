@@ -4,4 +4,7 @@
 pub(crate) mod description;
 pub(crate) mod exchange;
 mod fields;
+// No path uses this protocol yet, so only tests and fuzz targets contain it.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod onc;
 pub(crate) mod stream;

@@ -1,4 +1,4 @@
-//! `Nodes` counts the nodes of a linked list. Linked lists are encoded and decoded in a loop.
+//! `Nodes` counts the nodes of a linked list. Linked lists are encoded, decoded and freed in a loop.
 
 use super::{Invalid, Overflow, Reader, Representation};
 use crate::limits;
@@ -36,10 +36,28 @@ impl Nodes {
     /// As for [`encoded`](Self::encoded). Also fails if the head has too few bytes for the nodes.
     #[inline]
     pub fn decoded<R: Representation>(&mut self, head: &mut Reader<'_, R>) -> Result<(), Invalid> {
-        self.left = self.left.checked_sub(1).ok_or(Invalid::LongList)?;
+        self.taken()?;
         head.makes_one()
     }
+
+    /// Counts one more node of a list that is taken from received bytes.
+    ///
+    /// # Errors
+    /// As for [`encoded`](Self::encoded).
+    #[inline]
+    pub fn taken(&mut self) -> Result<(), Invalid> {
+        self.left = self.left.checked_sub(1).ok_or(Invalid::LongList)?;
+        Ok(())
+    }
 }
+
+/// A linked list that frees its nodes in a loop. `#[derive(Value)]` implements it for a type with `#[list]`.
+#[diagnostic::on_unimplemented(
+    message = "`#[list]` needs `#[derive(Value)]` on `{Self}`",
+    label = "would be freed by recursion",
+    note = "`#[derive(peregrine::Value)]` generates the code that frees the nodes of a long list in a loop"
+)]
+pub trait FreesInALoop {}
 
 /// Writes that a list is too long, and what the user can do.
 pub(super) fn too_long(f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

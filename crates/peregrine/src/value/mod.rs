@@ -33,7 +33,7 @@ pub use departing::{Departing, Departs};
 pub use dynamic::Dynamic;
 pub(crate) use head::FIRST_BYTES;
 pub use head::Head;
-pub use list::Nodes;
+pub use list::{FreesInALoop, Nodes};
 pub(crate) use plain::bytes_of_blocks;
 pub use plain::{Plain, bytes_of, bytes_of_mut, common_unit, plain_mut, plain_slice};
 pub use reader::{Invalid, Reader};

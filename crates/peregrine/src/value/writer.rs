@@ -19,6 +19,9 @@ pub enum Overflow {
     /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX). A
     /// type with a field that is declared `#[list]` may have more nodes.
     LongList,
+    /// The variant for all other numbers, with a number that another variant has. See
+    /// [`derive@crate::foreign::Foreign`].
+    Case,
 }
 
 impl core::fmt::Display for Overflow {
@@ -28,6 +31,7 @@ impl core::fmt::Display for Overflow {
             Self::TooLong => "more elements than the interface allows",
             Self::TooDeep => return too_deep(f),
             Self::LongList => return super::list::too_long(f),
+            Self::Case => "the variant for all other numbers has the number of another variant",
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Reads the vectors of `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`. A vector is a name
-//! and the bytes that belong to it, in a block marked `golden`.
+//! Reads the vectors of `docs/REPRESENTATION.md`, `docs/FOREIGN.md`, `docs/PROTOCOL.md` and `docs/STAT.md`. A
+//! vector is a name and the bytes that belong to it, in a block marked `golden`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ pub(crate) fn vectors() -> &'static BTreeMap<String, Pattern> {
     static VECTORS: OnceLock<BTreeMap<String, Pattern>> = OnceLock::new();
     VECTORS.get_or_init(|| {
         let mut vectors = BTreeMap::new();
-        for document in ["REPRESENTATION.md", "PROTOCOL.md", "STAT.md"] {
+        for document in ["REPRESENTATION.md", "FOREIGN.md", "PROTOCOL.md", "STAT.md"] {
             let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
             let text = std::fs::read_to_string(docs.join(document)).expect("the document");
             parse(&text, &mut vectors);

@@ -22,7 +22,9 @@ mod limits;
 #[allow(dead_code, unused_imports)]
 #[path = "../../src/protocol"]
 mod protocol {
+    pub(crate) use crate::exchange;
     pub(crate) mod fields;
+    pub(crate) mod onc;
     pub(crate) mod stream;
 }
 
@@ -31,6 +33,7 @@ mod cases;
 mod client;
 mod cost;
 mod network;
+mod onc;
 mod oracle;
 mod paths;
 mod random;

@@ -1,0 +1,42 @@
+//! The problems of all programs of one import.
+
+use super::ast::Span;
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
+
+/// The texts of the programs, and what was found in them so far.
+#[derive(Debug, Default)]
+pub(crate) struct Problems {
+    /// The file name and the text of each program.
+    texts: Vec<(String, String)>,
+    /// The program that is read or checked.
+    current: usize,
+    pub(crate) errors: Diagnostics,
+    /// What the trait does not contain, although the program is correct.
+    pub(crate) warnings: Diagnostics,
+}
+
+impl Problems {
+    /// Adds the next program, to which the following problems belong.
+    pub(crate) fn enter_next(&mut self, file: String, text: String) {
+        self.current = self.texts.len();
+        self.texts.push((file, text));
+    }
+
+    /// Returns to a program, to which the following problems belong.
+    pub(crate) fn enter(&mut self, program: usize) {
+        self.current = program;
+    }
+
+    pub(crate) fn report(&mut self, span: &Span, message: impl Into<String>) {
+        let (file, text) = &self.texts[self.current];
+        let (severity, place) = (Severity::Error, (span.start, span.end));
+        self.errors.add(severity, || Diagnostic::new(severity, message.into(), file, text, place));
+    }
+
+    pub(crate) fn warn(&mut self, span: &Span, message: impl Into<String>) {
+        let (file, text) = &self.texts[self.current];
+        let (severity, place) = (Severity::Warning, (span.start, span.end));
+        self.warnings
+            .add(severity, || Diagnostic::new(severity, message.into(), file, text, place));
+    }
+}

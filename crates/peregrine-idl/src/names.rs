@@ -1,0 +1,120 @@
+//! Names of other interface languages as names in Rust.
+
+use std::collections::HashMap;
+
+use heck::{ToShoutySnakeCase as _, ToSnakeCase as _, ToUpperCamelCase as _};
+use proc_macro2::{Ident, Span};
+
+/// Names that no imported type may have, because the Rust text uses them with their usual meaning.
+const TAKEN: &str = "Box ByteString Clone Debug Err None Ok Option PartialEq Result Self Some String Vec \
+                     bool f32 f64 i16 i32 i64 i8 peregrine str u16 u32 u64 u8";
+
+/// Keywords that cannot have the prefix `r#`.
+const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
+
+/// The names of one scope.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// How often each name was wanted.
+    wanted: HashMap<String, usize>,
+}
+
+impl Names {
+    /// Returns the names of a module, in which types of the prelude are taken.
+    pub(crate) fn of_types() -> Self {
+        let wanted = TAKEN.split_whitespace().map(|name| (name.to_owned(), 1)).collect();
+        Self { wanted }
+    }
+
+    /// Returns whether a name is free.
+    pub(crate) fn is_free(&self, name: &str) -> bool {
+        !self.wanted.contains_key(name)
+    }
+
+    /// Takes a name. If it is taken, takes the name with the first free number at its end.
+    pub(crate) fn take(&mut self, name: &str) -> String {
+        let count = self.wanted.entry(name.to_owned()).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            return name.to_owned();
+        }
+        let mut number = *count;
+        let free = loop {
+            let numbered = format!("{name}{number}");
+            if self.is_free(&numbered) {
+                break numbered;
+            }
+            number += 1;
+        };
+        self.wanted.insert(name.to_owned(), number);
+        self.wanted.insert(free.clone(), 1);
+        free
+    }
+}
+
+/// Returns a name as the name of a type or a variant.
+pub(crate) fn camel(name: &str) -> String {
+    usable(name.to_upper_camel_case(), "N", "Unnamed")
+}
+
+/// Returns a name as the name of a field, a parameter or a method.
+pub(crate) fn snake(name: &str) -> String {
+    usable(name.to_snake_case(), "n", "unnamed")
+}
+
+/// Returns a name as the name of a constant.
+pub(crate) fn shouty(name: &str) -> String {
+    let has_lower = name.contains(|c: char| c.is_ascii_lowercase());
+    let name = if has_lower { name.to_shouty_snake_case() } else { name.to_owned() };
+    usable(name.trim_matches('_').to_owned(), "N", "UNNAMED")
+}
+
+/// Adds a prefix if a name starts with a digit. Replaces a name without letters.
+fn usable(name: String, prefix: &str, instead: &str) -> String {
+    match name.chars().next() {
+        None => instead.to_owned(),
+        Some(first) if first.is_ascii_digit() => format!("{prefix}{name}"),
+        Some(_) => name,
+    }
+}
+
+/// Returns a name as an identifier. Keywords get the prefix `r#`, or `_` at their end.
+pub(crate) fn ident(name: &str) -> Ident {
+    let span = Span::call_site();
+    if NEVER_RAW.contains(&name) {
+        return Ident::new(&format!("{name}_"), span);
+    }
+    match syn::parse_str::<Ident>(name).is_ok() {
+        true => Ident::new(name, span),
+        false => Ident::new_raw(name, span),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_conventions_of_rust() {
+        assert_eq!(camel("nfs_fh"), "NfsFh");
+        assert_eq!(camel("NFSERR_PERM"), "NfserrPerm");
+        assert_eq!(snake("dirName"), "dir_name");
+        assert_eq!((shouty("MAX_LEN"), shouty("maxLen")), ("MAX_LEN".into(), "MAX_LEN".into()));
+        assert_eq!((camel("__"), snake("_1")), ("Unnamed".into(), "n1".into()));
+    }
+
+    #[test]
+    fn equal_names_get_numbers_in_their_order() {
+        let mut names = Names::default();
+        let all = ["A", "A3", "A", "A", "A"].map(|name| names.take(name));
+        assert_eq!(all, ["A", "A3", "A2", "A4", "A5"]);
+        assert_eq!(Names::of_types().take("Result"), "Result2");
+    }
+
+    #[test]
+    fn keywords_become_identifiers() {
+        assert_eq!(ident("type").to_string(), "r#type");
+        assert_eq!(ident("self").to_string(), "self_");
+        assert_eq!(ident("name").to_string(), "name");
+    }
+}

@@ -1,0 +1,226 @@
+//! Interface files of ONC RPC (`.x`), the language of `rpcgen`: read, printed as Rust traits, and written.
+//!
+//! RFC 5531 and RFC 4506 define the language. [`import_onc`] also reads what `rpcgen` adds to it:
+//!
+//! * lines for the preprocessor: `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else` and `#endif`, as for the
+//!   client's side, where only `RPC_CLNT` is defined. `#define` with a number, a name or a text is a
+//!   constant. `#include "file"` is read if [`Onc::include`] allows it. `#include <file>` is skipped;
+//! * lines that begin with `%`, which are for C programs, are skipped;
+//! * `unsigned` alone, `char`, `short` and `long` (which has 32 bits), `struct T` as the name of a type,
+//!   members of enums without a value, several arguments, and types such as `u_int` and `uint32_t`.
+//!
+//! [`Imported::rust`] is the Rust text. A version of a program is a trait, a `typedef` with a maximum length is
+//! a struct with one field, another `typedef` is a type alias, and a union is an enum with a variant for each
+//! case. The comment before a declaration, or at its end, is its documentation.
+//!
+//! The text need not be trusted: time, memory and stack are bounded by [`ONC_BYTES_MAX`],
+//! [`NESTING_MAX`](crate::NESTING_MAX) and [`ONC_INCLUDES_MAX`].
+
+mod ast;
+mod check;
+mod condition;
+mod export;
+mod parse;
+mod print;
+mod scan;
+mod source;
+
+use std::io;
+
+pub use self::ast::*;
+use self::source::Sources;
+use crate::diagnostic::{Diagnostic, Diagnostics};
+
+/// The maximum length of a file, together with the files that it includes, in bytes.
+///
+/// ```
+/// let large = " ".repeat(peregrine_idl::onc::ONC_BYTES_MAX + 1);
+/// let error = peregrine_idl::import_onc(&large, "large.x").unwrap_err();
+/// assert!(error.to_string().contains("1048577 bytes are more than 1048576"));
+/// ```
+pub const ONC_BYTES_MAX: usize = 1 << 20;
+
+/// How many files may include each other.
+pub const ONC_INCLUDES_MAX: usize = 16;
+
+/// An imported file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Imported {
+    /// The content of the file.
+    pub specification: Specification,
+    /// The Rust text.
+    pub rust: String,
+    /// The traits in the text, in the order of the file.
+    pub interfaces: Vec<ImportedInterface>,
+    /// The types in the text. A type without a name is listed after the type that contains it.
+    pub types: Vec<ImportedType>,
+    /// The types that the file uses and does not declare. The Rust text uses them, too.
+    pub missing: Vec<String>,
+    /// What may need a change by hand.
+    pub warnings: Diagnostics,
+}
+
+/// A version of a program, and its trait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImportedInterface {
+    /// The name of the program in the file.
+    pub program: String,
+    /// The number of the program.
+    pub program_number: u32,
+    /// The name of the version in the file.
+    pub version: String,
+    /// The number of the version.
+    pub version_number: u32,
+    /// The name of the trait.
+    pub name: String,
+    /// The procedures, without procedure 0.
+    pub procedures: Vec<ImportedProcedure>,
+}
+
+/// A procedure, and its method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImportedProcedure {
+    /// The name in the file.
+    pub name: String,
+    /// The number.
+    pub number: u32,
+    /// The name of the method, without `r#`.
+    pub method: String,
+}
+
+/// A type, and its name in Rust.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ImportedType {
+    /// The name in the file. For a type without a name, the name in Rust.
+    pub name: String,
+    /// The name in Rust, without `r#`.
+    pub rust: String,
+    /// What it is in the file: `enum`, `struct`, `union` or `typedef`.
+    pub kind: &'static str,
+}
+
+/// Reads an included file.
+type Include<'a> = dyn Fn(&str) -> io::Result<String> + 'a;
+
+/// How a file is imported.
+///
+/// ```
+/// use peregrine_idl::onc::Onc;
+///
+/// let mut onc = Onc::new();
+/// onc.define("MAXNAMELEN", Some(255));
+/// onc.include(|_| Ok("typedef opaque cookie[8];".to_owned()));
+/// let text = "#include \"cookie.x\"\nstruct entry { string name<MAXNAMELEN>; cookie id; };";
+/// let imported = onc.import(text, "entry.x")?;
+/// assert!(imported.rust.contains("#[foreign(max = 255)]"));
+/// # Ok::<(), peregrine_idl::Diagnostics>(())
+/// ```
+pub struct Onc<'a> {
+    defines: Vec<(String, Option<i64>)>,
+    include: Box<Include<'a>>,
+}
+
+impl core::fmt::Debug for Onc<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Onc").field("defines", &self.defines).finish_non_exhaustive()
+    }
+}
+
+impl Default for Onc<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> Onc<'a> {
+    /// Returns the usual way: nothing is defined except `RPC_CLNT`, and `#include "file"` is an error.
+    pub fn new() -> Self {
+        let refused = "includes are not allowed here";
+        let include = move |_: &str| Err(io::Error::new(io::ErrorKind::Unsupported, refused));
+        Self { defines: Vec::new(), include: Box::new(include) }
+    }
+
+    /// Defines a macro for `#if`. If it has a value, it is also a constant.
+    pub fn define(&mut self, name: &str, value: Option<i64>) -> &mut Self {
+        self.defines.push((name.to_owned(), value));
+        self
+    }
+
+    /// Sets how files are read that the file includes. The argument is the name between the quotes.
+    pub fn include(&mut self, read: impl Fn(&str) -> io::Result<String> + 'a) -> &mut Self {
+        self.include = Box::new(read);
+        self
+    }
+
+    /// Imports a file. `name` is the name that diagnostics show.
+    ///
+    /// # Errors
+    /// Fails with all errors and warnings if the text has an error or exceeds a bound.
+    pub fn import(&self, text: &str, name: &str) -> Result<Imported, Diagnostics> {
+        if text.len() > ONC_BYTES_MAX {
+            let message = format!("{} bytes are more than {ONC_BYTES_MAX}", text.len());
+            return Err(Diagnostic::whole(message, name).into());
+        }
+        let mut sources = Sources::default();
+        let scanned = scan::tokens(self, text, name, &mut sources);
+        let specification = parse::specification(scanned, &mut sources);
+        let checked = check::checked(&specification, &mut sources);
+        match sources.diagnostics() {
+            found if found.has_error() => Err(found),
+            warnings => Ok(print::rust(&checked, name, warnings)),
+        }
+    }
+}
+
+/// Imports an interface file of ONC RPC (`.x`). `name` is the name of the file that diagnostics show. [`Onc`]
+/// has more choices.
+///
+/// ```
+/// let text = "
+///     typedef string path<1024>;
+///     program FILEPROG {
+///         version FILEVERS {
+///             /* Returns the size of a file in bytes. */
+///             unsigned hyper FILEPROC_SIZE(path) = 1;
+///         } = 1;
+///     } = 0x20000001;
+/// ";
+/// let imported = peregrine_idl::import_onc(text, "file.x")?;
+/// assert!(imported.rust.ends_with(
+///     "#[interface(name = \"file\", version = 1, onc(program = 536870913, version = 1))]
+/// pub trait File {
+///     /// Returns the size of a file in bytes.
+///     #[onc(1)]
+///     fn size(&self, path: Path) -> peregrine::Result<u64>;
+/// }
+/// "
+/// ));
+/// # Ok::<(), peregrine_idl::Diagnostics>(())
+/// ```
+///
+/// # Errors
+/// Fails with all errors and warnings if the text has an error or exceeds a bound.
+pub fn import_onc(text: &str, name: &str) -> Result<Imported, Diagnostics> {
+    Onc::new().import(text, name)
+}
+
+/// Writes an interface file of ONC RPC. The preprocessor's lines of the file that was read are not in it.
+///
+/// ```
+/// use peregrine_idl::{export_onc, import_onc};
+///
+/// let text = "#ifdef RPC_CLNT\nstruct point { int x, y; };\n#endif";
+/// assert!(import_onc(text, "point.x").is_err());
+/// let point = import_onc("struct point { int x; int y; };", "point.x")?.specification;
+/// let written = export_onc(&point);
+/// assert_eq!(written, "struct point {\n\tint x;\n\tint y;\n};\n");
+/// assert_eq!(import_onc(&written, "point.x")?.specification, point);
+/// # Ok::<(), peregrine_idl::Diagnostics>(())
+/// ```
+pub fn export_onc(specification: &Specification) -> String {
+    export::text(specification)
+}

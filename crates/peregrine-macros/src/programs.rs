@@ -1,0 +1,213 @@
+//! Interfaces that are also programs of other RPC systems: the arguments `onc(...)` and `courier(...)` of
+//! `#[interface]`, and the numbers `#[onc(N)]` and `#[courier(N)]` of procedures.
+
+use proc_macro2::TokenStream;
+use quote::{ToTokens as _, quote, quote_spanned};
+use syn::parse::Parser as _;
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned as _;
+use syn::{Attribute, Error, Ident, LitInt, Token};
+
+use crate::check::{Form, Interface, Method};
+use crate::parse::{self, Errors};
+
+/// Another RPC system.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum System {
+    Onc,
+    Courier,
+}
+
+/// The identity of an interface in another RPC system.
+pub(crate) struct Program {
+    system: System,
+    number: u32,
+    version: u32,
+}
+
+/// The numbers of a method in other RPC systems.
+#[derive(Default)]
+pub(crate) struct Numbers(Vec<(System, u32, Attribute)>);
+
+impl System {
+    pub(crate) const ALL: [Self; 2] = [Self::Onc, Self::Courier];
+
+    /// Returns the name of the argument and of the attribute.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Onc => "onc",
+            Self::Courier => "courier",
+        }
+    }
+
+    /// Returns the largest version, and the smallest and the largest number of a procedure.
+    const fn bounds(self) -> (u32, [u32; 2]) {
+        match self {
+            // Procedure 0 of every program does nothing.
+            Self::Onc => (u32::MAX, [1, u32::MAX]),
+            Self::Courier => (u16::MAX as u32, [0, u16::MAX as u32]),
+        }
+    }
+
+    /// Returns the type of the representation in which the system sends values.
+    fn representation(self) -> TokenStream {
+        match self {
+            Self::Onc => quote!(::peregrine::foreign::Xdr),
+            Self::Courier => quote!(::peregrine::foreign::Courier),
+        }
+    }
+}
+
+impl Program {
+    pub(crate) const fn system(&self) -> System {
+        self.system
+    }
+
+    /// Reads the arguments of `onc(...)` or `courier(...)`.
+    pub(crate) fn read(system: System, at: Ident, tokens: TokenStream) -> syn::Result<Self> {
+        let usage = || {
+            let text = format!("write `{}(program = N, version = N)`", system.name());
+            Error::new_spanned(&at, text)
+        };
+        let (mut number, mut version) = (None, None);
+        let one = |input: syn::parse::ParseStream<'_>| {
+            let name: Ident = input.parse()?;
+            input.parse::<Token![=]>()?;
+            Ok((name, input.parse::<LitInt>()?.base10_parse::<u32>()?))
+        };
+        let parser = |input: syn::parse::ParseStream<'_>| {
+            Punctuated::<_, Token![,]>::parse_terminated_with(input, one)
+        };
+        for (name, value) in parser.parse2(tokens).map_err(|_| usage())? {
+            let into = match &*name.to_string() {
+                "program" => &mut number,
+                "version" => &mut version,
+                _ => return Err(usage()),
+            };
+            if into.replace(value).is_some() {
+                return Err(Error::new_spanned(&name, format!("duplicate `{name}`: remove one")));
+            }
+        }
+        let (Some(number), Some(version)) = (number, version) else { return Err(usage()) };
+        if version > system.bounds().0 {
+            let text = format!("the version is larger than {}", system.bounds().0);
+            return Err(Error::new_spanned(&at, text));
+        }
+        Ok(Self { system, number, version })
+    }
+}
+
+impl Numbers {
+    /// Takes the numbers from the attributes of a method.
+    pub(crate) fn take(attributes: &mut Vec<Attribute>, errors: &mut Errors) -> Self {
+        let mut numbers = Self::default();
+        for system in System::ALL {
+            for attribute in parse::take(attributes, system.name()) {
+                match attribute.parse_args::<LitInt>().and_then(|number| number.base10_parse()) {
+                    Ok(_) if numbers.of(system).is_some() => {
+                        errors.at(&attribute, "a procedure has one number: remove the other");
+                    }
+                    Ok(number) => numbers.0.push((system, number, attribute)),
+                    Err(_) => errors.at(
+                        &attribute,
+                        format!("write `#[{}(N)]`, the number of the procedure", system.name()),
+                    ),
+                }
+            }
+        }
+        numbers
+    }
+
+    fn of(&self, system: System) -> Option<(u32, &Attribute)> {
+        let found = self.0.iter().find(|(of, ..)| *of == system);
+        found.map(|(_, number, attribute)| (*number, attribute))
+    }
+}
+
+/// Checks the numbers of the methods, and what the methods take.
+pub(crate) fn check(programs: &[Program], methods: &[Method], errors: &mut Errors) {
+    for system in System::ALL {
+        let name = system.name();
+        let Some(program) = programs.iter().find(|program| program.system == system) else {
+            for (_, attribute) in methods.iter().filter_map(|method| method.numbers.of(system)) {
+                let text =
+                    format!("write `{name}(program = N, version = N)` in `#[interface]`, too");
+                errors.at(attribute, text);
+            }
+            continue;
+        };
+        let mut seen = Vec::new();
+        for method in methods {
+            check_method(program, method, &mut seen, errors);
+        }
+    }
+}
+
+fn check_method(program: &Program, method: &Method, seen: &mut Vec<u32>, errors: &mut Errors) {
+    let (system, ident) = (program.system, &method.ident);
+    let (name, [least, most]) = (system.name(), system.bounds().1);
+    match method.numbers.of(system) {
+        None => errors.at(ident, format!("write `#[{name}(N)]` before `{ident}`: its number")),
+        Some((number, attribute)) if number < least || number > most => {
+            let text = format!("the numbers of procedures are between {least} and {most}");
+            errors.at(attribute, text);
+        }
+        Some((number, attribute)) if seen.contains(&number) => {
+            errors.at(attribute, "two procedures cannot have the same number");
+        }
+        Some((number, _)) => seen.push(number),
+    }
+    if method.oneway && system == System::Onc {
+        errors.at(ident, "an ONC procedure always has a result: remove `#[oneway]`, or `onc(...)`");
+    }
+    for parameter in &method.parameters {
+        if !matches!(parameter.form, Form::Value | Form::Borrowed | Form::Text | Form::Slice) {
+            let text = format!(
+                "a parameter of a procedure with `#[{name}(N)]` is a value, `&T`, `&str` or `&[T]`: other systems send nothing else"
+            );
+            errors.at(&parameter.ident, text);
+        }
+    }
+}
+
+/// Generates the identities of an interface in other systems. Also generates code that fails to compile if a
+/// type has no form there.
+pub(crate) fn items(model: &Interface, client: &Ident) -> TokenStream {
+    model.programs.iter().map(|program| item(program, model, client)).collect()
+}
+
+fn item(program: &Program, model: &Interface, client: &Ident) -> TokenStream {
+    let Program { system, number, version, .. } = program;
+    let representation = system.representation();
+    let numbers = model.methods.iter().filter_map(|method| method.numbers.of(*system));
+    let numbers = numbers.map(|(number, _)| number);
+    let carried = model.methods.iter().flat_map(|method| &method.parameters).map(|parameter| {
+        let ty = match parameter.form {
+            Form::Text => quote!(::std::string::String),
+            Form::Slice => {
+                let element = &parameter.ty;
+                quote!(::std::vec::Vec<#element>)
+            }
+            _ => parameter.ty.to_token_stream(),
+        };
+        quote_spanned!(parameter.ty.span()=> __carries::<#ty>();)
+    });
+    let ended = model.methods.iter().map(|method| {
+        let outcome = &method.outcome;
+        quote_spanned!(outcome.span()=> __ends::<#outcome>();)
+    });
+    quote! {
+        const _: () = {
+            const fn __carries<__Value: ::peregrine::foreign::Foreign<#representation>>() {}
+            const fn __ends<__Outcome: ::peregrine::foreign::Ends<#representation>>() {}
+            #(#carried)*
+            #(#ended)*
+        };
+
+        impl ::peregrine::foreign::Program<#representation> for #client {
+            const NUMBER: u32 = #number;
+            const VERSION: u32 = #version;
+            const PROCEDURES: &'static [u32] = &[#(#numbers),*];
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The client's state of one call over datagrams: when the call is retransmitted, when the client gives up,
+//! and which datagrams are its reply.
+//!
+//! The reply is the only acknowledgement of a call, so the measured round trips contain the time that
+//! procedures take. A server may run a retransmitted call a second time if it keeps no replies. So the client
+//! waits longer than Peregrine's own protocol, whose retransmissions are harmless.
+
+use super::failure::Failure;
+use super::items::Unreadable;
+use super::message::{Reply, replied_to};
+use crate::protocol::exchange::rtt::Rtt;
+use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
+
+/// The wait before the first retransmission while no round trip has been measured.
+const WAIT_FIRST: u64 = SECOND;
+/// The shortest wait before a retransmission.
+const WAIT_MIN: u64 = 200 * MILLISECOND;
+/// The longest wait between two retransmissions.
+const WAIT_MAX: u64 = 30 * SECOND;
+/// How long a call may take altogether, unless the caller chooses otherwise.
+pub(crate) const CALL_TIME: u64 = 25 * SECOND;
+
+/// What a client has measured of one server. All calls to this server share it.
+///
+/// The rules are Karn's. A reply to a call that was sent more than once measures nothing, because it may
+/// answer any of the copies. After such a reply, the next calls begin with the wait that was long enough,
+/// until a call is answered without retransmission. Otherwise a client would never learn that a server has
+/// become slower. A call without a reply says nothing about a round trip, so it changes nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pace {
+    rtt: Option<Rtt>,
+    /// The wait with which the last answered call ended, if that call was retransmitted.
+    backed_off: Option<u64>,
+}
+
+impl Pace {
+    /// Returns how long a new call waits before its first retransmission.
+    fn wait(&self) -> u64 {
+        let measured = self.rtt.map_or(WAIT_FIRST, |rtt| rtt.wait());
+        self.backed_off.unwrap_or(measured)
+    }
+
+    /// Notes that a call was answered now.
+    fn answered(&mut self, call: &DatagramCall, now: Moment) {
+        if call.transmissions > 1 {
+            self.backed_off = Some(call.wait);
+            return;
+        }
+        self.backed_off = None;
+        let sample = now.since(call.begun);
+        if let Some(rtt) = &mut self.rtt {
+            rtt.sample(sample);
+        } else {
+            let mut rtt = Rtt::new(sample);
+            rtt.set_wait_min(WAIT_MIN);
+            self.rtt = Some(rtt);
+        }
+    }
+}
+
+/// What the driver does next for a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Waits for datagrams until this moment.
+    Wait(Moment),
+    /// Sends the same bytes again, and then asks again.
+    Retransmit,
+    /// Ends the call.
+    GiveUp(Failure),
+}
+
+/// One call over datagrams. It is in flight from [`begin`](Self::begin) until [`receive`](Self::receive)
+/// returns its reply, or [`step`](Self::step) returns [`Step::GiveUp`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DatagramCall {
+    xid: u32,
+    begun: Moment,
+    ends: Moment,
+    wait: u64,
+    due: Moment,
+    transmissions: u32,
+    /// Why the last datagram with the number of this call was not its reply.
+    unreadable: Option<Unreadable>,
+}
+
+impl DatagramCall {
+    /// Begins a call that the driver sends now. The client gives up after `time` nanoseconds.
+    pub(crate) fn begin(xid: u32, now: Moment, time: u64, pace: &Pace) -> Self {
+        let (wait, ends) = (pace.wait(), now.after(time));
+        let due = now.after(wait).min(ends);
+        Self { xid, begun: now, ends, wait, due, transmissions: 1, unreadable: None }
+    }
+
+    /// Returns how often the call was sent.
+    pub(crate) const fn transmissions(&self) -> u32 {
+        self.transmissions
+    }
+
+    /// Returns what the driver does now. After a long pause, for example of the machine, the call is sent
+    /// again once and not once for each wait that has passed.
+    pub(crate) fn step(&mut self, now: Moment) -> Step {
+        if now >= self.ends {
+            let failure = self.unreadable.map_or(Failure::TimedOut, Failure::BadReply);
+            return Step::GiveUp(failure);
+        }
+        if now < self.due {
+            return Step::Wait(self.due);
+        }
+        self.wait = self.wait.saturating_mul(2).min(WAIT_MAX);
+        self.due = now.after(self.wait).min(self.ends);
+        self.transmissions = self.transmissions.saturating_add(1);
+        Step::Retransmit
+    }
+
+    /// Takes a datagram from the server's address. Returns the reply and the offset of the results, if the
+    /// datagram is the reply to this call. It may answer any copy of the call. All other datagrams are
+    /// dropped: late replies to other calls, calls, and what cannot be read.
+    ///
+    /// The driver must drop datagrams from other addresses, because anybody may guess an xid.
+    pub(crate) fn receive<'a>(
+        &mut self,
+        now: Moment,
+        datagram: &'a [u8],
+        pace: &mut Pace,
+    ) -> Option<(Reply<'a>, usize)> {
+        if replied_to(datagram) != Some(self.xid) {
+            return None;
+        }
+        match Reply::parse(datagram) {
+            Ok(reply) => {
+                pace.answered(self, now);
+                Some(reply)
+            }
+            Err(unreadable) => {
+                // The datagram may have been damaged or forged, so a good reply may still arrive.
+                self.unreadable = Some(unreadable);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::onc::message::{Answer, Outcome};
+
+    const START: Moment = Moment(1000 * SECOND);
+
+    fn reply(xid: u32) -> Vec<u8> {
+        let mut bytes = vec![0; 40];
+        let length = Reply::accepted(xid, Outcome::Success).emit(&mut bytes).expect("room");
+        bytes.truncate(length);
+        bytes
+    }
+
+    /// Steps through a call that is never answered. Returns the times of the retransmissions and of the end,
+    /// in milliseconds.
+    fn unanswered(pace: &Pace, time: u64) -> Vec<u64> {
+        let mut call = DatagramCall::begin(7, START, time, pace);
+        let (mut now, mut times) = (START, Vec::new());
+        loop {
+            match call.step(now) {
+                Step::Wait(until) => {
+                    assert!(until > now);
+                    now = until;
+                    continue;
+                }
+                Step::Retransmit => times.push(now.since(START) / MILLISECOND),
+                Step::GiveUp(failure) => {
+                    assert_eq!(failure, Failure::TimedOut);
+                    times.push(now.since(START) / MILLISECOND);
+                    assert_eq!(call.transmissions() as usize, times.len());
+                    return times;
+                }
+            }
+        }
+    }
+
+    /// Makes a call that is answered after a time, without retransmission.
+    fn answered(pace: &mut Pace, after: u64) {
+        let mut call = DatagramCall::begin(7, START, CALL_TIME, pace);
+        assert!(call.receive(START.after(after), &reply(7), pace).is_some());
+    }
+
+    #[test]
+    fn waits_double_until_the_client_gives_up() {
+        let mut pace = Pace::default();
+        assert_eq!(unanswered(&pace, CALL_TIME), [1000, 3000, 7000, 15_000, 25_000]);
+        let long = [1000, 3000, 7000, 15_000, 31_000, 61_000, 91_000, 100_000];
+        assert_eq!(unanswered(&pace, 100 * SECOND), long);
+        answered(&mut pace, 3 * MILLISECOND);
+        let fast = [200, 600, 1400, 3000, 6200, 12_600, 25_000];
+        assert_eq!(unanswered(&pace, CALL_TIME), fast);
+    }
+
+    #[test]
+    fn reply_to_a_retransmitted_call_measures_nothing() {
+        let mut pace = Pace::default();
+        for _ in 0..20 {
+            answered(&mut pace, 400 * MILLISECOND);
+        }
+        let usual = pace.wait();
+        assert!((400..600).contains(&(usual / MILLISECOND)), "{usual}");
+        let mut call = DatagramCall::begin(9, START, CALL_TIME, &pace);
+        assert_eq!(call.step(START), Step::Wait(START.after(usual)));
+        let late = START.after(usual);
+        assert_eq!(call.step(late), Step::Retransmit);
+        // The reply arrives at once. It may still answer the first copy.
+        assert!(call.receive(late.after(1), &reply(9), &mut pace).is_some());
+        assert_eq!(pace.wait(), 2 * usual);
+        answered(&mut pace, 400 * MILLISECOND);
+        assert!(pace.wait() < 600 * MILLISECOND);
+    }
+
+    #[test]
+    fn only_the_reply_with_the_xid_counts() {
+        let mut pace = Pace::default();
+        let mut call = DatagramCall::begin(9, START, CALL_TIME, &pace);
+        let now = START.after(MILLISECOND);
+        let echo = {
+            let mut bytes = reply(9);
+            bytes[7] = 0;
+            bytes
+        };
+        for other in [&reply(8)[..], &reply(10), &echo, &[], &reply(9)[..6], b"noise and more"] {
+            assert_eq!(call.receive(now, other, &mut pace), None);
+        }
+        let reply = reply(9);
+        let (received, offset) = call.receive(now, &reply, &mut pace).expect("the reply");
+        assert!(matches!(received.answer, Answer::Accepted { outcome: Outcome::Success, .. }));
+        assert_eq!(offset, 24);
+    }
+
+    #[test]
+    fn unreadable_reply_is_reported_only_if_no_other_arrives() {
+        let mut pace = Pace::default();
+        let mut call = DatagramCall::begin(9, START, CALL_TIME, &pace);
+        assert_eq!(call.receive(START, &reply(9)[..20], &mut pace), None);
+        let mut other = call;
+        assert!(other.receive(START, &reply(9), &mut pace).is_some());
+        let bad = Failure::BadReply(Unreadable::Truncated);
+        assert_eq!(call.step(START.after(CALL_TIME)), Step::GiveUp(bad));
+    }
+
+    #[test]
+    fn machine_that_was_suspended_sends_one_copy() {
+        let pace = Pace::default();
+        let mut call = DatagramCall::begin(9, START, 3600 * SECOND, &pace);
+        let now = START.after(1800 * SECOND);
+        assert_eq!(call.step(now), Step::Retransmit);
+        assert_eq!(call.step(now), Step::Wait(now.after(2 * SECOND)));
+        assert_eq!(call.transmissions(), 2);
+        // A clock that jumps to its end does not overflow.
+        let end = Moment(u64::MAX);
+        let mut call = DatagramCall::begin(9, end, u64::MAX, &pace);
+        assert!(matches!(call.step(end), Step::GiveUp(Failure::TimedOut)));
+    }
+}

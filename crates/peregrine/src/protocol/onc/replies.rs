@@ -1,0 +1,653 @@
+//! The server's cache of replies. With it, a call that a client sends several times runs once, as long as the
+//! cache remembers the call.
+//!
+//! ONC RPC itself promises nothing: a server that forgets a call runs its retransmission again. The idea of
+//! the cache is that of servers for NFS (Juszczak, 1989). It keeps what is small as long as possible: if
+//! memory for replies is short, it discards an old reply, but still remembers the call. A retransmission of
+//! such a call is dropped. So the client does not learn the results, but the call does not run twice.
+
+use core::hash::Hasher;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+
+use super::message::{Call, Flavour};
+use crate::protocol::exchange::time::{Moment, SECOND};
+
+/// How many bytes of the arguments identify a call.
+const CHECKED_BYTES: usize = 256;
+/// The share of the cache that one host may use is this part of the whole.
+const HOST_SHARE: usize = 4;
+
+/// The machine of a client, or the user of a client on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Host {
+    /// An address, and the interface number of an IPv6 address that is valid on one link only.
+    Ip(IpAddr, u32),
+    User(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Transport {
+    /// The port of the client's socket.
+    Datagram(u16),
+    Stream,
+    /// The number of the client's process.
+    Local(u32),
+}
+
+/// Where a call comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Peer {
+    host: Host,
+    transport: Transport,
+}
+
+impl Peer {
+    /// Takes the source of a datagram.
+    pub(crate) fn datagram(from: SocketAddr) -> Self {
+        Self { host: Host::of(from), transport: Transport::Datagram(from.port()) }
+    }
+
+    /// Takes the other end of a TCP connection. The port does not count: a client that has lost its
+    /// connection connects from another port and sends its calls again.
+    pub(crate) fn stream(from: SocketAddr) -> Self {
+        Self { host: Host::of(from), transport: Transport::Stream }
+    }
+
+    /// Takes the user and process at the other end of a local socket, as the kernel reports them.
+    pub(crate) const fn local(user: u32, process: u32) -> Self {
+        Self { host: Host::User(user), transport: Transport::Local(process) }
+    }
+}
+
+impl Host {
+    fn of(from: SocketAddr) -> Self {
+        let scope = match from {
+            SocketAddr::V6(from) => from.scope_id(),
+            SocketAddr::V4(_) => 0,
+        };
+        Self::Ip(from.ip().to_canonical(), scope)
+    }
+}
+
+/// What identifies a call. A retransmission has the same key.
+///
+/// The checksums are keyed with a secret, so a client cannot compute a call that is taken for another one.
+/// They cover the credential, so users of one machine do not get replies to each other's calls. The stamp of
+/// a credential with user and groups is left out, because clients may change it for a retransmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    peer: Peer,
+    xid: u32,
+    program: u32,
+    version: u32,
+    procedure: u32,
+    bytes: usize,
+    credential: u64,
+    arguments: u64,
+}
+
+/// A call that runs. The server returns it with the reply, or reports that the call was not executed.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Ticket(Key);
+
+/// The limits of a cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// How many calls are remembered, including those that run.
+    pub(crate) calls: usize,
+    /// How many bytes the replies have altogether.
+    pub(crate) bytes: usize,
+    /// How long a call is remembered after it has ended, in nanoseconds. This must be at least as long as
+    /// clients retransmit.
+    pub(crate) age: u64,
+}
+
+impl Bounds {
+    pub(crate) const DEFAULT: Self = Self { calls: 16_384, bytes: 16 << 20, age: 120 * SECOND };
+}
+
+#[derive(Debug)]
+enum State {
+    /// The call runs, and its newest copy came from this connection.
+    Running { from: u64 },
+    /// The call has ended. Its number in the order of ends, when it ended, and the reply unless it was
+    /// discarded.
+    Done { end: u64, at: Moment, reply: Option<Box<[u8]>> },
+}
+
+/// What a server does with a call.
+#[derive(Debug)]
+pub(crate) enum Verdict<'a> {
+    /// Runs the call.
+    Execute(Ticket),
+    /// Sends this reply again.
+    Replay(&'a [u8]),
+    /// Drops the call, because another copy of it runs. The reply to that copy is enough.
+    InProgress,
+    /// Drops the call, because it has run and its reply was discarded. On a stream, where the client waits
+    /// for an answer, the server reports SYSTEM_ERR.
+    Forgotten,
+    /// Refuses or drops the call, because the calls that run fill the share of its host or the whole cache.
+    Full,
+}
+
+/// The calls that have ended, oldest first: of one host, or of all.
+#[derive(Debug, Default)]
+struct Ended {
+    calls: BTreeMap<u64, Key>,
+    /// Those of the calls that still have their replies.
+    replies: BTreeMap<u64, Key>,
+    bytes: usize,
+    /// The number of calls that run.
+    running: usize,
+}
+
+impl Ended {
+    fn len(&self) -> usize {
+        self.calls.len() + self.running
+    }
+}
+
+/// The cache of a server.
+#[derive(Debug)]
+pub(crate) struct Replies {
+    secret: [u8; 16],
+    bounds: Bounds,
+    entries: BTreeMap<Key, State>,
+    all: Ended,
+    hosts: BTreeMap<Host, Ended>,
+    /// The number of calls that have ended so far.
+    ends: u64,
+}
+
+impl Replies {
+    /// Makes a cache. `secret` must be random.
+    pub(crate) fn new(secret: [u8; 16], bounds: Bounds) -> Self {
+        let entries = BTreeMap::new();
+        Self { secret, bounds, entries, all: Ended::default(), hosts: BTreeMap::new(), ends: 0 }
+    }
+
+    /// Decides what to do with a call that has arrived. `from` is the driver's number of the connection or
+    /// socket at which it has arrived. [`end`](Self::end) returns this number.
+    pub(crate) fn begin(
+        &mut self,
+        now: Moment,
+        peer: Peer,
+        from: u64,
+        call: &Call<'_>,
+        arguments: &[u8],
+    ) -> Verdict<'_> {
+        self.expire(now);
+        let key = self.key(peer, call, arguments);
+        if let Some(State::Running { from: newest }) = self.entries.get_mut(&key) {
+            *newest = from;
+            return Verdict::InProgress;
+        }
+        if self.entries.contains_key(&key) {
+            return match &self.entries[&key] {
+                State::Done { reply: Some(reply), .. } => Verdict::Replay(reply),
+                _ => Verdict::Forgotten,
+            };
+        }
+        if !self.make_room(peer.host) {
+            return Verdict::Full;
+        }
+        self.entries.insert(key, State::Running { from });
+        self.all.running += 1;
+        self.hosts.entry(peer.host).or_default().running += 1;
+        Verdict::Execute(Ticket(key))
+    }
+
+    /// Notes that a call has ended, and keeps a copy of its reply. A reply that is larger than the share of
+    /// one host is not kept.
+    ///
+    /// Returns where the newest copy of the call has come from. The driver sends the reply there: if the
+    /// client has connected again while the call ran, the first connection is of no use any more.
+    pub(crate) fn end(&mut self, now: Moment, ticket: Ticket, reply: &[u8]) -> u64 {
+        let Ticket(key) = ticket;
+        let host = key.peer.host;
+        self.ends += 1;
+        let end = self.ends;
+        let kept = (reply.len() <= self.host_bytes()).then(|| reply.into());
+        for ended in [&mut self.all, self.hosts.entry(host).or_default()] {
+            ended.running -= 1;
+            ended.calls.insert(end, key);
+            if kept.is_some() {
+                ended.replies.insert(end, key);
+                ended.bytes += reply.len();
+            }
+        }
+        let before = self.entries.insert(key, State::Done { end, at: now, reply: kept });
+        while self.hosts[&host].bytes > self.host_bytes() {
+            self.discard_reply(Self::oldest(&self.hosts[&host].replies));
+        }
+        while self.all.bytes > self.bounds.bytes {
+            self.discard_reply(Self::oldest(&self.all.replies));
+        }
+        match before {
+            Some(State::Running { from }) => from,
+            _ => unreachable!("a ticket belongs to a call that runs"),
+        }
+    }
+
+    /// Forgets a call that was refused before its procedure began. A retransmission runs.
+    pub(crate) fn not_executed(&mut self, ticket: Ticket) {
+        let Ticket(key) = ticket;
+        self.entries.remove(&key);
+        self.all.running -= 1;
+        self.of_host(key.peer.host, |ended| ended.running -= 1);
+    }
+
+    /// Forgets the calls that ended long ago.
+    pub(crate) fn expire(&mut self, now: Moment) {
+        while let Some(key) = Self::oldest(&self.all.calls) {
+            match self.entries.get(&key) {
+                Some(State::Done { at, .. }) if now.since(*at) >= self.bounds.age => {
+                    self.forget(key)
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Returns the number of calls that are remembered, and of bytes in replies.
+    pub(crate) fn size(&self) -> (usize, usize) {
+        (self.entries.len(), self.all.bytes)
+    }
+
+    fn key(&self, peer: Peer, call: &Call<'_>, arguments: &[u8]) -> Key {
+        let checksum = |first: u32, bytes: &[u8]| {
+            let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.secret);
+            hasher.write_u32(first);
+            hasher.write(bytes);
+            hasher.finish()
+        };
+        let Call { xid, program, version, procedure, credential, .. } = *call;
+        let stamp = if credential.flavour == Flavour::SYS { 4 } else { 0 };
+        Key {
+            peer,
+            xid,
+            program,
+            version,
+            procedure,
+            bytes: arguments.len(),
+            credential: checksum(
+                credential.flavour.0,
+                credential.body.get(stamp..).unwrap_or_default(),
+            ),
+            arguments: checksum(0, &arguments[..arguments.len().min(CHECKED_BYTES)]),
+        }
+    }
+
+    fn host_calls(&self) -> usize {
+        (self.bounds.calls / HOST_SHARE).max(1)
+    }
+
+    fn host_bytes(&self) -> usize {
+        self.bounds.bytes / HOST_SHARE
+    }
+
+    /// Forgets the oldest calls until there is room for one more. Returns `false` if all calls that could be
+    /// forgotten still run.
+    fn make_room(&mut self, host: Host) -> bool {
+        let of_host = self.hosts.get(&host);
+        if of_host.is_some_and(|ended| ended.len() >= self.host_calls()) {
+            let Some(key) = of_host.and_then(|ended| Self::oldest(&ended.calls)) else {
+                return false;
+            };
+            self.forget(key);
+        }
+        if self.all.len() >= self.bounds.calls {
+            let Some(key) = Self::oldest(&self.all.calls) else { return false };
+            self.forget(key);
+        }
+        true
+    }
+
+    fn oldest(calls: &BTreeMap<u64, Key>) -> Option<Key> {
+        calls.first_key_value().map(|(_, key)| *key)
+    }
+
+    /// Applies a change to the share of a host. Drops the share if nothing is left in it.
+    fn of_host(&mut self, host: Host, change: impl FnOnce(&mut Ended)) {
+        if let Some(ended) = self.hosts.get_mut(&host) {
+            change(ended);
+            if ended.len() == 0 {
+                self.hosts.remove(&host);
+            }
+        }
+    }
+
+    /// Discards the reply of a call that has ended. The call is still remembered.
+    fn discard_reply(&mut self, key: Option<Key>) {
+        let Some(key) = key else { return };
+        let Some(State::Done { end, reply, .. }) = self.entries.get_mut(&key) else { return };
+        let Some(reply) = reply.take() else { return };
+        let end = *end;
+        let discard = |ended: &mut Ended| {
+            ended.replies.remove(&end);
+            ended.bytes -= reply.len();
+        };
+        discard(&mut self.all);
+        self.of_host(key.peer.host, discard);
+    }
+
+    /// Forgets a call that has ended.
+    fn forget(&mut self, key: Key) {
+        self.discard_reply(Some(key));
+        let Some(State::Done { end, .. }) = self.entries.remove(&key) else { return };
+        self.all.calls.remove(&end);
+        self.of_host(key.peer.host, |ended| {
+            ended.calls.remove(&end);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::onc::client::CALL_TIME;
+    use crate::protocol::onc::message::{Auth, AuthSys, Groups};
+    use crate::protocol::onc::xids::SPAN;
+    use proptest::prelude::*;
+
+    const START: Moment = Moment(1000 * SECOND);
+    const BOUNDS: Bounds = Bounds { calls: 16, bytes: 4000, age: 120 * SECOND };
+
+    fn call(xid: u32) -> Call<'static> {
+        let (credential, verifier) = (Auth::NONE, Auth::NONE);
+        Call { xid, program: 100_003, version: 3, procedure: 12, credential, verifier }
+    }
+
+    fn at(last: u8, port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], port))
+    }
+
+    fn cache() -> Replies {
+        Replies::new([7; 16], BOUNDS)
+    }
+
+    impl Replies {
+        /// Runs a call, which must not be known yet.
+        fn run(&mut self, now: Moment, peer: Peer, call: &Call<'_>, reply: &[u8]) {
+            let Verdict::Execute(ticket) = self.begin(now, peer, 0, call, b"args") else {
+                panic!("the call {call:?} does not run");
+            };
+            assert_eq!(self.end(now, ticket, reply), 0);
+        }
+
+        fn runs(&mut self, peer: Peer, call: &Call<'_>, arguments: &[u8]) -> bool {
+            match self.begin(START, peer, 0, call, arguments) {
+                Verdict::Execute(ticket) => {
+                    self.not_executed(ticket);
+                    true
+                }
+                _ => false,
+            }
+        }
+
+        /// Checks that all tables agree, and that the limits hold.
+        fn check(&self) {
+            let done = |state: &&State| matches!(state, State::Done { .. });
+            let ended = self.entries.values().filter(done).count();
+            let bytes = |state: &State| match state {
+                State::Done { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()),
+                State::Running { .. } => 0,
+            };
+            assert_eq!(ended, self.all.calls.len());
+            assert_eq!(self.entries.len(), self.all.len());
+            assert_eq!(self.entries.values().map(bytes).sum::<usize>(), self.all.bytes);
+            assert!(self.entries.len() <= self.bounds.calls && self.all.bytes <= self.bounds.bytes);
+            let hosts = || self.hosts.values();
+            assert_eq!(hosts().map(|ended| ended.calls.len()).sum::<usize>(), ended);
+            assert_eq!(hosts().map(|ended| ended.running).sum::<usize>(), self.all.running);
+            assert_eq!(hosts().map(|ended| ended.bytes).sum::<usize>(), self.all.bytes);
+            let replies = hosts().map(|ended| ended.replies.len()).sum::<usize>();
+            assert_eq!(replies, self.all.replies.len());
+            for ended in hosts() {
+                assert!(0 < ended.len() && ended.len() <= self.host_calls());
+                assert!(ended.bytes <= self.host_bytes());
+            }
+        }
+    }
+
+    // A client stops retransmitting before its calls are forgotten.
+    const _: () = assert!(CALL_TIME < Bounds::DEFAULT.age && Bounds::DEFAULT.age <= SPAN);
+
+    #[test]
+    fn duplicate_is_dropped_while_the_call_runs_and_then_answered() {
+        let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
+        let Verdict::Execute(ticket) = cache.begin(START, peer, 0, &call(1), b"args") else {
+            panic!("the first copy runs");
+        };
+        assert!(matches!(cache.begin(START, peer, 0, &call(1), b"args"), Verdict::InProgress));
+        assert_eq!(cache.end(START, ticket, b"reply"), 0);
+        assert!(matches!(
+            cache.begin(START, peer, 0, &call(1), b"args"),
+            Verdict::Replay(b"reply")
+        ));
+        cache.check();
+        let later = START.after(BOUNDS.age - 1);
+        assert!(matches!(cache.begin(later, peer, 0, &call(1), b"args"), Verdict::Replay(_)));
+        cache.expire(START.after(BOUNDS.age));
+        assert_eq!((cache.size(), cache.hosts.len()), ((0, 0), 0));
+    }
+
+    #[test]
+    fn other_calls_and_other_clients_get_no_reply_of_the_cache() {
+        let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
+        cache.run(START, peer, &call(1), b"reply");
+        assert!(!cache.runs(peer, &call(1), b"args"));
+        for other in [
+            call(2),
+            Call { program: 1, ..call(1) },
+            Call { version: 4, ..call(1) },
+            Call { procedure: 1, ..call(1) },
+            Call { credential: Auth { flavour: Flavour(6), body: &[] }, ..call(1) },
+        ] {
+            assert!(cache.runs(peer, &other, b"args"), "{other:?}");
+        }
+        for arguments in [&b"argz"[..], b"args and more", b""] {
+            assert!(cache.runs(peer, &call(1), arguments));
+        }
+        let scoped = |scope| {
+            let ip = "fe80::1".parse().expect("an address");
+            SocketAddr::V6(core::net::SocketAddrV6::new(ip, 700, 0, scope))
+        };
+        cache.run(START, Peer::datagram(scoped(1)), &call(1), b"reply");
+        for other in [
+            Peer::datagram(at(2, 700)),
+            Peer::datagram(at(1, 701)),
+            Peer::stream(at(1, 700)),
+            Peer::datagram(scoped(2)),
+            Peer::local(1, 700),
+        ] {
+            assert!(cache.runs(other, &call(1), b"args"), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn client_that_connects_again_gets_its_reply() {
+        let mut cache = cache();
+        cache.run(START, Peer::stream(at(1, 700)), &call(1), b"reply");
+        assert!(!cache.runs(Peer::stream(at(1, 999)), &call(1), b"args"));
+        // While a call runs, its reply goes to the newest connection.
+        let peer = Peer::stream(at(1, 700));
+        let Verdict::Execute(ticket) = cache.begin(START, peer, 5, &call(2), b"args") else {
+            panic!("the first copy runs");
+        };
+        assert!(matches!(cache.begin(START, peer, 6, &call(2), b"args"), Verdict::InProgress));
+        assert_eq!(cache.end(START, ticket, b"reply"), 6);
+        // An IPv4 address has another form at a socket that also takes IPv6.
+        let mapped = SocketAddr::new("::ffff:10.0.0.1".parse().expect("an address"), 5);
+        assert!(!cache.runs(Peer::stream(mapped), &call(1), b"args"));
+        assert!(cache.runs(Peer::stream(at(2, 700)), &call(1), b"args"));
+    }
+
+    #[test]
+    fn users_of_one_machine_are_told_apart_but_not_their_stamps() {
+        let body = |stamp, user| {
+            let groups = Groups::default();
+            let sys = AuthSys { stamp, machine: b"host", user, group: 5, groups };
+            let mut body = vec![0; 400];
+            let length = sys.emit(&mut body).expect("room");
+            body.truncate(length);
+            body
+        };
+        fn sys(body: &[u8]) -> Call<'_> {
+            Call { credential: Auth { flavour: Flavour::SYS, body }, ..call(1) }
+        }
+        let (mut cache, peer) = (cache(), Peer::stream(at(1, 700)));
+        cache.run(START, peer, &sys(&body(1, 1000)), b"reply");
+        assert!(!cache.runs(peer, &sys(&body(2, 1000)), b"args"));
+        assert!(cache.runs(peer, &sys(&body(1, 1001)), b"args"));
+        assert!(cache.runs(peer, &sys(b"?"), b"args"));
+    }
+
+    #[test]
+    fn arguments_beyond_the_checked_bytes_count_only_by_their_length() {
+        let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
+        let mut arguments = vec![7; CHECKED_BYTES + 8];
+        let Verdict::Execute(ticket) = cache.begin(START, peer, 0, &call(1), &arguments) else {
+            panic!("the first copy runs");
+        };
+        assert_eq!(cache.end(START, ticket, b"reply"), 0);
+        arguments[CHECKED_BYTES] = 8;
+        assert!(!cache.runs(peer, &call(1), &arguments));
+        arguments[CHECKED_BYTES - 1] = 8;
+        assert!(cache.runs(peer, &call(1), &arguments));
+    }
+
+    #[test]
+    fn call_whose_reply_was_discarded_does_not_run_again() {
+        let (mut cache, peer) = (cache(), Peer::datagram(at(1, 700)));
+        let share = BOUNDS.bytes / HOST_SHARE;
+        cache.run(START, peer, &call(1), &vec![1; share]);
+        assert!(matches!(cache.begin(START, peer, 0, &call(1), b"args"), Verdict::Replay(_)));
+        cache.run(START, peer, &call(2), b"short");
+        assert!(matches!(cache.begin(START, peer, 0, &call(1), b"args"), Verdict::Forgotten));
+        assert!(matches!(
+            cache.begin(START, peer, 0, &call(2), b"args"),
+            Verdict::Replay(b"short")
+        ));
+        // A reply that is larger than the share discards no other one.
+        cache.run(START, peer, &call(3), &vec![1; share + 1]);
+        assert!(matches!(cache.begin(START, peer, 0, &call(3), b"args"), Verdict::Forgotten));
+        assert_eq!(cache.size(), (3, 5));
+        cache.check();
+    }
+
+    #[test]
+    fn host_evicts_its_own_calls_first() {
+        let mut cache = cache();
+        cache.run(START, Peer::datagram(at(2, 700)), &call(1), b"reply");
+        for xid in 0..100 {
+            cache.run(START, Peer::datagram(at(1, 700)), &call(xid), b"reply");
+            cache.check();
+        }
+        assert_eq!(cache.size(), (5, 25));
+        assert!(!cache.runs(Peer::datagram(at(2, 700)), &call(1), b"args"));
+        assert!(!cache.runs(Peer::datagram(at(1, 700)), &call(96), b"args"));
+        assert!(cache.runs(Peer::datagram(at(1, 700)), &call(95), b"args"));
+    }
+
+    #[test]
+    fn running_calls_are_never_evicted() {
+        let mut cache = cache();
+        let mut tickets = Vec::new();
+        for host in 0..8 {
+            for xid in 0..5 {
+                let peer = Peer::datagram(at(host, 700));
+                match cache.begin(START, peer, 0, &call(xid), b"args") {
+                    Verdict::Execute(ticket) => tickets.push(ticket),
+                    verdict => assert!(matches!(verdict, Verdict::Full)),
+                }
+                cache.check();
+            }
+        }
+        assert_eq!(tickets.len(), BOUNDS.calls);
+        let first = Peer::datagram(at(0, 700));
+        assert!(matches!(cache.begin(START, first, 0, &call(0), b"args"), Verdict::InProgress));
+        for ticket in tickets {
+            cache.not_executed(ticket);
+        }
+        assert_eq!((cache.size(), cache.hosts.len()), ((0, 0), 0));
+    }
+
+    /// A call that has ended.
+    struct Past {
+        host: u8,
+        xid: u32,
+        at: Moment,
+        reply: Vec<u8>,
+        /// Whether there have been so many younger calls that the cache may have evicted this one.
+        was_crowded: bool,
+    }
+
+    /// Marks the calls that the cache may have evicted for the last of the calls that run.
+    fn crowd(ended: &mut [Past], running: &[(u8, u32, Ticket)]) {
+        for at in 0..ended.len() {
+            let host = ended[at].host;
+            let younger = &ended[at + 1..];
+            let of_host = younger.iter().filter(|past| past.host == host).count()
+                + running.iter().filter(|(one, ..)| *one == host).count();
+            ended[at].was_crowded |= of_host >= BOUNDS.calls / HOST_SHARE
+                || younger.len() + running.len() >= BOUNDS.calls;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cache_agrees_with_a_simple_one(
+            steps in proptest::collection::vec((0_u8..5, 0_u32..12, 0_u8..6, 0_usize..1200), 0..300),
+        ) {
+            let mut cache = cache();
+            let mut running: Vec<(u8, u32, Ticket)> = Vec::new();
+            let mut ended: Vec<Past> = Vec::new();
+            let mut now = START;
+            for (host, xid, step, size) in steps {
+                now = now.after(size as u64 * SECOND / 100);
+                let peer = Peer::datagram(at(host, 700));
+                if step == 0 && !running.is_empty() {
+                    let (host, xid, ticket) = running.swap_remove(size % running.len());
+                    if size % 5 == 0 {
+                        cache.not_executed(ticket);
+                    } else {
+                        let reply = [&[host, xid as u8][..], &vec![0; size]].concat();
+                        assert_eq!(cache.end(now, ticket, &reply), 0);
+                        ended.push(Past { host, xid, at: now, reply, was_crowded: false });
+                    }
+                } else {
+                    let runs = running.iter().any(|(a, b, _)| (*a, *b) == (host, xid));
+                    let last = ended.iter().rfind(|past| (past.host, past.xid) == (host, xid));
+                    match cache.begin(now, peer, 0, &call(xid), b"args") {
+                        Verdict::Execute(ticket) => {
+                            prop_assert!(!runs, "a call runs twice at a time");
+                            let is_old = |past: &Past| now.since(past.at) >= BOUNDS.age;
+                            prop_assert!(
+                                last.is_none_or(|past| past.was_crowded || is_old(past)),
+                                "a call was forgotten too early"
+                            );
+                            running.push((host, xid, ticket));
+                            crowd(&mut ended, &running);
+                        }
+                        Verdict::Replay(reply) => {
+                            prop_assert!(!runs);
+                            prop_assert_eq!(Some(reply), last.map(|past| &*past.reply));
+                        }
+                        Verdict::InProgress => prop_assert!(runs),
+                        Verdict::Forgotten => prop_assert!(!runs && last.is_some()),
+                        Verdict::Full => {
+                            let of_host = running.iter().filter(|(one, ..)| *one == host).count();
+                            let is_full = of_host >= 4 || running.len() >= BOUNDS.calls;
+                            prop_assert!(is_full && !runs);
+                        }
+                    }
+                }
+                cache.check();
+            }
+        }
+    }
+}
