@@ -65,6 +65,8 @@ struct Printer<'w> {
     cycles: Vec<Option<u32>>,
     /// Whether a type cannot be an alias, because the alias would contain itself.
     is_wrapped: Vec<bool>,
+    /// Whether a type contains itself, directly or not.
+    is_recursive: Vec<bool>,
     /// Whether values of a type need memory, so that constants must be functions.
     needs_memory: Vec<bool>,
     imports: Imports,
@@ -106,6 +108,7 @@ impl<'w> Printer<'w> {
             trait_name: String::new(),
             cycles,
             is_wrapped: graph::in_cycle(&aliases),
+            is_recursive: graph::in_cycle(&parts(&|_, _| true)),
             needs_memory: graph::reaching(&parts(&|_, _| true), seeds),
             imports: Imports::default(),
             current: 0,

@@ -7,7 +7,7 @@ use super::super::ast::{Declaration, Fields, Numbers, Procedure, Type};
 use super::super::names::{Names, camel, snake, written};
 use super::super::problems::Problems;
 use super::super::world::Id;
-use super::items::{docs, structure, variant};
+use super::items::{DERIVES, docs, structure, variant};
 use super::{Imports, Numbered, Printer};
 
 /// The longest line of a method.
@@ -200,8 +200,11 @@ impl<'w> Printer<'w> {
                 let fields = self.fields(0, owner, several);
                 self.imports.value = true;
                 let called = &self.world.declaration(id).name.text;
-                let _ =
-                    write!(types, "\n/// The results of `{called}`.\n{}", structure(&own, &fields));
+                let _ = write!(
+                    types,
+                    "\n/// The results of `{called}`.\n{}",
+                    structure(DERIVES, &own, &fields)
+                );
                 own
             }
         };
