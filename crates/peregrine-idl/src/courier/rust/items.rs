@@ -3,9 +3,9 @@
 use core::fmt::Write as _;
 
 use super::super::ast::{Arm, Fields, Procedure, Tag, Type};
-use super::super::names::{Names, camel, snake, written};
 use super::super::world::Id;
 use super::{Printer, has_name};
+use crate::names::{Names, camel, snake, written};
 
 /// The derives of all types but enumerations.
 pub(super) const DERIVES: &str = "#[derive(Clone, Debug, PartialEq, Eq, Hash, Foreign, Value)]\n";
@@ -119,7 +119,7 @@ impl<'w> Printer<'w> {
         for Fields { names: of, ty } in fields {
             let (printed, max) = (self.ty(at, owner, ty, false), self.max(owner, ty));
             for name in of {
-                let name = written(&names.claim(snake(&name.text)));
+                let name = written(&names.take(snake(&name.text)));
                 all.push(Field { name, ty: printed.clone(), max });
             }
         }
@@ -184,7 +184,7 @@ impl<'w> Printer<'w> {
             for tag in &arm.tags {
                 let case = self.case(owner.0, ty, tag);
                 let _ = writeln!(text, "    #[foreign(case = {case})]");
-                let variant = names.claim(camel(&tag.name.text));
+                let variant = names.take(camel(&tag.name.text));
                 text.push_str(&self.variant(owner, &variant, arm));
             }
         }
@@ -216,7 +216,7 @@ fn enumeration<'t>(name: &str, numbered: impl Iterator<Item = (&'t Tag, i64)>) -
     let mut text = format!("{derives}pub enum {name} {{\n");
     let mut names = Names::default();
     for (tag, number) in numbered {
-        let _ = writeln!(text, "    {} = {number},", written(&names.claim(camel(&tag.name.text))));
+        let _ = writeln!(text, "    {} = {number},", written(&names.take(camel(&tag.name.text))));
     }
     text + "}\n"
 }
@@ -259,7 +259,7 @@ impl Printer<'_> {
     pub(super) fn variant_name<'t>(tags: impl Iterator<Item = &'t Tag>, of: &str) -> String {
         let mut names = Names::default();
         for tag in tags {
-            let name = names.claim(camel(&tag.name.text));
+            let name = names.take(camel(&tag.name.text));
             if tag.name.text == of {
                 return written(&name);
             }
