@@ -22,7 +22,7 @@ use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
 pub use crate::path::datagram::Losses;
-use crate::path::stream::ConnectionTerms;
+use crate::path::ConnectionTerms;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
 pub use crate::serving::export::ExportOptions;

@@ -14,7 +14,8 @@ use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
-use crate::path::stream::{ConnectionTerms, Connections};
+use crate::path::stream::Connections;
+use crate::path::ConnectionTerms;
 use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
 

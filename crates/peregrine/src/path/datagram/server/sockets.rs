@@ -7,7 +7,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use super::{ExportHost, ReceiverState, ServerSocket, Work};
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
 use crate::counters::Visitor;
@@ -16,6 +15,7 @@ use crate::device::{Ethernet, LinkAddress, LinkDevice, LinkPort, Socket, SocketU
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::keeper::Next;
+use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use crate::serving::admission::Admission;
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;

@@ -7,10 +7,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::intake::{Reservation, STUCK};
-use super::{AcceptedConnection, Attended, Host, IDLE, PARKED, QUEUED, READ_AHEAD, StreamWorker};
+use super::{AcceptedConnection, Host, IDLE, READ_AHEAD, StreamWorker};
 use crate::call::chain::waiting_inside;
 use crate::call::{EStack, Wait, block_cost};
+use crate::path::connections::intake::{Reservation, STUCK};
+use crate::path::connections::threads::Attended;
+use crate::path::connections::turn::Attendant;
 use crate::path::stream::peer::now;
 use crate::protocol::stream::server_end::{MessageTimer, Unread};
 
@@ -81,7 +83,7 @@ impl AcceptedConnection {
         if !self.put_back(worker, true) {
             return Attended::Ended;
         }
-        self.set(PARKED);
+        self.turn.set(Attendant::Keeper);
         host.watch();
         if let Some(patience) = patience {
             host.remind(patience);
@@ -96,7 +98,7 @@ impl AcceptedConnection {
         if !self.put_back(worker, true) {
             return Attended::Ended;
         }
-        self.set(PARKED);
+        self.turn.set(Attendant::Keeper);
         self.held.store(true, Ordering::Release);
         host.hold();
         Attended::Left
@@ -108,7 +110,7 @@ impl AcceptedConnection {
         if !self.put_back(worker, false) {
             return Attended::Ended;
         }
-        self.set(QUEUED);
+        self.turn.set(Attendant::Queue);
         host.read_on();
         Attended::Left
     }
