@@ -7,11 +7,13 @@
 //! * [`threads`]: the threads, and the connections that wait for one.
 //! * [`turn`]: which thread receives from a connection.
 //! * [`watching`]: the keeper's watch of a connection.
+//! * [`receive`]: how a thread waits for bytes.
 //! * [`intake`]: the memory of messages that have not begun to run.
 //! * [`stall`]: clients that do not read.
 
 pub(in crate::path) mod acceptor;
 pub(in crate::path) mod intake;
+pub(in crate::path) mod receive;
 pub(in crate::path) mod stall;
 pub(in crate::path) mod table;
 pub(in crate::path) mod threads;

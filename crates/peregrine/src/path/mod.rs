@@ -8,6 +8,7 @@ mod connections;
 pub(crate) mod datagram;
 pub(crate) mod in_process;
 pub(crate) mod local;
+pub(crate) mod onc;
 pub(crate) mod options;
 mod receivers;
 mod slots;

@@ -67,17 +67,16 @@ impl<C> ConnectionTable<C> {
         self.open.get(&key)
     }
 
-    /// Removes a connection, if it is still there.
-    pub(in crate::path) fn remove(&mut self, key: u64, host: IpAddr) {
-        if self.open.remove(&key).is_none() {
-            return;
-        }
+    /// Removes and returns a connection, if it is still there.
+    pub(in crate::path) fn remove(&mut self, key: u64, host: IpAddr) -> Option<Arc<C>> {
+        let removed = self.open.remove(&key)?;
         if let Some(count) = self.hosts.get_mut(&host) {
             *count -= 1;
             if *count == 0 {
                 self.hosts.remove(&host);
             }
         }
+        Some(removed)
     }
 
     /// Returns all connections.

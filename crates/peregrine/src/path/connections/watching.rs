@@ -65,3 +65,21 @@ impl Watching {
         Next::SleepAndTick((LOOK * 2u32.pow(looks)).min(LOOK_MAX))
     }
 }
+
+/// Returns what the keeper does with a connection from which no bytes arrive. `patience` is how much longer
+/// its incomplete message may take, or `None` if no incomplete message uses memory. Returns `None` if the
+/// connection must end: its message has held memory for too long, and `is_short` returns true because other
+/// connections need memory.
+pub(in crate::path) fn next_of_stalled(
+    patience: Option<Duration>,
+    is_short: impl FnOnce() -> bool,
+) -> Option<Next> {
+    /// How often the keeper checks a message that has held memory for too long, while no other connection
+    /// waits for memory.
+    const AGAIN: Duration = Duration::from_secs(1);
+    match patience {
+        None => Some(Next::Sleep),
+        Some(left) if !left.is_zero() => Some(Next::SleepAndTick(left)),
+        Some(_) => (!is_short()).then_some(Next::SleepAndTick(AGAIN)),
+    }
+}

@@ -32,10 +32,11 @@ use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
 use crate::call::streams::STREAMS;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
-use crate::device::tcp::{Stream, WaitFor};
+use crate::device::tcp::Stream;
 use crate::error::Kind;
 use crate::limits;
 use crate::path::connections::intake::{Intake, Reservation};
+use crate::path::connections::receive::IDLE;
 use crate::path::connections::threads::Attended;
 use crate::path::connections::turn::{Attendant, Mark, Turn};
 use crate::protocol::description;
@@ -52,8 +53,6 @@ use crate::value::{Space, Window, align_up};
 /// The number of bytes to receive while the size of the next message is unknown. Received bytes of later
 /// messages are copied if another thread continues to receive.
 const READ_AHEAD: usize = 16 << 10;
-/// How long a thread waits for the next message before it leaves the connection to the keeper.
-const IDLE: Duration = limits::STALL_TIME;
 /// A call that is expected to take at least this time is long. If bytes of later messages have already
 /// arrived, another thread handles these bytes while a long call runs.
 const LONG: Duration = Duration::from_micros(50);
@@ -709,23 +708,5 @@ impl AcceptedConnection {
         }
         self.send_now(wire::MessageKind::Goodbye, 0, &[]);
         self.stream.shut_down_sending();
-    }
-
-    /// Receives and discards bytes until the client has closed the connection. A stopping server calls this
-    /// function after [`farewell`](Self::farewell). If the server closed a socket with unread bytes, the
-    /// kernel would reset the connection, and the client could lose the last replies.
-    pub(crate) fn hear_out(&self, until: Instant) {
-        let mut chunk = [0; 4096];
-        while Instant::now() < until {
-            match self.stream.wait(WaitFor::Readable, Some(until)) {
-                Ok(ready) if ready.readable => match self.stream.receive(&mut chunk, false) {
-                    Ok(0) => return,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                },
-                _ => return,
-            }
-        }
     }
 }

@@ -15,7 +15,7 @@ use super::{AcceptedConnection, BindTerms, Host, StreamWorker};
 use crate::address::host_of;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::{Account, CallerInfo, Calls, PathKind, Refusal, Wait};
-use crate::counters::{Counting, SessionCounters, Visitor};
+use crate::counters::{Counting, SessionCounters, ThreadKind, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
 use crate::interface::Description;
@@ -23,9 +23,10 @@ use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::connections::acceptor::{Acceptor, Admit};
 use crate::path::connections::intake::{Intake, Resume};
+use crate::path::connections::receive::hear_out;
 use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
 use crate::path::connections::threads::{Attend, Attended, ConnectionThreads, Work};
-use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching};
+use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stalled};
 use crate::protocol::stream::{self as wire, BindRequest};
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
@@ -133,6 +134,10 @@ impl Admit for Connections {
 }
 
 impl ServerPath for Connections {
+    fn counted_as(&self) -> ThreadKind {
+        ThreadKind::Stream
+    }
+
     fn close(&self) {
         // Dropping a watch takes a lock of the keeper. So the watches are dropped after the lock of
         // `acceptors` is released.
@@ -175,7 +180,7 @@ impl ServerPath for Connections {
         }
         let until = Instant::now() + FAREWELL;
         for connection in all {
-            connection.incoming.hear_out(until);
+            hear_out(connection.incoming.stream(), until);
             connection.counters.end();
             connection.incoming.rows().revoke_all();
             connection.incoming.close();
@@ -222,20 +227,13 @@ impl ServerConnection {
     /// Handles a connection from which no bytes arrive. Ends the connection if its incomplete message has
     /// held memory for too long, and if other connections need memory.
     fn stalls(&self) -> Next {
-        /// How often the keeper checks a message that has held memory for too long, while no other connection
-        /// waits for memory.
-        const AGAIN: Duration = Duration::from_secs(1);
-        match self.incoming.patience() {
-            None => Next::Sleep,
-            Some(left) if !left.is_zero() => Next::SleepAndTick(left),
-            Some(_) => match self.connections.upgrade() {
-                Some(connections) if connections.intake.is_short() => {
-                    self.end();
-                    Next::Forget
-                }
-                _ => Next::SleepAndTick(AGAIN),
-            },
-        }
+        let is_short = || {
+            self.connections.upgrade().is_some_and(|connections| connections.intake.is_short())
+        };
+        next_of_stalled(self.incoming.patience(), is_short).unwrap_or_else(|| {
+            self.end();
+            Next::Forget
+        })
     }
 }
 
@@ -266,7 +264,8 @@ impl Attend for ServerConnection {
         self.watching.end();
         self.incoming.forget_kept();
         if let Some(connections) = self.connections.upgrade() {
-            connections.table().remove(self.key, self.host);
+            let removed = connections.table().remove(self.key, self.host);
+            drop(removed);
         }
     }
 }
@@ -368,6 +367,7 @@ impl Host for Visit<'_> {
             group: CallerInfo::NOBODY,
             from: Some(self.0.from),
             hardware: None,
+            claimed: None,
             ending: None,
         };
         let tally = export.counters.tally(self.0.counters.number());

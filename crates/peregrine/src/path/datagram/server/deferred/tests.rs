@@ -125,6 +125,7 @@ impl ExportHost for Waiting {
             group: 0,
             from: from.ip(),
             hardware: None,
+            claimed: None,
             ending: None,
         };
         let (serve, caller) = (Arc::new(Self(Arc::clone(&self.0))), Arc::new(caller));
