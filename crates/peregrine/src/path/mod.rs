@@ -2,6 +2,7 @@
 //! [`Connect`](bind::Connect) and [`CallPath`](crate::call::CallPath) on the client, and
 //! [`ServerPath`](crate::serving::ServerPath) on the server.
 
+pub(crate) mod auth_sys;
 pub(crate) mod bind;
 pub(crate) mod callback;
 pub(crate) mod datagram;

@@ -67,6 +67,8 @@ pub(super) struct Link {
     calls: Mutex<Calls>,
     /// The messages for a connection. Over datagrams, each message is sent at once.
     output: Mutex<Output>,
+    /// Whether messages wait until the socket accepts more. The keeper reads this while it holds its own lock.
+    is_stuck: AtomicBool,
     leadership: Leadership<Input>,
     arming: Arc<Arming>,
     has_ended: AtomicBool,
@@ -122,6 +124,7 @@ impl Link {
                 pace: Pace::default(),
             }),
             output: Mutex::default(),
+            is_stuck: AtomicBool::new(false),
             leadership: Leadership::new(count, input, Arc::clone(&arming) as _),
             arming,
             frames: Arc::new(frames),
@@ -242,18 +245,32 @@ impl Link {
     /// Sends what the socket of a connection accepts. Ends the link if the connection is broken.
     fn flush(&self) {
         let Wire::Tcp(stream) = &self.wire else { return };
-        let mut rings = Rings::new();
-        let flushed = self.output.lock().flush(stream, &self.header, &self.frames, |frame| {
-            // A server may answer before it has the whole message. The future then waits for the end of
-            // sending.
-            if !rings.is_full() && self.leadership.wake(frame) {
-                rings.push(frame);
-            }
-        });
-        self.ring(&rings);
+        let mut output = self.output.lock();
+        let flushed = output.flush(stream, &self.header, &self.frames);
+        let is_stuck = !output.is_empty();
+        let was_stuck = self.is_stuck.swap(is_stuck, Ordering::SeqCst);
+        drop(output);
+        if is_stuck && !was_stuck {
+            // The keeper sends the rest if no thread does.
+            self.arming.renew();
+        }
+        if was_stuck {
+            self.ring_early();
+        }
         if let Err(error) = flushed {
             self.end(error.to_string());
             self.wake_all();
+        }
+    }
+
+    /// Wakes the futures of calls that were answered before their messages were sent completely. They wait for
+    /// the end of sending.
+    #[cold]
+    fn ring_early(&self) {
+        for frame in 0..self.frames.active() {
+            if self.has_outcome(frame) && self.leadership.wake(frame) {
+                self.frames.bell(frame).ring();
+            }
         }
     }
 
@@ -380,7 +397,12 @@ impl Link {
     fn receive(&self, input: &mut Input, looks: Looks) {
         match looks {
             Looks::Wait(left) => {
-                let until = left.map_or(Until::Ever, Until::After);
+                let until = match left {
+                    None => Until::Ever,
+                    // A timeout of 0 would mean no timeout.
+                    Some(Duration::ZERO) => Until::Now,
+                    Some(left) => Until::After(left),
+                };
                 self.receive_once(input, until);
             }
             Looks::Poll => {

@@ -11,7 +11,7 @@ use crate::call::{Frames, PathKind, Wait, block_cost};
 use crate::device::BYTES_MAX;
 use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_THREAD, Phase};
 use crate::interface::System;
-use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system};
+use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system, violated};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
 use crate::value::ByteOrder;
@@ -168,7 +168,13 @@ fn bind_at(
     let bytes = if kind == PathKind::OncUdp { most.min(BYTES_MAX) } else { most };
     let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
         .map_err(system("cannot allocate frames"))?;
-    let header = Header::new(number, version, Auth::NONE).ok_or_else(long_credential)?;
+    let mut body = [0; AUTH_BYTES_MAX];
+    let credential = match &options.onc_auth_sys {
+        Some(identity) => identity.credential(&mut body)?,
+        None => Auth::NONE,
+    };
+    let header = Header::new(number, version, credential);
+    let header = header.ok_or_else(|| violated("the credential is too long"))?;
     let congestion = options.congestion.as_deref();
     let link = open(&[address], kind, header, frames, congestion, until)?;
     if let Err(failure) = link.ask(0, &[], until)? {
@@ -204,10 +210,4 @@ fn bind_at(
         path.watch().map_err(system(NO_THREAD))?;
     }
     Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
-}
-
-#[cold]
-fn long_credential() -> CallError {
-    let text = format!("the credential has more than {AUTH_BYTES_MAX} bytes");
-    CallError::not_executed(Kind::BadName, Phase::Bind, text)
 }

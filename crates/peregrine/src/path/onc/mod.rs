@@ -6,3 +6,4 @@ mod connect;
 mod lookup;
 
 pub(crate) use connect::{OncTcp, OncUdp};
+pub use lookup::{RegisteredProgram, registered_programs};

@@ -46,7 +46,7 @@ impl Substitute for Arming {
 }
 
 impl Arming {
-    fn renew(&self) {
+    pub(super) fn renew(&self) {
         if let Some(watch) = self.watch.get() {
             watch.renew();
         }
@@ -169,7 +169,7 @@ impl Watched for Watcher {
         events.set(EventFlags::IN, link.arming.armed.load(Ordering::SeqCst));
         if matches!(link.wire, Wire::Tcp(_)) {
             events |= EventFlags::RDHUP;
-            events.set(EventFlags::OUT, !link.output.lock().is_empty());
+            events.set(EventFlags::OUT, link.is_stuck.load(Ordering::SeqCst));
         }
         events
     }
@@ -183,7 +183,7 @@ impl Watched for Watcher {
         // SYNC: onc-armed, in `Arming::stand_by`.
         link.arming.armed.swap(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if !link.output.lock().is_empty() {
+        if link.is_stuck.load(Ordering::SeqCst) {
             link.flush();
         }
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
