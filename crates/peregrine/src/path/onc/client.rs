@@ -365,7 +365,7 @@ impl Link {
                 self.has_strays.store(true, Ordering::Relaxed);
                 let message = call.message;
                 if let Wire::Udp(socket) = &self.wire {
-                    // An error is reported again when this thread receives.
+                    // A copy that is not sent is lost like any other.
                     let _ = self.send_datagram(socket, &message, false);
                 }
                 Progress::Wait(Some(due))

@@ -105,7 +105,8 @@ impl Link {
         }
     }
 
-    fn has_outcome(&self, frame: u32) -> bool {
+    /// Returns whether the call of a frame has an outcome that its caller has not taken.
+    pub(super) fn has_outcome(&self, frame: u32) -> bool {
         matches!(self.slot(frame).lock().state, State::Ended(_))
     }
 
