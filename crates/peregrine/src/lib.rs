@@ -203,8 +203,7 @@ pub mod value;
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
     AuthSys, BindOptions, Binding, Candidate, Description, EthernetDevice, Explanation, Rebind,
-    RegisteredProgram, Verdict,
-    describe, explain, exports, registered_programs, stat, watch,
+    RegisteredProgram, Verdict, describe, explain, exports, registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Executor, Limit, OnExhausted, PathKind, Wait, caller};

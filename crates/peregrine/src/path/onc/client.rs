@@ -210,12 +210,7 @@ impl Link {
 
     /// Sends a datagram. If `may_wait` is false, a datagram that the socket does not accept now is lost like any
     /// other.
-    fn send_datagram(
-        &self,
-        socket: &Socket,
-        message: &Message,
-        may_wait: bool,
-    ) -> io::Result<()> {
+    fn send_datagram(&self, socket: &Socket, message: &Message, may_wait: bool) -> io::Result<()> {
         let numbers = self.header.datagram(message.xid, message.procedure);
         let arguments = self.frames.call_space_of(message.frame).window().range(0, message.bytes);
         let parts = [Window::from(&numbers[..]), Window::from(self.header.auth()), arguments];

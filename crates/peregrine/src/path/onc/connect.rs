@@ -11,7 +11,9 @@ use crate::call::{Frames, PathKind, Wait, block_cost};
 use crate::device::BYTES_MAX;
 use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_THREAD, Phase};
 use crate::interface::System;
-use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system, violated};
+use crate::path::bind::{
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system, violated,
+};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
 use crate::value::ByteOrder;
@@ -28,7 +30,8 @@ const OTHER_PROGRAM: &str = "leave the program out of the address, or use the in
      `peregrine import` makes interfaces from .x files";
 const NO_PROGRAM: &str = "write the program and its version, such as onc+udp:HOST/100003.3";
 const OTHER_VERSION: &str = "use the interface of a version that the server has";
-const NO_DESCRIPTION: &str = "read the .x file of the program; `peregrine import` makes an interface from it";
+const NO_DESCRIPTION: &str =
+    "read the .x file of the program; `peregrine import` makes an interface from it";
 
 impl Connect for OncUdp {
     fn kind(&self) -> PathKind {
@@ -130,11 +133,7 @@ fn program_of(name: &str) -> Result<(u32, u32), CallError> {
     })
 }
 
-fn bind(
-    kind: PathKind,
-    target: &Target<'_>,
-    wanted: &Wanted<'_>,
-) -> Result<BoundPath, CallError> {
+fn bind(kind: PathKind, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let program = chosen(wanted)?;
     let addresses = target.place()?.resolve()?;
     let mut failure = None;
@@ -192,7 +191,9 @@ fn bind_at(
                 let text = format!("{at}: {}", error.detail());
                 let named = CallError::not_executed(error.kind(), Phase::Bind, text);
                 match failure {
-                    Failure::TimedOut if kind == PathKind::OncUdp => named.with_advice(NO_DATAGRAMS),
+                    Failure::TimedOut if kind == PathKind::OncUdp => {
+                        named.with_advice(NO_DATAGRAMS)
+                    }
                     _ => named,
                 }
             }

@@ -30,9 +30,9 @@ use crate::protocol::onc::universal::{Network, Universal};
 /// The size in bytes of the largest list of programs that is accepted.
 const LIST_BYTES_MAX: usize = 1 << 20;
 
-const NO_RPCBIND: &str = "start rpcbind on that machine, or add the port of the program to the address";
-const NOT_REGISTERED: &str =
-    "start the server of the program, or add its port to the address; `rpcinfo` shows what is registered";
+const NO_RPCBIND: &str =
+    "start rpcbind on that machine, or add the port of the program to the address";
+const NOT_REGISTERED: &str = "start the server of the program, or add its port to the address; `rpcinfo` shows what is registered";
 
 const NO_MACHINE: &str = "write onc+tcp:HOST or onc+udp:HOST";
 
@@ -285,8 +285,9 @@ impl Rpcbind {
                 Ok(results) => {
                     let answer = Answer::parse(request, &results)
                         .map_err(|why| violated(format!("the answer of rpcbind: {why}")))?;
-                    return read(&answer)
-                        .ok_or_else(|| violated("rpcbind answers with an address without meaning"));
+                    return read(&answer).ok_or_else(|| {
+                        violated("rpcbind answers with an address without meaning")
+                    });
                 }
                 Err(error) => failure = Some(error),
             }

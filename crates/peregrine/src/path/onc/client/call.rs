@@ -6,9 +6,7 @@ use std::time::Instant;
 use super::slots::{Ended, Outcome};
 use super::{Link, Wire};
 use crate::call::chain::WaitingInside;
-use crate::call::{
-    Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, inside,
-};
+use crate::call::{Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::keeper::Watch;
 

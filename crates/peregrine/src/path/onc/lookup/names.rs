@@ -12,7 +12,8 @@ const BYTES_MAX: u64 = 1 << 20;
 pub(super) fn names() -> BTreeMap<u32, String> {
     use std::io::Read as _;
     let mut text = String::new();
-    let read = std::fs::File::open(FILE).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
+    let read =
+        std::fs::File::open(FILE).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
     if read.is_err() {
         return BTreeMap::new();
     }

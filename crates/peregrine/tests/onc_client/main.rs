@@ -1,18 +1,26 @@
 //! Tests of clients of ONC RPC against servers that are made by hand on real sockets.
 
-use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+#[cfg(feature = "async")]
+mod pending;
+mod server;
+
+use std::io::Write as _;
+use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use peregrine::foreign::{Xdr, from_bytes, to_bytes};
-use peregrine::{AuthSys, BindOptions, Binding, CallError, Executed, Kind, Phase, Rebind, Wait, interface};
+use peregrine::foreign::{Xdr, to_bytes};
+use peregrine::{
+    AuthSys, BindOptions, Binding, CallError, Executed, Kind, Phase, Rebind, Wait, interface,
+};
 use proptest::prelude::*;
+use server::{
+    BOTH, Over, Received, read_record, received, record, reply, results, serve, serve_all,
+    serve_badly_once, serve_early, serve_slowly, usual, words,
+};
 
-const PROGRAM: u32 = 0x2000_0001;
-const VERSION: u32 = 2;
 const LONG: Duration = Duration::from_secs(20);
 
 #[interface(onc(program = 0x2000_0001, version = 2))]
@@ -28,137 +36,6 @@ trait Store {
 #[interface]
 trait Ordinary {
     fn nothing(&self) -> peregrine::Result<()>;
-}
-
-/// A call as a server reads it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Received {
-    xid: u32,
-    procedure: u32,
-    credential: (u32, Vec<u8>),
-    arguments: Vec<u8>,
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
-}
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
-/// Reads a call by the rules of RFC 5531, independently of the library.
-fn received(message: &[u8]) -> Received {
-    assert_eq!(word(message, 4), 0, "a call");
-    assert_eq!(word(message, 8), 2, "the version of ONC RPC");
-    assert_eq!([word(message, 12), word(message, 16)], [PROGRAM, VERSION]);
-    let length = word(message, 28) as usize;
-    let verifier = 32 + length.next_multiple_of(4);
-    assert_eq!([word(message, verifier), word(message, verifier + 4)], [0, 0]);
-    Received {
-        xid: word(message, 0),
-        procedure: word(message, 20),
-        credential: (word(message, 24), message[32..32 + length].to_vec()),
-        arguments: message[verifier + 8..].to_vec(),
-    }
-}
-
-/// Returns a reply with an empty verifier.
-fn reply(xid: u32, status: u32, results: &[u8]) -> Vec<u8> {
-    [words(&[xid, 1, 0, 0, 0, status]), results.to_vec()].concat()
-}
-
-/// Runs the procedure of a call.
-fn results(call: &Received) -> Vec<u8> {
-    match call.procedure {
-        0 => Vec::new(),
-        1 => to_bytes::<Xdr>(&"joined".to_owned()).unwrap(),
-        7 => words(&[2 * word(&call.arguments, 0)]),
-        9 => {
-            let mut bytes = from_bytes::<Xdr, Vec<u8>>(&call.arguments).unwrap();
-            bytes.reverse();
-            to_bytes::<Xdr>(&bytes).unwrap()
-        }
-        other => panic!("procedure {other}"),
-    }
-}
-
-fn usual(call: &Received) -> Vec<Vec<u8>> {
-    vec![reply(call.xid, 0, &results(call))]
-}
-
-/// The transport of a server.
-#[derive(Clone, Copy, Debug)]
-enum Over {
-    Udp,
-    Tcp,
-}
-
-const BOTH: [Over; 2] = [Over::Udp, Over::Tcp];
-
-/// Serves calls until the program ends. `answer` returns the messages to send for each call. Procedure 0 is
-/// answered as usual. Returns the address for clients.
-fn serve(
-    over: Over,
-    answer: impl Fn(&Received) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static,
-) -> String {
-    serve_all(over, move |call| if call.procedure == 0 { usual(call) } else { answer(call) })
-}
-
-/// Serves calls as [`serve`] does, but `answer` also answers procedure 0.
-fn serve_all(
-    over: Over,
-    answer: impl Fn(&Received) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static,
-) -> String {
-    let answers = move |message: &[u8]| answer(&received(message));
-    match over {
-        Over::Udp => {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let address = socket.local_addr().unwrap();
-            thread::spawn(move || {
-                let mut bytes = vec![0; 65_536];
-                loop {
-                    let (length, from) = socket.recv_from(&mut bytes).unwrap();
-                    for message in answers(&bytes[..length]) {
-                        let _ = socket.send_to(&message, from);
-                    }
-                }
-            });
-            format!("onc+udp:{address}")
-        }
-        Over::Tcp => {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let address = listener.local_addr().unwrap();
-            thread::spawn(move || {
-                for stream in listener.incoming() {
-                    let (mut stream, answers) = (stream.unwrap(), answers.clone());
-                    thread::spawn(move || {
-                        while let Some(message) = read_record(&mut stream) {
-                            for message in answers(&message) {
-                                let _ = stream.write_all(&record(&message));
-                            }
-                        }
-                    });
-                }
-            });
-            format!("onc+tcp:{address}")
-        }
-    }
-}
-
-fn record(message: &[u8]) -> Vec<u8> {
-    [words(&[1 << 31 | message.len() as u32]), message.to_vec()].concat()
-}
-
-/// Reads a record, which the client sends as one fragment. Returns `None` at the end of the connection.
-fn read_record(stream: &mut TcpStream) -> Option<Vec<u8>> {
-    let mut marker = [0; 4];
-    stream.read_exact(&mut marker).ok()?;
-    let marker = u32::from_be_bytes(marker);
-    assert_ne!(marker >> 31, 0, "the last fragment");
-    let mut message = vec![0; (marker & !(1 << 31)) as usize];
-    stream.read_exact(&mut message).ok()?;
-    Some(message)
 }
 
 fn bind(address: &str) -> StoreClient {
@@ -214,9 +91,8 @@ fn each_answer_of_a_server_has_its_failure() {
     ];
     for over in BOTH {
         for (answer, expected, executed, text) in cases {
-            let address = serve(over, move |call| {
-                vec![[words(&[call.xid, 1]), words(answer)].concat()]
-            });
+            let address =
+                serve(over, move |call| vec![[words(&[call.xid, 1]), words(answer)].concat()]);
             let store = bind_with(&address, &BindOptions::default().rebind(Rebind::Never));
             let error = store.double(1).unwrap_err();
             assert_eq!(kind(&error), (expected, executed), "{over:?}: {error}");
@@ -349,30 +225,6 @@ fn record_may_be_divided_in_any_way() {
     }
 }
 
-/// Serves TCP connections: each call of procedure 7 is answered with these bytes, and then the connection is
-/// closed if `closes`. Later connections work.
-fn serve_badly_once(bad: Vec<u8>) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("onc+tcp:{}", listener.local_addr().unwrap());
-    thread::spawn(move || {
-        let mut bad = Some(bad);
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            while let Some(message) = read_record(&mut stream) {
-                let call = received(&message);
-                if call.procedure != 0
-                    && let Some(bad) = bad.take()
-                {
-                    let _ = stream.write_all(&bad);
-                    break;
-                }
-                stream.write_all(&record(&reply(call.xid, 0, &results(&call)))).unwrap();
-            }
-        }
-    });
-    address
-}
-
 #[test]
 fn call_whose_connection_is_lost_may_have_executed_and_the_next_one_binds_again() {
     let endless = words(&[0]).repeat(1 << 16 | 1);
@@ -450,6 +302,34 @@ fn large_messages_travel() {
     assert_eq!(kind(&error), (Kind::TooLarge, Executed::No), "{error}");
     // All bytes of a datagram are used: 40 are the header, and 4 are the length.
     assert_eq!(store.reverse(vec![1; 65_507 - 3 - 44]).map(|bytes| bytes.len()).ok(), Some(65_460));
+}
+
+#[test]
+fn server_that_does_not_read_delays_only_its_own_calls() {
+    let (address, go) = serve_slowly();
+    let options = BindOptions::default().message_bytes(40 << 20);
+    let store = bind_with(&address, &options);
+    let soon = store.with_timeout(Duration::from_millis(30));
+    // A part of this message is in the buffers of the kernel, so the server may still get the rest.
+    let error = soon.reverse(vec![1; 30 << 20]).unwrap_err();
+    assert_eq!(kind(&error), (Kind::TimedOut, Executed::Maybe), "{error}");
+    // Nothing of this message was sent.
+    let error = soon.double(1).unwrap_err();
+    assert_eq!(kind(&error), (Kind::TimedOut, Executed::No), "{error}");
+    go.send(()).unwrap();
+    assert_eq!(store.double(2).unwrap(), 4);
+    assert_eq!(store.reverse(vec![7; 5 << 20]).unwrap(), vec![7; 5 << 20]);
+}
+
+#[test]
+fn early_refusal_ends_a_call_after_its_message_was_sent() {
+    let options = BindOptions::default().message_bytes(40 << 20);
+    let store = bind_with(&serve_early(), &options);
+    for _ in 0..3 {
+        let error = store.reverse(vec![1; 30 << 20]).unwrap_err();
+        assert_eq!(kind(&error), (Kind::Denied, Executed::No), "{error}");
+        assert_eq!(store.double(1).unwrap(), 0);
+    }
 }
 
 #[test]
@@ -546,12 +426,7 @@ fn other_built_in_procedures_are_refused() {
 #[test]
 fn claimed_identity_is_sent_with_each_call() {
     for over in BOTH {
-        let expected = [
-            words(&[0, 4]),
-            b"desk".to_vec(),
-            words(&[1000, 100, 2, 27, 44]),
-        ]
-        .concat();
+        let expected = [words(&[0, 4]), b"desk".to_vec(), words(&[1000, 100, 2, 27, 44])].concat();
         let address = serve_all(over, move |call| {
             assert_eq!(call.credential, (1, expected.clone()));
             usual(call)
@@ -560,7 +435,9 @@ fn claimed_identity_is_sent_with_each_call() {
         let options = BindOptions::default().onc_auth_sys(identity);
         assert_eq!(bind_with(&address, &options).double(2).unwrap(), 4);
         let _ = AuthSys::of_process();
-        for wrong in [AuthSys::new(1, 1).groups(&[7; 17]), AuthSys::new(1, 1).machine(&"x".repeat(256))] {
+        for wrong in
+            [AuthSys::new(1, 1).groups(&[7; 17]), AuthSys::new(1, 1).machine(&"x".repeat(256))]
+        {
             let options = BindOptions::default().onc_auth_sys(wrong);
             let error = StoreClient::bind_with(&address, &options).err().unwrap();
             assert_eq!(error.kind(), Kind::BadName, "{error}");
@@ -596,94 +473,6 @@ fn arguments_are_the_values_one_after_the_other() {
             let xid = calls.recv().unwrap().xid;
             assert!(last.is_none_or(|last| xid == last.wrapping_add(1)));
             last = Some(xid);
-        }
-    }
-}
-
-#[cfg(feature = "async")]
-mod pending {
-    use super::*;
-    use futures_lite::future::block_on;
-    use futures_util::future::join_all;
-
-    #[test]
-    fn futures_share_a_binding() {
-        for over in BOTH {
-            let address = serve(over, usual);
-            let store = block_on(StoreAsyncClient::bind(&address)).unwrap();
-            for round in 0..20 {
-                let calls = (0..50).map(|number| {
-                    let store = &store;
-                    async move { assert_eq!(store.double(round + number).await.unwrap(), 2 * (round + number)) }
-                });
-                block_on(join_all(calls));
-            }
-            block_on(async {
-                let bytes: Vec<u8> = (0..60_000).map(|at| at as u8).collect();
-                let reversed = store.reverse(bytes.clone()).await.unwrap();
-                assert!(reversed.iter().rev().eq(&bytes));
-            });
-        }
-    }
-
-    #[test]
-    fn future_sends_a_lost_call_again() {
-        let seen = Arc::new(AtomicU32::new(0));
-        let address = serve(Over::Udp, move |call| match seen.fetch_add(1, Ordering::SeqCst) {
-            0 | 1 => Vec::new(),
-            _ => usual(call),
-        });
-        let store = block_on(StoreAsyncClient::bind(&address)).unwrap();
-        assert_eq!(block_on(store.double(9)).unwrap(), 18);
-    }
-
-    #[test]
-    fn future_learns_that_the_connection_was_lost() {
-        block_on(async {
-            let store = StoreAsyncClient::bind(&serve_badly_once(Vec::new())).await.unwrap();
-            let error = store.double(1).await.unwrap_err();
-            assert_eq!(kind(&error), (Kind::ServerGone, Executed::Maybe), "{error}");
-            assert_eq!(store.double(5).await.unwrap(), 10);
-        });
-    }
-
-    #[test]
-    fn future_with_a_deadline_gives_up() {
-        for over in BOTH {
-            let address = serve(over, |call| match call.procedure {
-                7 => Vec::new(),
-                _ => usual(call),
-            });
-            let options = BindOptions::default().timeout(Duration::from_millis(30));
-            block_on(async {
-                let store = StoreAsyncClient::bind_with(&address, &options).await.unwrap();
-                let error = store.double(1).await.unwrap_err();
-                assert_eq!(kind(&error), (Kind::TimedOut, Executed::Maybe), "{over:?}: {error}");
-                assert_eq!(store.reverse(vec![1, 2]).await.unwrap(), [2, 1], "{over:?}");
-            });
-        }
-    }
-
-    #[test]
-    fn threads_and_futures_share_a_binding() {
-        for over in BOTH {
-            let address = serve(over, usual);
-            let store = bind(&address);
-            let future = StoreAsyncClient::from(store.clone());
-            thread::scope(|scope| {
-                for thread in 0..4 {
-                    let (store, future) = (&store, &future);
-                    scope.spawn(move || {
-                        for number in 0..200 {
-                            let doubled = match thread % 2 {
-                                0 => store.double(number),
-                                _ => block_on(future.double(number)),
-                            };
-                            assert_eq!(doubled.unwrap(), 2 * number);
-                        }
-                    });
-                }
-            });
         }
     }
 }
