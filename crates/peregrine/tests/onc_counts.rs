@@ -61,6 +61,17 @@ fn serve_tcp() -> String {
     format!("onc+tcp:{address}")
 }
 
+/// Runs `run` a few times. Returns the fewest allocations of one time: threads that start meanwhile, such as
+/// the keeper of the process, allocate too.
+fn fewest(run: impl Fn()) -> u64 {
+    let count = |_| {
+        let before = allocations();
+        run();
+        allocations() - before
+    };
+    (0..5).map(count).min().expect("several runs")
+}
+
 #[test]
 fn calls_do_not_allocate() {
     threads();
@@ -74,10 +85,8 @@ fn threads() {
             let address = serve();
             let client = CountedClient::bind_with(&address, &options).unwrap();
             let call = |number| assert_eq!(client.same(number).unwrap(), number);
-            (0..10).for_each(call);
-            let before = allocations();
-            (0..100).for_each(call);
-            assert_eq!(allocations() - before, 0, "{address} {wait:?}");
+            let counted = fewest(|| (0..100).for_each(call));
+            assert_eq!(counted, 0, "{address} {wait:?}");
         }
     }
 }
@@ -89,10 +98,7 @@ fn futures() {
         let address = serve();
         let client = block_on(CountedAsyncClient::bind_with(&address, &options)).unwrap();
         let call = |number| assert_eq!(block_on(client.same(number)).unwrap(), number);
-        (0..10).for_each(call);
-        let before = allocations();
-        (0..100).for_each(call);
-        let each = (allocations() - before) as f64 / 100.0;
-        assert!(each <= 1.0, "{address}: {each} allocations for each call");
+        let counted = fewest(|| (0..100).for_each(call));
+        assert!(counted <= 100, "{address}: {counted} allocations for 100 calls");
     }
 }

@@ -23,7 +23,7 @@ const PARTS: &[(&str, &[&str])] = &[
 const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram", "onc"];
 
 /// The modules of `path/` that each of the [`FAMILIES`] may use.
-const SHARED: &[&str] = &["auth_sys", "bind", "leader", "options", "rings", "slots"];
+const SHARED: &[&str] = &["auth_sys", "bind", "leader", "options", "rings", "slots", "tidying"];
 
 type Segments = Vec<String>;
 

@@ -14,3 +14,4 @@ pub(crate) mod options;
 mod rings;
 mod slots;
 pub(crate) mod stream;
+mod tidying;

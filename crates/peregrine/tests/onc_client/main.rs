@@ -449,7 +449,7 @@ fn claimed_identity_is_sent_with_each_call() {
 fn arguments_are_the_values_one_after_the_other() {
     for over in BOTH {
         let (sender, calls) = std::sync::mpsc::channel();
-        let sender = std::sync::Arc::new(std::sync::Mutex::new(sender));
+        let sender = Arc::new(std::sync::Mutex::new(sender));
         let address = serve(over, move |call| {
             sender.lock().unwrap().send(call.clone()).unwrap();
             usual(call)

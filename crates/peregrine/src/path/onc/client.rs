@@ -30,6 +30,7 @@ use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::path::leader::{Leader, Leadership};
 use crate::path::rings::Rings;
+use crate::path::tidying::Tidying;
 use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::client::{CALL_TIME, DatagramCall, Pace, Step};
@@ -64,6 +65,8 @@ pub(super) struct Link {
     header: Header,
     frames: Arc<Frames>,
     slots: Box<[Mutex<Slot>]>,
+    /// The memory of large messages, which only connections carry.
+    tidying: Tidying,
     calls: Mutex<Calls>,
     /// The messages for a connection. Over datagrams, each message is sent at once.
     output: Mutex<Output>,
@@ -119,6 +122,7 @@ impl Link {
             wire,
             header,
             slots: (0..count).map(slot).collect(),
+            tidying: Tidying::new(count),
             calls: Mutex::new(Calls {
                 waiters: Waiters::new(start, count as usize),
                 pace: Pace::default(),
@@ -173,6 +177,7 @@ impl Link {
         may_wait: bool,
     ) -> Result<(), CallError> {
         let now = moment();
+        self.note_size(frame, bytes);
         let message = {
             let mut calls = self.calls.lock();
             let xid = calls.waiters.add(now, frame).map_err(full)?;
@@ -502,8 +507,19 @@ impl Link {
     /// Copies results to their frame.
     fn place(&self, frame: u32, results: &[u8]) -> Outcome {
         match self.frames.reply_space_of(frame).write(0, results) {
-            Some(()) => Outcome::Results(results.len() as u32),
+            Some(()) => {
+                self.note_size(frame, results.len());
+                Outcome::Results(results.len() as u32)
+            }
             None => Outcome::TooLong(results.len()),
+        }
+    }
+
+    /// Notes that a frame has a message of `bytes` bytes, whose memory is released some time after the call.
+    fn note_size(&self, frame: u32, bytes: usize) {
+        if bytes > limits::ASTACK_BYTES_KEPT {
+            self.tidying.note(frame);
+            self.tidying.used();
         }
     }
 

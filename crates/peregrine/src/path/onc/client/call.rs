@@ -61,6 +61,7 @@ impl OncPath {
 
     /// Turns the outcome of a call into what the stub expects.
     pub(super) fn take(&self, ended: Ended) -> Result<Returned, CallError> {
+        self.link.tidy_soon();
         match ended.outcome {
             Outcome::Results(head_bytes) => {
                 Ok(Returned { answer: Answer::Ok, head_at: 0, head_bytes })

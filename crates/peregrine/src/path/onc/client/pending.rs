@@ -25,6 +25,9 @@ use crate::path::leader::Substitute;
 /// How long the keeper pauses while another thread receives.
 const SOON: Duration = Duration::from_millis(5);
 
+/// How long the memory of a large message is kept for another large message, at least.
+const TIDY: Duration = Duration::from_secs(1);
+
 /// Whether the keeper receives when something arrives.
 #[derive(Default)]
 pub(super) struct Arming {
@@ -46,6 +49,13 @@ impl Substitute for Arming {
 }
 
 impl Arming {
+    /// Makes the keeper call [`Watched::tick`] after this time.
+    fn remind(&self, after: Duration) {
+        if let Some(watch) = self.watch.get() {
+            watch.remind_by(Instant::now() + after);
+        }
+    }
+
     pub(super) fn renew(&self) {
         if let Some(watch) = self.watch.get() {
             watch.renew();
@@ -138,6 +148,14 @@ impl Link {
         }
     }
 
+    /// Makes the keeper release the memory of large messages from now on.
+    #[inline]
+    pub(super) fn tidy_soon(&self) {
+        if self.tidying.begins() {
+            self.arming.remind(TIDY);
+        }
+    }
+
     fn rings(self: &Arc<Self>) -> Arc<dyn Rings> {
         Arc::clone(self) as _
     }
@@ -173,6 +191,16 @@ impl Watched for Watcher {
             events.set(EventFlags::OUT, link.is_stuck.load(Ordering::SeqCst));
         }
         events
+    }
+
+    fn tick(self: Arc<Self>) -> Next {
+        let link = &*self.0;
+        if link.tidying.tidy(&link.frames)
+            && let Some(watch) = link.arming.watch.get()
+        {
+            watch.remind_by_without_waking(Instant::now() + TIDY);
+        }
+        Next::Sleep
     }
 
     fn ready(self: Arc<Self>) -> Next {
