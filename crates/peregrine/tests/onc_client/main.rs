@@ -3,6 +3,9 @@
 #[cfg(feature = "async")]
 mod pending;
 mod server;
+#[path = "../support/mod.rs"]
+#[allow(dead_code)]
+mod support;
 
 use std::io::Write as _;
 use std::net::{TcpListener, UdpSocket};
@@ -18,7 +21,7 @@ use peregrine::{
 use proptest::prelude::*;
 use server::{
     BOTH, Over, Received, read_record, received, record, reply, results, serve, serve_all,
-    serve_badly_once, serve_early, serve_slowly, usual, words,
+    serve_badly_once, serve_early, serve_rpcbind, serve_slowly, usual, words,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -386,6 +389,25 @@ fn missing_program_or_version_is_reported_by_binding() {
             assert!(error.detail().contains(text), "{error}");
         }
     }
+}
+
+#[test]
+fn rpcbind_knows_the_port() {
+    support::link::at_near_end(support::link::Link::new(), |link| {
+        link.at(0, || {
+            for over in BOTH {
+                let address = serve(over, usual);
+                let (scheme, at) = address.split_at(7);
+                let port = at.rsplit_once(':').unwrap().1.parse().unwrap();
+                serve_rpcbind(over, port);
+                let store = bind(&format!("{scheme}:127.0.0.1"));
+                assert_eq!(store.double(3).unwrap(), 6);
+                assert!(store.binding().explain().summary().contains(&port.to_string()));
+            }
+        });
+    });
+    let error = StoreClient::bind("onc+udp:no-such-host.invalid").err().unwrap();
+    assert_eq!((error.kind(), error.phase()), (Kind::Unreachable, Phase::Resolve), "{error}");
 }
 
 #[test]

@@ -90,10 +90,30 @@ pub(crate) fn serve_all(
     over: Over,
     answer: impl Fn(&Received) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static,
 ) -> String {
-    let answers = move |message: &[u8]| answer(&received(message));
+    serve_messages(over, "127.0.0.1:0", move |message| answer(&received(message)))
+}
+
+/// Starts an rpcbind at port 111, which knows the same port for each program.
+pub(crate) fn serve_rpcbind(over: Over, port: u16) {
+    let [high, low] = port.to_be_bytes();
+    serve_messages(over, "127.0.0.1:111", move |message| {
+        assert_eq!([word(message, 12), word(message, 16), word(message, 20)], [100_000, 4, 3]);
+        assert_eq!([word(message, 40), word(message, 44)], [PROGRAM, VERSION]);
+        // The host is another one.
+        let address = format!("192.0.2.1.{high}.{low}");
+        vec![reply(word(message, 0), 0, &to_bytes::<Xdr>(&address).unwrap())]
+    });
+}
+
+/// Serves messages at an address. `answers` returns the messages to send for each message.
+fn serve_messages(
+    over: Over,
+    at: &str,
+    answers: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static,
+) -> String {
     match over {
         Over::Udp => {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let socket = UdpSocket::bind(at).unwrap();
             let address = socket.local_addr().unwrap();
             thread::spawn(move || {
                 let mut bytes = vec![0; 65_536];
@@ -107,7 +127,7 @@ pub(crate) fn serve_all(
             format!("onc+udp:{address}")
         }
         Over::Tcp => {
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let listener = TcpListener::bind(at).unwrap();
             let address = listener.local_addr().unwrap();
             thread::spawn(move || {
                 for stream in listener.incoming() {

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use std::time::Instant;
 
 use super::client::{Header, OncPath};
-use super::lookup::{Rpcbind, open};
+use super::lookup::{Rpcbind, no_address, open};
 use crate::address::Address;
 use crate::call::{Frames, PathKind, Wait, block_cost};
 use crate::device::BYTES_MAX;
@@ -146,9 +146,7 @@ fn bind(kind: PathKind, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Boun
             Err(error) => failure = failure.or(Some(error)),
         }
     }
-    Err(failure.unwrap_or_else(|| {
-        CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
-    }))
+    Err(failure.unwrap_or_else(no_address))
 }
 
 fn bind_at(
@@ -175,7 +173,7 @@ fn bind_at(
     let header = Header::new(number, version, credential);
     let header = header.ok_or_else(|| violated("the credential is too long"))?;
     let congestion = options.congestion.as_deref();
-    let link = open(&[address], kind, header, frames, congestion, until)?;
+    let link = open(address, kind, header, frames, congestion, until)?;
     if let Err(failure) = link.ask(0, &[], until)? {
         let error = link.bind_error(failure);
         let at = format!("program {number} at {address}");

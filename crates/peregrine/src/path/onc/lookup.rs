@@ -14,11 +14,10 @@ use super::client::{Header, Link, Wire};
 use crate::address::Address;
 use crate::call::{Frames, PathKind};
 use crate::device::Socket;
-use crate::device::tcp::Stream;
 use crate::device::udp::Udp;
-use crate::error::{CallError, Kind, NO_CONNECTION, Phase};
+use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
-use crate::path::bind::{STAGGER, system, until, violated};
+use crate::path::bind::{connect, system, until, violated};
 use crate::path::options::BindOptions;
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::Auth;
@@ -32,7 +31,8 @@ const LIST_BYTES_MAX: usize = 1 << 20;
 
 const NO_RPCBIND: &str =
     "start rpcbind on that machine, or add the port of the program to the address";
-const NOT_REGISTERED: &str = "start the server of the program, or add its port to the address; `rpcinfo` shows what is registered";
+const NOT_REGISTERED: &str = "start the server of the program, or add its port to the address; \
+     `peregrine list onc+tcp:HOST` shows what is registered";
 
 const NO_MACHINE: &str = "write onc+tcp:HOST or onc+udp:HOST";
 
@@ -41,7 +41,7 @@ const NO_MACHINE: &str = "write onc+tcp:HOST or onc+udp:HOST";
 /// # Errors
 /// If the server does not accept a connection, or a resource is exhausted.
 pub(super) fn open(
-    at: &[SocketAddr],
+    at: SocketAddr,
     kind: PathKind,
     header: Header,
     frames: Frames,
@@ -49,14 +49,9 @@ pub(super) fn open(
     until: Instant,
 ) -> Result<Arc<Link>, CallError> {
     let wire = match kind {
-        PathKind::OncTcp => {
-            let stream = Stream::connect(at, STAGGER, until).map_err(unconnected)?;
-            stream.prepare(congestion).map_err(system("preparing the connection"))?;
-            Wire::Tcp(stream)
-        }
+        PathKind::OncTcp => Wire::Tcp(connect(&[at], congestion, until)?),
         _ => {
-            let first = at.first().ok_or_else(|| unconnected(None))?;
-            let udp = Udp::connected(*first).map_err(system("opening a UDP socket"))?;
+            let udp = Udp::connected(at).map_err(system("opening a UDP socket"))?;
             let socket = Socket::Udp(udp);
             // Messages may be larger than the packets of the network.
             socket.allow_fragmentation().map_err(system("allowing fragmentation"))?;
@@ -64,19 +59,6 @@ pub(super) fn open(
         }
     };
     Link::new(wire, header, frames).map_err(system("reading random bytes"))
-}
-
-#[cold]
-fn unconnected(failure: Option<(SocketAddr, std::io::Error)>) -> CallError {
-    let Some((address, error)) = failure else {
-        return CallError::not_executed(Kind::Unreachable, Phase::Bind, "no address");
-    };
-    let kind = match error.kind() {
-        std::io::ErrorKind::TimedOut => Kind::TimedOut,
-        _ => Kind::Unreachable,
-    };
-    let text = format!("connecting to {address}");
-    CallError::not_executed(kind, Phase::Bind, text).because(error).with_advice(NO_CONNECTION)
 }
 
 /// A program of ONC RPC that rpcbind lists: see [`registered_programs`].
@@ -147,7 +129,13 @@ fn list(address: &str) -> Result<Vec<RegisteredProgram>, CallError> {
             Err(error) => failure = failure.or(Some(error)),
         }
     }
-    Err(failure.unwrap_or_else(|| unconnected(None)))
+    Err(failure.unwrap_or_else(no_address))
+}
+
+/// Returns the error of a host without addresses.
+#[cold]
+pub(super) fn no_address() -> CallError {
+    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
 }
 
 /// The rpcbind of a machine.
@@ -313,7 +301,7 @@ impl Rpcbind {
             .ok_or_else(|| violated("a header without credentials is too long"))?;
         let frames = Frames::private(1, 1, LIST_BYTES_MAX)
             .map_err(system("cannot allocate memory for a call to rpcbind"))?;
-        let link = open(&[self.at], self.kind, header, frames, None, until).map_err(unreachable)?;
+        let link = open(self.at, self.kind, header, frames, None, until).map_err(unreachable)?;
         let mut arguments = Vec::new();
         request.push(&mut arguments);
         let asked = link.ask(request.procedure(), &arguments, until).map_err(unreachable)?;
