@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use peregrine::foreign::ByteString;
-use peregrine::{CallError, Executed, Kind, Server, interface};
+use peregrine::{AuthSys, BindOptions, CallError, Executed, Kind, Server, interface};
 use tempfile::TempDir;
 
 use super::every::{
@@ -364,6 +364,10 @@ fn c_server_serves(transport: &str, large: usize) {
     assert_eq!(client.show_two(i32::MIN, label("ab")).expect("a text").to_text(), "-2147483648<6162>");
     assert_eq!(client.user().expect("a number"), u32::MAX);
     let address = server.address(transport);
+    let identity = AuthSys::new(1234, 56).groups(&[56, 78]).machine("desk");
+    let options = BindOptions::default().onc_auth_sys(identity);
+    let claiming = TypesClient::bind_with(&address, options).expect("a server");
+    assert_eq!(claiming.user().expect("a number"), 1234);
     fails(client.fail(), Kind::Relayed, Executed::Maybe, &address);
     check_refusals(&address);
 }

@@ -67,6 +67,11 @@ fn our_client_uses_every_procedure_of_rpcbind() {
             let nodes = std::iter::successors(places.as_ref(), |node| node.rpcb_entry_next.as_ref());
             let families: Vec<_> = nodes.map(|node| node.rpcb_entry_map.r_nc_protofmly.to_text()).collect();
             assert_eq!(families, ["inet", "inet"]);
+            let all = peregrine::registered_programs(&format!("onc+{transport}:{HOST}")).expect("a list");
+            let of = |program| all.iter().filter(move |one| one.program == program);
+            assert_eq!(of(PROGRAM).map(|one| one.version).collect::<Vec<_>>(), [5, 5]);
+            let mut names = of(100_000).map(|one| one.name.as_deref());
+            assert!(names.all(|name| name == Some("portmapper")), "{all:?}");
             assert!(third.gettime().expect("seconds").abs_diff(fourth.gettime().expect("seconds")) < 60);
             assert!(fourth.getstat().expect("statistics").iter().any(|one| one.setinfo > 0));
             assert!(fourth.unset(entry(PROGRAM, 5, "", "")).expect("a flag"), "{transport}");
