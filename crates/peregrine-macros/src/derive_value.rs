@@ -250,9 +250,11 @@ impl Parts {
         for (member, field) in fields.members().zip(fields) {
             let ty = &field.ty;
             let (own, name): (Ident, String) = match &member {
-                Member::Named(ident) => (format_ident!("__{}", ident), ident.unraw().to_string()),
+                Member::Named(ident) => {
+                    (format_ident!("__field_{}", ident), ident.unraw().to_string())
+                }
                 Member::Unnamed(index) => {
-                    (format_ident!("__{}", index.index), index.index.to_string())
+                    (format_ident!("__field_{}", index.index), index.index.to_string())
                 }
             };
             let value = quote_spanned!(generated_at(ty.span())=> <#ty as ::peregrine::__rt::Value>);

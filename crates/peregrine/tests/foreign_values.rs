@@ -428,6 +428,45 @@ fn default_variant_cannot_have_the_number_of_another_one() {
 }
 
 #[test]
+fn fields_may_have_the_names_of_variables_in_the_generated_code() {
+    #[derive(Clone, Debug, PartialEq, Foreign, Value)]
+    struct Fixed {
+        cells: u16,
+        to: u16,
+        from: u16,
+    }
+    #[derive(Clone, Debug, PartialEq, Foreign, Value)]
+    struct List {
+        to: Vec<u16>,
+        from: Fixed,
+        node: u16,
+        nodes: u16,
+        own: u16,
+        before: u16,
+        list: u16,
+        head: u16,
+        case: u16,
+        next: Option<Box<Self>>,
+    }
+    let from = Fixed { cells: 1, to: 2, from: 3 };
+    let one = List {
+        to: vec![4],
+        from,
+        node: 5,
+        nodes: 6,
+        own: 7,
+        before: 8,
+        list: 9,
+        head: 10,
+        case: 11,
+        next: None,
+    };
+    let two = List { next: Some(Box::new(one.clone())), ..one };
+    let bytes = to_bytes::<Xdr>(&two).unwrap();
+    assert_eq!(from_bytes::<Xdr, List>(&bytes), Ok(two));
+}
+
+#[test]
 fn max_is_checked_in_both_directions() {
     #[derive(Debug, PartialEq, Foreign)]
     struct Bounded(#[foreign(max = 2)] Vec<u16>, #[foreign(max = LONGEST)] String);

@@ -345,8 +345,8 @@ impl Parts {
     fn new(fields: &Fields) -> syn::Result<Self> {
         let part = |(member, field): (Member, &syn::Field)| {
             let own = match &member {
-                Member::Named(ident) => format_ident!("__{}", ident),
-                Member::Unnamed(index) => format_ident!("__{}", index.index),
+                Member::Named(ident) => format_ident!("__field_{}", ident),
+                Member::Unnamed(index) => format_ident!("__field_{}", index.index),
             };
             let max = Attributes::of(&field.attrs, Place::Field)?.max;
             let form = max.map_or(Form::Value, Form::Bounded);

@@ -4,9 +4,17 @@
 
 pub(crate) mod bind;
 pub(crate) mod callback;
+mod connections;
 pub(crate) mod datagram;
 pub(crate) mod in_process;
+mod leader;
 pub(crate) mod local;
+pub(crate) mod onc;
 pub(crate) mod options;
+mod receivers;
+mod rings;
 mod slots;
 pub(crate) mod stream;
+mod yielding;
+
+pub(crate) use connections::table::ConnectionTerms;

@@ -73,6 +73,18 @@ impl Assembler {
         matches!(self.place, Place::Marker(_, 0)) && self.fragments == 0
     }
 
+    /// Returns the number of bytes of the record that has arrived in part.
+    pub(crate) const fn len(&self) -> usize {
+        self.record.len()
+    }
+
+    /// Returns the most memory in bytes that the record uses after `more` further bytes.
+    pub(crate) fn memory_after(&self, more: usize) -> usize {
+        let (all, memory) = (self.record.len() + more, self.record.capacity());
+        // A vector that is full grows to at least twice its size.
+        if all <= memory { memory } else { all.max(2 * memory) }
+    }
+
     /// Takes received bytes from the front of `bytes`, up to the end of a record. Returns the record, or
     /// `None` if more bytes are needed. Call it again until it returns `None`, because `bytes` may contain
     /// several records.
@@ -111,6 +123,15 @@ impl Assembler {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes back the memory of a record, for the next record. Memory of more than `kept` bytes is released.
+    pub(crate) fn reuse(&mut self, mut memory: Vec<u8>, kept: usize) {
+        if self.record.capacity() == 0 {
+            memory.clear();
+            memory.shrink_to(kept);
+            self.record = memory;
         }
     }
 
@@ -201,6 +222,22 @@ mod tests {
         assert!(!assembler.is_between_records());
         assert_eq!(assembler.take(&mut &[7; 1000][..]), Ok(None));
         assert!(assembler.record.capacity() <= 2000, "{}", assembler.record.capacity());
+    }
+
+    #[test]
+    fn memory_of_a_record_is_used_again() {
+        let mut stream = Vec::new();
+        divided(&mut stream, &[7; 100], &[]);
+        let mut assembler = Assembler::new(1000);
+        let record = assembler.take(&mut &stream[..]).unwrap().unwrap();
+        let memory = record.as_ptr();
+        assembler.reuse(record, 1000);
+        let record = assembler.take(&mut &stream[..]).unwrap().unwrap();
+        assert_eq!((record.as_ptr(), &*record), (memory, &[7; 100][..]));
+        // The next record has begun, so this memory is not needed.
+        assert_eq!(assembler.take(&mut &stream[..50]), Ok(None));
+        assembler.reuse(record, 1000);
+        assert_eq!(assembler.take(&mut &stream[50..]), Ok(Some(vec![7; 100])));
     }
 
     #[test]
