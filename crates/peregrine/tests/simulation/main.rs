@@ -23,8 +23,11 @@ mod limits;
 #[path = "../../src/protocol"]
 mod protocol {
     pub(crate) use crate::exchange;
+    pub(crate) mod courier;
     pub(crate) mod fields;
     pub(crate) mod onc;
+    pub(crate) mod replies;
+    pub(crate) mod retransmission;
     pub(crate) mod stream;
 }
 
