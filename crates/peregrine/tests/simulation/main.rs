@@ -35,6 +35,7 @@ mod buffer;
 mod cases;
 mod client;
 mod cost;
+mod courier;
 mod network;
 mod onc;
 mod oracle;

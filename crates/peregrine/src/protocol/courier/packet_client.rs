@@ -309,10 +309,12 @@ impl PacketCall {
             (Body::Reply(part), State::Sending { sent, .. })
                 if is_ours && *sent == parts.division.count() =>
             {
+                parts.window = WINDOW_FIRST;
                 self.state = State::Receiving(Incoming::new(part.division));
                 return self.receive_reply(now, &part, to, send);
             }
             (Body::Reply(part), State::Waiting) if is_ours => {
+                parts.window = WINDOW_FIRST;
                 self.state = State::Receiving(Incoming::new(part.division));
                 return self.receive_reply(now, &part, to, send);
             }
@@ -434,5 +436,112 @@ impl PacketCall {
             _ => Report { division: None, arrivals: Arrivals::default(), window: parts.window },
         };
         send(&Packet::Parts(self.name(to), Body::HaveReply(report)).to_vec());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::courier::message::{Answer, Call};
+    use crate::protocol::courier::packet::{PIECE, payload};
+
+    const START: Moment = Moment(1000 * SECOND);
+
+    fn call_payload(transaction: u16) -> Vec<u8> {
+        let mut message = vec![0; 12];
+        let call = Call { transaction, program: 2, version: 3, procedure: 0 };
+        call.emit(&mut message).expect("room");
+        payload(&message)
+    }
+
+    fn reply(id: u32, transaction: u16) -> Vec<u8> {
+        let message = Reply { transaction, answer: Answer::Return }.to_vec();
+        Packet::Whole { id, client: WHOLE, payload: &payload(&message) }.to_vec()
+    }
+
+    /// Steps through a call that is never answered. Returns when datagrams were sent, and when and why the
+    /// call ended. Times are in milliseconds.
+    fn unanswered(form: Form, time: u64) -> (Vec<u64>, u64, Failure, u32) {
+        let to = Association::new(5);
+        let (mut now, mut times) = (START, Vec::new());
+        let sent = &mut 0;
+        let mut call =
+            PacketCall::begin(7, call_payload(1), form, now, time, &to, &mut |_| *sent += 1)
+                .expect("a short call");
+        loop {
+            times.extend((0..core::mem::take(sent)).map(|_| now.since(START) / MILLISECOND));
+            match call.step(now, &to, &mut |_| *sent += 1) {
+                Step::Wait(until) if *sent == 0 => now = until,
+                Step::Wait(_) => {}
+                Step::GiveUp(failure) => {
+                    let after = now.since(START) / MILLISECOND;
+                    return (times, after, failure, call.transmissions());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn waits_double_until_the_client_gives_up() {
+        let whole = unanswered(Form::Whole, 25 * SECOND);
+        assert_eq!(whole, (vec![0, 1000, 3000, 7000, 15_000], 25_000, Failure::TimedOut, 5));
+        let greetings = vec![0, 1000, 3000, 5000, 7000, 9000];
+        let parts = unanswered(Form::Parts(PIECE), 25 * SECOND);
+        assert_eq!(parts, (greetings, 10_000, Failure::Silent, 0));
+        let short = unanswered(Form::Parts(PIECE), 2 * SECOND);
+        assert_eq!(short, (vec![0, 1000], 2000, Failure::TimedOut, 0));
+    }
+
+    #[test]
+    fn only_the_reply_to_the_call_counts() {
+        let mut to = Association::new(5);
+        let mut call = PacketCall::begin(
+            7,
+            call_payload(1),
+            Form::Whole,
+            START,
+            25 * SECOND,
+            &to,
+            &mut |_| {},
+        )
+        .expect("a short call");
+        let mut other_client = reply(7, 1);
+        other_client[5] = 1;
+        let mut other_version = reply(7, 1);
+        other_version[7] = 9;
+        let part =
+            Packet::Parts(Name { id: 7, conversation: 5, ticket: 0 }, Body::Welcome).to_vec();
+        let others = [
+            reply(8, 1),
+            reply(7, 2),
+            reply(7, 1)[..12].to_vec(),
+            other_client,
+            other_version,
+            part,
+            call_payload(1),
+            Vec::new(),
+        ];
+        for other in others {
+            assert_eq!(call.receive(START, &other, &mut to, &mut |_| {}), None);
+        }
+        let message = Some(Ok(vec![0, 2, 0, 1]));
+        assert_eq!(call.receive(START, &reply(7, 1), &mut to, &mut |_| {}), message);
+        // Had no good reply arrived, the client would report the bad one.
+        let step = call.step(START.after(25 * SECOND), &to, &mut |_| {});
+        assert_eq!(step, Step::GiveUp(Failure::BadReply(Unreadable::Invalid)));
+    }
+
+    #[test]
+    fn call_that_is_too_long_is_not_sent() {
+        for (form, bytes) in [
+            (Form::Whole, WHOLE_PAYLOAD_MAX + 1),
+            (Form::Parts(PIECE), super::super::packet::PAYLOAD_MAX + 1),
+            (Form::Parts(7), 100),
+        ] {
+            let to = Association::new(5);
+            let mut send = |_: &[u8]| panic!("nothing is sent");
+            let begun = PacketCall::begin(7, vec![0; bytes], form, START, SECOND, &to, &mut send);
+            assert_eq!(begun.err(), Some(TooLong));
+        }
     }
 }

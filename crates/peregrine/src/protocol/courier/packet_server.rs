@@ -362,3 +362,295 @@ fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(&[u8])) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::courier::failure::Failure;
+    use crate::protocol::courier::message::Answer;
+    use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
+    use crate::protocol::exchange::client_end::Executed;
+    use crate::protocol::exchange::time::MILLISECOND;
+
+    const START: Moment = Moment(1000 * SECOND);
+    const BOUNDS: Bounds = Bounds { calls: 16, bytes: 40_000, age: 120 * SECOND };
+    const PARTS: Form = Form::Parts(512);
+
+    /// A client, a server, and the datagrams between them.
+    struct Pair {
+        now: Moment,
+        from: SocketAddr,
+        to: Association,
+        server: PacketServer,
+        to_server: Vec<Vec<u8>>,
+        to_client: Vec<Vec<u8>>,
+        datagrams: usize,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            Self {
+                now: START,
+                from: SocketAddr::from(([10, 0, 0, 1], 700)),
+                to: Association::new(9),
+                server: PacketServer::new([1; 16], BOUNDS),
+                to_server: Vec::new(),
+                to_client: Vec::new(),
+                datagrams: 0,
+            }
+        }
+
+        fn begin(&mut self, id: u32, form: Form, argument_bytes: usize) -> PacketCall {
+            let mut message = vec![0; 12 + argument_bytes];
+            let call = Call { transaction: 4, program: 2, version: 3, procedure: 0 };
+            call.emit(&mut message).expect("room");
+            let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+            PacketCall::begin(id, payload(&message), form, self.now, 60 * SECOND, &self.to, send)
+                .expect("a short call")
+        }
+
+        /// Delivers datagrams until there are none. Returns the call that runs, and the end at the client.
+        fn deliver(
+            &mut self,
+            call: &mut PacketCall,
+        ) -> (Option<Work>, Option<Result<Vec<u8>, Failure>>) {
+            let (mut work, mut ended) = (None, None);
+            while !self.to_server.is_empty() || !self.to_client.is_empty() {
+                for bytes in core::mem::take(&mut self.to_server) {
+                    self.datagrams += 1;
+                    let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
+                    let new = self.server.receive(self.now, self.from, &bytes, send);
+                    assert!(new.is_none() || work.is_none(), "the call runs twice");
+                    work = work.or(new);
+                }
+                for bytes in core::mem::take(&mut self.to_client) {
+                    self.datagrams += 1;
+                    let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+                    ended = ended.or(call.receive(self.now, &bytes, &mut self.to, send));
+                }
+            }
+            (work, ended)
+        }
+
+        fn end(&mut self, work: Work, result_bytes: usize) {
+            let reply = Reply { transaction: work.call.transaction, answer: Answer::Return };
+            let reply = [reply.to_vec(), vec![7; result_bytes]].concat();
+            let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
+            self.server.end(self.now, work.running, &reply, send);
+        }
+
+        /// Makes a call, and returns the number of bytes of its results and of datagrams.
+        fn call(&mut self, id: u32, form: Form, bytes: [usize; 2]) -> (usize, usize) {
+            let before = self.datagrams;
+            let mut call = self.begin(id, form, bytes[0]);
+            let (work, ended) = self.deliver(&mut call);
+            assert_eq!(ended, None);
+            let work = work.expect("the call runs");
+            assert_eq!(work.message.len() - work.arguments, bytes[0]);
+            self.end(work, bytes[1]);
+            let (again, ended) = self.deliver(&mut call);
+            assert!(again.is_none());
+            let reply = ended.expect("a reply").expect("results");
+            (reply.len() - 4, self.datagrams - before)
+        }
+
+        /// Waits until the client sends again.
+        fn wait(&mut self, call: &mut PacketCall) {
+            while self.to_server.is_empty() {
+                let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+                match call.step(self.now, &self.to, send) {
+                    Step::Wait(until) if self.to_server.is_empty() => self.now = until,
+                    Step::Wait(_) => {}
+                    Step::GiveUp(failure) => panic!("{failure}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_call_and_reply_are_two_datagrams() {
+        let mut pair = Pair::new();
+        assert_eq!(pair.call(1, Form::Whole, [10, 20]), (20, 2));
+        // The first call in parts asks for a ticket, and so does a call after a pause.
+        assert_eq!(pair.call(1, PARTS, [10, 20]), (20, 4));
+        assert_eq!(pair.call(2, PARTS, [10, 20]), (20, 2));
+        pair.now = pair.now.after(SECOND);
+        assert_eq!(pair.call(3, PARTS, [10, 20]), (20, 4));
+        assert_eq!(pair.server.size().0, 4);
+    }
+
+    #[test]
+    fn long_call_and_reply_have_one_report_for_each_window() {
+        let mut pair = Pair::new();
+        // 20 parts in windows of 4, 8 and 8; and the same for the reply.
+        let bytes = 20 * 512 - 16;
+        let reports = 2 + 2;
+        assert_eq!(pair.call(1, PARTS, [bytes, bytes - 8]), (bytes - 8, 2 + 40 + reports));
+        assert_eq!(pair.call(2, Form::Whole, [60_000, 8000]), (8000, 2));
+        assert_eq!(pair.server.size().2, 0);
+    }
+
+    #[test]
+    fn duplicate_is_answered_only_if_it_asks() {
+        let mut pair = Pair::new();
+        pair.call(1, PARTS, [10, 20]);
+        let mut call = pair.begin(2, PARTS, 10);
+        let first = pair.to_server.clone();
+        let (work, _) = pair.deliver(&mut call);
+        let before = pair.datagrams;
+        pair.to_server.clone_from(&first);
+        assert!(pair.deliver(&mut call).0.is_none());
+        assert_eq!(pair.datagrams, before + 1);
+        // The client sends its part again. The server says that the call runs.
+        pair.wait(&mut call);
+        assert_eq!(call.transmissions(), 2);
+        assert!(pair.deliver(&mut call).0.is_none());
+        assert_eq!(pair.datagrams, before + 3);
+        // The reply is lost. The client asks, and the server sends the reply again.
+        pair.end(work.expect("the call runs"), 20);
+        pair.to_client.clear();
+        pair.wait(&mut call);
+        assert!(matches!(pair.deliver(&mut call), (None, Some(Ok(_)))));
+        assert_eq!(pair.datagrams, before + 5);
+        let mut call = pair.begin(3, Form::Whole, 10);
+        let first = pair.to_server.clone();
+        let (work, _) = pair.deliver(&mut call);
+        pair.to_server.clone_from(&first);
+        assert!(pair.deliver(&mut call).0.is_none());
+        pair.end(work.expect("the call runs"), 20);
+        pair.to_client.clear();
+        pair.to_server = first;
+        assert!(matches!(pair.deliver(&mut call), (None, Some(Ok(_)))));
+    }
+
+    #[test]
+    fn lost_part_is_sent_again_and_no_other() {
+        let mut pair = Pair::new();
+        pair.call(1, PARTS, [10, 20]);
+        let mut call = pair.begin(2, PARTS, 3 * 512 - 16);
+        assert_eq!(pair.to_server.len(), 3);
+        pair.to_server.remove(1);
+        let before = pair.datagrams;
+        let (work, _) = pair.deliver(&mut call);
+        // Two parts, a report, and the lost part.
+        assert_eq!(pair.datagrams, before + 4);
+        assert_eq!(call.transmissions(), 1);
+        pair.end(work.expect("the call runs"), 2 * 512 - 8);
+        pair.to_client.pop();
+        // The client waits, and then asks for what is missing.
+        assert_eq!(pair.deliver(&mut call).1, None);
+        pair.wait(&mut call);
+        assert!(matches!(pair.deliver(&mut call), (None, Some(Ok(_)))));
+    }
+
+    #[test]
+    fn restarted_server_refuses_the_tickets_of_its_predecessor() {
+        let mut pair = Pair::new();
+        pair.call(1, PARTS, [10, 20]);
+        let mut call = pair.begin(2, PARTS, 10);
+        pair.server = PacketServer::new([2; 16], BOUNDS);
+        let (work, ended) = pair.deliver(&mut call);
+        assert!(work.is_none());
+        assert_eq!(ended, Some(Err(Failure::Restarted)));
+        assert_eq!(Failure::Restarted.executed(call.transmissions()), Executed::Maybe);
+        // A call of which a part was never sent was certainly not executed.
+        pair.server = PacketServer::new([1; 16], BOUNDS);
+        pair.call(3, PARTS, [10, 20]);
+        pair.server = PacketServer::new([2; 16], BOUNDS);
+        let mut call = pair.begin(4, PARTS, 10_000);
+        assert_eq!(pair.deliver(&mut call).1, Some(Err(Failure::Restarted)));
+        assert_eq!(Failure::Restarted.executed(call.transmissions()), Executed::No);
+        // The next call asks for a ticket first.
+        assert_eq!(pair.call(5, PARTS, [10, 20]), (20, 4));
+    }
+
+    #[test]
+    fn reply_that_is_too_long_or_discarded_is_a_failure() {
+        let mut pair = Pair::new();
+        let share = BOUNDS.bytes / HOST_SHARE;
+        let mut call = pair.begin(1, PARTS, 10);
+        let (work, _) = pair.deliver(&mut call);
+        pair.end(work.expect("the call runs"), share);
+        let reply = pair.deliver(&mut call).1.expect("a reply").expect("a message");
+        let (reply, _) = Reply::parse(&reply).expect("a reply");
+        let failure = Failure::of(&reply.answer).expect("a failure");
+        assert_eq!((reply.transaction, failure), (4, Failure::Unspecified(0xffff)));
+        let mut call = pair.begin(2, PARTS, 10);
+        let (work, _) = pair.deliver(&mut call);
+        pair.end(work.expect("the call runs"), 20);
+        pair.to_client.clear();
+        // Later replies of the host discard this one.
+        assert_eq!(pair.call(3, Form::Whole, [10, share - 8]).0, share - 8);
+        pair.wait(&mut call);
+        assert_eq!(pair.deliver(&mut call).1, Some(Err(Failure::ReplyDiscarded)));
+    }
+
+    #[test]
+    fn answer_to_an_unproven_address_is_not_larger_than_the_packet() {
+        let mut server = PacketServer::new([1; 16], BOUNDS);
+        let from = SocketAddr::from(([10, 0, 0, 1], 700));
+        let name = Name { id: 1, conversation: 2, ticket: 3 };
+        let division = Division::of(100, 512).expect("a division");
+        let part = Part { division, position: 0, asks: true, data: &[0; 100] };
+        for body in [Body::Hello, Body::Call(part), Body::Welcome, Body::Working] {
+            let packet = Packet::Parts(name, body).to_vec();
+            let mut answers = Vec::new();
+            let send = &mut |bytes: &[u8]| answers.push(bytes.len());
+            assert!(server.receive(START, from, &packet, send).is_none());
+            assert!(answers.iter().sum::<usize>() <= packet.len(), "{body:?}");
+        }
+        assert_eq!(server.size(), (0, 0, 0));
+    }
+
+    #[test]
+    fn partial_calls_are_bounded_and_forgotten() {
+        let mut server = PacketServer::new([1; 16], BOUNDS);
+        let division = Division::of(PAYLOAD_MAX, 512).expect("a division");
+        let part = Part { division, position: 0, asks: true, data: &[0; 512] };
+        let mut partial = |server: &mut PacketServer, now: Moment, host: u8, id: u32| {
+            let from = SocketAddr::from(([10, 0, 0, host], 700));
+            let ticket = server.ticket(from, 2);
+            let packet = Packet::Parts(Name { id, conversation: 2, ticket }, Body::Call(part));
+            let mut answers = 0;
+            let work = server.receive(now, from, &packet.to_vec(), &mut |_| answers += 1);
+            assert!(work.is_none());
+            answers
+        };
+        let most = PARTIAL_BYTES_MAX / PAYLOAD_MAX;
+        for id in 0..100 {
+            partial(&mut server, START, 1, id);
+        }
+        assert_eq!(server.size().2, most / HOST_SHARE);
+        for host in 2..50 {
+            partial(&mut server, START.after(MILLISECOND), host, 1);
+        }
+        assert_eq!(server.size().2, most / HOST_SHARE + 48);
+        let later = START.after(PARTIAL_AGE);
+        assert_eq!(partial(&mut server, later, 1, 500), 1);
+        assert_eq!(server.size().2, 1 + 48);
+        // Another division of the same call is ignored.
+        let other = Part { division: Division { total: 1000, ..division }, ..part };
+        let from = SocketAddr::from(([10, 0, 0, 1], 700));
+        let name = Name { id: 500, conversation: 2, ticket: server.ticket(from, 2) };
+        let packet = Packet::Parts(name, Body::Call(other)).to_vec();
+        assert!(server.receive(later, from, &packet, &mut |_| panic!("no answer")).is_none());
+    }
+
+    #[test]
+    fn whole_calls_with_the_same_number_are_told_apart_by_their_content() {
+        let mut pair = Pair::new();
+        assert_eq!(pair.call(1, Form::Whole, [10, 20]), (20, 2));
+        assert_eq!(pair.call(1, Form::Whole, [12, 20]), (20, 2));
+        // What is no call of a known version gets no answer.
+        let call = Call { transaction: 4, program: 2, version: 3, procedure: 0 };
+        let mut message = vec![0; 12];
+        call.emit(&mut message).expect("room");
+        let mut other_version = payload(&message);
+        other_version[1..4].copy_from_slice(&[4, 0, 9]);
+        for payload in [&payload(&message)[..15], &payload(&[0, 1, 0, 0]), &other_version] {
+            let packet = Packet::Whole { id: 9, client: 2, payload }.to_vec();
+            let mut send = |_: &[u8]| panic!("no answer");
+            assert!(pair.server.receive(START, pair.from, &packet, &mut send).is_none());
+        }
+    }
+}
