@@ -101,12 +101,12 @@ fn cooper(bytes: &[u8]) {
     assert_eq!(all(1 << 20), all(1));
 }
 
-/// Makes calls of several clients to one server of packet Courier. Each step of four bytes begins a call, ends
-/// a procedure, delivers, repeats or changes a datagram, restarts the server, or lets time pass.
+/// Makes calls of several clients to one server of packet Courier. Each step of four bytes begins a call,
+/// ends a procedure, delivers, repeats or changes a datagram, restarts the server, or lets time pass.
 ///
 /// # Panics
-/// Panics if a call runs twice at a time, if a call in parts runs twice although the server remembers it, if a
-/// client gets the reply to another call, or if a limit is exceeded.
+/// Panics if a call runs twice at a time, if a call in parts runs twice although the server remembers it, if
+/// a client gets the reply to another call, or if a limit is exceeded.
 pub fn packets(bytes: &[u8]) {
     let mut world = World::new();
     for step in bytes.as_chunks().0 {

@@ -175,8 +175,8 @@ impl<C: Copy + Ord> Replies<C> {
         Verdict::Execute(Ticket(key))
     }
 
-    /// Returns what the server does with another copy of a call that the cache remembers, or `None` if it does
-    /// not remember the call. `from` is where the copy has come from.
+    /// Returns what the server does with another copy of a call that the cache remembers, or `None` if it
+    /// does not remember the call. `from` is where the copy has come from.
     pub(crate) fn look(&mut self, key: Key<C>, from: u64) -> Option<Verdict<'_, C>> {
         Some(match self.entries.get_mut(&key)? {
             State::Running { from: newest } => {

@@ -1,5 +1,5 @@
-//! Cooper's form of Courier, in 4.1c and 4.2BSD. It carries values of Courier, but none of the messages of the
-//! standard: there are no versions, transaction numbers, rejections or errors.
+//! Cooper's form of Courier, in 4.1c and 4.2BSD. It carries values of Courier, but none of the messages of
+//! the standard: there are no versions, transaction numbers, rejections or errors.
 //!
 //! The client sends the name of a program, and the server answers with a zero byte once it has started the
 //! program. A call is the number of the procedure, a count of words and the arguments. A reply is a count of

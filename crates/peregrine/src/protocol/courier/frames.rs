@@ -1,5 +1,6 @@
-//! Frames: how a stream carries what Xerox's Sequenced Packet Protocol (SPP) gives to Courier. Before the data
-//! of each frame come four bytes: the type of the data, flags, and the number of bytes of data (two bytes).
+//! Frames: how a stream carries what Xerox's Sequenced Packet Protocol (SPP) gives to Courier. Before the
+//! data of each frame come four bytes: the type of the data, flags, and the number of bytes of data (two
+//! bytes).
 
 /// The number of bytes before the data of a frame.
 pub(crate) const HEADER_BYTES: usize = 4;

@@ -26,8 +26,8 @@ impl Versions {
     /// The versions of Courier that this module speaks. Version 2 is in use, too, but its calls differ.
     pub(crate) const OURS: Self = Self { low: 3, high: 3 };
 
-    /// Returns the highest version that both ranges have. A range whose lowest version is above its highest is
-    /// empty.
+    /// Returns the highest version that both ranges have. A range whose lowest version is above its highest
+    /// is empty.
     pub(crate) fn common(self, other: Self) -> Option<u16> {
         let (low, high) = (self.low.max(other.low), self.high.min(other.high));
         (self.low <= self.high && low <= high).then_some(high)
@@ -144,7 +144,8 @@ impl Reply {
     /// Reads the header of a reply. Also returns the offset in `message` of what follows.
     ///
     /// # Errors
-    /// Fails if the message is no reply, ends too early, or ends within a word, or if bytes follow a rejection.
+    /// Fails if the message is no reply, ends too early, or ends within a word, or if bytes follow a
+    /// rejection.
     pub(crate) fn parse(message: &[u8]) -> Result<(Self, usize), Unreadable> {
         let mut words = Words::new(message)?;
         let (kind, transaction) = (words.word()?, words.word()?);

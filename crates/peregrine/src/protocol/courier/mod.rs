@@ -7,8 +7,8 @@
 //! server recognizes a retransmission.
 //!
 //! * [`message`]: the headers of calls and replies, and the versions of Courier.
-//! * [`stream`]: messages on a stream, as records of ONC RPC or as [`frames`]. [`outstanding`]: the calls of a
-//!   connection that have no reply yet.
+//! * [`stream`]: messages on a stream, as records of ONC RPC or as [`frames`]. [`outstanding`]: the calls of
+//!   a connection that have no reply yet.
 //! * [`cooper`]: Cooper's form of Courier, in 4.2BSD, which has no messages of the standard.
 //! * [`packet`]: the packets of packet Courier. [`packet_client`] and [`packet_server`]: its two ends.
 //! * [`failure`]: why calls fail, and whether they were executed.

@@ -43,8 +43,8 @@ impl<T> Outstanding<T> {
         Ok(transaction)
     }
 
-    /// Returns who waits for the reply to a call. A caller that gives up changes this, because its reply still
-    /// arrives.
+    /// Returns who waits for the reply to a call. A caller that gives up changes this, because its reply
+    /// still arrives.
     pub(crate) fn find(&mut self, transaction: u16) -> Option<&mut T> {
         let mut calls = self.calls.iter_mut();
         calls.find(|(number, _)| *number == transaction).map(|(_, waiter)| waiter)

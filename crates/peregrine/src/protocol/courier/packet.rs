@@ -1,5 +1,5 @@
-//! The packets of packet Courier. The *payload* of a call or reply is the versions of Courier, followed by the
-//! message. There are two forms:
+//! The packets of packet Courier. The *payload* of a call or reply is the versions of Courier, followed by
+//! the message. There are two forms:
 //!
 //! * *Whole*: one datagram has the payload, after a header of six bytes. This is Xerox's expedited Courier
 //!   over the Packet Exchange Protocol, and all implementations have it.

@@ -3,9 +3,9 @@
 //! The client has all timers. If nothing arrives, it sends again what the server may have missed, and doubles
 //! the wait. A server that is silent for [`SILENCE`] makes the call fail: it never ends with an empty result.
 //!
-//! A call in parts goes through the states in this order: `Greeting` (only if the client has no fresh ticket),
-//! `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has several parts).
-//! A whole call is sent again until its reply arrives.
+//! A call in parts goes through the states in this order: `Greeting` (only if the client has no fresh
+//! ticket), `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has
+//! several parts). A whole call is sent again until its reply arrives.
 
 use super::failure::Failure;
 use super::message::{Reply, VERSIONS_BYTES};

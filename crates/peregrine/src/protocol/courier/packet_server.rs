@@ -142,8 +142,8 @@ impl PacketServer {
         }
     }
 
-    /// Notes that a call has ended, and sends its reply: the message with its header. A reply that is too long
-    /// is replaced by a rejection.
+    /// Notes that a call has ended, and sends its reply: the message with its header. A reply that is too
+    /// long is replaced by a rejection.
     pub(crate) fn end(
         &mut self,
         now: Moment,
@@ -253,8 +253,8 @@ impl PacketServer {
         Some(Work { call, message, arguments, running })
     }
 
-    /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, reports to a
-    /// client that asks.
+    /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, reports to
+    /// a client that asks.
     fn assemble(
         &mut self,
         now: Moment,

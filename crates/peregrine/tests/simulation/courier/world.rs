@@ -138,7 +138,8 @@ fn number(body: &[u8]) -> Option<usize> {
 
 impl World {
     /// Makes a world in which each client makes `calls` calls. Every second client sends whole calls. All
-    /// clients have the same address and begin with nearby numbers, so that a faulty cache would confuse them.
+    /// clients have the same address and begin with nearby numbers, so that a faulty cache would confuse
+    /// them.
     pub(super) fn new(seed: u64, clients: usize, calls: u32, weather: Weather) -> Self {
         let mut random = Random::new(seed);
         let start = if random.chance(500) { u32::MAX - 3 } else { random.next() as u32 };
