@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn targets_accept_what_this_side_sends() {
         message(&Reply { transaction: 7, answer: Answer::Return }.to_vec());
-        // A greeting, a ticket, a call, its end and its reply.
+        // A greeting, a cookie, a call, its end and its reply.
         let steps = [[0, 1, 9, 0], [2, 0, 0, 0], [3, 0, 0, 0], [2, 0, 0, 0], [1, 0, 90, 0]];
         packets(steps.as_flattened());
     }

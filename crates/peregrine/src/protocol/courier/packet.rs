@@ -12,7 +12,7 @@
 //! | [`PARTS`] | 2 |
 //! | flag [`ASKS`], kind | 2 |
 //! | conversation | 4 |
-//! | ticket | 8 |
+//! | cookie | 8 |
 //! | length of the payload | 4 |
 //! | length of a full part | 2 |
 //! | position | 2 |
@@ -144,9 +144,9 @@ pub(crate) struct Report {
 /// What a packet in parts says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body<'a> {
-    /// The client asks for a ticket.
+    /// The client asks for a cookie.
     Hello,
-    /// The server gives the ticket that is in the header.
+    /// The server gives the cookie that is in the header.
     Welcome,
     Call(Part<'a>),
     /// The server's report about the call.
@@ -178,7 +178,7 @@ pub(crate) struct Name {
     pub(crate) conversation: u32,
     /// What the server gave to the client, or 0 in [`Body::Hello`]. It proves that the client receives
     /// packets at its address. A restarted server does not accept it.
-    pub(crate) ticket: u64,
+    pub(crate) cookie: u64,
 }
 
 /// A packet of either form.
@@ -224,7 +224,7 @@ impl<'a> Packet<'a> {
             return Ok(Self::Whole { id, client, payload: &packet[WHOLE_BYTES..] });
         }
         let kind = words.word()?;
-        let (conversation, ticket) = (words.long()?, words.number()?);
+        let (conversation, cookie) = (words.long()?, words.number()?);
         let (total, piece) = (words.long()?, words.word()?);
         let position = u32::from(words.word()?);
         let data = &packet[PART_BYTES..];
@@ -259,7 +259,7 @@ impl<'a> Packet<'a> {
             FORGOTTEN => Body::Forgotten,
             _ => return Err(Unreadable::Invalid),
         };
-        Ok(Self::Parts(Name { id, conversation, ticket }, body))
+        Ok(Self::Parts(Name { id, conversation, cookie }, body))
     }
 
     /// Returns the bytes of the packet.
@@ -309,7 +309,7 @@ fn emit(name: Name, body: Body<'_>, header: &mut [u8; PART_BYTES]) -> Option<()>
     output.word(PARTS)?;
     output.word(kind | if asks { ASKS } else { 0 })?;
     output.put(name.conversation.to_be_bytes())?;
-    output.put(name.ticket.to_be_bytes())?;
+    output.put(name.cookie.to_be_bytes())?;
     output.put(division.map_or(0, |division| division.total).to_be_bytes())?;
     output.word(division.map_or(0, |division| division.piece))?;
     output.word(position as u16)
@@ -391,7 +391,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
-    const NAME: Name = Name { id: 0x0102_0304, conversation: 0x0506_0708, ticket: 9 };
+    const NAME: Name = Name { id: 0x0102_0304, conversation: 0x0506_0708, cookie: 9 };
 
     #[test]
     fn whole_call_is_expedited_courier() {

@@ -4,7 +4,7 @@
 //! the wait. A server that is silent for [`SILENCE`] makes the call fail: it never ends with an empty result.
 //!
 //! A call in parts goes through the states in this order: `Greeting` (only if the client has no fresh
-//! ticket), `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has
+//! cookie), `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has
 //! several parts). A whole call is sent again until its reply arrives.
 
 use super::failure::Failure;
@@ -20,9 +20,12 @@ use crate::protocol::retransmission::{Due, Pace, Timers};
 /// How long a client waits for a packet that brings the call forward. PCourier waited as long before it
 /// returned an empty result.
 pub(crate) const SILENCE: u64 = 10 * SECOND;
+/// How often a client sends a packet again before it treats the server as silent. So a machine that was
+/// suspended gives the server a chance to answer.
+const UNANSWERED_MIN: u32 = 3;
 /// The longest wait before a packet in parts is sent again.
 const WAIT_MAX: u64 = 2 * SECOND;
-/// If nothing has arrived from the server for this time, the client asks for a ticket before it sends a call.
+/// If nothing has arrived from the server for this time, the client asks for a cookie before it sends a call.
 /// Without asking, each restart of a server would make a call of each client fail, and the client would not
 /// know whether its call was executed.
 const FRESH: u64 = 500 * MILLISECOND;
@@ -43,7 +46,7 @@ pub(crate) enum Form {
 #[derive(Clone, Debug)]
 pub(crate) struct Association {
     conversation: u32,
-    ticket: Option<u64>,
+    cookie: Option<u64>,
     heard: Moment,
     pace: Pace,
 }
@@ -51,11 +54,11 @@ pub(crate) struct Association {
 impl Association {
     /// Makes the state of a server that was never called. `conversation` must be random.
     pub(crate) fn new(conversation: u32) -> Self {
-        Self { conversation, ticket: None, heard: Moment::default(), pace: Pace::default() }
+        Self { conversation, cookie: None, heard: Moment::default(), pace: Pace::default() }
     }
 
-    fn fresh_ticket(&self, now: Moment) -> Option<u64> {
-        self.ticket.filter(|_| now.since(self.heard) < FRESH)
+    fn fresh_cookie(&self, now: Moment) -> Option<u64> {
+        self.cookie.filter(|_| now.since(self.heard) < FRESH)
     }
 }
 
@@ -89,12 +92,14 @@ enum State {
 #[derive(Debug)]
 struct Parts {
     division: Division,
-    ticket: u64,
+    cookie: u64,
     ends: Moment,
     wait: u64,
     due: Moment,
     /// When a packet arrived that brought the call forward.
     heard: Moment,
+    /// How often packets were sent again since then.
+    unanswered: u32,
     /// When the packet was sent whose answer is measured.
     asked: Option<Moment>,
     window: u16,
@@ -142,19 +147,20 @@ impl PacketCall {
             }
             Form::Parts(piece) => {
                 let wait = to.pace.wait().min(WAIT_MAX);
-                let ticket = to.fresh_ticket(now);
+                let cookie = to.fresh_cookie(now);
                 call.parts = Some(Parts {
                     division: Division::of(call.payload.len(), piece).ok_or(TooLong)?,
-                    ticket: ticket.unwrap_or_default(),
+                    cookie: cookie.unwrap_or_default(),
                     ends: now.after(time),
                     wait,
                     due: now.after(wait),
                     heard: now,
                     asked: Some(now),
                     window: WINDOW_FIRST,
+                    unanswered: 0,
                     resent: 0,
                 });
-                if ticket.is_some() {
+                if cookie.is_some() {
                     call.start_sending();
                 }
                 call.send_next(now, to, send);
@@ -183,29 +189,31 @@ impl PacketCall {
         while let State::Whole(timers) = &mut self.state {
             match timers.step(now) {
                 Due::Wait(until) => return Step::Wait(until),
-                Due::GiveUp => return Step::GiveUp(self.no_reply(Failure::TimedOut)),
+                Due::GiveUp => {
+                    let failure = self.unreadable.map_or(Failure::TimedOut, Failure::BadReply);
+                    return Step::GiveUp(failure);
+                }
                 Due::Retransmit => self.send_whole(send),
             }
         }
         let Some(parts) = &mut self.parts else { return Step::GiveUp(Failure::TimedOut) };
+        if now >= parts.ends {
+            return Step::GiveUp(Failure::TimedOut);
+        }
         let silent = parts.heard.after(SILENCE);
-        let end = parts.ends.min(silent);
-        if now >= end {
-            let failure = if now >= parts.ends { Failure::TimedOut } else { Failure::Silent };
-            return Step::GiveUp(self.no_reply(failure));
+        if now >= silent && parts.unanswered >= UNANSWERED_MIN {
+            return Step::GiveUp(Failure::Silent);
         }
         if now >= parts.due {
+            parts.unanswered = parts.unanswered.saturating_add(1);
             parts.wait = parts.wait.saturating_mul(2).min(WAIT_MAX);
             parts.due = now.after(parts.wait);
             (parts.asked, parts.window) = (None, 1);
             self.send_again(to, send);
         }
-        let due = self.parts.as_ref().map_or(end, |parts| parts.due);
-        Step::Wait(due.min(end))
-    }
-
-    fn no_reply(&self, failure: Failure) -> Failure {
-        self.unreadable.map_or(failure, Failure::BadReply)
+        let Some(parts) = &self.parts else { return Step::GiveUp(Failure::TimedOut) };
+        let until = parts.due.min(parts.ends);
+        Step::Wait(if now < silent { until.min(silent) } else { until })
     }
 
     /// Takes a datagram from the server's address. Returns the reply if the datagram completes it, or why the
@@ -265,18 +273,21 @@ impl PacketCall {
         to: &mut Association,
         send: &mut impl FnMut(&[u8]),
     ) -> Option<Result<Vec<u8>, Failure>> {
+        let was_sent = self.transmissions() > 0;
         let parts = self.parts.as_mut()?;
-        let is_ours = name.ticket == parts.ticket;
+        let is_ours = name.cookie == parts.cookie;
+        // Only then can the server have run the call.
+        let is_complete = is_ours && was_sent;
         match (body, &mut self.state) {
             (Body::Welcome, State::Greeting) => {
-                (to.ticket, parts.ticket) = (Some(name.ticket), name.ticket);
+                (to.cookie, parts.cookie) = (Some(name.cookie), name.cookie);
                 self.progress(now, to);
                 self.start_sending();
                 self.send_next(now, to, send);
             }
             (Body::Welcome, _) if !is_ours => {
-                // The next call asks for a ticket, because this packet may be old.
-                to.ticket = None;
+                // The next call asks for a cookie, because this packet may be old.
+                to.cookie = None;
                 return Some(Err(Failure::Restarted));
             }
             (Body::HaveCall(report), State::Sending { arrivals, sent }) if is_ours => {
@@ -295,31 +306,22 @@ impl PacketCall {
                 self.progress(now, to);
                 self.send_next(now, to, send);
             }
-            (Body::Working, State::Sending { sent, .. })
-                if is_ours && *sent == parts.division.count() =>
-            {
+            (Body::Working, State::Sending { .. }) if is_complete => {
                 self.state = State::Waiting;
                 self.progress(now, to);
             }
-            (Body::Working, State::Waiting) if is_ours => {
+            (Body::Working, State::Waiting) if is_complete => {
                 // The wait is not shortened, because the procedure may take long.
-                (parts.heard, to.heard) = (now, now);
+                (parts.heard, to.heard, parts.unanswered) = (now, now, 0);
             }
-            (Body::Forgotten, _) if is_ours => return Some(Err(Failure::ReplyDiscarded)),
-            (Body::Reply(part), State::Sending { sent, .. })
-                if is_ours && *sent == parts.division.count() =>
-            {
-                parts.window = WINDOW_FIRST;
-                self.state = State::Receiving(Incoming::new(part.division));
-                return self.receive_reply(now, &part, to, send);
-            }
-            (Body::Reply(part), State::Waiting) if is_ours => {
+            (Body::Forgotten, _) if is_complete => return Some(Err(Failure::ReplyDiscarded)),
+            (Body::Reply(part), State::Sending { .. } | State::Waiting) if is_complete => {
                 parts.window = WINDOW_FIRST;
                 self.state = State::Receiving(Incoming::new(part.division));
                 return self.receive_reply(now, &part, to, send);
             }
             (Body::Reply(part), State::Receiving(incoming))
-                if is_ours && incoming.division() == part.division =>
+                if is_complete && incoming.division() == part.division =>
             {
                 return self.receive_reply(now, &part, to, send);
             }
@@ -364,7 +366,7 @@ impl PacketCall {
         if let Some(asked) = parts.asked.take() {
             to.pace.measure(now.since(asked));
         }
-        (parts.heard, to.heard) = (now, now);
+        (parts.heard, to.heard, parts.unanswered) = (now, now, 0);
         parts.wait = to.pace.wait().min(WAIT_MAX);
         parts.due = now.after(parts.wait);
     }
@@ -374,8 +376,8 @@ impl PacketCall {
     }
 
     fn name(&self, to: &Association) -> Name {
-        let ticket = self.parts.as_ref().map_or(0, |parts| parts.ticket);
-        Name { id: self.id, conversation: to.conversation, ticket }
+        let cookie = self.parts.as_ref().map_or(0, |parts| parts.cookie);
+        Name { id: self.id, conversation: to.conversation, cookie }
     }
 
     fn send_whole(&self, send: &mut impl FnMut(&[u8])) {
@@ -493,6 +495,19 @@ mod tests {
     }
 
     #[test]
+    fn machine_that_was_suspended_asks_before_it_gives_up() {
+        let (to, sent) = (Association::new(5), &mut 0);
+        let form = Form::Parts(PIECE);
+        let send = &mut |_: &[u8]| *sent += 1;
+        let payload = call_payload(1);
+        let mut call = PacketCall::begin(7, payload, form, START, 3600 * SECOND, &to, send)
+            .expect("a short call");
+        let now = START.after(1800 * SECOND);
+        let Step::Wait(until) = call.step(now, &to, send) else { panic!("the client gives up") };
+        assert_eq!((until, *sent), (now.after(2 * SECOND), 2));
+    }
+
+    #[test]
     fn only_the_reply_to_the_call_counts() {
         let mut to = Association::new(5);
         let mut call = PacketCall::begin(
@@ -510,7 +525,7 @@ mod tests {
         let mut other_version = reply(7, 1);
         other_version[7] = 9;
         let part =
-            Packet::Parts(Name { id: 7, conversation: 5, ticket: 0 }, Body::Welcome).to_vec();
+            Packet::Parts(Name { id: 7, conversation: 5, cookie: 0 }, Body::Welcome).to_vec();
         let others = [
             reply(8, 1),
             reply(7, 2),

@@ -2,7 +2,7 @@
 //! sends only in answer to packets and when a call ends.
 //!
 //! The cache of replies makes a call run once while the cache remembers it. A call in parts also needs a
-//! ticket of this server. A server that was restarted does not accept the tickets of its predecessor, so a
+//! cookie of this server. A server that was restarted does not accept the cookies of its predecessor, so a
 //! call in parts does not run again after a restart.
 
 use core::hash::Hasher;
@@ -121,12 +121,12 @@ impl PacketServer {
                 self.receive_whole(now, from, (id, client), payload, send)
             }
             Packet::Parts(name, body) => {
-                let ticket = self.ticket(from, name.conversation);
-                if matches!(body, Body::Hello) || ticket != name.ticket {
+                let cookie = self.cookie(from, name.conversation);
+                if matches!(body, Body::Hello) || cookie != name.cookie {
                     let is_of_client =
                         matches!(body, Body::Hello | Body::Call(_) | Body::HaveReply(_));
                     if is_of_client {
-                        send(&Packet::Parts(Name { ticket, ..name }, Body::Welcome).to_vec());
+                        send(&Packet::Parts(Name { cookie, ..name }, Body::Welcome).to_vec());
                     }
                     return None;
                 }
@@ -164,7 +164,7 @@ impl PacketServer {
         send_reply(form, &payload, send);
     }
 
-    fn ticket(&self, from: SocketAddr, conversation: u32) -> u64 {
+    fn cookie(&self, from: SocketAddr, conversation: u32) -> u64 {
         let mut hasher = self.hasher();
         match from.ip().to_canonical() {
             IpAddr::V4(ip) => hasher.write(&ip.octets()),
@@ -373,7 +373,7 @@ mod tests {
     use crate::protocol::exchange::time::MILLISECOND;
 
     const START: Moment = Moment(1000 * SECOND);
-    const BOUNDS: Bounds = Bounds { calls: 16, bytes: 40_000, age: 120 * SECOND };
+    const BOUNDS: Bounds = Bounds { calls: 16, bytes: 80_000, age: 120 * SECOND };
     const PARTS: Form = Form::Parts(512);
 
     /// A client, a server, and the datagrams between them.
@@ -471,7 +471,7 @@ mod tests {
     fn short_call_and_reply_are_two_datagrams() {
         let mut pair = Pair::new();
         assert_eq!(pair.call(1, Form::Whole, [10, 20]), (20, 2));
-        // The first call in parts asks for a ticket, and so does a call after a pause.
+        // The first call in parts asks for a cookie, and so does a call after a pause.
         assert_eq!(pair.call(1, PARTS, [10, 20]), (20, 4));
         assert_eq!(pair.call(2, PARTS, [10, 20]), (20, 2));
         pair.now = pair.now.after(SECOND);
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn restarted_server_refuses_the_tickets_of_its_predecessor() {
+    fn restarted_server_refuses_the_cookies_of_its_predecessor() {
         let mut pair = Pair::new();
         pair.call(1, PARTS, [10, 20]);
         let mut call = pair.begin(2, PARTS, 10);
@@ -560,7 +560,7 @@ mod tests {
         let mut call = pair.begin(4, PARTS, 10_000);
         assert_eq!(pair.deliver(&mut call).1, Some(Err(Failure::Restarted)));
         assert_eq!(Failure::Restarted.executed(call.transmissions()), Executed::No);
-        // The next call asks for a ticket first.
+        // The next call asks for a cookie first.
         assert_eq!(pair.call(5, PARTS, [10, 20]), (20, 4));
     }
 
@@ -589,7 +589,7 @@ mod tests {
     fn answer_to_an_unproven_address_is_not_larger_than_the_packet() {
         let mut server = PacketServer::new([1; 16], BOUNDS);
         let from = SocketAddr::from(([10, 0, 0, 1], 700));
-        let name = Name { id: 1, conversation: 2, ticket: 3 };
+        let name = Name { id: 1, conversation: 2, cookie: 3 };
         let division = Division::of(100, 512).expect("a division");
         let part = Part { division, position: 0, asks: true, data: &[0; 100] };
         for body in [Body::Hello, Body::Call(part), Body::Welcome, Body::Working] {
@@ -607,10 +607,10 @@ mod tests {
         let mut server = PacketServer::new([1; 16], BOUNDS);
         let division = Division::of(PAYLOAD_MAX, 512).expect("a division");
         let part = Part { division, position: 0, asks: true, data: &[0; 512] };
-        let mut partial = |server: &mut PacketServer, now: Moment, host: u8, id: u32| {
+        let partial = |server: &mut PacketServer, now: Moment, host: u8, id: u32| {
             let from = SocketAddr::from(([10, 0, 0, host], 700));
-            let ticket = server.ticket(from, 2);
-            let packet = Packet::Parts(Name { id, conversation: 2, ticket }, Body::Call(part));
+            let cookie = server.cookie(from, 2);
+            let packet = Packet::Parts(Name { id, conversation: 2, cookie }, Body::Call(part));
             let mut answers = 0;
             let work = server.receive(now, from, &packet.to_vec(), &mut |_| answers += 1);
             assert!(work.is_none());
@@ -631,7 +631,7 @@ mod tests {
         // Another division of the same call is ignored.
         let other = Part { division: Division { total: 1000, ..division }, ..part };
         let from = SocketAddr::from(([10, 0, 0, 1], 700));
-        let name = Name { id: 500, conversation: 2, ticket: server.ticket(from, 2) };
+        let name = Name { id: 500, conversation: 2, cookie: server.cookie(from, 2) };
         let packet = Packet::Parts(name, Body::Call(other)).to_vec();
         assert!(server.receive(later, from, &packet, &mut |_| panic!("no answer")).is_none());
     }

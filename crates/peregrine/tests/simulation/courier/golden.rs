@@ -115,8 +115,8 @@ fn cooper(held: &mut Held) {
 fn packets(held: &mut Held) {
     let whole = payload(&call());
     held.packet("Courier whole call", Packet::Whole { id: 5, client: WHOLE, payload: &whole });
-    let name = Name { id: 5, conversation: 6, ticket: 0x0102_0304_0506_0708 };
-    let greeting = Name { ticket: 0, ..name };
+    let name = Name { id: 5, conversation: 6, cookie: 0x0102_0304_0506_0708 };
+    let greeting = Name { cookie: 0, ..name };
     held.packet("Courier HELLO", Packet::Parts(greeting, Body::Hello));
     held.packet("Courier WELCOME", Packet::Parts(name, Body::Welcome));
     held.packet("Courier WORKING", Packet::Parts(name, Body::Working));

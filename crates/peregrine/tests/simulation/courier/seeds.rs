@@ -38,7 +38,7 @@ fn without_faults_short_calls_need_two_datagrams() {
     let weather = Weather { delay: MILLISECOND, ..FAIR };
     let world = run(1, 4, 50, weather);
     assert_eq!(count(&world, is_answered), 200);
-    // Clients of calls in parts also ask for tickets.
+    // Clients of calls in parts also ask for cookies.
     assert!((400..=600).contains(&world.datagrams), "{}", world.datagrams);
 }
 
@@ -92,7 +92,7 @@ fn restarted_server_does_not_run_calls_in_parts_again() {
     let world = run(6, 4, 100, weather);
     assert!(world.known.iter().all(|known| known.is_whole || known.executions <= 1));
     assert!(count(&world, |known| failed(known, Failure::Restarted)) > 10);
-    // Whole calls have no tickets, so a restarted server runs them again.
+    // Whole calls have no cookies, so a restarted server runs them again.
     assert!(count(&world, |known| known.executions > 1) > 10);
 }
 
