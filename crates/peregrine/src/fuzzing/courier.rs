@@ -2,11 +2,16 @@
 //! packet Courier.
 
 use core::net::{Ipv4Addr, SocketAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::protocol::courier::cooper::{ClientInput, ServerInput};
+use crate::protocol::courier::cooper::{
+    ClientInput, Request, Response, STARTED, ServerInput, activation, call_header, refusal,
+    reply_header,
+};
 use crate::protocol::courier::failure::Failure;
-use crate::protocol::courier::message::{Answer, CALL_BYTES, Call, NoCall, Reply};
+use crate::protocol::courier::frames::{END_FRAME, END_REPLY_FRAME};
+use crate::protocol::courier::message::{Answer, CALL_BYTES, Call, NoCall, Reply, Versions};
+use crate::protocol::courier::outstanding::Outstanding;
 use crate::protocol::courier::packet::{Packet, payload};
 use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
 use crate::protocol::courier::packet_server::{PacketServer, Running};
@@ -26,9 +31,10 @@ pub fn message(bytes: &[u8]) {
     call(bytes);
     reply(bytes);
     for framing in [Framing::Records, Framing::Frames] {
-        assert_eq!(messages(framing, bytes, 1), messages(framing, bytes, 1 << 20));
+        stream(framing, bytes);
     }
     cooper(bytes);
+    outstanding(bytes);
     if let Ok(packet) = Packet::parse(bytes) {
         let again = packet.to_vec();
         assert_eq!(Packet::parse(&again), Ok(packet));
@@ -56,6 +62,32 @@ fn reply(bytes: &[u8]) {
     assert_eq!(Failure::of(&reply.answer).is_some(), is_rejected);
 }
 
+/// Reads a stream in pieces of two sizes, and reads it again after its messages were written.
+fn stream(framing: Framing, bytes: &[u8]) {
+    let (events, version, is_good) = messages(framing, bytes, 1 << 20);
+    assert_eq!(messages(framing, bytes, 1), (events.clone(), version, is_good));
+    let mut again = Vec::new();
+    let mut write = |message: &[u8]| {
+        for (before, range) in framing.pieces(message.len()).expect("a short message") {
+            again.extend(before);
+            again.extend(&message[range]);
+        }
+    };
+    write(&Versions::OURS.to_bytes());
+    let is_message = |event: &&Event| matches!(event, Event::Message(_));
+    let sent: Vec<_> = events.iter().filter(is_message).cloned().collect();
+    for event in &sent {
+        let Event::Message(message) = event else { continue };
+        write(message);
+    }
+    if framing == Framing::Frames {
+        again.extend([END_FRAME, END_REPLY_FRAME].concat());
+    }
+    let ends = [Event::End, Event::EndReply];
+    let ends = if framing == Framing::Frames { &ends[..] } else { &[] };
+    assert_eq!(messages(framing, &again, 7), ([&sent, ends].concat(), Some(3), true));
+}
+
 /// Returns the messages of a stream that arrives in pieces, the version, and whether the stream is in order.
 fn messages(framing: Framing, bytes: &[u8], piece: usize) -> (Vec<Event>, Option<u16>, bool) {
     let (mut input, mut events) = (Input::new(framing, MESSAGE_MAX), Vec::new());
@@ -69,36 +101,95 @@ fn messages(framing: Framing, bytes: &[u8], piece: usize) -> (Vec<Event>, Option
                     events.push(event);
                 }
                 Ok(None) => break,
-                Err(_) => return (events, input.version(), false),
+                Err(broken) => {
+                    assert!(!broken.to_string().is_empty());
+                    return (events, input.version(), false);
+                }
             }
         }
     }
     (events, input.version(), input.end().is_ok())
 }
 
+fn requests(bytes: &[u8], piece: usize) -> (Vec<Request>, bool) {
+    let (mut server, mut requests) = (ServerInput::new(), Vec::new());
+    for mut bytes in bytes.chunks(piece) {
+        loop {
+            match server.take(&mut bytes) {
+                Ok(Some(request)) => requests.push(request),
+                Ok(None) => break,
+                Err(_) => return (requests, false),
+            }
+        }
+    }
+    (requests, server.end().is_ok())
+}
+
+fn responses(bytes: &[u8], piece: usize) -> (Vec<Response>, bool) {
+    let (mut client, mut responses) = (ClientInput::new(), Vec::new());
+    (0..3).for_each(|_| client.expects_results());
+    for mut bytes in bytes.chunks(piece) {
+        loop {
+            match client.take(&mut bytes) {
+                Ok(Some(response)) => responses.push(response),
+                Ok(None) => break,
+                Err(_) => return (responses, false),
+            }
+        }
+    }
+    (responses, client.end().is_ok())
+}
+
 fn cooper(bytes: &[u8]) {
-    let all = |piece| {
-        let (mut server, mut requests) = (ServerInput::new(), Vec::new());
-        let mut is_good = true;
-        for mut bytes in bytes.chunks(piece) {
-            while is_good {
-                match server.take(&mut bytes) {
-                    Ok(Some(request)) => requests.push(request),
-                    Ok(None) => break,
-                    Err(_) => is_good = false,
-                }
+    let (all, is_whole) = requests(bytes, 1 << 20);
+    assert_eq!(requests(bytes, 1), (all.clone(), is_whole));
+    let mut again = Vec::new();
+    for request in &all {
+        match request {
+            Request::Activate(name) => again.extend(activation(name).expect("a name")),
+            Request::Call { procedure, arguments } => {
+                again.extend(call_header(*procedure, arguments.len()).expect("a short call"));
+                again.extend(arguments);
             }
         }
-        let (mut client, mut responses) = (ClientInput::new(), Vec::new());
-        (0..3).for_each(|_| client.expects_results());
-        for mut bytes in bytes.chunks(piece) {
-            while let Ok(Some(response)) = client.take(&mut bytes) {
-                responses.push(response);
+    }
+    assert_eq!(requests(&again, 7), (all, true));
+    let (all, is_whole) = responses(bytes, 1 << 20);
+    assert_eq!(responses(bytes, 1), (all.clone(), is_whole));
+    let mut again = Vec::new();
+    for response in &all {
+        match response {
+            Response::Started => again.extend(STARTED),
+            Response::Refused(text) => again.extend(refusal(text)),
+            Response::Results(results) => {
+                again.extend(reply_header(results.len()).expect("short results"));
+                again.extend(results);
             }
         }
-        (requests, responses, is_good && server.end().is_ok())
-    };
-    assert_eq!(all(1 << 20), all(1));
+    }
+    // Bytes of a refusal that are not UTF-8 are replaced, and the text may be too long then.
+    let is_text = |response: &Response| matches!(response, Response::Refused(_));
+    assert!(all.iter().any(is_text) || responses(&again, 7) == (all, true));
+}
+
+/// Begins and ends calls of one connection, whose replies must arrive in order.
+fn outstanding(bytes: &[u8]) {
+    let (mut calls, mut model) = (Outstanding::new(), VecDeque::new());
+    for (index, byte) in bytes.iter().enumerate() {
+        if let Ok(number) = calls.add(index) {
+            model.push_back((number, index));
+        }
+        let number = u16::from(*byte);
+        let expected = model.iter().find(|(one, _)| *one == number).map(|(_, index)| *index);
+        assert_eq!(calls.find(number).copied(), expected);
+        let is_oldest = model.front().is_some_and(|(oldest, _)| *oldest == number);
+        assert_eq!(calls.answered(number).is_ok(), is_oldest);
+        if is_oldest {
+            model.pop_front();
+        }
+        assert_eq!(calls.len(), model.len());
+    }
+    assert!(calls.drain().eq(model.into_iter().map(|(_, index)| index)));
 }
 
 /// Makes calls of several clients to one server of packet Courier. Each step of four bytes begins a call,
