@@ -4,104 +4,13 @@
 //! Each rule is a function over text. A test also passes text that violates the rule to the function. So the
 //! test fails if the function detects nothing.
 
+#[path = "tidy/edges.rs"]
+mod edges;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The rooms of `crates/peregrine/src`, each with the rooms that it may use. A room may use only rooms of
-/// earlier lines, except for [`UPWARD`].
-const EDGES: &[(&str, &[&str])] = &[
-    ("digest", &[]),
-    ("error", &[]),
-    ("limits", &[]),
-    ("growing", &[]),
-    ("sync", &[]),
-    ("interface", &["digest", "limits"]),
-    ("protocol", &["growing", "interface", "limits"]),
-    ("sys", &["sync"]),
-    ("registry", &["sync", "sys"]),
-    ("value", &["error", "interface", "limits", "sys"]),
-    ("foreign", &["error", "limits", "value"]),
-    ("stats", &["sys"]),
-    ("device", &["limits", "registry", "sync", "sys", "value"]),
-    ("call", &["error", "growing", "interface", "limits", "stats", "sync", "sys", "value"]),
-    ("counters", &["call", "interface", "limits", "sync", "sys"]),
-    ("server_info", &["call", "counters", "error", "interface"]),
-    ("address", &["call", "error", "interface"]),
-    ("directory", &["address", "error", "interface", "limits", "sys"]),
-    ("keeper", &["sync", "sys"]),
-    (
-        "serving",
-        &["call", "counters", "error", "interface", "keeper", "limits", "sync", "sys", "value"],
-    ),
-    (
-        "path",
-        &[
-            "address",
-            "call",
-            "counters",
-            "device",
-            "directory",
-            "error",
-            "growing",
-            "interface",
-            "keeper",
-            "limits",
-            "protocol",
-            "registry",
-            "serving",
-            "stats",
-            "sync",
-            "sys",
-            "value",
-        ],
-    ),
-    (
-        "binding",
-        &[
-            "address",
-            "call",
-            "counters",
-            "directory",
-            "error",
-            "interface",
-            "limits",
-            "path",
-            "protocol",
-            "server_info",
-            "stub",
-            "sync",
-            "sys",
-            "value",
-        ],
-    ),
-    ("stub", &["binding", "call", "error", "interface", "limits", "sync", "sys", "value"]),
-    ("json", &["interface", "limits", "stub", "value"]),
-    (
-        "server",
-        &[
-            "address",
-            "binding",
-            "call",
-            "counters",
-            "device",
-            "directory",
-            "error",
-            "interface",
-            "keeper",
-            "limits",
-            "path",
-            "server_info",
-            "serving",
-            "sync",
-            "sys",
-        ],
-    ),
-    ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
-];
-
-/// The edges (uses of one room by another) that close a cycle, each with its reason.
-const UPWARD: &[(&str, &str, &str)] =
-    &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
+use edges::{EDGES, UPWARD};
 
 /// Names that belong to the code that runs a procedure. With each name: the only files outside of `call/`
 /// that may contain it.
