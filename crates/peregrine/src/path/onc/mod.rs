@@ -14,3 +14,4 @@ mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
 pub(crate) use server::{OncConnections, OncDatagrams};
+pub use lookup::{RegisteredProgram, registered_programs};
