@@ -119,6 +119,30 @@ fn files_of_this_machine_are_imported() {
     }
 }
 
+/// The library is tested with programs of other authors (docs/INTEROP.md). Their interfaces are stored as they
+/// are printed here.
+#[test]
+fn stored_interfaces_of_other_programs_are_as_printed() {
+    let directory = support::tests("../../peregrine/tests/onc_interop");
+    let own = support::files_in(&directory, "x");
+    let files: Vec<_> = own.into_iter().chain(support::installed()).collect();
+    let stored = support::files_in(&directory.join("imported"), "txt");
+    assert!(stored.len() > 10, "{stored:?}");
+    for path in stored {
+        let Some(file) = files.iter().find(|file| file.file_stem() == path.file_stem()) else {
+            eprintln!("skipped: the interface file of {} is not installed", path.display());
+            continue;
+        };
+        let text = fs::read_to_string(file).unwrap();
+        let imported = support::onc(&text, file).unwrap_or_else(|error| panic!("{error}"));
+        if std::env::var_os("PEREGRINE_WRITE").is_some() {
+            fs::write(&path, &imported.rust).unwrap();
+        }
+        let stored = fs::read_to_string(&path).unwrap();
+        assert_eq!(imported.rust, stored, "PEREGRINE_WRITE=1 writes {}", path.display());
+    }
+}
+
 #[test]
 fn several_errors_are_found_in_one_run() {
     let text = "\

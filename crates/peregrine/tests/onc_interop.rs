@@ -9,6 +9,8 @@ mod c_programs;
 mod clients;
 #[path = "onc_interop/machine.rs"]
 mod machine;
+#[path = "onc_interop/nfs.rs"]
+mod nfs;
 #[path = "onc_interop/registry.rs"]
 mod registry;
 #[path = "onc_interop/servers.rs"]
@@ -31,14 +33,14 @@ macro_rules! imported {
     )*};
 }
 
-imported!(every, mount, nis, rstat, rusers, rusers2, sm_inter, statd, wall, yp);
+imported!(every, mount, nfs3, nis, rstat, rusers, rusers2, sm_inter, statd, wall, yp);
 
 #[allow(dead_code, missing_docs, unreachable_pub)]
 mod rpcb_prot {
     include!("onc_interop/imported/rpcb_prot.txt");
 
     /// A type of the C library that the interface file uses.
-    #[derive(Clone, Debug, PartialEq, peregrine::Value, peregrine::Foreign)]
+    #[derive(Clone, Debug, PartialEq, peregrine::Value, peregrine::foreign::Foreign)]
     pub struct Netbuf {
         pub maxlen: u32,
         pub buf: Vec<u8>,

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use peregrine::foreign::ByteString;
-use peregrine::{Running, Serve, Server};
+use peregrine::{CallError, Running, Server};
 
 use super::machine::{Daemon, alone, run};
 use super::mount::{
@@ -19,11 +19,11 @@ use super::yp::{
     YpreqXfr, YprespAll, YprespKeyVal, YprespMaplist, YprespMaster, YprespOrder, YprespVal, YprespXfr, Ypstat,
     Ypxfrstat,
 };
-use super::{HOST, NAME};
+use super::HOST;
 
-/// Serves an object over UDP and TCP, and registers it as a program at rpcbind.
-fn serve(object: impl Serve + 'static, program: u32, version: u32) -> Running {
-    let server = Server::new().export("it", object).expect("an export");
+/// Serves an export over UDP and TCP, and registers it as a program at rpcbind.
+fn serve(server: Result<Server, CallError>, program: u32, version: u32) -> Running {
+    let server = server.expect("an export");
     let server = server.listen(&format!("onc+udp:{HOST}:0")).expect("a port");
     let server = server.listen(&format!("onc+tcp:{HOST}:0")).expect("a port");
     let running = server.spawn().expect("a server");
@@ -54,7 +54,7 @@ impl Rusers for Users {
 fn rusers_asks_our_server() {
     alone("clients::rusers_asks_our_server", &["rpcbind", "rusers"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(RusersServer::new(Users), 100_002, 2);
+        let _running = serve(Server::new().export("it", RusersServer::new(Users)), 100_002, 2);
         let users = run("rusers", &["-l", HOST]);
         assert!(users.contains("grace") && users.contains("pts/3") && users.contains("far"), "{users}");
     });
@@ -96,7 +96,7 @@ fn rup_and_rsysinfo_ask_our_server() {
     let needs = ["rpcbind", "rup", "rsysinfo"];
     alone("clients::rup_and_rsysinfo_ask_our_server", &needs, || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(RstatV3Server::new(Load), 100_001, 3);
+        let _running = serve(Server::new().export("it", RstatV3Server::new(Load)), 100_001, 3);
         let load = run("rup", &[HOST]);
         assert!(load.contains("3 days") && load.contains("1.00 2.00 3.25"), "{load}");
         let system = run("rsysinfo", &[HOST]);
@@ -120,7 +120,7 @@ fn rwall_sends_a_message_to_our_server() {
     alone("clients::rwall_sends_a_message_to_our_server", &["rpcbind", "rwall"], || {
         let _rpcbind = Daemon::rpcbind();
         let messages: &'static Messages = Box::leak(Box::default());
-        let _running = serve(WallServer::new(messages), 100_008, 1);
+        let _running = serve(Server::new().export("it", WallServer::new(messages)), 100_008, 1);
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "The shop closes at noon.\n").expect("a file");
         run("rwall", &[HOST, &file.path().to_string_lossy()]);
@@ -178,7 +178,7 @@ impl Mount for Shares {
 fn showmount_lists_what_our_server_exports() {
     alone("clients::showmount_lists_what_our_server_exports", &["rpcbind", "showmount"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(MountServer::new(Shares), 100_005, 1);
+        let _running = serve(Server::new().export("it", MountServer::new(Shares)), 100_005, 1);
         let exports = run("showmount", &["-e", HOST]);
         let line = |path: &str, to: &str| {
             let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -213,7 +213,7 @@ impl Ypall for WholeMap {
 fn ypcat_reads_a_map_of_our_server() {
     alone("clients::ypcat_reads_a_map_of_our_server", &["rpcbind", "ypcat"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(YpallServer::new(WholeMap), 100_004, 2);
+        let _running = serve(Server::new().export("it", YpallServer::new(WholeMap)), 100_004, 2);
         let map = run("ypcat", &["-k", "-h", HOST, "-d", "office", "people"]);
         assert!(map.contains("ada Lovelace\ngrace Hopper\n"), "{map}");
     });
@@ -277,7 +277,7 @@ impl Yp for Nis {
 fn yppoll_asks_our_server() {
     alone("clients::yppoll_asks_our_server", &["rpcbind", "yppoll"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(YpServer::new(Nis), 100_004, 2);
+        let _running = serve(Server::new().export("it", YpServer::new(Nis)), 100_004, 2);
         let map = run("yppoll", &["-h", HOST, "-d", "office", "people"]);
         assert!(map.contains("Domain office is supported."), "{map}");
         assert!(map.contains("order number 1700000000"), "{map}");

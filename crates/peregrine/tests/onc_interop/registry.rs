@@ -5,7 +5,7 @@ use peregrine::{Running, Server};
 
 use super::HOST;
 use super::machine::{Daemon, alone, outcome, run};
-use super::rpcb_prot::{RpList, Rpcb, RpcbEntryList, RpcbV3, RpcbV3Client, RpcbV4, RpcbV4Client};
+use super::rpcb_prot::{RpList, Rpcb, RpcbV3, RpcbV3Client, RpcbV4, RpcbV4Client};
 use super::wall::{Wall, WallServer};
 
 /// A program that nothing else in the namespaces has.
@@ -34,14 +34,11 @@ pub(crate) fn register(running: &Running, program: u32, version: u32) {
 }
 
 /// Returns the addresses of a program in the results of a dump.
-fn listed(mut next: Option<Box<RpList>>, program: u32) -> Vec<String> {
-    let mut found = Vec::new();
-    while let Some(one) = next {
-        if one.rpcb_map.r_prog == program {
-            found.push(format!("{} {}", one.rpcb_map.r_netid.to_text(), one.rpcb_map.r_addr.to_text()));
-        }
-        next = one.rpcb_next;
-    }
+fn listed(list: &Option<Box<RpList>>, program: u32) -> Vec<String> {
+    let nodes = std::iter::successors(list.as_ref(), |node| node.rpcb_next.as_ref());
+    let ours = nodes.map(|node| &node.rpcb_map).filter(|entry| entry.r_prog == program);
+    let text = |entry: &Rpcb| format!("{} {}", entry.r_netid.to_text(), entry.r_addr.to_text());
+    let mut found: Vec<_> = ours.map(text).collect();
     found.sort();
     found
 }
@@ -64,21 +61,22 @@ fn our_client_uses_every_procedure_of_rpcbind() {
             let other = entry(PROGRAM, 6, "udp", "");
             assert_eq!(fourth.getversaddr(other).expect("an address"), text(""));
             let both = ["tcp 127.0.0.1.3.10", "udp 127.0.0.1.3.9"];
-            assert_eq!(listed(third.dump().expect("a list"), PROGRAM), both);
-            assert_eq!(listed(fourth.dump().expect("a list"), PROGRAM), both);
-            let mut places = fourth.getaddrlist(ours()).expect("a list");
-            let mut count = 0;
-            while let Some(place) = places {
-                let RpcbEntryList { rpcb_entry_map, rpcb_entry_next } = *place;
-                assert_eq!(rpcb_entry_map.r_nc_protofmly, text("inet"));
-                (count, places) = (count + 1, rpcb_entry_next);
-            }
-            assert_eq!(count, 2);
+            assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), both);
+            assert_eq!(listed(&fourth.dump().expect("a list"), PROGRAM), both);
+            let places = fourth.getaddrlist(ours()).expect("a list");
+            let nodes = std::iter::successors(places.as_ref(), |node| node.rpcb_entry_next.as_ref());
+            let families: Vec<_> = nodes.map(|node| node.rpcb_entry_map.r_nc_protofmly.to_text()).collect();
+            assert_eq!(families, ["inet", "inet"]);
+            let all = peregrine::registered_programs(&format!("onc+{transport}:{HOST}")).expect("a list");
+            let of = |program| all.iter().filter(move |one| one.program == program);
+            assert_eq!(of(PROGRAM).map(|one| one.version).collect::<Vec<_>>(), [5, 5]);
+            let mut names = of(100_000).map(|one| one.name.as_deref());
+            assert!(names.all(|name| name == Some("portmapper")), "{all:?}");
             assert!(third.gettime().expect("seconds").abs_diff(fourth.gettime().expect("seconds")) < 60);
             assert!(fourth.getstat().expect("statistics").iter().any(|one| one.setinfo > 0));
             assert!(fourth.unset(entry(PROGRAM, 5, "", "")).expect("a flag"), "{transport}");
             assert!(!fourth.unset(entry(PROGRAM, 5, "", "")).expect("a flag"), "{transport}");
-            assert_eq!(listed(third.dump().expect("a list"), PROGRAM), [""; 0]);
+            assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), [""; 0]);
         }
     });
 }

@@ -163,14 +163,11 @@ fn our_client_asks_ypserv() {
         // ypserv sends a whole map over TCP only.
         let all = YpallClient::bind(&format!("onc+tcp:{HOST}")).expect("ypserv");
         let map = YpallMap { domain: "office".into(), map: "people".into() };
-        let mut next = all.ypall_all(map).expect("a map");
-        let mut found = Vec::new();
-        while let Some(entry) = next {
-            if entry.stat == 1 {
-                found.push(String::from_utf8(entry.key).expect("a name"));
-            }
-            next = entry.next;
-        }
+        let entries = all.ypall_all(map).expect("a map");
+        let entries = std::iter::successors(entries.as_ref(), |entry| entry.next.as_ref());
+        // 1 is the number of YP_TRUE. The last entry has another status, and no key.
+        let keys = entries.filter(|entry| entry.stat == 1).map(|entry| entry.key.clone());
+        let mut found: Vec<_> = keys.map(|key| String::from_utf8(key).expect("a name")).collect();
         found.retain(|key| !key.starts_with("YP_"));
         found.sort();
         assert_eq!(found, ["ada", "grace"]);
