@@ -25,7 +25,8 @@ impl Missing {
 /// Returns the programs of ONC RPC that an export offers to networks.
 pub(super) fn programs_of(export: &Export) -> impl Iterator<Item = &'static Program> + use<> {
     let is_offered = export.is_offered_to_networks() && !export.is_closed();
-    let programs: &'static [Program] = if is_offered { export.serve.interface().programs() } else { &[] };
+    let programs: &'static [Program] =
+        if is_offered { export.serve.interface().programs() } else { &[] };
     programs.iter().filter(|program| program.system == System::Onc)
 }
 
