@@ -34,7 +34,7 @@ pub use dynamic::Dynamic;
 pub(crate) use head::FIRST_BYTES;
 pub use head::Head;
 pub use list::{FreesInALoop, Nodes};
-pub(crate) use plain::bytes_of_blocks;
+pub(crate) use plain::{big_endian_array, big_endian_numbers, bytes_of_blocks, put_big_endian};
 pub use plain::{Plain, bytes_of, bytes_of_mut, common_unit, plain_mut, plain_slice};
 pub use reader::{Invalid, Reader};
 pub use representation::{ByteOrder, Native, Representation, Swapped};
