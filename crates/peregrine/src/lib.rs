@@ -206,7 +206,7 @@ pub use binding::{
     describe, explain, exports, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
-pub use call::{Caller, Executor, Limit, OnExhausted, PathKind, Wait, caller};
+pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};

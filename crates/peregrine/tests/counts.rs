@@ -437,7 +437,7 @@ fn sleeps_at_most(most: f64, wait: Wait) {
 }
 
 /// Each packet wakes one thread, and each woken thread sleeps once more. If all threads poll, the only thread
-/// that sleeps is the server's *deputy* (`path/datagram/server/receivers.rs`). The deputy wakes every few
+/// that sleeps is the server's *deputy* (`path/receivers.rs`). The deputy wakes every few
 /// milliseconds, and checks whether the polling thread is in a long procedure.
 #[test]
 fn packet_wakes_at_most_one_thread() {

@@ -34,7 +34,7 @@ const SERVING: &[(&str, &[&str])] = &[
             "serving/procedure.rs",
             "path/datagram/server/sockets.rs",
             "serving/faults.rs",
-            "path/datagram/server/receivers.rs",
+            "path/receivers.rs",
             "keeper.rs",
             "sys/fragile.rs",
         ],

@@ -107,8 +107,34 @@ pub(crate) struct CallerInfo {
     pub(crate) from: Option<SocketAddr>,
     /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
+    /// The identity that the caller claims, for calls of other RPC systems.
+    pub(crate) claimed: Option<Claimed>,
     /// Whether the called server ends. `None` for calls within one process.
     pub(crate) ending: Option<Ending>,
+}
+
+/// The identity that a caller of another RPC system claims. Nothing proves the claim: any program that can
+/// reach the server can claim any identity. ONC RPC names this kind of claim AUTH_SYS.
+///
+/// ```
+/// fn is_claimed_by_root() -> bool {
+///     let caller = peregrine::caller();
+///     let claimed = caller.as_ref().and_then(|caller| caller.claimed());
+///     claimed.is_some_and(|claimed| claimed.user == 0)
+/// }
+/// # assert!(!is_claimed_by_root());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Claimed {
+    /// The name of the caller's machine. Bytes that are not UTF-8 are replaced.
+    pub machine: String,
+    /// The user number on the caller's machine.
+    pub user: u32,
+    /// The group number on the caller's machine.
+    pub group: u32,
+    /// Further groups of the user.
+    pub groups: Vec<u32>,
 }
 
 /// Whether a server ends, or withdraws an export.
@@ -315,6 +341,14 @@ impl Caller {
     /// this number.
     pub fn group(&self) -> u32 {
         self.info.group
+    }
+
+    /// Returns the identity that a caller of ONC RPC claims by AUTH_SYS. `None` if the caller claims nothing,
+    /// and on other paths.
+    ///
+    /// **Nothing proves this claim.** Do not base decisions on it that protect anything.
+    pub fn claimed(&self) -> Option<&Claimed> {
+        self.info.claimed.as_ref()
     }
 
     /// Returns the address and port from which the call came over an IP network. `None` on paths

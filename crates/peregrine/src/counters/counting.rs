@@ -29,6 +29,13 @@ pub(crate) enum ThreadKind {
     Datagram = 3,
 }
 
+impl ThreadKind {
+    /// Returns the place of this kind in lists of all kinds.
+    pub(crate) const fn index(self) -> usize {
+        self as usize - 1
+    }
+}
+
 /// The counters of one thread.
 pub(crate) struct Counting {
     page: Arc<Page>,

@@ -42,10 +42,10 @@ pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BIN
 pub(crate) const PAGE_BYTES: usize =
     HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
 
-/// The number of server halves of paths: local, TCP, datagrams. Each accepts calls over one kind of path. For
-/// each of them, the header has the number of threads that share row 0, and the number of captured calls. A
-/// further server half needs a new version of the layout.
-pub(crate) const SERVER_HALVES: usize = 3;
+/// The number of kinds of threads: local, TCP, datagrams. For each of them, the header has the number of
+/// threads that share row 0, and the number of captured calls. The threads of other RPC systems count as
+/// those of TCP or of datagrams. A further kind needs a new version of the layout.
+pub(crate) const THREAD_KINDS: usize = 3;
 
 /// The indexes of the words in the header. The words from `CAPTURED` on are gauges: the server computes them
 /// only on request, and they keep the values of the last request.
@@ -205,8 +205,8 @@ const _: () = {
     assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
     assert!(COUNTED_BINDINGS.is_multiple_of(64));
     assert!(header::WORDS * WORD <= HEADER_BYTES && header::STREAM_BYTES < header::WORDS);
-    assert!(header::THREADS_SHARED + SERVER_HALVES <= header::CAPTURED);
-    assert!(header::CAPTURED + SERVER_HALVES <= header::QUEUED);
+    assert!(header::THREADS_SHARED + THREAD_KINDS <= header::CAPTURED);
+    assert!(header::CAPTURED + THREAD_KINDS <= header::QUEUED);
     assert!(thread::WORDS * WORD == THREAD_BYTES && thread::RUNS < thread::WORDS);
     assert!(export::WORDS * WORD == EXPORT_BYTES && export::PAST + COUNTS <= export::WORDS);
     assert!(export::NAME * WORD + TEXT_BYTES <= export::INTERFACE * WORD);

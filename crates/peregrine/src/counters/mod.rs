@@ -18,7 +18,7 @@ mod stat;
 mod tests;
 
 pub(crate) use counting::{Counting, ThreadKind};
-pub(crate) use layout::{PAGE_BYTES, SERVER_HALVES};
+pub(crate) use layout::{PAGE_BYTES, THREAD_KINDS};
 pub(crate) use page::{ExportCounters, Gauges, Page, SessionCounters, Tally, Visitor};
 pub(crate) use reading::read;
 pub use stat::{

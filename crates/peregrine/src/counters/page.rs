@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::counting::ThreadKind;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, SERVER_HALVES, TEXT_BYTES, VERSION, binding, binding_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, THREAD_KINDS, TEXT_BYTES, VERSION, binding, binding_at,
     export, export_at, header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
 use crate::call::{CallerInfo, InFlightNow, PathKind};
@@ -68,7 +68,7 @@ impl Places {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
     /// The numbers of abandoned calls that still run: local, TCP, datagrams.
-    pub(crate) captured: [u64; SERVER_HALVES],
+    pub(crate) captured: [u64; THREAD_KINDS],
     /// The number of calls that wait for a thread.
     pub(crate) queued: u64,
     /// The number of deferred calls.
@@ -213,12 +213,7 @@ impl Page {
     /// Returns the number of threads of a kind that share a row.
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
         // The header has one word for each kind of thread.
-        let at = match kind {
-            ThreadKind::Local => 0,
-            ThreadKind::Stream => 1,
-            ThreadKind::Datagram => 2,
-        };
-        self.word(0, header::THREADS_SHARED + at)
+        self.word(0, header::THREADS_SHARED + kind.index())
     }
 
     pub(super) fn leave_thread(&self, number: usize, kind: ThreadKind) {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::histogram::BUCKETS;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, SERVER_HALVES, TEXT_BYTES, VERSION, binding, binding_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, THREAD_KINDS, TEXT_BYTES, VERSION, binding, binding_at,
     export, export_at, header, histogram_at, lane, lane_at, row, session, session_at, thread,
     thread_at,
 };
@@ -85,10 +85,10 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
         age_ms: age_ms(now, word(header::SINCE)),
         at_ns: now,
         queued: word(header::QUEUED),
-        captured: core::array::from_fn::<_, SERVER_HALVES, _>(|i| word(header::CAPTURED + i)),
+        captured: core::array::from_fn::<_, THREAD_KINDS, _>(|i| word(header::CAPTURED + i)),
         sessions: word(header::SESSIONS_UNSHOWN),
         bindings: word(header::BINDINGS_UNSHOWN),
-        threads: core::array::from_fn::<_, SERVER_HALVES, _>(|i| {
+        threads: core::array::from_fn::<_, THREAD_KINDS, _>(|i| {
             u32::try_from(word(header::THREADS_SHARED + i)).unwrap_or(u32::MAX)
         }),
         ..ServerStat::default()

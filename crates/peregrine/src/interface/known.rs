@@ -91,11 +91,14 @@ impl InterfaceRef {
 
     /// Returns the program of another RPC system that the interface is, too. Returns `None` if it is none.
     pub fn program(&self, system: System) -> Option<&Program> {
+        self.programs().iter().find(|program| program.system == system)
+    }
+
+    /// Returns the programs of other RPC systems that the interface is, too.
+    pub(crate) const fn programs(&self) -> &'static [Program] {
         match &self.0 {
-            Origin::Compiled(interface) => {
-                interface.programs.iter().find(|program| program.system == system)
-            }
-            Origin::Read(_) => None,
+            Origin::Compiled(interface) => interface.programs,
+            Origin::Read(_) => &[],
         }
     }
 

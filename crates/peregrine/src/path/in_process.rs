@@ -61,6 +61,7 @@ impl InProcess {
             group: rustix::process::getegid().as_raw(),
             from: None,
             hardware: None,
+            claimed: None,
             ending: None,
         };
         Self { serve, caller: Arc::new(caller), slots: Slots::new(frames) }

@@ -4,9 +4,15 @@
 
 pub(crate) mod bind;
 pub(crate) mod callback;
+mod connections;
 pub(crate) mod datagram;
 pub(crate) mod in_process;
 pub(crate) mod local;
+pub(crate) mod onc;
 pub(crate) mod options;
+mod receivers;
 mod slots;
 pub(crate) mod stream;
+mod yielding;
+
+pub(crate) use connections::table::ConnectionTerms;

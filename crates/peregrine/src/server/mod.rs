@@ -17,12 +17,12 @@ use self::watch::watch_export;
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::call::{Exported, Serve, Wait};
-use crate::counters::{Page, SERVER_HALVES};
+use crate::counters::Page;
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
 pub use crate::path::datagram::Losses;
-use crate::path::stream::ConnectionTerms;
+use crate::path::ConnectionTerms;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
 pub use crate::serving::export::ExportOptions;
@@ -355,7 +355,7 @@ impl Server {
         core.exports.lock().extend(exports);
         let paths = Paths::new(&core, self.connections)?;
         let all = paths.all();
-        core.disclosed.measure(all.each_ref().map(Arc::downgrade));
+        core.disclosed.measure(all.iter().map(Arc::downgrade).collect());
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on, an error drops `running`. The drop closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
@@ -386,7 +386,7 @@ pub struct Running {
     drain: Duration,
     core: Arc<ServerCore>,
     paths: Paths,
-    all: [Arc<dyn ServerPath>; SERVER_HALVES],
+    all: Vec<Arc<dyn ServerPath>>,
     addresses: Vec<Endpoint>,
     /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
     /// signal shortens the drain.

@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
-use crate::counters::SERVER_HALVES;
+use crate::call::PathKind;
 use crate::device::tcp::Listener;
 use crate::device::udp::Udp;
 use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
-use crate::path::stream::{ConnectionTerms, Connections};
+use crate::path::onc::{OncConnections, OncDatagrams};
+use crate::path::stream::Connections;
+use crate::path::ConnectionTerms;
 use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
 
@@ -23,6 +25,8 @@ pub(super) struct Paths {
     local: Arc<Sessions>,
     stream: Arc<Connections>,
     datagrams: Arc<Datagrams>,
+    onc_connections: Arc<OncConnections>,
+    onc_datagrams: Arc<OncDatagrams>,
 }
 
 impl Paths {
@@ -34,19 +38,25 @@ impl Paths {
         let failed = |error| {
             CallError::system(Phase::Export, "cannot allocate memory for the local path", error)
         };
+        let no_random =
+            |error| CallError::system(Phase::Export, "cannot obtain random numbers", error);
         Ok(Self {
             local: Sessions::new(core).map_err(failed)?,
-            stream: Connections::new(core, terms),
+            stream: Connections::new(core, terms.clone()),
             datagrams: Datagrams::new(core),
+            onc_connections: OncConnections::new(core, terms).map_err(no_random)?,
+            onc_datagrams: OncDatagrams::new(core),
         })
     }
 
-    /// Returns the server halves of all paths. The server's counters list the paths in the same order.
-    pub(super) fn all(&self) -> [Arc<dyn ServerPath>; SERVER_HALVES] {
-        [
+    /// Returns the server halves of all paths.
+    pub(super) fn all(&self) -> Vec<Arc<dyn ServerPath>> {
+        vec![
             Arc::clone(&self.local) as Arc<dyn ServerPath>,
             Arc::clone(&self.stream) as _,
             Arc::clone(&self.datagrams) as _,
+            Arc::clone(&self.onc_connections) as _,
+            Arc::clone(&self.onc_datagrams) as _,
         ]
     }
 
@@ -79,6 +89,7 @@ impl Paths {
             let what = format!("cannot listen on `{scheme}:{to}`");
             move |error| CallError::system(Phase::Export, what, error)
         };
+        let no_port = |error| CallError::system(Phase::Export, "cannot read the port", error);
         let udp = |to| {
             let opened = self.datagrams.open(to).map_err(failed("udp", to))?;
             Ok(Endpoint::Udp(opened.into()))
@@ -91,11 +102,18 @@ impl Paths {
         };
         match listening {
             Listening::Tcp(listener) => {
-                let address = listener.address().map_err(|error| {
-                    CallError::system(Phase::Export, "cannot read the port", error)
-                })?;
+                let address = listener.address().map_err(no_port)?;
                 self.stream.open(listener).map_err(failed("tcp", address))?;
                 Ok(Endpoint::Tcp(address.into()))
+            }
+            Listening::OncTcp(listener) => {
+                let address = listener.address().map_err(no_port)?;
+                self.onc_connections.open(listener).map_err(failed("onc+tcp", address))?;
+                Ok(Endpoint::Foreign(PathKind::OncTcp, address.into()))
+            }
+            Listening::OncUdp(to) => {
+                let opened = self.onc_datagrams.open(to).map_err(failed("onc+udp", to))?;
+                Ok(Endpoint::Foreign(PathKind::OncUdp, opened.into()))
             }
             Listening::Udp(to) => udp(to),
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
@@ -119,6 +137,10 @@ pub(super) enum Listening {
     /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls, and
     /// no thread would serve these calls before the server starts.
     Udp(SocketAddr),
+    /// A socket for ONC RPC over TCP.
+    OncTcp(Listener),
+    /// An address for ONC RPC over UDP. The socket is opened when the server starts.
+    OncUdp(SocketAddr),
     /// An address for UDP and raw Ethernet.
     Ethernet(SocketAddr),
     /// An address for UDP, and for raw Ethernet if that works there.
@@ -153,6 +175,10 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
             }
             Endpoint::Udp(_) => all.push(Listening::Udp(address)),
             Endpoint::Ethernet(_) => all.push(Listening::Ethernet(address)),
+            Endpoint::Foreign(PathKind::OncTcp, _) => {
+                all.push(Listening::OncTcp(Listener::listen(&address).map_err(failed)?));
+            }
+            Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
             Endpoint::Foreign(path, _) => {
                 let text = format!("no server half of the path {path}");
                 return Err(CallError::not_executed(Kind::BadName, Phase::Export, text));

@@ -281,6 +281,7 @@ mod tests {
             group: 0,
             from: None,
             hardware: None,
+            claimed: None,
             ending: None,
         };
         Arc::new(BindingRow::new(

@@ -288,6 +288,7 @@ mod tests {
             group: 0,
             from: from.map(|from| from.parse().unwrap()),
             hardware,
+            claimed: None,
             ending: None,
         };
         assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);

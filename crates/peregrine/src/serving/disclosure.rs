@@ -3,8 +3,8 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::deferrals::Deferrals;
-use super::{Load, ServerPath};
-use crate::counters::{Gauges, Page, SERVER_HALVES};
+use super::ServerPath;
+use crate::counters::{Gauges, Page, THREAD_KINDS};
 
 /// How much a server discloses about itself, and to which clients.
 ///
@@ -29,9 +29,8 @@ pub enum Disclosure {
 pub(crate) struct Disclosed {
     pub(crate) page: Arc<Page>,
     pub(crate) disclosure: Disclosure,
-    /// The paths of the server. They measure their load when a client asks for it. The counters list the
-    /// paths in this order.
-    paths: OnceLock<[Weak<dyn ServerPath>; SERVER_HALVES]>,
+    /// The paths of the server. They measure their load when a client asks for it.
+    paths: OnceLock<Vec<Weak<dyn ServerPath>>>,
     deferrals: Arc<Deferrals>,
 }
 
@@ -45,19 +44,19 @@ impl Disclosed {
     }
 
     /// Sets the paths whose load is measured.
-    pub(crate) fn measure(&self, paths: [Weak<dyn ServerPath>; SERVER_HALVES]) {
+    pub(crate) fn measure(&self, paths: Vec<Weak<dyn ServerPath>>) {
         let _ = self.paths.set(paths);
     }
 
     /// Measures the load of the paths, and writes the load into the pages of counters.
     pub(crate) fn refresh(&self) {
         let Some(paths) = self.paths.get() else { return };
-        let load = |path: &Weak<dyn ServerPath>| {
-            path.upgrade().map_or(Load::default(), |path| path.load())
-        };
-        let loads = paths.each_ref().map(load);
-        let captured = loads.map(|load| load.captured);
-        let queued = loads.iter().map(|load| load.waiting).sum();
+        let (mut captured, mut queued) = ([0; THREAD_KINDS], 0);
+        for path in paths.iter().filter_map(Weak::upgrade) {
+            let load = path.load();
+            captured[path.counted_as().index()] += load.captured;
+            queued += load.waiting;
+        }
         let (deferred, in_flight) = (self.deferrals.deferred(), self.deferrals.in_flight());
         self.page.set_gauges(&Gauges { captured, queued, deferred, in_flight });
     }

@@ -25,7 +25,7 @@ use self::export::{Export, Exports};
 use self::faults::Faults;
 use self::stop::Drain;
 use crate::call::Wait;
-use crate::counters::Page;
+use crate::counters::{Page, ThreadKind};
 use crate::keeper::Keeper;
 use crate::sys;
 
@@ -110,6 +110,9 @@ pub(crate) struct Load {
 /// [`disconnect`](Self::disconnect). The server completes each step on all paths before it begins the next
 /// one. Otherwise one path could begin new calls while the server waits for another path.
 pub(crate) trait ServerPath: Send + Sync {
+    /// Returns the kind of threads as which the counters count the threads of this path.
+    fn counted_as(&self) -> ThreadKind;
+
     /// Refuses new clients.
     fn close(&self);
 

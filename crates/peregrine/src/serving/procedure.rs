@@ -302,6 +302,7 @@ mod tests {
                 group: 9,
                 from: None,
                 hardware: None,
+                claimed: None,
                 ending: None,
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));

@@ -98,6 +98,7 @@ impl ObjectSide {
             group: CallerInfo::NOBODY,
             from: None,
             hardware: None,
+            claimed: None,
             ending: None,
         });
         let side = Side::new(ends, Requests { caller, state: Mutex::default() });

@@ -18,4 +18,4 @@ mod server;
 
 pub(crate) use client::{Connection, Grant, StreamPath, ask_alone};
 pub(crate) use connect::Tcp;
-pub(crate) use server::{ConnectionTerms, Connections};
+pub(crate) use server::Connections;

@@ -7,16 +7,13 @@ mod connections;
 mod deferred;
 mod gathered;
 mod host;
-mod intake;
 mod reading;
 mod stall;
-mod threads;
 mod unsent;
 mod worker;
 
-pub(crate) use connections::{ConnectionTerms, Connections};
+pub(crate) use connections::Connections;
 pub(crate) use host::{BindTerms, Host};
-pub(crate) use intake::{Intake, Resume};
 pub(crate) use worker::StreamWorker;
 
 use core::ops::Range;
@@ -28,7 +25,6 @@ use std::time::{Duration, Instant};
 
 use self::deferred::DeferredCalls;
 use self::gathered::Gathered;
-use self::intake::Reservation;
 use self::reading::{Kept, ReadOutcome};
 use self::stall::{NoStall, ReplyStall};
 use self::unsent::{SENDS_MAX, Unsent};
@@ -36,9 +32,13 @@ use super::peer::send_lock::SendLock;
 use super::peer::sending::Sending;
 use crate::call::streams::STREAMS;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
-use crate::device::tcp::{Stream, WaitFor};
+use crate::device::tcp::Stream;
 use crate::error::Kind;
 use crate::limits;
+use crate::path::connections::intake::{Intake, Reservation};
+use crate::path::connections::receive::IDLE;
+use crate::path::connections::threads::Attended;
+use crate::path::connections::turn::{Attendant, Mark, Turn};
 use crate::protocol::description;
 use crate::protocol::stream::server_end::{Calls, Next};
 use crate::protocol::stream::{
@@ -53,8 +53,6 @@ use crate::value::{Space, Window, align_up};
 /// The number of bytes to receive while the size of the next message is unknown. Received bytes of later
 /// messages are copied if another thread continues to receive.
 const READ_AHEAD: usize = 16 << 10;
-/// How long a thread waits for the next message before it leaves the connection to the keeper.
-const IDLE: Duration = limits::STALL_TIME;
 /// A call that is expected to take at least this time is long. If bytes of later messages have already
 /// arrived, another thread handles these bytes while a long call runs.
 const LONG: Duration = Duration::from_micros(50);
@@ -62,27 +60,11 @@ const LONG: Duration = Duration::from_micros(50);
 /// thread may receive, even if no bytes of later messages have arrived.
 const VERY_LONG: Duration = Duration::from_millis(1);
 
-// The low bits of the word `reader` say which thread receives. The other bits count the changes of the word.
-// With the count, a thread does not mistake a later call for an earlier one.
-/// No thread receives. The keeper watches the connection.
-const PARKED: u64 = 0;
-/// The connection waits for a thread.
-const QUEUED: u64 = 1;
-/// A thread receives.
-const READING: u64 = 2;
-/// A thread runs a procedure, and will receive again afterwards.
-const RUNNING: u64 = 3;
-/// The mask of the low bits.
-const WHO: u64 = 3;
-/// The number that each change adds to the word. The bits above the mask thus count the changes.
-const ONE: u64 = 4;
-
 /// The server's end of a connection.
 pub(crate) struct AcceptedConnection {
     stream: Stream,
-    reader: AtomicU64,
-    /// The value of `reader` when the keeper last checked it.
-    seen: AtomicU64,
+    /// Which thread receives.
+    turn: Turn,
     /// How many of the next calls are expected to take long, because a recent call took long.
     suspected: AtomicU32,
     kept: Mutex<Kept>,
@@ -104,15 +86,6 @@ pub(crate) struct AcceptedConnection {
     intake: Arc<Intake>,
     /// The client's host. `intake` counts reserved memory for each host.
     host: IpAddr,
-}
-
-/// How a thread has left a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attended {
-    /// Another thread or the keeper attends to the connection.
-    Left,
-    /// The connection has ended, and must be removed.
-    Ended,
 }
 
 /// A call that has arrived and has no reply yet. Dropping this value notes that the call has its reply, or
@@ -159,8 +132,7 @@ impl AcceptedConnection {
         stream.set_receive_timeout(IDLE)?;
         Ok(Self {
             stream,
-            reader: AtomicU64::new(PARKED),
-            seen: AtomicU64::new(PARKED),
+            turn: Turn::default(),
             suspected: AtomicU32::new(0),
             kept: Mutex::ranked(Rank::Received, Kept::default()),
             rows: Mutex::ranked(Rank::BindingTable, BindingTable::default()),
@@ -210,22 +182,10 @@ impl AcceptedConnection {
 
     // Which thread receives.
 
-    fn goes(&self, from: u64, to: u64) -> bool {
-        let count = from & !WHO;
-        let to = count.wrapping_add(ONE) | to;
-        self.reader.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    fn set(&self, to: u64) {
-        let before = self.reader.load(Ordering::Relaxed);
-        self.reader.store((before & !WHO).wrapping_add(ONE) | to, Ordering::Release);
-    }
-
     /// Notes that bytes have arrived at a parked connection. Returns true if the keeper must now queue the
     /// connection for a thread.
     pub(crate) fn wakes(&self) -> bool {
-        let before = self.reader.load(Ordering::Acquire);
-        before & WHO == PARKED && self.goes(before, QUEUED)
+        self.turn.wakes()
     }
 
     /// Checks whether a thread still runs the call that it ran at the last check. If so, lets another thread
@@ -233,9 +193,7 @@ impl AcceptedConnection {
     pub(crate) fn relieve(&self, host: &dyn Host) {
         /// After a call that took long, this many following calls are also expected to take long.
         const SUSPECTED: u32 = 32;
-        let now = self.reader.load(Ordering::Acquire);
-        let before = self.seen.swap(now, Ordering::Relaxed);
-        if now != before || now & WHO != RUNNING {
+        if !self.turn.is_long() {
             return;
         }
         self.suspected.store(SUSPECTED, Ordering::Relaxed);
@@ -245,8 +203,7 @@ impl AcceptedConnection {
     /// Lets another thread receive. The thread that has received so far runs a call that takes long, or waits
     /// for a permit.
     fn hand_on(&self, host: &dyn Host) {
-        let now = self.reader.load(Ordering::Acquire);
-        if now & WHO != RUNNING || !self.goes(now, QUEUED) {
+        if !self.turn.take_from_runner() {
             return;
         }
         if self.kept().bytes > 0 {
@@ -254,7 +211,7 @@ impl AcceptedConnection {
             // queue the connection. So this thread queues it.
             host.read_on();
         } else {
-            self.set(PARKED);
+            self.turn.set(Attendant::Keeper);
             host.watch();
         }
     }
@@ -270,7 +227,7 @@ impl AcceptedConnection {
 
     /// Returns whether the keeper watches the connection.
     pub(crate) fn is_parked(&self) -> bool {
-        self.reader.load(Ordering::Acquire) & WHO == PARKED
+        self.turn.is_parked()
     }
 
     // The work of a thread that attends to the connection.
@@ -278,7 +235,7 @@ impl AcceptedConnection {
     /// Receives and serves calls, until no bytes have arrived for some time, or until another thread
     /// receives.
     pub(crate) fn attend(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
-        self.set(READING);
+        self.turn.set(Attendant::Reader);
         let stalled = self.load(worker);
         loop {
             if self.closed.load(Ordering::Acquire) {
@@ -488,7 +445,7 @@ impl AcceptedConnection {
         self.run(&row, header, body, reserved, worker, unanswered);
         match reads_on {
             None => return Some(Attended::Left),
-            Some(running) if self.goes(running, READING) => {}
+            Some(running) if self.turn.goes(running, Attendant::Reader) => {}
             // The call took long, and another thread receives already, because the keeper has arranged that.
             Some(_) => {
                 (worker.unread.from, worker.unread.to) = (0, 0);
@@ -502,15 +459,15 @@ impl AcceptedConnection {
     }
 
     /// Decides which thread receives while a procedure runs. Returns `None` if another thread receives.
-    /// Otherwise returns the value that `reader` has while the procedure runs. After the procedure, this
-    /// thread can receive again if `reader` still has this value. The keeper may have chosen another thread
+    /// Otherwise returns the mark of the turn while the procedure runs. After the procedure, this
+    /// thread can receive again if the turn still has this mark. The keeper may have chosen another thread
     /// meanwhile.
     fn leave_reading(
         &self,
         row: &BindingRow,
         worker: &mut StreamWorker,
         host: &dyn Host,
-    ) -> Option<u64> {
+    ) -> Option<Mark> {
         let more = worker.unread.from < worker.unread.to;
         let took = if self.is_suspected() { VERY_LONG } else { row.expected_time() };
         if more {
@@ -531,17 +488,16 @@ impl AcceptedConnection {
         }
         if more && took >= LONG {
             (worker.unread.from, worker.unread.to) = (0, 0);
-            self.set(QUEUED);
+            self.turn.set(Attendant::Queue);
             host.read_on();
             return None;
         }
         if took >= VERY_LONG {
-            self.set(PARKED);
+            self.turn.set(Attendant::Keeper);
             host.watch();
             return None;
         }
-        self.set(RUNNING);
-        Some(self.reader.load(Ordering::Relaxed))
+        Some(self.turn.set(Attendant::Runner))
     }
 
     fn run(
@@ -752,23 +708,5 @@ impl AcceptedConnection {
         }
         self.send_now(wire::MessageKind::Goodbye, 0, &[]);
         self.stream.shut_down_sending();
-    }
-
-    /// Receives and discards bytes until the client has closed the connection. A stopping server calls this
-    /// function after [`farewell`](Self::farewell). If the server closed a socket with unread bytes, the
-    /// kernel would reset the connection, and the client could lose the last replies.
-    pub(crate) fn hear_out(&self, until: Instant) {
-        let mut chunk = [0; 4096];
-        while Instant::now() < until {
-            match self.stream.wait(WaitFor::Readable, Some(until)) {
-                Ok(ready) if ready.readable => match self.stream.receive(&mut chunk, false) {
-                    Ok(0) => return,
-                    Ok(_) => {}
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    Err(_) => return,
-                },
-                _ => return,
-            }
-        }
     }
 }

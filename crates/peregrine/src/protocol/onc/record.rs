@@ -73,6 +73,18 @@ impl Assembler {
         matches!(self.place, Place::Marker(_, 0)) && self.fragments == 0
     }
 
+    /// Returns the number of bytes of the record that has arrived in part.
+    pub(crate) const fn len(&self) -> usize {
+        self.record.len()
+    }
+
+    /// Returns the most memory in bytes that the record uses after `more` further bytes.
+    pub(crate) fn memory_after(&self, more: usize) -> usize {
+        let (all, memory) = (self.record.len() + more, self.record.capacity());
+        // A vector that is full grows to at least twice its size.
+        if all <= memory { memory } else { all.max(2 * memory) }
+    }
+
     /// Takes received bytes from the front of `bytes`, up to the end of a record. Returns the record, or
     /// `None` if more bytes are needed. Call it again until it returns `None`, because `bytes` may contain
     /// several records.

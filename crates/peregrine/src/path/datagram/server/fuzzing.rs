@@ -49,6 +49,7 @@ impl ExportHost for Only {
             group: CallerInfo::NOBODY,
             from: from.ip(),
             hardware: None,
+            claimed: None,
             ending: None,
         };
         let phase = Arc::new(AtomicU32::new(0));

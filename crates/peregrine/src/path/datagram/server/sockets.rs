@@ -7,15 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use super::{ExportHost, ReceiverState, ServerSocket, Work};
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
-use crate::counters::Visitor;
+use crate::counters::{ThreadKind, Visitor};
 use crate::device::udp::Udp;
 use crate::device::{Ethernet, LinkAddress, LinkDevice, LinkPort, Socket, SocketUse};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::keeper::Next;
+use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use crate::serving::admission::Admission;
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
@@ -165,6 +165,10 @@ fn linger(sockets: &[Arc<Receivers<Arc<ServerSocket>>>], drain: &Drain) {
 }
 
 impl ServerPath for Datagrams {
+    fn counted_as(&self) -> ThreadKind {
+        ThreadKind::Datagram
+    }
+
     /// Does nothing. Bound clients need answers, so sockets stay open until [`disconnect`](Self::disconnect).
     fn close(&self) {}
 
@@ -232,6 +236,7 @@ impl ExportHost for SocketExports {
             group: CallerInfo::NOBODY,
             from: from.ip(),
             hardware: from.link().map(|(hardware, _)| hardware),
+            claimed: None,
             ending: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&caller));

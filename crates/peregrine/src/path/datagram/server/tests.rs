@@ -49,6 +49,7 @@ impl ExportHost for Nothing {
             group: 0,
             from: from.ip(),
             hardware: None,
+            claimed: None,
             ending: None,
         };
         let row = BindingRow::new(

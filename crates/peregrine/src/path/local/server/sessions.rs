@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::names::NameSocket;
 use super::pool::WorkerPool;
 use crate::call::{CallerInfo, PathKind, Refusal};
-use crate::counters::{PAGE_BYTES, SessionCounters, Visitor};
+use crate::counters::{PAGE_BYTES, SessionCounters, ThreadKind, Visitor};
 use crate::directory::Published;
 use crate::error::{Kind, limit_reached};
 use crate::keeper::{Next, Watch, Watched};
@@ -225,6 +225,10 @@ impl Sessions {
 }
 
 impl ServerPath for Sessions {
+    fn counted_as(&self) -> ThreadKind {
+        ThreadKind::Local
+    }
+
     fn close(&self) {
         self.close_names(|_| true);
     }
@@ -485,6 +489,7 @@ impl ServerSession {
             group: self.peer.gid,
             from: None,
             hardware: None,
+            claimed: None,
             ending: None,
         };
         let row = |session: &SessionCounters| {

@@ -1,28 +1,32 @@
 //! Accepts the TCP connections of a server, bounds their number, and ends them. The keeper, the background
 //! thread of the process, watches the sockets.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
 use super::deferred::defer;
-use super::threads::{StreamThreads, Work};
-use super::{AcceptedConnection, Attended, BindTerms, Host, Intake, Resume, StreamWorker};
+use super::{AcceptedConnection, BindTerms, Host, StreamWorker};
 use crate::address::host_of;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::{Account, CallerInfo, Calls, PathKind, Refusal, Wait};
-use crate::counters::{SessionCounters, Visitor};
+use crate::counters::{Counting, SessionCounters, ThreadKind, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
+use crate::path::connections::acceptor::{Acceptor, Admit};
+use crate::path::connections::intake::{Intake, Resume};
+use crate::path::connections::receive::hear_out;
+use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
+use crate::path::connections::threads::{Attend, Attended, ConnectionThreads, Work};
+use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stalled};
 use crate::protocol::stream::{self as wire, BindRequest};
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
@@ -30,18 +34,14 @@ use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// The shortest interval between two checks in which the keeper looks for procedures that take long.
-const LOOK: Duration = Duration::from_millis(5);
-/// The longest interval between two checks in which the keeper looks for procedures that take long.
-const LOOK_MAX: Duration = Duration::from_millis(80);
 /// How long a stopping server waits for its clients to close their connections.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// The connections of one server.
 pub(crate) struct Connections {
     core: Arc<ServerCore>,
-    table: Mutex<ConnectionTable>,
-    threads: Arc<StreamThreads>,
+    table: Mutex<ConnectionTable<ServerConnection>>,
+    threads: Arc<ConnectionThreads<ServerConnection>>,
     /// The keeper's watches of the sockets that accept connections.
     acceptors: Mutex<Vec<Watch>>,
     next: AtomicU64,
@@ -52,30 +52,13 @@ pub(crate) struct Connections {
     terms: ConnectionTerms,
 }
 
-/// The limits and options of connections, as the program that runs the server has set them.
-pub(crate) struct ConnectionTerms {
-    pub(crate) congestion: Option<String>,
-    /// The largest number of connections from all hosts.
-    pub(crate) connections: usize,
-    /// The largest number of connections from one host.
-    pub(crate) connections_per_host: usize,
-}
-
-#[derive(Default)]
-struct ConnectionTable {
-    open: HashMap<u64, Arc<ServerConnection>>,
-    /// The number of connections from each host.
-    hosts: HashMap<IpAddr, usize>,
-    closed: bool,
-}
-
 impl Connections {
     /// Creates the TCP part of a server.
     pub(crate) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> Arc<Self> {
         Arc::new(Self {
             core: Arc::clone(core),
             table: Mutex::ranked(Rank::Clients, ConnectionTable::default()),
-            threads: StreamThreads::new(core),
+            threads: ConnectionThreads::new(core),
             acceptors: Mutex::default(),
             next: AtomicU64::new(0),
             intake: Arc::default(),
@@ -85,7 +68,7 @@ impl Connections {
     }
 
     #[track_caller]
-    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable<ServerConnection>> {
         self.table.lock()
     }
 
@@ -94,36 +77,25 @@ impl Connections {
     /// # Errors
     /// If the keeper cannot watch the socket.
     pub(crate) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
-        let acceptor = Arc::new(Acceptor { listener, connections: Arc::clone(self) });
+        let acceptor = Arc::new(Acceptor { listener, admits: Arc::clone(self) });
         let watch = self.core.keeper.watch(acceptor)?;
         self.acceptors.lock().push(watch);
         Ok(())
     }
 
-    /// Admits or refuses a client that has connected.
+    fn all(&self) -> Vec<Arc<ServerConnection>> {
+        self.table().all()
+    }
+}
+
+impl Admit for Connections {
     fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
         stream.prepare(self.terms.congestion.as_deref())?;
         let host = host_of(from.ip());
         let (intake, replies) = (Arc::clone(&self.intake), Arc::clone(&self.replies));
         let incoming = AcceptedConnection::new(stream, intake, replies, host)?;
         let mut table = self.table();
-        let theirs = table.hosts.get(&host).copied().unwrap_or(0);
-        let refusal = if table.closed {
-            Some((Kind::Withdrawn, "the server is stopping".to_owned()))
-        } else if table.open.len() >= self.terms.connections {
-            let all = table.open.len();
-            let text =
-                format!("the server has {all} connections: allow more with `Server::connections`");
-            Some((Kind::Exhausted, text))
-        } else if theirs >= self.terms.connections_per_host {
-            let text = format!(
-                "the server has {theirs} connections from {host}: allow more with \
-                 `Server::connections_per_host`"
-            );
-            Some((Kind::Exhausted, text))
-        } else {
-            None
-        };
+        let refusal = table.refusal(host, &self.terms);
         if let Some((kind, text)) = refusal {
             let body = wire::Refused { kind: kind as u32, text }.to_bytes();
             incoming.send_now(wire::MessageKind::Refused, 0, &body);
@@ -147,8 +119,7 @@ impl Connections {
             counters: SessionCounters::new(&self.core.disclosed.page, &visitor),
             since: Instant::now(),
             waits: AtomicBool::new(false),
-            looks: AtomicU64::new(0),
-            watch: OnceLock::new(),
+            watching: Watching::default(),
             connections: Arc::downgrade(self),
             threads: Arc::clone(&self.threads),
         });
@@ -156,18 +127,17 @@ impl Connections {
         // first bytes at once.
         let watched = Arc::clone(&connection) as Arc<dyn Watched>;
         let watch = self.core.keeper.watch_for(watched, limits::UNBOUND_TIME)?;
-        let _ = connection.watch.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
-        *table.hosts.entry(host).or_default() += 1;
-        table.open.insert(key, connection);
+        connection.watching.begin(watch);
+        table.insert(key, host, connection);
         Ok(())
-    }
-
-    fn all(&self) -> Vec<Arc<ServerConnection>> {
-        self.table().open.values().map(Arc::clone).collect()
     }
 }
 
 impl ServerPath for Connections {
+    fn counted_as(&self) -> ThreadKind {
+        ThreadKind::Stream
+    }
+
     fn close(&self) {
         // Dropping a watch takes a lock of the keeper. So the watches are dropped after the lock of
         // `acceptors` is released.
@@ -203,19 +173,14 @@ impl ServerPath for Connections {
     }
 
     fn disconnect(&self) {
-        let all: Vec<_> = {
-            let mut table = self.table();
-            table.closed = true;
-            table.hosts.clear();
-            table.open.drain().map(|(_, connection)| connection).collect()
-        };
+        let all = self.table().close();
         for connection in &all {
-            connection.unwatch();
+            connection.watching.end();
             connection.incoming.farewell();
         }
         let until = Instant::now() + FAREWELL;
         for connection in all {
-            connection.incoming.hear_out(until);
+            hear_out(connection.incoming.stream(), until);
             connection.counters.end();
             connection.incoming.rows().revoke_all();
             connection.incoming.close();
@@ -233,39 +198,6 @@ impl ServerPath for Connections {
     }
 }
 
-/// A listening socket.
-struct Acceptor {
-    listener: Listener,
-    connections: Arc<Connections>,
-}
-
-impl Watched for Acceptor {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-
-    fn ready(self: Arc<Self>) -> Next {
-        /// How long new clients wait if the machine lacks a resource, such as descriptors or memory.
-        const SHORT: Duration = Duration::from_millis(50);
-        // The number of clients that are accepted in a row is bounded. Otherwise the keeper could not do its
-        // other work.
-        for _ in 0..64 {
-            let accepted = self.listener.accept();
-            let admit = |(stream, from)| self.connections.admit(stream, from);
-            let Err(error) = accepted.and_then(admit) else { continue };
-            match error.raw_os_error() {
-                Some(libc::EAGAIN) => return Next::Sleep,
-                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                    return Next::Pause(SHORT);
-                }
-                // This client has already closed the connection, or the client's socket has failed.
-                _ => {}
-            }
-        }
-        Next::Sleep
-    }
-}
-
 /// One connection of a server, with the parts that the keeper and the threads of the server need.
 pub(super) struct ServerConnection {
     key: u64,
@@ -277,12 +209,9 @@ pub(super) struct ServerConnection {
     since: Instant,
     /// Whether the connection waits until memory for its message is free.
     waits: AtomicBool,
-    /// The number of checks that the keeper has made since bytes last arrived.
-    looks: AtomicU64,
-    /// The keeper's watch of the connection. `None` after the connection has ended.
-    watch: OnceLock<Mutex<Option<Watch>>>,
+    watching: Watching,
     connections: Weak<Connections>,
-    threads: Arc<StreamThreads>,
+    threads: Arc<ConnectionThreads<ServerConnection>>,
 }
 
 impl ServerConnection {
@@ -290,82 +219,53 @@ impl ServerConnection {
         &self.incoming
     }
 
-    /// Receives and serves calls of the connection on the calling thread.
-    pub(super) fn attend(connection: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
-        connection.incoming.attend(worker, &Visit(connection))
-    }
-
-    /// Sends the replies to deferred calls that could not be sent without waiting.
-    pub(super) fn send_unsent(connection: &Arc<Self>) {
-        connection.incoming.send_unsent_waiting(&Visit(connection));
-    }
-
     /// Cancels all calls, because the connection has ended.
     fn give_up_calls(&self) {
         self.threads.admission.captured(self.incoming.give_up_all(), 0);
     }
 
-    /// Removes the connection, because it has ended.
-    pub(super) fn end(&self) {
+    /// Handles a connection from which no bytes arrive. Ends the connection if its incomplete message has
+    /// held memory for too long, and if other connections need memory.
+    fn stalls(&self) -> Next {
+        let is_short = || {
+            self.connections.upgrade().is_some_and(|connections| connections.intake.is_short())
+        };
+        next_of_stalled(self.incoming.patience(), is_short).unwrap_or_else(|| {
+            self.end();
+            Next::Forget
+        })
+    }
+}
+
+impl Attend for ServerConnection {
+    type Worker = StreamWorker;
+
+    fn worker(counting: Counting) -> StreamWorker {
+        StreamWorker::new(counting)
+    }
+
+    fn forget(worker: &mut StreamWorker) {
+        worker.forget();
+    }
+
+    fn attend(self: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
+        self.incoming.attend(worker, &Visit(self))
+    }
+
+    fn send_unsent(self: &Arc<Self>) {
+        self.incoming.send_unsent_waiting(&Visit(self));
+    }
+
+    fn end(&self) {
         self.counters.end();
         self.incoming.close();
         self.give_up_calls();
         self.incoming.rows().revoke_all();
-        self.unwatch();
+        self.watching.end();
         self.incoming.forget_kept();
-        let Some(connections) = self.connections.upgrade() else { return };
-        let mut table = connections.table();
-        if table.open.remove(&self.key).is_none() {
-            return;
-        }
-        if let Some(count) = table.hosts.get_mut(&self.host) {
-            *count -= 1;
-            if *count == 0 {
-                table.hosts.remove(&self.host);
-            }
-        }
-    }
-
-    /// Handles a connection from which no bytes arrive. Ends the connection if its incomplete message has
-    /// held memory for too long, and if other connections need memory.
-    fn stalls(&self) -> Next {
-        /// How often the keeper checks a message that has held memory for too long, while no other connection
-        /// waits for memory.
-        const AGAIN: Duration = Duration::from_secs(1);
-        match self.incoming.patience() {
-            None => Next::Sleep,
-            Some(left) if !left.is_zero() => Next::SleepAndTick(left),
-            Some(_) => match self.connections.upgrade() {
-                Some(connections) if connections.intake.is_short() => {
-                    self.end();
-                    Next::Forget
-                }
-                _ => Next::SleepAndTick(AGAIN),
-            },
-        }
-    }
-
-    #[track_caller]
-    fn watch(&self) -> Option<MutexGuard<'_, Option<Watch>>> {
-        Some(self.watch.get()?.lock())
-    }
-
-    fn unwatch(&self) {
-        // Dropping the watch takes a lock of the keeper. So the watch is first taken out of the mutex, and
-        // dropped after the mutex is released.
-        let watch = self.watch().and_then(|mut watch| watch.take());
-        drop(watch);
-    }
-
-    fn remind(&self, after: Duration) {
-        if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
-            watch.remind(after);
-        }
-    }
-
-    fn watch_again(&self) {
-        if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
-            watch.rearm();
+        if let Some(connections) = self.connections.upgrade() {
+            let removed = connections.table().remove(self.key, self.host);
+            drop(removed);
         }
     }
 }
@@ -378,7 +278,7 @@ impl Resume for ServerConnection {
     /// Lets a thread receive again, if the connection is still held for lack of memory.
     fn resume(self: Arc<Self>) {
         if self.incoming.resumes() {
-            self.looks.store(0, Ordering::Relaxed);
+            self.watching.note_arrival();
             self.threads.enqueue(Work::Receive(Arc::clone(&self)));
         }
     }
@@ -420,7 +320,7 @@ impl Watched for ServerConnection {
         if !self.incoming.wakes() {
             return Next::Sleep;
         }
-        self.looks.store(0, Ordering::Relaxed);
+        self.watching.note_arrival();
         self.threads.enqueue(Work::Receive(Arc::clone(&self)));
         Next::SleepAndTick(LOOK)
     }
@@ -445,8 +345,7 @@ impl Watched for ServerConnection {
         if self.incoming.is_parked() {
             return self.stalls();
         }
-        let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(8) as u32;
-        Next::SleepAndTick((LOOK * 2u32.pow(looks)).min(LOOK_MAX))
+        self.watching.next_look()
     }
 }
 
@@ -468,6 +367,7 @@ impl Host for Visit<'_> {
             group: CallerInfo::NOBODY,
             from: Some(self.0.from),
             hardware: None,
+            claimed: None,
             ending: None,
         };
         let tally = export.counters.tally(self.0.counters.number());
@@ -527,7 +427,7 @@ impl Host for Visit<'_> {
     }
 
     fn watch(&self) {
-        self.0.watch_again();
+        self.0.watching.again();
     }
 
     fn is_hungry(&self) -> bool {
@@ -548,10 +448,10 @@ impl Host for Visit<'_> {
         }
         // If memory was released just before the connection was added to the queue, that release does not
         // resume the connection. So the keeper tries again later.
-        self.0.remind(LOOK_MAX);
+        self.0.watching.remind(LOOK_MAX);
     }
 
     fn remind(&self, after: Duration) {
-        self.0.remind(after);
+        self.0.watching.remind(after);
     }
 }

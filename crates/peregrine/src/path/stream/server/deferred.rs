@@ -12,12 +12,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::connections::{ServerConnection, Visit};
-use super::intake::Reservation;
 use super::unsent::UnsentReply;
 use super::{AcceptedConnection, Host, Unanswered};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::{Answer, Answered, EStack, Ran, Refusal, pack_later};
 use crate::limits;
+use crate::path::connections::intake::Reservation;
 use crate::protocol::stream::{HEADER_BYTES, Header, MessageKind};
 use crate::serving::deferrals::{Deferral, Deferrals};
 use crate::sync::Mutex;

@@ -4,13 +4,15 @@
 //! Memory grows with the bytes that have arrived. A size that was only announced takes no memory. Beyond a
 //! few kilobytes, memory grows only if the server has memory left for the client's host.
 
-use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::intake::{Reservation, STUCK};
-use super::{AcceptedConnection, Attended, Host, IDLE, PARKED, QUEUED, READ_AHEAD, StreamWorker};
+use super::{AcceptedConnection, Host, READ_AHEAD, StreamWorker};
 use crate::call::chain::waiting_inside;
-use crate::call::{EStack, Wait, block_cost};
+use crate::call::EStack;
+use crate::path::connections::intake::{Reservation, STUCK};
+use crate::path::connections::receive::{Got, receive};
+use crate::path::connections::threads::Attended;
+use crate::path::connections::turn::Attendant;
 use crate::path::stream::peer::now;
 use crate::protocol::stream::server_end::{MessageTimer, Unread};
 
@@ -81,7 +83,7 @@ impl AcceptedConnection {
         if !self.put_back(worker, true) {
             return Attended::Ended;
         }
-        self.set(PARKED);
+        self.turn.set(Attendant::Keeper);
         host.watch();
         if let Some(patience) = patience {
             host.remind(patience);
@@ -96,7 +98,7 @@ impl AcceptedConnection {
         if !self.put_back(worker, true) {
             return Attended::Ended;
         }
-        self.set(PARKED);
+        self.turn.set(Attendant::Keeper);
         self.held.store(true, Ordering::Release);
         host.hold();
         Attended::Left
@@ -108,7 +110,7 @@ impl AcceptedConnection {
         if !self.put_back(worker, false) {
             return Attended::Ended;
         }
-        self.set(QUEUED);
+        self.turn.set(Attendant::Queue);
         host.read_on();
         Attended::Left
     }
@@ -196,45 +198,15 @@ impl AcceptedConnection {
         if !worker.input.reserve(upto) {
             return ReadOutcome::Closed;
         }
-        let how = if waits { host.wait() } else { Wait::Spin };
-        let until = match how {
-            Wait::Block => None,
-            Wait::Adaptive => Some(Instant::now() + block_cost()),
-            Wait::Spin if waits => Some(Instant::now() + IDLE),
-            Wait::Spin => Some(Instant::now()),
-        };
-        loop {
-            let blocks = match until {
-                None => true,
-                Some(until) => Instant::now() >= until && how == Wait::Adaptive,
-            };
-            let place = &mut worker.input.memory()[worker.unread.to..upto];
-            match self.stream.receive(place, blocks) {
-                Ok(0) => return ReadOutcome::Closed,
-                Ok(bytes) => {
-                    worker.unread.to += bytes;
-                    if blocks {
-                        worker.serving.counting.slept()
-                    } else {
-                        worker.serving.counting.found()
-                    }
-                    return ReadOutcome::Some;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                    return ReadOutcome::Closed;
-                }
-                Err(_) if blocks => return ReadOutcome::Nothing,
-                Err(_) if until.is_some_and(|until| Instant::now() >= until) => {
-                    if how == Wait::Spin {
-                        return ReadOutcome::Nothing;
-                    }
-                }
-                Err(_) => {
-                    worker.serving.counting.looked();
-                    std::thread::yield_now();
-                }
+        let place = &mut worker.input.memory()[worker.unread.to..upto];
+        let how = waits.then(|| host.wait());
+        match receive(&self.stream, place, how, &mut worker.serving.counting) {
+            Got::Bytes(bytes) => {
+                worker.unread.to += bytes;
+                ReadOutcome::Some
             }
+            Got::Nothing => ReadOutcome::Nothing,
+            Got::Closed => ReadOutcome::Closed,
         }
     }
 

@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::deferred::{ReplyMessage, UnansweredLater};
-use super::intake::{Intake, Reservation};
 use super::stall::{NoStall, ReplyStall};
 use super::{AcceptedConnection, Host};
 use crate::limits;
+use crate::path::connections::intake::{Intake, Reservation};
 use crate::path::stream::peer::send_lock::SendGuard;
 use crate::path::stream::peer::sending::OnStall;
 use crate::sync::Mutex;

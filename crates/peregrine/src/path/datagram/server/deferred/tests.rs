@@ -18,7 +18,7 @@ use crate::error::Kind;
 use crate::interface::InterfaceRef;
 use crate::limits;
 use crate::path::datagram::peer::moment;
-use crate::path::datagram::server::receivers::{ReceiveMode, ReceiveOutcome};
+use crate::path::receivers::{ReceiveMode, ReceiveOutcome};
 use crate::path::datagram::server::retention::{ResultFrame, RetainedResult, ThreadCache};
 use crate::path::datagram::server::waiting::WaitingFor;
 use crate::path::datagram::server::{ExportHost, ReceiverState, ServerSocket};
@@ -125,6 +125,7 @@ impl ExportHost for Waiting {
             group: 0,
             from: from.ip(),
             hardware: None,
+            claimed: None,
             ending: None,
         };
         let (serve, caller) = (Arc::new(Self(Arc::clone(&self.0))), Arc::new(caller));

@@ -1,4 +1,4 @@
-//! The receiving threads of a socket. At any time, some of them receive, while others run calls.
+//! The receiving threads of a datagram socket of a server. At any time, some of them receive, while others run calls.
 //!
 //! Any thread may receive at any time. So correctness does not depend on this module. The module only decides
 //! which thread serves a call, and how soon. The thread that has received a call usually runs the call to its
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use self::head::{HeadState, HeadWord};
 use crate::call::chain::has_waited;
 use crate::call::{Refusal, Wait, block_cost};
-use crate::path::datagram::peer::YieldPolicy;
+use super::yielding::YieldPolicy;
 use crate::serving::admission::{Admission, LINGER};
 use crate::serving::spares::Spares;
 use crate::serving::stop::Drain;
@@ -44,7 +44,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::sys;
 
 /// The name that each of these threads has.
-pub(super) const THREAD: &str = "peregrine-receive";
+pub(in crate::path) const THREAD: &str = "peregrine-receive";
 /// The pause of a thread after a panic.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The time between two checks in which the deputy looks at the head.
@@ -76,7 +76,7 @@ const ASLEEP: u32 = 2;
 const ASLEEP_MAX: u32 = 8;
 
 /// The service that the threads use to receive datagrams and to run calls.
-pub(super) trait PacketService: Send + Sync + 'static {
+pub(in crate::path) trait PacketService: Send + Sync + 'static {
     /// The state of one thread.
     type ReceiverState: Send;
     /// A call that is ready to run.
@@ -148,7 +148,7 @@ pub(super) trait PacketService: Send + Sync + 'static {
 
 /// How to wait for a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReceiveMode {
+pub(in crate::path) enum ReceiveMode {
     /// Return at once.
     Poll,
     /// Sleep until a datagram arrives.
@@ -156,7 +156,7 @@ pub(super) enum ReceiveMode {
 }
 
 /// The result of one attempt to receive.
-pub(super) enum ReceiveOutcome<W> {
+pub(in crate::path) enum ReceiveOutcome<W> {
     /// Nothing arrived.
     Nothing,
     /// Datagrams arrived, but none of them is a call that is ready to run.
@@ -166,7 +166,7 @@ pub(super) enum ReceiveOutcome<W> {
 }
 
 /// The threads of one socket.
-pub(super) struct Receivers<P: PacketService> {
+pub(in crate::path) struct Receivers<P: PacketService> {
     service: P,
     wait: Wait,
     admission: Arc<Admission>,
@@ -246,7 +246,7 @@ impl<P: PacketService> Receivers<P> {
     ///
     /// # Errors
     /// If there is no memory, or no thread can be started.
-    pub(super) fn start(
+    pub(in crate::path) fn start(
         service: P,
         wait: Wait,
         admission: Arc<Admission>,
@@ -282,17 +282,17 @@ impl<P: PacketService> Receivers<P> {
     }
 
     /// Returns the service of the threads.
-    pub(super) const fn service(&self) -> &P {
+    pub(in crate::path) const fn service(&self) -> &P {
         &self.service
     }
 
     /// Returns the admission of the threads.
-    pub(super) fn admission(&self) -> &Admission {
+    pub(in crate::path) fn admission(&self) -> &Admission {
         &self.admission
     }
 
     /// Returns the number of threads.
-    pub(super) fn threads(&self) -> usize {
+    pub(in crate::path) fn threads(&self) -> usize {
         self.state().threads as usize
     }
 
@@ -749,14 +749,14 @@ impl<P: PacketService> Receivers<P> {
 
     /// Waits until no procedure runs, no call waits, and no call is deferred. Returns false if the time for
     /// draining expires before that.
-    pub(super) fn drain(&self, drain: &Drain) -> bool {
+    pub(in crate::path) fn drain(&self, drain: &Drain) -> bool {
         // A procedure counts as running until its call is deferred. So deferred calls are counted last.
         let runs = || self.admission.waiting() + self.admission.running() > 0;
         self.admission.drain(drain, || !runs() && !self.service.has_deferred())
     }
 
     /// Ends all threads. Returns false if any thread still runs after the time `limit`.
-    pub(super) fn stop(&self, limit: Duration) -> bool {
+    pub(in crate::path) fn stop(&self, limit: Duration) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
         self.service.close();
         self.wanted.notify_all();

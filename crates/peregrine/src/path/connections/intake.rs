@@ -33,7 +33,7 @@ use crate::limits;
 use crate::sync::{Mutex, MutexGuard};
 
 /// How long a message is held before it may arrive by an extension.
-pub(super) const STUCK: Duration = Duration::from_millis(100);
+pub(in crate::path) const STUCK: Duration = Duration::from_millis(100);
 
 /// The reservations of all connections.
 #[derive(Default)]
@@ -172,7 +172,7 @@ fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
 
 impl Intake {
     /// Returns an intake for replies to deferred calls.
-    pub(super) fn of_replies() -> Arc<Self> {
+    pub(in crate::path) fn of_replies() -> Arc<Self> {
         let (all, per_host) = (limits::UNSENT_BYTES_MAX, limits::UNSENT_BYTES_PER_HOST);
         let bounds = Bounds { all, per_host };
         Arc::new(Self(Mutex::new(State { bounds, ..State::default() })))
@@ -185,7 +185,7 @@ impl Intake {
 
     /// Reserves memory for a message that begins to arrive. Returns `None` if no memory is left for the
     /// message. `extensions` has the same meaning as in [`Reservation::grow`].
-    pub(super) fn reserve(
+    pub(in crate::path) fn reserve(
         self: &Arc<Self>,
         host: IpAddr,
         bytes: usize,
@@ -229,21 +229,21 @@ impl Intake {
 
 impl Reservation {
     /// Returns the number of reserved bytes.
-    pub(super) const fn bytes(&self) -> usize {
+    pub(in crate::path) const fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Reserves memory for `more` further bytes of the message. Returns false if no memory is left for these
     /// bytes. `extensions` is the largest number of messages that may now arrive by an extension, including
     /// this message.
-    pub(super) fn grow(&mut self, more: usize, extensions: u32) -> bool {
+    pub(in crate::path) fn grow(&mut self, more: usize, extensions: u32) -> bool {
         let grown = self.intake.state().reserve(self.host, self.number, more, extensions);
         self.bytes += if grown { more } else { 0 };
         grown
     }
 
     /// Releases the reserved memory beyond the first `to` bytes.
-    pub(super) fn shrink(&mut self, to: usize) {
+    pub(in crate::path) fn shrink(&mut self, to: usize) {
         if to < self.bytes {
             self.intake.release(self.host, self.number, self.bytes - to, false);
             self.bytes = to;
@@ -251,7 +251,7 @@ impl Reservation {
     }
 
     /// Returns whether the call of this complete message may wait for a permit.
-    pub(super) fn may_wait(&self) -> bool {
+    pub(in crate::path) fn may_wait(&self) -> bool {
         self.intake.state().may_wait(self.host, self.number, self.bytes)
     }
 }

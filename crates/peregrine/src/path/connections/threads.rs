@@ -10,8 +10,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::connections::ServerConnection;
-use super::{Attended, StreamWorker};
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::limits;
@@ -29,58 +27,90 @@ const READERS_MIN: usize = 16;
 /// The name of each thread that serves TCP connections.
 const THREAD: &str = "peregrine-stream";
 
-pub(super) struct StreamThreads {
-    state: Mutex<State>,
+/// A connection to which threads attend.
+pub(in crate::path) trait Attend: Send + Sync + Sized + 'static {
+    /// The state of one thread that attends to connections.
+    type Worker;
+
+    /// Returns the state of a new thread.
+    fn worker(counting: Counting) -> Self::Worker;
+
+    /// Releases what a sleeping thread must not keep, such as references to exported objects.
+    fn forget(worker: &mut Self::Worker);
+
+    /// Receives and serves calls on the calling thread.
+    fn attend(self: &Arc<Self>, worker: &mut Self::Worker) -> Attended;
+
+    /// Sends the replies to deferred calls that could not be sent without waiting.
+    fn send_unsent(self: &Arc<Self>);
+
+    /// Removes the connection, because it has ended.
+    fn end(&self);
+}
+
+/// How a thread has left a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::path) enum Attended {
+    /// Another thread or the keeper attends to the connection.
+    Left,
+    /// The connection has ended, and must be removed.
+    Ended,
+}
+
+/// The threads of the connections of a server.
+pub(in crate::path) struct ConnectionThreads<C> {
+    state: Mutex<State<C>>,
     /// Notified when a connection is queued, or when the server stops.
     work_ready: Condvar,
-    pub(super) admission: Arc<Admission>,
+    pub(in crate::path) admission: Arc<Admission>,
     /// The number of calls that have arrived and have no reply yet.
     calls: AtomicUsize,
     /// Whether connections wait for a thread.
     hungry: AtomicBool,
-    pub(super) wait: Wait,
+    pub(in crate::path) wait: Wait,
     page: Arc<Page>,
     faults: Arc<Faults>,
 }
 
 /// Ends a connection if the thread that attends to it panics.
-struct Unwinds<'a>(&'a ServerConnection);
+struct Unwinds<'a, C: Attend>(&'a C);
 
-impl Drop for Unwinds<'_> {
+impl<C: Attend> Drop for Unwinds<'_, C> {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
 /// What a thread does for a connection.
-pub(super) enum Work {
+pub(in crate::path) enum Work<C> {
     /// The thread receives and serves calls.
-    Receive(Arc<ServerConnection>),
+    Receive(Arc<C>),
     /// The thread sends replies to deferred calls, and may wait for the client.
-    Send(Arc<ServerConnection>),
+    Send(Arc<C>),
 }
 
-impl Work {
-    const fn connection(&self) -> &Arc<ServerConnection> {
+impl<C> Work<C> {
+    const fn connection(&self) -> &Arc<C> {
         match self {
             Self::Receive(connection) | Self::Send(connection) => connection,
         }
     }
 }
 
-#[derive(Default)]
-struct State {
-    queue: VecDeque<Work>,
+struct State<C> {
+    queue: VecDeque<Work<C>>,
     threads: usize,
     /// The number of threads that wait for a connection.
     idle: usize,
     spares: Spares,
 }
 
-impl StreamThreads {
-    pub(super) fn new(core: &Arc<ServerCore>) -> Arc<Self> {
+impl<C: Attend> ConnectionThreads<C> {
+    pub(in crate::path) fn new(core: &Arc<ServerCore>) -> Arc<Self> {
+        let state =
+            State { queue: VecDeque::new(), threads: 0, idle: 0, spares: Spares::default() };
         Arc::new(Self {
-            state: Mutex::ranked(Rank::Threads, State::default()),
+            state: Mutex::ranked(Rank::Threads, state),
             work_ready: Condvar::new(),
             admission: core.admission(),
             calls: AtomicUsize::new(0),
@@ -92,14 +122,14 @@ impl StreamThreads {
     }
 
     #[track_caller]
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<C>> {
         self.state.lock()
     }
 
     // Threads.
 
     /// Queues a connection for a thread.
-    pub(super) fn enqueue(self: &Arc<Self>, work: Work) {
+    pub(in crate::path) fn enqueue(self: &Arc<Self>, work: Work<C>) {
         let mut state = self.state();
         state.queue.push_back(work);
         if state.idle > 0 {
@@ -121,7 +151,7 @@ impl StreamThreads {
     }
 
     /// Starts a thread if the bound allows it. Returns whether a thread was started.
-    fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
+    fn may_start(&self, state: &State<C>, start: impl FnOnce() -> bool) -> bool {
         // Threads whose calls wait for a permit do not count, because the queue for permits is bounded.
         // Threads that run nested calls beyond the bound of procedures do not count either. If these threads
         // counted, all threads could wait for a call that arrives on a queued connection. Then no further
@@ -150,25 +180,25 @@ impl StreamThreads {
 
     fn run(self: &Arc<Self>) {
         let counting = Counting::new(&self.page, ThreadKind::Stream);
-        let mut worker = StreamWorker::new(counting);
+        let mut worker = C::worker(counting);
         while let Some(work) = self.next(&mut worker) {
             // If the thread panics while it attends to the connection, `unwinds` ends the connection.
             // Otherwise the client would wait for replies that are never sent.
-            let unwinds = Unwinds(work.connection());
+            let unwinds = Unwinds(&**work.connection());
             match &work {
                 Work::Receive(connection) => {
-                    if ServerConnection::attend(connection, &mut worker) == Attended::Ended {
+                    if connection.attend(&mut worker) == Attended::Ended {
                         connection.end();
                     }
                 }
-                Work::Send(connection) => ServerConnection::send_unsent(connection),
+                Work::Send(connection) => connection.send_unsent(),
             }
             core::mem::forget(unwinds);
         }
     }
 
     /// Returns the next connection that waits for a thread, or `None` if the calling thread must end.
-    fn next(&self, worker: &mut StreamWorker) -> Option<Work> {
+    fn next(&self, worker: &mut C::Worker) -> Option<Work<C>> {
         let mut state = self.state();
         loop {
             if let Some(work) = state.queue.pop_front() {
@@ -181,7 +211,7 @@ impl StreamThreads {
             }
             drop(state);
             // A sleeping thread must not keep exported objects alive.
-            worker.forget();
+            C::forget(worker);
             state = self.state();
             if !state.queue.is_empty() {
                 continue;
@@ -206,19 +236,19 @@ impl StreamThreads {
 
     /// Returns whether connections wait for a thread. While this is true, each thread leaves its connection
     /// after the next call, and then serves a waiting connection.
-    pub(super) fn is_hungry(&self) -> bool {
+    pub(in crate::path) fn is_hungry(&self) -> bool {
         self.hungry.load(Ordering::Acquire)
     }
 
     /// Returns the number of threads.
-    pub(super) fn count(&self) -> usize {
+    pub(in crate::path) fn count(&self) -> usize {
         self.state().threads
     }
 
     // Calls.
 
     /// Waits until one more call may run. If a wait is necessary, first calls `waits`.
-    pub(super) fn begin(
+    pub(in crate::path) fn begin(
         self: &Arc<Self>,
         nested: bool,
         waits: &mut dyn FnMut() -> Result<(), Refusal>,
@@ -231,11 +261,11 @@ impl StreamThreads {
     }
 
     /// Notes that a call has arrived. Each call gets a reply, even if it does not run.
-    pub(super) fn called(&self) {
+    pub(in crate::path) fn called(&self) {
         self.calls.fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(super) fn answered(&self) {
+    pub(in crate::path) fn answered(&self) {
         self.calls.fetch_sub(1, Ordering::SeqCst);
         if self.admission.is_stopping() {
             self.admission.notify();
@@ -243,7 +273,7 @@ impl StreamThreads {
     }
 
     /// Refuses all calls that have not begun.
-    pub(super) fn refuse(&self) {
+    pub(in crate::path) fn refuse(&self) {
         self.admission.stop();
         drop(self.state());
         self.work_ready.notify_all();
@@ -251,7 +281,7 @@ impl StreamThreads {
 
     /// Waits until every call has its reply. Returns false if a call still has no reply when the time for
     /// draining ends.
-    pub(super) fn drain(&self, drain: &Drain) -> bool {
+    pub(in crate::path) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.calls.load(Ordering::SeqCst) == 0)
     }
 }

@@ -1,0 +1,11 @@
+//! The path of ONC RPC (Sun RPC): it transports calls as messages of RFC 5531, over UDP or TCP. The other end
+//! need not be Peregrine.
+//!
+//! The protocol module is [`onc`](crate::protocol::onc). It has no sockets, threads or clocks. This module
+//! adds these parts.
+//!
+//! * `server`: receives and runs calls.
+
+mod server;
+
+pub(crate) use server::{OncConnections, OncDatagrams};

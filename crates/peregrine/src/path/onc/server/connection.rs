@@ -1,0 +1,493 @@
+//! One TCP connection of a server: a thread receives records from it, and runs the calls in them. While a
+//! procedure takes long, another thread receives, so one call does not delay the others of its client.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+
+use super::callers::Callers;
+use super::connections::OncConnections;
+use super::{AcceptedCall, Received, ReplyBuffer, Source};
+use crate::call::EStack;
+use crate::counters::Counting;
+use crate::device::tcp::Stream;
+use crate::keeper::{Next, Watched};
+use crate::limits;
+use crate::path::connections::intake::{Reservation, Resume};
+use crate::path::connections::receive::{Got, receive};
+use crate::path::connections::stall::wait_for_reader;
+use crate::path::connections::threads::{Attend, Attended, ConnectionThreads, Work};
+use crate::path::connections::turn::{Attendant, Turn};
+use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stalled};
+use crate::protocol::onc::record::{Assembler, Broken};
+use crate::protocol::onc::replies::Peer;
+use crate::protocol::stream::server_end::MessageTimer;
+use crate::serving::procedure::Serving;
+use crate::sync::{Mutex, MutexGuard, Rank};
+
+/// The number of bytes to receive at a time. A record of at most this size needs no reservation.
+const CHUNK: usize = 16 << 10;
+
+/// A connection of a server.
+pub(super) struct OncConnection {
+    pub(super) key: u64,
+    pub(super) host: IpAddr,
+    from: SocketAddr,
+    stream: Stream,
+    turn: Turn,
+    kept: Mutex<Kept>,
+    /// Held while a reply is sent.
+    output: Mutex<()>,
+    pub(super) callers: Callers,
+    closed: AtomicBool,
+    /// Whether a record has arrived.
+    has_called: AtomicBool,
+    /// Whether the connection is parked but not watched, because there is no memory for its record.
+    held: AtomicBool,
+    /// Whether the connection waits until memory for its record is free.
+    waits: AtomicBool,
+    since: Instant,
+    pub(super) watching: Watching,
+    connections: Weak<OncConnections>,
+    threads: Arc<ConnectionThreads<Self>>,
+}
+
+/// What has arrived and was not handled. The next thread that receives continues with it.
+struct Kept {
+    record: Assembler,
+    /// Bytes that follow a record whose call runs.
+    unread: Vec<u8>,
+    /// The memory that is reserved for the record.
+    reserved: Option<Reservation>,
+    /// Measures how much longer the client may take to send the record.
+    timer: MessageTimer,
+}
+
+/// The state of a thread that attends to connections.
+pub(super) struct OncWorker {
+    serving: Serving,
+    /// The memory into which the thread receives.
+    input: EStack,
+    reply: ReplyBuffer,
+}
+
+/// A call that has arrived and has no reply yet.
+struct Unanswered<'a>(&'a ConnectionThreads<OncConnection>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.answered();
+    }
+}
+
+/// The permit to run a procedure.
+struct Permit<'a>(&'a ConnectionThreads<OncConnection>);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.admission.end();
+    }
+}
+
+impl OncConnection {
+    pub(super) fn new(
+        key: u64,
+        (stream, from, host): (Stream, SocketAddr, IpAddr),
+        record_bytes_max: usize,
+        connections: &Arc<OncConnections>,
+    ) -> Self {
+        /// The number of callers that share a connection: users of one machine, and programs that they call.
+        const CALLERS: usize = 64;
+        let kept = Kept {
+            record: Assembler::new(record_bytes_max),
+            unread: Vec::new(),
+            reserved: None,
+            timer: MessageTimer::default(),
+        };
+        Self {
+            key,
+            host,
+            from,
+            stream,
+            turn: Turn::default(),
+            kept: Mutex::ranked(Rank::Received, kept),
+            output: Mutex::default(),
+            callers: Callers::new(CALLERS, CALLERS),
+            closed: AtomicBool::new(false),
+            has_called: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            since: Instant::now(),
+            watching: Watching::default(),
+            connections: Arc::downgrade(connections),
+            threads: Arc::clone(connections.threads()),
+        }
+    }
+
+    pub(super) const fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Ends the connection. Threads that wait for its socket stop waiting.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.stream.end();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    #[track_caller]
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock()
+    }
+
+    fn now(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    fn enqueue(self: &Arc<Self>) {
+        self.threads.enqueue(Work::Receive(Arc::clone(self)));
+    }
+
+    /// Lets another thread receive. The thread that has received so far runs a call that takes long, or waits
+    /// for a permit.
+    fn hand_on(self: &Arc<Self>) {
+        if !self.turn.take_from_runner() {
+            return;
+        }
+        if self.kept().unread.is_empty() {
+            self.turn.set(Attendant::Keeper);
+            self.watching.again();
+        } else {
+            // The next record may have arrived. If no further bytes arrive, the keeper would not queue the
+            // connection. So this thread queues it.
+            self.enqueue();
+        }
+    }
+
+    /// Receives and serves calls, until no bytes have arrived for some time, or until another thread
+    /// receives. `input` is the memory into which the thread receives.
+    fn serve(
+        self: &Arc<Self>,
+        input: &mut EStack,
+        worker: &mut OncWorker,
+        connections: &Arc<OncConnections>,
+    ) -> Attended {
+        self.turn.set(Attendant::Reader);
+        if !input.reserve(CHUNK) {
+            return Attended::Ended;
+        }
+        let input = &mut input.memory()[..CHUNK];
+        let mut bytes = {
+            let mut kept = self.kept();
+            kept.timer.resume(self.now());
+            let unread = core::mem::take(&mut kept.unread);
+            input[..unread.len()].copy_from_slice(&unread);
+            unread.len()
+        };
+        loop {
+            let mut arrived = &input[..bytes];
+            loop {
+                match self.next_record(&mut arrived) {
+                    Ok(Some((record, reserved))) => {
+                        if let Some(attended) = self.record(&record, reserved, worker, connections)
+                        {
+                            return attended;
+                        }
+                    }
+                    Ok(None) => break,
+                    Err(_) => return Attended::Ended,
+                }
+                self.kept().unread.clear();
+                if self.threads.is_hungry() {
+                    // Calls may arrive on this connection without a pause. So other connections that wait for
+                    // a thread come first.
+                    self.kept().unread = arrived.to_vec();
+                    self.turn.set(Attendant::Queue);
+                    self.enqueue();
+                    return Attended::Left;
+                }
+            }
+            if self.is_closed() {
+                return Attended::Ended;
+            }
+            if !self.reserve(connections) {
+                return self.hold(connections);
+            }
+            // A thread does not wait here if other connections need a thread.
+            let waits = !self.threads.is_hungry() && !self.threads.admission.is_stopping();
+            let how = waits.then_some(self.threads.wait);
+            match receive(&self.stream, input, how, &mut worker.serving.counting) {
+                Got::Bytes(received) => bytes = received,
+                Got::Nothing => return self.park(),
+                Got::Closed => return Attended::Ended,
+            }
+        }
+    }
+
+    /// Takes the next record from the bytes that have arrived. Also returns the memory that was reserved for
+    /// it. Keeps the bytes after the record, for another thread that may receive while the call runs.
+    fn next_record(
+        &self,
+        arrived: &mut &[u8],
+    ) -> Result<Option<(Vec<u8>, Option<Reservation>)>, Broken> {
+        let mut kept = self.kept();
+        let Some(record) = kept.record.take(arrived)? else { return Ok(None) };
+        kept.timer = MessageTimer::default();
+        kept.unread = arrived.to_vec();
+        Ok(Some((record, kept.reserved.take())))
+    }
+
+    /// Reserves memory for the next bytes of a record. Returns false if no memory is left.
+    fn reserve(&self, connections: &OncConnections) -> bool {
+        let mut kept = self.kept();
+        let bytes = kept.record.memory_after(CHUNK);
+        let before = kept.reserved.as_ref().map_or(0, Reservation::bytes);
+        if kept.record.len() == 0 || bytes <= before {
+            return true;
+        }
+        match &mut kept.reserved {
+            Some(reserved) => reserved.grow(bytes - before, 0),
+            none => {
+                *none = connections.intake.reserve(self.host, bytes, 0);
+                let is_reserved = none.is_some();
+                if is_reserved {
+                    kept.timer.begin(self.now());
+                }
+                is_reserved
+            }
+        }
+    }
+
+    /// Leaves the connection to the keeper.
+    fn park(self: &Arc<Self>) -> Attended {
+        let patience = self.patience();
+        self.turn.set(Attendant::Keeper);
+        self.watching.again();
+        if let Some(patience) = patience {
+            self.watching.remind(patience);
+        }
+        Attended::Left
+    }
+
+    /// Stops receiving from the connection until memory is free again.
+    #[cold]
+    fn hold(self: &Arc<Self>, connections: &OncConnections) -> Attended {
+        self.kept().timer.hold(self.now());
+        self.turn.set(Attendant::Keeper);
+        self.held.store(true, Ordering::Release);
+        connections.intake.hold(Arc::clone(self) as Arc<dyn Resume>);
+        // If memory was released just before the connection was added to the queue, that release does not
+        // resume the connection. So the keeper tries again later.
+        self.watching.remind(LOOK_MAX);
+        Attended::Left
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        let kept = self.kept();
+        kept.timer.left(kept.record.len(), self.now())
+    }
+
+    /// Handles a record. Returns `None` if the thread continues to receive.
+    fn record(
+        self: &Arc<Self>,
+        record: &[u8],
+        reserved: Option<Reservation>,
+        worker: &mut OncWorker,
+        connections: &Arc<OncConnections>,
+    ) -> Option<Attended> {
+        self.has_called.store(true, Ordering::Relaxed);
+        let OncWorker { serving, reply, .. } = &mut *worker;
+        let source = Source {
+            peer: Peer::stream(self.from),
+            from: self.from,
+            connection: self.key,
+            callers: &self.callers,
+        };
+        match connections.desk.take(source, record, serving, reply) {
+            Received::Nothing { is_foreign: true } => return Some(Attended::Ended),
+            Received::Nothing { is_foreign: false } => {}
+            Received::Answered => self.send(reply),
+            Received::Call(call) => {
+                let running = self.turn.set(Attendant::Runner);
+                self.call(call, record, reserved, worker, connections);
+                if !self.turn.goes(running, Attendant::Reader) {
+                    // The call took long, and another thread receives.
+                    return Some(Attended::Left);
+                }
+            }
+        }
+        worker.reply.trim();
+        None
+    }
+
+    fn call(
+        self: &Arc<Self>,
+        call: AcceptedCall,
+        record: &[u8],
+        reserved: Option<Reservation>,
+        worker: &mut OncWorker,
+        connections: &OncConnections,
+    ) {
+        let OncWorker { serving, reply, .. } = worker;
+        self.threads.called();
+        let _unanswered = Unanswered(&self.threads);
+        let begun = self.threads.begin(false, &mut || {
+            self.hand_on();
+            match reserved.as_ref().is_none_or(Reservation::may_wait) {
+                true => Ok(()),
+                false => Err(crate::call::Refusal::exhausted("no memory for waiting calls")),
+            }
+        });
+        // Until here, the memory in which the call has waited counts as reserved.
+        drop(reserved);
+        let to = match begun {
+            Ok(()) => {
+                let permit = Permit(&self.threads);
+                let to = call.run(record, usize::MAX, serving, reply);
+                drop(permit);
+                to
+            }
+            Err(refusal) => call.refused(&refusal, reply),
+        };
+        match to {
+            None => {}
+            Some(key) if key == self.key => self.send(reply),
+            // The client has connected again, and has sent the call again.
+            Some(key) => {
+                if let Some(connection) = connections.connection(key) {
+                    connection.send(reply);
+                }
+            }
+        }
+    }
+
+    /// Sends a reply. Closes the connection if the client does not read it in time.
+    fn send(&self, reply: &mut ReplyBuffer) {
+        let Some(mut rest) = reply.record() else { return self.close() };
+        let _output = self.output.lock();
+        let is_hurried = || self.threads.is_hungry() || self.threads.admission.is_stopping();
+        while !rest.is_empty() {
+            let sent = match self.stream.send_some(rest) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    wait_for_reader(&self.stream, || self.is_closed(), is_hurried).map(|()| 0)
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(0),
+                sent => sent,
+            };
+            match sent {
+                Ok(bytes) => rest = &rest[bytes..],
+                Err(_) => return self.close(),
+            }
+        }
+    }
+}
+
+impl Attend for OncConnection {
+    type Worker = OncWorker;
+
+    fn worker(counting: Counting) -> OncWorker {
+        let serving = Serving::new(counting);
+        OncWorker { serving, input: EStack::default(), reply: ReplyBuffer::default() }
+    }
+
+    fn forget(worker: &mut OncWorker) {
+        worker.serving.forget();
+    }
+
+    fn attend(self: &Arc<Self>, worker: &mut OncWorker) -> Attended {
+        match self.connections.upgrade() {
+            Some(connections) => {
+                let mut input = core::mem::take(&mut worker.input);
+                let attended = self.serve(&mut input, worker, &connections);
+                worker.input = input;
+                attended
+            }
+            None => Attended::Ended,
+        }
+    }
+
+    /// Does nothing: no call of ONC RPC is deferred.
+    fn send_unsent(self: &Arc<Self>) {}
+
+    fn end(&self) {
+        self.close();
+        self.watching.end();
+        self.callers.revoke_all();
+        let reserved = self.kept().reserved.take();
+        // Releasing memory may resume another connection. So it is released after the lock.
+        drop(reserved);
+        if let Some(connections) = self.connections.upgrade() {
+            connections.remove(self);
+        }
+    }
+}
+
+impl Resume for OncConnection {
+    fn waits(&self) -> &AtomicBool {
+        &self.waits
+    }
+
+    fn resume(self: Arc<Self>) {
+        if self.held.swap(false, Ordering::AcqRel) && self.turn.wakes() {
+            self.watching.note_arrival();
+            self.enqueue();
+        }
+    }
+}
+
+impl Watched for OncConnection {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn interest(&self) -> EventFlags {
+        EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        if !self.turn.wakes() {
+            return Next::Sleep;
+        }
+        self.watching.note_arrival();
+        self.enqueue();
+        Next::SleepAndTick(LOOK)
+    }
+
+    /// Looks for three problems: a procedure that takes long, a client that has made no call in time, and a
+    /// record that holds memory and arrives too slowly.
+    fn tick(self: Arc<Self>) -> Next {
+        if !self.has_called.load(Ordering::Relaxed) {
+            let Some(left) = limits::UNBOUND_TIME.checked_sub(self.since.elapsed()) else {
+                self.end();
+                return Next::Forget;
+            };
+            if self.turn.is_parked() {
+                return Next::SleepAndTick(left);
+            }
+        }
+        if self.held.load(Ordering::Acquire) {
+            Arc::clone(&self).resume();
+            return Next::SleepAndTick(LOOK_MAX);
+        }
+        if self.turn.is_long() {
+            self.hand_on();
+        }
+        if !self.turn.is_parked() {
+            return self.watching.next_look();
+        }
+        let is_short = || {
+            self.connections.upgrade().is_some_and(|connections| connections.intake.is_short())
+        };
+        next_of_stalled(self.patience(), is_short).unwrap_or_else(|| {
+            self.end();
+            Next::Forget
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! Tests the server of ONC RPC with messages that the tests make themselves, over real sockets.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use peregrine::{Endpoint, Running, Server, interface};
+
+const PROGRAM: u32 = 0x2000_0018;
+
+#[interface(onc(program = 0x2000_0018, version = 2))]
+trait Counter {
+    /// Adds one to the number of calls, and returns the new number.
+    #[onc(1)]
+    fn count(&self, label: &str) -> peregrine::Result<u32>;
+    /// Reports that the call has begun, and waits until the test lets it end.
+    #[onc(2)]
+    fn wait(&self) -> peregrine::Result<u32>;
+    /// Returns the given number of bytes.
+    #[onc(3)]
+    fn bytes(&self, count: u32) -> peregrine::Result<Vec<u8>>;
+    /// Returns what the caller claims to be.
+    #[onc(4)]
+    fn claims(&self) -> peregrine::Result<String>;
+    #[onc(5)]
+    fn panics(&self) -> peregrine::Result<()>;
+}
+
+#[interface(onc(program = 0x2000_0018, version = 4))]
+trait Newer {
+    #[onc(1)]
+    fn nothing(&self) -> peregrine::Result<()>;
+}
+
+impl Newer for Object {
+    fn nothing(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+/// The object of both interfaces.
+#[derive(Clone)]
+struct Object {
+    runs: Arc<AtomicU32>,
+    begun: Sender<()>,
+    goes_on: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Counter for Object {
+    fn count(&self, _label: &str) -> peregrine::Result<u32> {
+        Ok(self.runs.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn wait(&self) -> peregrine::Result<u32> {
+        self.begun.send(()).expect("the test waits");
+        self.goes_on.lock().unwrap().recv().expect("the test lets the call end");
+        Ok(self.runs.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
+    fn bytes(&self, count: u32) -> peregrine::Result<Vec<u8>> {
+        Ok(vec![7; count as usize])
+    }
+
+    fn claims(&self) -> peregrine::Result<String> {
+        let caller = peregrine::caller().expect("a procedure has a caller");
+        assert_eq!((caller.user(), caller.group(), caller.process()), (u32::MAX, u32::MAX, 0));
+        assert!(caller.from().is_some_and(|from| from.ip().is_loopback()));
+        Ok(match caller.claimed() {
+            None => format!("{}: nothing", caller.path()),
+            Some(claimed) => format!(
+                "{}: {}.{} {:?} at {}",
+                caller.path(),
+                claimed.user,
+                claimed.group,
+                claimed.groups,
+                claimed.machine
+            ),
+        })
+    }
+
+    fn panics(&self) -> peregrine::Result<()> {
+        panic!("as the test asks")
+    }
+}
+
+/// A server, and the test's end of its object.
+struct World {
+    server: Running,
+    runs: Arc<AtomicU32>,
+    begun: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+impl World {
+    fn new(name: &str) -> Self {
+        Self::with(name, |server| server)
+    }
+
+    fn with(name: &str, options: impl FnOnce(Server) -> Server) -> Self {
+        let (begun_at, begun) = channel();
+        let (go_on, goes_on) = channel();
+        let object = Object {
+            runs: Arc::default(),
+            begun: begun_at,
+            goes_on: Arc::new(Mutex::new(goes_on)),
+        };
+        let runs = Arc::clone(&object.runs);
+        let server = options(Server::new())
+            .export(&format!("onc-{name}-{}", std::process::id()), CounterServer::new(object.clone()))
+            .unwrap()
+            .export(&format!("onc-{name}-4-{}", std::process::id()), NewerServer::new(object))
+            .unwrap()
+            .listen("onc+udp:127.0.0.1:0")
+            .unwrap()
+            .listen("onc+tcp:127.0.0.1:0")
+            .unwrap()
+            .spawn()
+            .unwrap();
+        Self { server, runs, begun, go_on }
+    }
+
+    fn at(&self, scheme: &str) -> SocketAddr {
+        let is_it = |endpoint: &&Endpoint| endpoint.to_string().starts_with(scheme);
+        let endpoint = self.server.addresses().iter().find(is_it).expect("it listens");
+        endpoint.to_string()[scheme.len() + 1..].parse().expect("a socket address")
+    }
+
+    fn udp(&self) -> Udp {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(self.at("onc+udp")).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Udp(socket)
+    }
+
+    fn tcp(&self) -> Tcp {
+        let stream = TcpStream::connect(self.at("onc+tcp")).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Tcp(stream)
+    }
+
+    fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+/// A test that waits longer than this fails.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Udp(UdpSocket);
+struct Tcp(TcpStream);
+
+trait Transport {
+    fn send(&mut self, message: &[u8]);
+    fn receive(&mut self) -> Vec<u8>;
+    fn ask(&mut self, message: &[u8]) -> Vec<u8> {
+        self.send(message);
+        self.receive()
+    }
+}
+
+impl Transport for Udp {
+    fn send(&mut self, message: &[u8]) {
+        self.0.send(message).unwrap();
+    }
+    fn receive(&mut self) -> Vec<u8> {
+        let mut reply = vec![0; 65_536];
+        let bytes = self.0.recv(&mut reply).unwrap();
+        reply.truncate(bytes);
+        reply
+    }
+}
+
+impl Transport for Tcp {
+    fn send(&mut self, message: &[u8]) {
+        let marker = 1 << 31 | message.len() as u32;
+        self.0.write_all(&[&marker.to_be_bytes(), message].concat()).unwrap();
+    }
+    fn receive(&mut self) -> Vec<u8> {
+        let mut marker = [0; 4];
+        self.0.read_exact(&mut marker).unwrap();
+        let marker = u32::from_be_bytes(marker);
+        assert!(marker & 1 << 31 != 0, "one fragment");
+        let mut reply = vec![0; (marker & !(1 << 31)) as usize];
+        self.0.read_exact(&mut reply).unwrap();
+        reply
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Returns bytes with their length and padding.
+fn opaque(bytes: &[u8]) -> Vec<u8> {
+    let padding = bytes.len().wrapping_neg() % 4;
+    [&words(&[bytes.len() as u32]), bytes, &[0; 3][..padding]].concat()
+}
+
+/// Returns a call without credentials.
+fn call(xid: u32, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    let header = words(&[xid, 0, 2, PROGRAM, version, procedure, 0, 0, 0, 0]);
+    [&header, arguments].concat()
+}
+
+/// Returns a call of `count`.
+fn count(xid: u32) -> Vec<u8> {
+    call(xid, 2, 1, &opaque(b"label"))
+}
+
+/// Returns a reply with results.
+fn success(xid: u32, results: &[u8]) -> Vec<u8> {
+    [&words(&[xid, 1, 0, 0, 0, 0]), results].concat()
+}
+
+/// Runs a test over both transports.
+fn over_both(name: &str, test: impl Fn(&World, &mut dyn Transport)) {
+    let world = World::new(&format!("{name}-udp"));
+    test(&world, &mut world.udp());
+    let world = World::new(&format!("{name}-tcp"));
+    test(&world, &mut world.tcp());
+}
+
+#[test]
+fn calls_run_and_their_results_return() {
+    over_both("calls", |world, client| {
+        assert_eq!(client.ask(&count(7)), success(7, &words(&[1])));
+        assert_eq!(client.ask(&call(8, 2, 3, &words(&[5]))), success(8, &opaque(&[7; 5])));
+        assert_eq!(client.ask(&call(9, 2, 0, &[])), success(9, &[]));
+        assert_eq!(client.ask(&call(10, 4, 1, &[])), success(10, &[]));
+        assert_eq!(world.runs(), 1);
+    });
+}
