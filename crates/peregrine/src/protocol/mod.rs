@@ -4,7 +4,7 @@
 pub(crate) mod description;
 pub(crate) mod exchange;
 mod fields;
-// The client's half of the path uses the rest.
+// Only tests and fuzz targets use some parts.
 #[cfg_attr(not(any(test, fuzzing)), allow(dead_code))]
 pub(crate) mod onc;
 pub(crate) mod stream;

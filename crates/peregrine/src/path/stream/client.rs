@@ -172,15 +172,11 @@ impl Connection {
     }
 
     fn call_space(&self, index: u32) -> Space<'_> {
-        let layout = self.frames.layout();
-        let at = layout.first + layout.stride * index as usize + layout.call_at;
-        self.frames.memory().space().range(at, layout.bytes)
+        self.frames.call_space_of(index)
     }
 
     fn reply_space(&self, index: u32) -> Space<'_> {
-        let layout = self.frames.layout();
-        let at = layout.first + layout.stride * index as usize + layout.reply_at;
-        self.frames.memory().space().range(at, layout.bytes)
+        self.frames.reply_space_of(index)
     }
 
     // Sending.

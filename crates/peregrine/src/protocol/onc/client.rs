@@ -96,6 +96,11 @@ impl DatagramCall {
         self.transmissions
     }
 
+    /// Returns when the driver must ask again what to do, if no datagram arrives.
+    pub(crate) const fn due(&self) -> Moment {
+        self.due
+    }
+
     /// Returns what the driver does now. After a long pause, for example of the machine, the call is sent
     /// again once and not once for each wait that has passed.
     pub(crate) fn step(&mut self, now: Moment) -> Step {

@@ -24,7 +24,7 @@ use super::activity::{
 use super::association::{Association, connected};
 use super::bells::FrameBells;
 use super::handles::{Granted, Renewal, ask};
-use super::leader::{Leader, Leadership};
+use crate::path::leader::{Leader, Leadership};
 use super::watched_socket::WatchedSocket;
 use crate::device::{Arrival, BYTES_MAX, Route, Socket, SocketUse, datagrams};
 use crate::error::{CallError, Phase};

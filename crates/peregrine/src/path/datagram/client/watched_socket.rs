@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use rustix::event::epoll::EventFlags;
 
-use super::leader::Substitute;
+use crate::path::leader::Substitute;
 use crate::device::Socket;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::sync::{Mutex, Rank};
