@@ -64,7 +64,7 @@ const MEASURED: [Measured; 4] = {
 /// Measures everything that was selected.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
-    let filter = Filter { links: vec![Link::Loopback], ..Filter::default() };
+    let filter = Filter::only(Link::Loopback);
     on_each_link(selection, &filter, PLACEMENT, |_, far| {
         for measured in MEASURED.iter().filter(|one| selection.has_case(one.case)) {
             let Measured { case, protocol, wait, .. } = measured;

@@ -36,7 +36,7 @@ use crate::{Progress, Selection, machine, statistics, window};
 pub(crate) struct Filter {
     /// Only this link (may be repeated)
     #[arg(long = "link", value_enum)]
-    pub(crate) links: Vec<Link>,
+    links: Vec<Link>,
     /// Only this way to wait (may be repeated)
     #[arg(long = "wait", value_enum)]
     waits: Vec<Waiting>,
@@ -49,6 +49,11 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// Returns the filter for one link.
+    pub(crate) fn only(link: Link) -> Self {
+        Self { links: vec![link], ..Self::default() }
+    }
+
     /// Returns this filter, restricted to the limits.
     pub(crate) fn limits_only(self) -> Self {
         Self { limits_only: true, ..self }
@@ -384,7 +389,7 @@ pub(crate) fn concurrent(
     progress: &Progress,
 ) -> Result<Vec<Row>, Failure> {
     let (placement, wait) = (Placement::TwoCores, Waiting::Adaptive);
-    let filter = Filter { links: vec![Link::Loopback], ..Filter::default() };
+    let filter = Filter::only(Link::Loopback);
     let mut rows = Vec::new();
     on_each_link(selection, &filter, placement, |link, far| {
         progress.show(&format!("{}: {case}", link.name()));
