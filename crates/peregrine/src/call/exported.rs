@@ -2,7 +2,7 @@
 //! reference.
 
 use super::request::Refusal;
-use super::{Reply, Request, Serve, Served};
+use super::{ForeignCall, Reply, Request, Serve, Served, ServedForeign};
 use crate::interface::InterfaceRef;
 use crate::sys::Fragile;
 use crate::value::ByteOrder;
@@ -36,6 +36,10 @@ impl<S: Serve> Serve for Exported<S> {
 
     fn shared(&self) -> Option<Arc<dyn Serve>> {
         self.0.shared()
+    }
+
+    fn serve_foreign(&self, call: &ForeignCall<'_>, results: &mut Vec<u8>) -> ServedForeign {
+        self.0.serve_foreign(call, results)
     }
 
     #[inline]
