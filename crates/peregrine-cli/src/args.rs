@@ -134,7 +134,8 @@ pub(crate) enum Command {
     /// List the exports of this machine, or of a server on another one
     List {
         /// The server: @HOST or @HOST:PORT, optionally with the prefix eth:, udp: or tcp:, or a name
-        /// in a hosts file [default: all servers of this machine]
+        /// in a hosts file [default: all servers of this machine]. onc+tcp:HOST and onc+udp:HOST list
+        /// the programs of ONC RPC that the rpcbind of a machine knows
         address: Option<String>,
     },
     /// Show the interface of an export as a Rust trait
@@ -148,7 +149,8 @@ pub(crate) enum Command {
     /// Show which path a client would use, and why it would not use the others
     Explain {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the
-        /// prefix local:, eth:, udp: or tcp:
+        /// prefix local:, eth:, udp: or tcp:; or onc+udp:HOST/PROGRAM.VERSION or onc+tcp:, for a program
+        /// of ONC RPC
         #[arg(add = ArgValueCompleter::new(completions::addresses))]
         address: String,
     },
@@ -244,7 +246,7 @@ pub(crate) struct Copy {
 #[derive(Args, Debug)]
 pub(crate) struct Ping {
     /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
-    /// local:, eth:, udp: or tcp:
+    /// local:, eth:, udp: or tcp:; or onc+udp:HOST/PROGRAM.VERSION or onc+tcp:, for a program of ONC RPC
     #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) name: String,
     /// Number of calls

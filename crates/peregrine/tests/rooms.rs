@@ -14,15 +14,16 @@ const PARTS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("peer", &["region", "wire"]),
     ("client", &["peer", "region", "wire"]),
-    ("connect", &["client", "peer", "region", "wire"]),
-    ("server", &["peer", "region", "wire"]),
+    ("lookup", &["client", "peer", "region", "wire"]),
+    ("connect", &["client", "lookup", "peer", "region", "wire"]),
+    ("server", &["lookup", "peer", "region", "wire"]),
 ];
 
 /// The folders below `path/` that are divided into [`PARTS`].
-const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram"];
+const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram", "onc"];
 
 /// The modules of `path/` that each of the [`FAMILIES`] may use.
-const SHARED: &[&str] = &["bind", "options", "slots"];
+const SHARED: &[&str] = &["auth_sys", "bind", "leader", "options", "rings", "slots", "tidying"];
 
 type Segments = Vec<String>;
 

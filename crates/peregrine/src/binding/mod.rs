@@ -9,6 +9,8 @@ mod explain;
 mod rebind;
 mod select;
 
+pub use crate::path::auth_sys::AuthSys;
+pub use crate::path::onc::{RegisteredProgram, registered_programs};
 pub use crate::path::options::{BindOptions, EthernetDevice, Rebind};
 pub use disclosure::{exports, stat, watch};
 pub use explain::{Candidate, Explanation, Verdict};

@@ -204,14 +204,12 @@ impl Frames {
         &self.layout
     }
 
-    /// Returns the space for the message of the call of a frame. Only the holder of the frame, or a path on its
-    /// behalf, may use it.
+    /// Returns the space for the call of a frame, for its holder and for its path.
     #[inline]
     pub(crate) fn call_space_of(&self, frame: u32) -> Space<'_> {
         self.part_of(frame, self.layout.call_at)
     }
 
-    /// Returns the space for the message of the result, as [`call_space_of`](Self::call_space_of) does.
     #[inline]
     pub(crate) fn reply_space_of(&self, frame: u32) -> Space<'_> {
         self.part_of(frame, self.layout.reply_at)

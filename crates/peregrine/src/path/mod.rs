@@ -2,6 +2,7 @@
 //! [`Connect`](bind::Connect) and [`CallPath`](crate::call::CallPath) on the client, and
 //! [`ServerPath`](crate::serving::ServerPath) on the server.
 
+pub(crate) mod auth_sys;
 pub(crate) mod bind;
 pub(crate) mod callback;
 mod connections;
@@ -15,6 +16,7 @@ mod receivers;
 mod rings;
 mod slots;
 pub(crate) mod stream;
+mod tidying;
 mod yielding;
 
 pub(crate) use connections::table::ConnectionTerms;

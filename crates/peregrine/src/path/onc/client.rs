@@ -30,6 +30,7 @@ use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::path::leader::{Leader, Leadership};
 use crate::path::rings::Rings;
+use crate::path::tidying::Tidying;
 use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::client::{CALL_TIME, DatagramCall, Pace, Step};
@@ -64,9 +65,13 @@ pub(super) struct Link {
     header: Header,
     frames: Arc<Frames>,
     slots: Box<[Mutex<Slot>]>,
+    /// The memory of large messages, which only connections carry.
+    tidying: Tidying,
     calls: Mutex<Calls>,
     /// The messages for a connection. Over datagrams, each message is sent at once.
     output: Mutex<Output>,
+    /// Whether messages wait until the socket accepts more. The keeper reads this while it holds its own lock.
+    is_stuck: AtomicBool,
     leadership: Leadership<Input>,
     arming: Arc<Arming>,
     has_ended: AtomicBool,
@@ -117,11 +122,13 @@ impl Link {
             wire,
             header,
             slots: (0..count).map(slot).collect(),
+            tidying: Tidying::new(count),
             calls: Mutex::new(Calls {
                 waiters: Waiters::new(start, count as usize),
                 pace: Pace::default(),
             }),
             output: Mutex::default(),
+            is_stuck: AtomicBool::new(false),
             leadership: Leadership::new(count, input, Arc::clone(&arming) as _),
             arming,
             frames: Arc::new(frames),
@@ -170,6 +177,7 @@ impl Link {
         may_wait: bool,
     ) -> Result<(), CallError> {
         let now = moment();
+        self.note_size(frame, bytes);
         let message = {
             let mut calls = self.calls.lock();
             let xid = calls.waiters.add(now, frame).map_err(full)?;
@@ -207,12 +215,7 @@ impl Link {
 
     /// Sends a datagram. If `may_wait` is false, a datagram that the socket does not accept now is lost like any
     /// other.
-    fn send_datagram(
-        &self,
-        socket: &Socket,
-        message: &Message,
-        may_wait: bool,
-    ) -> io::Result<()> {
+    fn send_datagram(&self, socket: &Socket, message: &Message, may_wait: bool) -> io::Result<()> {
         let numbers = self.header.datagram(message.xid, message.procedure);
         let arguments = self.frames.call_space_of(message.frame).window().range(0, message.bytes);
         let parts = [Window::from(&numbers[..]), Window::from(self.header.auth()), arguments];
@@ -242,18 +245,32 @@ impl Link {
     /// Sends what the socket of a connection accepts. Ends the link if the connection is broken.
     fn flush(&self) {
         let Wire::Tcp(stream) = &self.wire else { return };
-        let mut rings = Rings::new();
-        let flushed = self.output.lock().flush(stream, &self.header, &self.frames, |frame| {
-            // A server may answer before it has the whole message. The future then waits for the end of
-            // sending.
-            if !rings.is_full() && self.leadership.wake(frame) {
-                rings.push(frame);
-            }
-        });
-        self.ring(&rings);
+        let mut output = self.output.lock();
+        let flushed = output.flush(stream, &self.header, &self.frames);
+        let is_stuck = !output.is_empty();
+        let was_stuck = self.is_stuck.swap(is_stuck, Ordering::SeqCst);
+        drop(output);
+        if is_stuck && !was_stuck {
+            // The keeper sends the rest if no thread does.
+            self.arming.renew();
+        }
+        if was_stuck {
+            self.ring_early();
+        }
         if let Err(error) = flushed {
             self.end(error.to_string());
             self.wake_all();
+        }
+    }
+
+    /// Wakes the futures of calls that were answered before their messages were sent completely. They wait for
+    /// the end of sending.
+    #[cold]
+    fn ring_early(&self) {
+        for frame in 0..self.frames.active() {
+            if self.has_outcome(frame) && self.leadership.wake(frame) {
+                self.frames.bell(frame).ring();
+            }
         }
     }
 
@@ -348,7 +365,7 @@ impl Link {
                 self.has_strays.store(true, Ordering::Relaxed);
                 let message = call.message;
                 if let Wire::Udp(socket) = &self.wire {
-                    // An error is reported again when this thread receives.
+                    // A copy that is not sent is lost like any other.
                     let _ = self.send_datagram(socket, &message, false);
                 }
                 Progress::Wait(Some(due))
@@ -380,7 +397,12 @@ impl Link {
     fn receive(&self, input: &mut Input, looks: Looks) {
         match looks {
             Looks::Wait(left) => {
-                let until = left.map_or(Until::Ever, Until::After);
+                let until = match left {
+                    None => Until::Ever,
+                    // A timeout of 0 would mean no timeout.
+                    Some(Duration::ZERO) => Until::Now,
+                    Some(left) => Until::After(left),
+                };
                 self.receive_once(input, until);
             }
             Looks::Poll => {
@@ -485,8 +507,19 @@ impl Link {
     /// Copies results to their frame.
     fn place(&self, frame: u32, results: &[u8]) -> Outcome {
         match self.frames.reply_space_of(frame).write(0, results) {
-            Some(()) => Outcome::Results(results.len() as u32),
+            Some(()) => {
+                self.note_size(frame, results.len());
+                Outcome::Results(results.len() as u32)
+            }
             None => Outcome::TooLong(results.len()),
+        }
+    }
+
+    /// Notes that a frame has a message of `bytes` bytes, whose memory is released some time after the call.
+    fn note_size(&self, frame: u32, bytes: usize) {
+        if bytes > limits::ASTACK_BYTES_KEPT {
+            self.tidying.note(frame);
+            self.tidying.used();
         }
     }
 

@@ -11,7 +11,9 @@ use crate::call::{Frames, PathKind, Wait, block_cost};
 use crate::device::BYTES_MAX;
 use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_THREAD, Phase};
 use crate::interface::System;
-use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system};
+use crate::path::bind::{
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system, violated,
+};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
 use crate::value::ByteOrder;
@@ -28,7 +30,8 @@ const OTHER_PROGRAM: &str = "leave the program out of the address, or use the in
      `peregrine import` makes interfaces from .x files";
 const NO_PROGRAM: &str = "write the program and its version, such as onc+udp:HOST/100003.3";
 const OTHER_VERSION: &str = "use the interface of a version that the server has";
-const NO_DESCRIPTION: &str = "read the .x file of the program; `peregrine import` makes an interface from it";
+const NO_DESCRIPTION: &str =
+    "read the .x file of the program; `peregrine import` makes an interface from it";
 
 impl Connect for OncUdp {
     fn kind(&self) -> PathKind {
@@ -130,11 +133,7 @@ fn program_of(name: &str) -> Result<(u32, u32), CallError> {
     })
 }
 
-fn bind(
-    kind: PathKind,
-    target: &Target<'_>,
-    wanted: &Wanted<'_>,
-) -> Result<BoundPath, CallError> {
+fn bind(kind: PathKind, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let program = chosen(wanted)?;
     let addresses = target.place()?.resolve()?;
     let mut failure = None;
@@ -168,7 +167,13 @@ fn bind_at(
     let bytes = if kind == PathKind::OncUdp { most.min(BYTES_MAX) } else { most };
     let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
         .map_err(system("cannot allocate frames"))?;
-    let header = Header::new(number, version, Auth::NONE).ok_or_else(long_credential)?;
+    let mut body = [0; AUTH_BYTES_MAX];
+    let credential = match &options.onc_auth_sys {
+        Some(identity) => identity.credential(&mut body)?,
+        None => Auth::NONE,
+    };
+    let header = Header::new(number, version, credential);
+    let header = header.ok_or_else(|| violated("the credential is too long"))?;
     let congestion = options.congestion.as_deref();
     let link = open(&[address], kind, header, frames, congestion, until)?;
     if let Err(failure) = link.ask(0, &[], until)? {
@@ -186,7 +191,9 @@ fn bind_at(
                 let text = format!("{at}: {}", error.detail());
                 let named = CallError::not_executed(error.kind(), Phase::Bind, text);
                 match failure {
-                    Failure::TimedOut if kind == PathKind::OncUdp => named.with_advice(NO_DATAGRAMS),
+                    Failure::TimedOut if kind == PathKind::OncUdp => {
+                        named.with_advice(NO_DATAGRAMS)
+                    }
                     _ => named,
                 }
             }
@@ -204,10 +211,4 @@ fn bind_at(
         path.watch().map_err(system(NO_THREAD))?;
     }
     Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
-}
-
-#[cold]
-fn long_credential() -> CallError {
-    let text = format!("the credential has more than {AUTH_BYTES_MAX} bytes");
-    CallError::not_executed(Kind::BadName, Phase::Bind, text)
 }

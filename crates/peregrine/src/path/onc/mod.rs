@@ -13,4 +13,5 @@ mod lookup;
 mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
+pub use lookup::{RegisteredProgram, registered_programs};
 pub(crate) use server::{OncConnections, OncDatagrams};

@@ -6,9 +6,7 @@ use std::time::Instant;
 use super::slots::{Ended, Outcome};
 use super::{Link, Wire};
 use crate::call::chain::WaitingInside;
-use crate::call::{
-    Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, inside,
-};
+use crate::call::{Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::keeper::Watch;
 
@@ -63,6 +61,7 @@ impl OncPath {
 
     /// Turns the outcome of a call into what the stub expects.
     pub(super) fn take(&self, ended: Ended) -> Result<Returned, CallError> {
+        self.link.tidy_soon();
         match ended.outcome {
             Outcome::Results(head_bytes) => {
                 Ok(Returned { answer: Answer::Ok, head_at: 0, head_bytes })

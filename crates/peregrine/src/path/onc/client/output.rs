@@ -34,8 +34,7 @@ impl Output {
         self.queue.iter().any(|message| message.frame == frame)
     }
 
-    /// Sends what the socket accepts without blocking. Calls `sent` with each frame whose message was sent
-    /// completely.
+    /// Sends what the socket accepts without blocking.
     ///
     /// # Errors
     /// If the connection is broken. That the socket accepts nothing now is no error.
@@ -44,7 +43,6 @@ impl Output {
         stream: &Stream,
         header: &Header,
         frames: &Frames,
-        mut sent: impl FnMut(u32),
     ) -> io::Result<()> {
         while let Some(message) = self.queue.front().copied() {
             let Message { frame, xid, procedure, bytes } = message;
@@ -65,7 +63,6 @@ impl Output {
             }
             self.queue.pop_front();
             self.sent = 0;
-            sent(frame);
         }
         Ok(())
     }

@@ -25,6 +25,9 @@ use crate::path::leader::Substitute;
 /// How long the keeper pauses while another thread receives.
 const SOON: Duration = Duration::from_millis(5);
 
+/// How long the memory of a large message is kept for another large message, at least.
+const TIDY: Duration = Duration::from_secs(1);
+
 /// Whether the keeper receives when something arrives.
 #[derive(Default)]
 pub(super) struct Arming {
@@ -46,7 +49,14 @@ impl Substitute for Arming {
 }
 
 impl Arming {
-    fn renew(&self) {
+    /// Makes the keeper call [`Watched::tick`] after this time.
+    fn remind(&self, after: Duration) {
+        if let Some(watch) = self.watch.get() {
+            watch.remind_by(Instant::now() + after);
+        }
+    }
+
+    pub(super) fn renew(&self) {
         if let Some(watch) = self.watch.get() {
             watch.renew();
         }
@@ -105,7 +115,8 @@ impl Link {
         }
     }
 
-    fn has_outcome(&self, frame: u32) -> bool {
+    /// Returns whether the call of a frame has an outcome that its caller has not taken.
+    pub(super) fn has_outcome(&self, frame: u32) -> bool {
         matches!(self.slot(frame).lock().state, State::Ended(_))
     }
 
@@ -134,6 +145,14 @@ impl Link {
         if was_armed {
             self.leadership.rouse(frame);
             Bells::of_process().forget(&self.rings(), frame);
+        }
+    }
+
+    /// Makes the keeper release the memory of large messages from now on.
+    #[inline]
+    pub(super) fn tidy_soon(&self) {
+        if self.tidying.begins() {
+            self.arming.remind(TIDY);
         }
     }
 
@@ -169,9 +188,19 @@ impl Watched for Watcher {
         events.set(EventFlags::IN, link.arming.armed.load(Ordering::SeqCst));
         if matches!(link.wire, Wire::Tcp(_)) {
             events |= EventFlags::RDHUP;
-            events.set(EventFlags::OUT, !link.output.lock().is_empty());
+            events.set(EventFlags::OUT, link.is_stuck.load(Ordering::SeqCst));
         }
         events
+    }
+
+    fn tick(self: Arc<Self>) -> Next {
+        let link = &*self.0;
+        if link.tidying.tidy(&link.frames)
+            && let Some(watch) = link.arming.watch.get()
+        {
+            watch.remind_by_without_waking(Instant::now() + TIDY);
+        }
+        Next::Sleep
     }
 
     fn ready(self: Arc<Self>) -> Next {
@@ -183,7 +212,7 @@ impl Watched for Watcher {
         // SYNC: onc-armed, in `Arming::stand_by`.
         link.arming.armed.swap(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if !link.output.lock().is_empty() {
+        if link.is_stuck.load(Ordering::SeqCst) {
             link.flush();
         }
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
