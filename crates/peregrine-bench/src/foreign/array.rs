@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn array_is_written_and_read_as_xdr() {
-        let values: [i32; INTEGERS] = core::array::from_fn(|i| (i as i32).wrapping_mul(0x0123_4567));
+        let values: [i32; INTEGERS] =
+            core::array::from_fn(|i| (i as i32).wrapping_mul(0x0123_4567));
         let (mut array, mut message) = (Placed::boxed(values), [0; BYTES]);
         assert_eq!(marshalled(&mut array, &mut message), Some(BYTES));
         let expected: Vec<u8> = values.iter().flat_map(|value| value.to_be_bytes()).collect();

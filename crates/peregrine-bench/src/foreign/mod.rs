@@ -131,7 +131,9 @@ fn peer(measured: &Measured, far: &Far) -> Result<Option<Box<dyn Subject>>, Fail
 #[cfg(not(feature = "peers"))]
 fn peer(measured: &Measured, _: &Far) -> Result<Option<Box<dyn Subject>>, Failure> {
     let (path, case) = (measured.protocol.name(), measured.case);
-    eprintln!("{path}, {case}, {TIRPC}: skipped: this program was built without the feature `peers`");
+    eprintln!(
+        "{path}, {case}, {TIRPC}: skipped: this program was built without the feature `peers`"
+    );
     Ok(None)
 }
 
@@ -149,4 +151,28 @@ fn on_one_processor<T: Send>(
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::marks::{self, Mark};
+
+    #[test]
+    fn every_row_has_a_mark() {
+        let marked = |row: Row, limit| {
+            let row = row.ours(&[3.0], &[]).limit(limit, &[4.0]).ratio(&[3.0], &[4.0]);
+            assert!(matches!(marks::of(&row), Some(Mark::Ratio(..))), "{row:?}");
+        };
+        for Measured { case, protocol, wait, pingpong, tirpc, .. } in MEASURED {
+            let row = || row(case, Some(protocol.name()), wait, PLACEMENT, Link::Loopback);
+            if pingpong {
+                marked(row(), protocol.pingpong(wait).name());
+            }
+            if tirpc {
+                marked(row(), TIRPC);
+            }
+        }
+        marked(Row::new(ARRAY), array::COPIES);
+    }
 }

@@ -93,11 +93,7 @@ impl Program for Object {
 ///
 /// # Errors
 /// If the server cannot listen there.
-pub(crate) fn serve(
-    protocol: Protocol,
-    wait: Waiting,
-    at: IpAddr,
-) -> Result<Running, CallError> {
+pub(crate) fn serve(protocol: Protocol, wait: Waiting, at: IpAddr) -> Result<Running, CallError> {
     let server = Server::new().wait(wait.wait()).threads(2);
     let server = server.export("onc-program", ProgramServer::new(Object))?;
     server.listen(&format!("{}:{at}:0", protocol.scheme()))?.spawn()

@@ -73,7 +73,9 @@ impl Peer {
     pub(crate) const fn path(self) -> Path {
         match self {
             Self::OncRpc => Path::Udp,
-            Self::OncRpcTcp | Self::Tonic | Self::Tarpc | Self::TonicUds | Self::TarpcUds => Path::Tcp,
+            Self::OncRpcTcp | Self::Tonic | Self::Tarpc | Self::TonicUds | Self::TarpcUds => {
+                Path::Tcp
+            }
         }
     }
 

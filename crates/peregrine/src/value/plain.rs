@@ -147,7 +147,9 @@ fn reverse_numbers<T: Plain>(from: &[u8], to: &mut [MaybeUninit<u8>]) {
         done = space.copy_shuffled(Window::of(from), shuffles, 0, false);
     }
     // SAFETY: `from` and `to` have `bytes` bytes, and `to` is borrowed exclusively.
-    unsafe { core::ptr::copy_nonoverlapping(from.as_ptr().add(done), start.add(done), bytes - done) };
+    unsafe {
+        core::ptr::copy_nonoverlapping(from.as_ptr().add(done), start.add(done), bytes - done)
+    };
     if let Some(swap) = swap {
         // SAFETY: the bytes have just been written, and are borrowed exclusively.
         let rest = unsafe { core::slice::from_raw_parts_mut(start.add(done), bytes - done) };
