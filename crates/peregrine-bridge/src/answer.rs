@@ -6,7 +6,9 @@ use core::task::{Context, Poll};
 
 use http_body_util::Full;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER,
+};
 use hyper::{Response, StatusCode};
 use serde_json::Value;
 
@@ -46,7 +48,9 @@ impl Body for Content {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Self::Whole(whole) => Pin::new(whole).poll_frame(context),
-            Self::Lines(lines) => lines.poll_line(context).map(|line| line.map(|line| Ok(Frame::data(line)))),
+            Self::Lines(lines) => {
+                lines.poll_line(context).map(|line| line.map(|line| Ok(Frame::data(line))))
+            }
         }
     }
 

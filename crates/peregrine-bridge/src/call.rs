@@ -12,7 +12,7 @@ use peregrine::{
     Argument, CallError, Dynamic, Executed, GenericClient, Kind, Limit, Out, Sink, Source,
 };
 use serde_json::{Map, Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use crate::arguments::{self, Slot};
 use crate::failure::Failure;
@@ -49,9 +49,11 @@ pub(crate) fn sides() -> (Pending, Reporter) {
 
 impl Call {
     /// Makes the call, and reports its items and its end.
-    pub(crate) fn run(self, reporter: Reporter) {
+    pub(crate) fn run(self, reporter: Reporter, permit: OwnedSemaphorePermit) {
         let Reporter { events, gone } = reporter;
         let end = self.end(&events, gone);
+        // A client that has its answer can get this permit for its next request.
+        drop(permit);
         // If the connection is gone, nothing waits for the end.
         let _ = events.blocking_send(Event::End(end));
     }
@@ -107,8 +109,7 @@ impl Call {
                 let (name, interface) = (&self.procedure, &bound.described().name);
                 let text = format!("`{interface}` has no procedure `{name}`");
                 let names = bound.described().procedures.iter().map(|one| &*one.name).take(32);
-                let advice =
-                    format!("its procedures are {}", names.collect::<Vec<_>>().join(", "));
+                let advice = format!("its procedures are {}", names.collect::<Vec<_>>().join(", "));
                 Err(Failure::no_such(text, advice))
             }
         }
@@ -219,8 +220,7 @@ fn returned(
     result: &Dynamic,
 ) -> Value {
     let bytes = json::Bytes::Auto;
-    let mut whole =
-        json!({ "result": described.value_to_json(&procedure.result, result, bytes) });
+    let mut whole = json!({ "result": described.value_to_json(&procedure.result, result, bytes) });
     let back = procedure.parameters.iter().zip(slots).filter_map(|(parameter, slot)| {
         let json = match (parameter.direction, slot) {
             (Direction::Out, Slot::Out(room)) => {

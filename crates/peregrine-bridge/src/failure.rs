@@ -72,7 +72,8 @@ impl Failure {
     /// The host of the request is not a name of the bridge.
     pub(crate) fn misdirected(host: &str) -> Self {
         let text = format!("`{host}` is not a name of this bridge");
-        let advice = "use `localhost` or an IP address of the bridge, or start the bridge with --host";
+        let advice =
+            "use `localhost` or an IP address of the bridge, or start the bridge with --host";
         Self::new(StatusCode::MISDIRECTED_REQUEST, "Misdirected", text, advice)
     }
 
@@ -111,7 +112,8 @@ impl Failure {
     /// As many requests are being answered as are allowed.
     pub(crate) fn busy() -> Self {
         let text = "the bridge answers as many requests as it may";
-        let advice = "try again later with a growing pause, or start the bridge with a larger --calls";
+        let advice =
+            "try again later with a growing pause, or start the bridge with a larger --calls";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", text, advice)
     }
 
@@ -127,10 +129,7 @@ impl Failure {
         let text = "the bridge failed while it made the call";
         let advice = "this is a fault of the bridge: please report it";
         let executed = Executed::Maybe;
-        Self {
-            executed,
-            ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal", text, advice)
-        }
+        Self { executed, ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal", text, advice) }
     }
 
     /// The procedure returned the error `value`.

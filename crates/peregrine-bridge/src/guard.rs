@@ -61,7 +61,8 @@ fn is_own(host: &str, here: IpAddr, names: &[String]) -> bool {
     if let Ok(address) = bare.parse::<IpAddr>() {
         return address.is_loopback() || address.to_canonical() == here.to_canonical();
     }
-    host.eq_ignore_ascii_case("localhost") || names.iter().any(|name| host.eq_ignore_ascii_case(name))
+    host.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|name| host.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]

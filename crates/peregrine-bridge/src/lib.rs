@@ -15,7 +15,6 @@
 //! ```
 //!
 //! `POST /files/stat` with the body `{"path": "hosts"}` then calls the procedure `stat` of `files`.
-#![forbid(unsafe_code)]
 
 mod answer;
 mod arguments;

@@ -1,8 +1,6 @@
 //! The OpenAPI 3.1 document of all exports.
 
-use peregrine::interface::{
-    Described, DescribedParameter, DescribedProcedure, Direction, Shape,
-};
+use peregrine::interface::{Described, DescribedParameter, DescribedProcedure, Direction, Shape};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;

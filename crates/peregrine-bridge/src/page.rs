@@ -2,11 +2,11 @@
 
 use core::fmt::{self, Display, Write as _};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use peregrine::interface::{
     Described, DescribedBody, DescribedParameter, DescribedProcedure, DescribedType, Direction,
     Shape,
 };
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::openapi::{View, is_offered};
 
@@ -142,19 +142,15 @@ fn procedure(
 
 /// How the script sends the text of a field.
 fn kind(parameter: &DescribedParameter) -> &'static str {
-    use DescribedType::{
-        Char, F32, F64, I8, I16, I32, I64, I128, Text, U8, U16, U32, U64, U128,
-    };
+    use DescribedType::{Char, F32, F64, I8, I16, I32, I64, I128, Text, U8, U16, U32, U64, U128};
     match (parameter.direction, parameter.shape, &parameter.ty) {
         (Direction::Out, ..) => "text",
         (Direction::Source, ..) => "json",
         (_, Shape::Text, _) | (_, Shape::One, Text | Char) => "text",
         // A string of digits is a number, too, and loses no digits on the way.
-        (
-            _,
-            Shape::One,
-            U8 | U16 | U32 | U64 | U128 | I8 | I16 | I32 | I64 | I128 | F32 | F64,
-        ) => "text",
+        (_, Shape::One, U8 | U16 | U32 | U64 | U128 | I8 | I16 | I32 | I64 | I128 | F32 | F64) => {
+            "text"
+        }
         _ => "json",
     }
 }
@@ -174,11 +170,13 @@ fn field(
         false => described.parameter_text(parameter),
     };
     write!(html, "<p><label for=\"{id}\"><b>{name}</b> <small>{}", Escaped(text))?;
-    html.push_str(if is_optional { " (may be empty)</small></label>\n" } else { "</small></label>\n" });
-    let attributes = format!(
-        "id=\"{id}\" name=\"{name}\"{}",
-        if is_optional { " data-optional" } else { "" }
-    );
+    html.push_str(if is_optional {
+        " (may be empty)</small></label>\n"
+    } else {
+        "</small></label>\n"
+    });
+    let attributes =
+        format!("id=\"{id}\" name=\"{name}\"{}", if is_optional { " data-optional" } else { "" });
     if let Some(choices) = choices(described, parameter) {
         write!(html, "<select {attributes} data-kind=\"json\">")?;
         if is_optional {

@@ -44,7 +44,11 @@ impl Shared {
     }
 
     /// Answers a request that arrived at the address `here`.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, here: IpAddr) -> Response<Content> {
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        here: IpAddr,
+    ) -> Response<Content> {
         let answered = self.route(request, here).await;
         answered.unwrap_or_else(|failure| answer::failure(&failure))
     }
@@ -102,8 +106,14 @@ impl Shared {
 
     /// Returns the target and the name of the procedure that a path names.
     fn procedure(&self, path: &str) -> Result<(Arc<Target>, String), Failure> {
-        let form = || Failure::no_such(format!("`{path}` is no path of this bridge"), "send POST /EXPORT/PROCEDURE, or GET / for a page");
-        let (export, procedure) = path.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(form)?;
+        let form = || {
+            Failure::no_such(
+                format!("`{path}` is no path of this bridge"),
+                "send POST /EXPORT/PROCEDURE, or GET / for a page",
+            )
+        };
+        let (export, procedure) =
+            path.strip_prefix('/').and_then(|path| path.split_once('/')).ok_or_else(form)?;
         let decode = |part: &str| percent_decode_str(part).decode_utf8().map(String::from);
         let (Ok(export), Ok(procedure)) = (decode(export), decode(procedure)) else {
             return Err(form());
@@ -132,10 +142,7 @@ impl Shared {
         let body = self.body(body).await?;
         let call = Call { target, procedure, body, deadline, default_deadline };
         let (mut pending, reporter) = sides();
-        tokio::task::spawn_blocking(move || {
-            call.run(reporter);
-            drop(permit);
-        });
+        tokio::task::spawn_blocking(move || call.run(reporter, permit));
         match pending.events.recv().await {
             Some(Event::Item(first)) => Ok(answer::lines(Lines::new(first, pending))),
             Some(Event::End(end)) => end.map(|result| answer::result(&result)),
@@ -153,7 +160,9 @@ impl Shared {
         match tokio::time::timeout(self.limits.client_limit, received).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Failure::body_too_large(most)),
-            Ok(Err(error)) => Err(Failure::bad_request(format!("the body is not complete: {error}"))),
+            Ok(Err(error)) => {
+                Err(Failure::bad_request(format!("the body is not complete: {error}")))
+            }
             Err(_) => Err(Failure::slow_body()),
         }
     }

@@ -144,7 +144,8 @@ impl Target {
             return Ok(Arc::clone(known));
         }
         let described = said.parsed().map_err(|error| {
-            let text = format!("the server's description of its interface is not readable: {error}");
+            let text =
+                format!("the server's description of its interface is not readable: {error}");
             CallError::new(peregrine::Kind::BadResult, peregrine::Executed::No, text)
         })?;
         let client = GenericClient::bind_as(&self.address, described, &options())?;

@@ -43,7 +43,8 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     if interrupt.signal().is_some() {
         running.stop_handle().stop();
     }
-    let urls: Vec<String> = running.addresses().iter().map(|one| format!("http://{one}/")).collect();
+    let urls: Vec<String> =
+        running.addresses().iter().map(|one| format!("http://{one}/")).collect();
     let process = std::process::id();
     match format {
         Format::Json | Format::Ndjson => output::print(json!({

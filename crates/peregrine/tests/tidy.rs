@@ -574,7 +574,7 @@ fn banned_names_and_macros_do_not_occur() {
     let sources = sources();
     none(sources.iter().flat_map(|(path, text)| banned_words(path, text)).collect());
     let library = |path: &str| {
-        let crates = ["peregrine", "peregrine-idl", "peregrine-macros"];
+        let crates = ["peregrine", "peregrine-bridge", "peregrine-idl", "peregrine-macros"];
         crates.iter().any(|name| path.starts_with(&format!("crates/{name}/")))
     };
     let libraries = sources.iter().filter(|(path, _)| library(path));

@@ -109,7 +109,7 @@ pub(crate) static CASES: &[Case] = &[
                may be restarted.",
         steps: &[
             Step {
-                line: "bridge files archive=ADDRESS --http 127.0.0.1:0",
+                line: "bridge files archive=files --http 127.0.0.1:0",
                 code: 130,
                 shown: &[Human, Json],
                 until: "(not encrypted)",
