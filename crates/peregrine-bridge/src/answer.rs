@@ -117,14 +117,11 @@ pub(crate) fn failure(failure: &Failure) -> Response<Content> {
     let mut response = whole(failure.status, "application/json", failure.to_json().to_string());
     let headers = response.headers_mut();
     say_executed(headers, failure.executed);
-    match failure.status {
-        StatusCode::SERVICE_UNAVAILABLE => {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD, POST"));
-        }
-        _ => {}
+    if failure.status == StatusCode::SERVICE_UNAVAILABLE {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if let Some(allowed) = failure.allowed {
+        headers.insert(ALLOW, HeaderValue::from_static(allowed));
     }
     response
 }

@@ -36,6 +36,8 @@ pub(crate) struct Failure {
     kind: String,
     text: String,
     advice: String,
+    /// The methods of the path, if the request has another one.
+    pub(crate) allowed: Option<&'static str>,
     /// The error that the procedure returned.
     value: Option<Value>,
 }
@@ -48,7 +50,8 @@ impl Failure {
         advice: impl Into<String>,
     ) -> Self {
         let (text, advice) = (text.into(), advice.into());
-        Self { status, executed: Executed::No, kind: kind.to_owned(), text, advice, value: None }
+        let (executed, kind, allowed, value) = (Executed::No, kind.to_owned(), None, None);
+        Self { status, executed, kind, text, advice, allowed, value }
     }
 
     /// The request does not follow the rules of HTTP, or a header of it has an invalid value.
@@ -83,10 +86,11 @@ impl Failure {
     }
 
     /// The path does not have the method of the request.
-    pub(crate) fn method(allowed: &str) -> Self {
+    pub(crate) fn method(allowed: &'static str) -> Self {
         let advice = format!("use {allowed}");
         let text = "the path does not have this method";
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", text, advice)
+        let failure = Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", text, advice);
+        Self { allowed: Some(allowed), ..failure }
     }
 
     /// The body is not declared as JSON.

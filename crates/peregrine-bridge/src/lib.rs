@@ -14,7 +14,7 @@
 //! # Ok::<(), peregrine_bridge::SetupError>(())
 //! ```
 //!
-//! `POST /files/stat` with the body `{"path": "hosts"}` then calls the procedure `stat` of `files`.
+//! `POST /files/size` with the body `{"path": "hosts"}` then calls the procedure `size` of `files`.
 
 mod answer;
 mod arguments;

@@ -68,7 +68,7 @@ impl Shared {
         };
         match (file, &parts.method) {
             (true, &Method::GET | &Method::HEAD) => self.file(&path).await,
-            (true, _) => Err(Failure::method("GET")),
+            (true, _) => Err(Failure::method("GET, HEAD")),
             (false, &Method::POST) => self.call(&path, &parts, body).await,
             (false, &Method::GET | &Method::HEAD) => match self.procedure(&path) {
                 Ok(_) => Err(Failure::method("POST")),

@@ -104,7 +104,7 @@ pub(crate) static CASES: &[Case] = &[
     Case {
         title: "bridge",
         text: "Offers exports as JSON over HTTP, with a web page, until Ctrl-C or SIGTERM stops it: \
-               `POST /files/stat` with the body `{\"path\": \"hello\"}` calls the procedure `stat` of `files`. \
+               `POST /files/size` with the body `{\"path\": \"hello\"}` calls the procedure `size` of `files`. \
                [BRIDGE.md](BRIDGE.md) describes requests, answers and limits. The servers need not run yet, and \
                may be restarted.",
         steps: &[
