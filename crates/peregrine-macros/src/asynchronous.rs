@@ -7,7 +7,7 @@ use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit, opener};
-use crate::oneway;
+use crate::{oneway, programs};
 
 /// Returns the async items of an interface. `client` is the name of the blocking client, which has the
 /// description of the interface.
@@ -94,7 +94,7 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
     let has_oneway = oneway::has_oneway(model);
     let methods = (0u32..)
         .zip(&model.methods)
-        .map(|(number, method)| client_method(number, method, has_oneway));
+        .map(|(number, method)| client_method(model, number, method, has_oneway));
     let flush = oneway::flush(model, true);
     let error = quote!(::peregrine::__rt::CallError);
     let result = quote!(::core::result::Result<Self, #error>);
@@ -236,14 +236,14 @@ fn client_items(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
+fn client_method(model: &Interface, number: u32, method: &Method, has_oneway: bool) -> TokenStream {
     let Method { ident, returns, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
         let mutable = (one.form == Form::Out).then(|| quote!(mut));
         quote!(#mutable #ident: #written)
     });
-    let body = client_body(number, method, has_oneway);
+    let body = client_body(model, number, method, has_oneway);
     quote! {
         async fn #ident(&self, #(#parameters),*) -> #returns {
             #body
@@ -252,9 +252,15 @@ fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream 
 }
 
 /// Generates the code that makes a call in an async function.
-pub(crate) fn client_body(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
+pub(crate) fn client_body(
+    model: &Interface,
+    number: u32,
+    method: &Method,
+    has_oneway: bool,
+) -> TokenStream {
     let outcome = &method.outcome;
     let native = attempt(method, &quote!(arguments), &quote!(Native));
+    let foreign = programs::attempts(model, method);
     let swapped = attempt(method, &quote!(swapped_arguments), &quote!(Swapped));
     let streams = method.parameters.iter().filter_map(|one| {
         let (ident, stream) = (&one.ident, format_ident!("__stream_{}", one.ident));
@@ -291,7 +297,7 @@ pub(crate) fn client_body(number: u32, method: &Method, has_oneway: bool) -> Tok
                     let mut __frame = __call.#frame.await?;
                     if __call.is_native() {
                         #native
-                    } else {
+                    } #foreign else {
                         #swapped
                     }
                 }
@@ -394,6 +400,11 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, interface));
     let count = model.methods.len() as u32;
+    let foreign = programs::serves(model, |method, pass| {
+        let method = &method.ident;
+        let call = quote!(<__Object as #interface>::#method(&*self.object, #(#pass),*));
+        quote!(::peregrine::__rt::wait_for(#call))
+    });
     quote! {
         #[doc = #what]
         #[allow(dead_code)]
@@ -496,6 +507,8 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
                     __serve,
                 )
             }
+
+            #foreign
         }
     }
 }

@@ -109,7 +109,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
     let has_oneway = oneway::has_oneway(model);
     let methods = (0u32..)
         .zip(&model.methods)
-        .map(|(number, method)| client_method(number, method, has_oneway));
+        .map(|(number, method)| client_method(model, number, method, has_oneway));
     let flush = oneway::flush(model, false);
     quote! {
         #[doc = #what]
@@ -232,6 +232,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
 /// Generates the description of the interface as constant data.
 fn description(model: &Interface, client: &Ident) -> TokenStream {
     let Interface { name, version, docs, methods, .. } = model;
+    let programs = programs::described(model);
     let procedures = methods.iter().map(|method| {
         let Method { ident, docs, idempotent, oneway, was, parameters, outcome, .. } = method;
         let name = ident.unraw().to_string();
@@ -259,6 +260,7 @@ fn description(model: &Interface, client: &Ident) -> TokenStream {
             version: #version,
             docs: #docs,
             procedures: &[#(#procedures),*],
+            programs: &[#(#programs),*],
             digest: || {
                 static DIGEST: ::std::sync::OnceLock<::peregrine::__rt::Digest> =
                     ::std::sync::OnceLock::new();
@@ -391,7 +393,7 @@ impl Sent {
     }
 }
 
-fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream {
+fn client_method(model: &Interface, number: u32, method: &Method, has_oneway: bool) -> TokenStream {
     let Method { ident, returns, outcome, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
@@ -400,7 +402,7 @@ fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream 
     });
     if method.has_streams() {
         // Items are moved while the call is pending, so the call is made as a future.
-        let body = asynchronous::client_body(number, method, has_oneway);
+        let body = asynchronous::client_body(model, number, method, has_oneway);
         return quote! {
             fn #ident(&self, #(#parameters),*) -> #returns {
                 ::peregrine::__rt::wait_for(async { #body })
@@ -446,12 +448,13 @@ fn client_method(number: u32, method: &Method, has_oneway: bool) -> TokenStream 
         oneway::body(number, method, false, &in_place)
     } else {
         let (before, binding) = oneway::before(has_oneway, false, number, outcome);
+        let foreign = programs::calls(model, number, method, &binding);
         quote! {
             #before
             let __target = ::peregrine::__rt::target(#binding);
             if __target.is_native(#number) {
                 ::peregrine::__rt::call::<#outcome>(__target, #number, #body)
-            } else {
+            } #foreign else {
                 ::peregrine::__rt::call_swapped::<#outcome>(#binding, #number, #body)
             }
         }
@@ -478,6 +481,10 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
         format!("A server of [`{ident}`], which answers calls with an object of this process.");
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, ident));
+    let foreign = programs::serves(model, |method, pass| {
+        let method = &method.ident;
+        quote!(<__Object as #ident>::#method(&self.object, #(#pass),*))
+    });
     quote! {
         #[doc = #what]
         #[allow(dead_code)]
@@ -515,6 +522,8 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
             ) -> ::peregrine::__rt::Served {
                 Self::__serve(&self.object, __request, __reply)
             }
+
+            #foreign
         }
 
         #[allow(deprecated)]

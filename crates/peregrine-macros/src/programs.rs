@@ -2,13 +2,14 @@
 //! `#[interface]`, and the numbers `#[onc(N)]` and `#[courier(N)]` of procedures.
 
 use proc_macro2::TokenStream;
-use quote::{ToTokens as _, quote, quote_spanned};
+use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Ident, LitInt, Token};
 
-use crate::check::{Form, Interface, Method};
+use crate::check::{Form, Interface, Method, Parameter};
+use crate::expand::limit;
 use crate::parse::{self, Errors};
 
 /// Another RPC system.
@@ -46,6 +47,14 @@ impl System {
             // Procedure 0 of every program does nothing.
             Self::Onc => (u32::MAX, [1, u32::MAX]),
             Self::Courier => (u16::MAX as u32, [0, u16::MAX as u32]),
+        }
+    }
+
+    /// Returns the variant of `System` in the library.
+    fn variant(self) -> TokenStream {
+        match self {
+            Self::Onc => quote!(::peregrine::__rt::System::Onc),
+            Self::Courier => quote!(::peregrine::__rt::System::Courier),
         }
     }
 
@@ -179,17 +188,9 @@ pub(crate) fn items(model: &Interface, client: &Ident) -> TokenStream {
 fn item(program: &Program, model: &Interface, client: &Ident) -> TokenStream {
     let Program { system, number, version, .. } = program;
     let representation = system.representation();
-    let numbers = model.methods.iter().filter_map(|method| method.numbers.of(*system));
-    let numbers = numbers.map(|(number, _)| number);
+    let numbers = numbers(model, *system);
     let carried = model.methods.iter().flat_map(|method| &method.parameters).map(|parameter| {
-        let ty = match parameter.form {
-            Form::Text => quote!(::std::string::String),
-            Form::Slice => {
-                let element = &parameter.ty;
-                quote!(::std::vec::Vec<#element>)
-            }
-            _ => parameter.ty.to_token_stream(),
-        };
+        let ty = carried(parameter);
         quote_spanned!(parameter.ty.span()=> __carries::<#ty>();)
     });
     let ended = model.methods.iter().map(|method| {
@@ -210,4 +211,195 @@ fn item(program: &Program, model: &Interface, client: &Ident) -> TokenStream {
             const PROCEDURES: &'static [u32] = &[#(#numbers),*];
         }
     }
+}
+
+/// Returns the number of each procedure in another system, in the order of the methods.
+fn numbers(model: &Interface, system: System) -> impl Iterator<Item = u32> {
+    model.methods.iter().filter_map(move |method| Some(method.numbers.of(system)?.0))
+}
+
+/// Returns the type that a server takes from the arguments for a parameter.
+fn carried(parameter: &Parameter) -> TokenStream {
+    match parameter.form {
+        Form::Text => quote!(::std::string::String),
+        Form::Slice => {
+            let element = &parameter.ty;
+            quote!(::std::vec::Vec<#element>)
+        }
+        _ => parameter.ty.to_token_stream(),
+    }
+}
+
+/// Generates the descriptions of the programs, for the description of the interface.
+pub(crate) fn described(model: &Interface) -> Vec<TokenStream> {
+    let described = model.programs.iter().map(|Program { system, number, version }| {
+        let numbers = numbers(model, *system);
+        let variant = system.variant();
+        quote! {
+            ::peregrine::__rt::Program {
+                system: #variant,
+                number: #number,
+                version: #version,
+                procedures: &[#(#numbers),*],
+            }
+        }
+    });
+    described.collect()
+}
+
+/// Generates code that appends the arguments of a call in a representation.
+fn put(method: &Method, representation: &TokenStream) -> TokenStream {
+    let puts = method.parameters.iter().map(|Parameter { ident, ty, max_len, form, .. }| {
+        let check = match (form, max_len) {
+            (Form::Text | Form::Slice, Some(_)) => {
+                let limit = limit(max_len.as_ref());
+                quote!(::peregrine::__rt::check_put(#ident.len(), #limit)?;)
+            }
+            _ => TokenStream::new(),
+        };
+        let value = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>::put);
+        let put = match form {
+            Form::Text => quote!(__to.text(#ident)?;),
+            Form::Slice => quote!(__to.sequence::<#ty>(#ident)?;),
+            Form::Borrowed => quote!(#value(#ident, __to)?;),
+            _ => quote!(#value(&#ident, __to)?;),
+        };
+        quote!(#check #put)
+    });
+    quote! {
+        __stub.foreign::<#representation>(|__to| {
+            let _ = &__to;
+            #(#puts)*
+            ::core::result::Result::Ok(())
+        })?;
+    }
+}
+
+/// Generates the branches of a client's method that call servers of other systems.
+pub(crate) fn calls(
+    model: &Interface,
+    number: u32,
+    method: &Method,
+    binding: &TokenStream,
+) -> TokenStream {
+    let outcome = &method.outcome;
+    let branches = model.programs.iter().map(|program| {
+        let representation = program.system.representation();
+        let put = put(method, &representation);
+        quote! {
+            else if __target.is_foreign::<#representation>() {
+                ::peregrine::__rt::call_foreign::<#outcome>(#binding, #number, |__stub| {
+                    #put
+                    __stub
+                        .transport(&[], &[], &mut [])?
+                        .foreign::<#representation, #outcome>()
+                })
+            }
+        }
+    });
+    branches.collect()
+}
+
+/// Generates the branches of an async client's method that call servers of other systems.
+pub(crate) fn attempts(model: &Interface, method: &Method) -> TokenStream {
+    let outcome = &method.outcome;
+    let branches = model.programs.iter().map(|program| {
+        let representation = program.system.representation();
+        let put = put(method, &representation);
+        quote! {
+            else if __call.is_foreign::<#representation>() {
+                {
+                    let mut __scratch = ::peregrine::__rt::Scratch::new();
+                    let mut __stub = __frame.arguments(&mut __scratch);
+                    #put
+                    __frame.begin(__stub, &[], &[], &mut [])?;
+                }
+                __frame.ended(&mut []).await?;
+                __frame
+                    .returned::<::peregrine::__rt::Native>()?
+                    .foreign::<#representation, #outcome>()
+            }
+        }
+    });
+    branches.collect()
+}
+
+/// Generates the method of a server that serves clients of other systems. `call` returns the code that calls
+/// a method with these arguments.
+pub(crate) fn serves(
+    model: &Interface,
+    call: impl Fn(&Method, &[TokenStream]) -> TokenStream,
+) -> Option<TokenStream> {
+    if model.programs.is_empty() {
+        return None;
+    }
+    let systems = model.programs.iter().map(|Program { system, .. }| {
+        let (variant, representation) = (system.variant(), system.representation());
+        let arms = model.methods.iter().filter_map(|method| {
+            let (number, _) = method.numbers.of(*system)?;
+            let outcome = &method.outcome;
+            let (takes, passes): (Vec<_>, Vec<_>) =
+                method.parameters.iter().map(|one| take(one, &representation)).unzip();
+            let call = call(method, &passes);
+            Some(quote! {
+                #number => {
+                    #(#takes)*
+                    __input.finish()?;
+                    let __outcome: #outcome = #call;
+                    ::peregrine::__rt::answer_foreign::<#representation, #outcome>(
+                        &__outcome,
+                        __results,
+                    )
+                }
+            })
+        });
+        quote! {
+            #variant => {
+                #[allow(unused_mut)]
+                let mut __input =
+                    ::peregrine::foreign::Input::<#representation>::new(__call.arguments);
+                match __call.procedure {
+                    #(#arms)*
+                    __number => ::core::result::Result::Err(
+                        ::peregrine::__rt::Refusal::no_such_procedure(__number),
+                    ),
+                }
+            }
+        }
+    });
+    Some(quote! {
+        fn serve_foreign(
+            &self,
+            __call: &::peregrine::__rt::ForeignCall<'_>,
+            __results: &mut ::std::vec::Vec<u8>,
+        ) -> ::peregrine::__rt::ServedForeign {
+            match __call.system {
+                #(#systems)*
+                _ => ::core::result::Result::Err(
+                    ::peregrine::__rt::Refusal::no_such_program(__call.system),
+                ),
+            }
+        }
+    })
+}
+
+/// Generates code that takes an argument, and code that passes the argument to the method.
+fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
+    let own = format_ident!("__arg_{}", parameter.ident);
+    let ty = carried(parameter);
+    let take = quote! {
+        let #own = <#ty as ::peregrine::foreign::Foreign<#representation>>::take(&mut __input)?;
+    };
+    let check = match (&parameter.form, &parameter.max_len) {
+        (Form::Text | Form::Slice, Some(_)) => {
+            let limit = limit(parameter.max_len.as_ref());
+            quote!(::peregrine::__rt::check_len(#own.len(), #limit)?;)
+        }
+        _ => TokenStream::new(),
+    };
+    let pass = match parameter.form {
+        Form::Value => quote!(#own),
+        _ => quote!(&#own),
+    };
+    (quote!(#take #check), pass)
 }

@@ -3,12 +3,18 @@
 //!
 //! ```text
 //! address  = [scheme ":"] target
-//! scheme   = "local" | "eth" | "udp" | "tcp"
+//! scheme   = "local" | "eth" | "udp" | "tcp" | foreign
+//! foreign  = "onc+udp" | "onc+tcp" | "courier+udp" | "courier+tcp"
 //! target   = name ["@" host [":" port]]
 //!          | "@" host [":" port]                 (not after "local:": the server itself)
 //!          | host ":" port "/" name              (after "eth:", "udp:" or "tcp:"; never printed)
+//!          | host [":" port] ["/" name]      (only after a foreign scheme)
 //! host     = host name | IPv4 address | "[" IPv6 address "]"
 //! ```
+//!
+//! After a foreign scheme, the name is the number and the version of a program, such as `100003.3`, or a name
+//! by which another system knows the program. A client whose interface is a program of that system may leave
+//! out the name.
 //!
 //! Without a scheme, a binding uses the fastest path that works. With a scheme, it uses only the path that
 //! the scheme names.
@@ -49,6 +55,8 @@ pub struct Place {
 /// | `tcp:files@fs.example.org:7000` | the server of `files` on that machine, only by TCP |
 /// | `@fs.example.org` | the server on that machine itself, which [describes itself](crate::server_info) |
 /// | `udp:`..., `eth:`... | like `tcp:`, but only by UDP, or only by raw Ethernet |
+/// | `onc+udp:fs.example.org/100005.3` | version 3 of the program 100005 of ONC RPC on that machine, whose port its rpcbind knows |
+/// | `onc+tcp:fs.example.org:2049/100003.3` | the program 100003 at port 2049 |
 ///
 /// A port may follow each host, as in `@fs.example.org:7000`. With `eth:`, the client first asks the server
 /// for its Ethernet address, with a UDP packet to this host and port.
@@ -92,13 +100,19 @@ pub enum Endpoint {
     Ethernet(Place),
     /// `HOST:PORT`: TCP, UDP and, if the machine allows it, raw Ethernet.
     All(Place),
+    /// `onc+udp:HOST:PORT`, and the like: clients of another RPC system.
+    Foreign(PathKind, Place),
 }
 
 impl Endpoint {
     /// Returns the machine and the port.
     pub const fn place(&self) -> &Place {
         match self {
-            Self::Tcp(place) | Self::Udp(place) | Self::Ethernet(place) | Self::All(place) => place,
+            Self::Tcp(place)
+            | Self::Udp(place)
+            | Self::Ethernet(place)
+            | Self::All(place)
+            | Self::Foreign(_, place) => place,
         }
     }
 }
@@ -208,6 +222,13 @@ impl<'a> Cursor<'a> {
     fn address(&mut self) -> Result<Address, CallError> {
         let path = self.scheme();
         let is_here = path.is_some_and(PathKind::is_on_this_machine);
+        if path.is_some_and(|path| path.system().is_some()) {
+            let host = self.host()?;
+            // Without a port, the client asks the machine which port the program has.
+            let port = if self.eat(":") { self.port()? } else { 0 };
+            let name = if self.eat("/") { self.name()? } else { String::new() };
+            return Ok(Address { path, name, place: Some(Place { host, port }) });
+        }
         if path.is_some() && !is_here && self.reads_as_place() {
             let begin = self.at;
             let place = Some(self.place()?);
@@ -232,7 +253,8 @@ impl<'a> Cursor<'a> {
             Some(b'@') if !is_here => Some(self.place_of_name()?),
             Some(b'@') => return Err(self.expected("the end (a name of this machine has no host)")),
             Some(b':') if begin == 0 => {
-                let schemes = PathKind::SCHEMES.iter().map(|(_, scheme)| format!("`{scheme}:`"));
+                let own = PathKind::SCHEMES.iter().filter(|(path, _)| path.system().is_none());
+                let schemes = own.map(|(_, scheme)| format!("`{scheme}:`"));
                 let schemes = schemes.collect::<Vec<_>>().join(", ");
                 return Err(Self::new(self.text).expected(&format!("{schemes} or a name")));
             }
@@ -407,6 +429,7 @@ impl Endpoint {
             Some(PathKind::Tcp) => Self::Tcp(cursor.place()?),
             Some(PathKind::Udp) => Self::Udp(cursor.place()?),
             Some(PathKind::Ethernet) => Self::Ethernet(cursor.place()?),
+            Some(path) if path.system().is_some() => Self::Foreign(path, cursor.place()?),
             None => Self::All(cursor.place()?),
             Some(_) => {
                 let text = "`HOST:PORT`, perhaps with `tcp:`, `udp:` or `eth:` in front,";
@@ -449,6 +472,7 @@ impl fmt::Display for Endpoint {
             Self::Udp(place) => write!(f, "udp:{place}"),
             Self::Ethernet(place) => write!(f, "eth:{place}"),
             Self::All(place) => write!(f, "{place}"),
+            Self::Foreign(path, place) => write!(f, "{path}:{place}"),
         }
     }
 }
@@ -457,6 +481,16 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(scheme) = self.path.and_then(PathKind::scheme) {
             write!(f, "{scheme}:")?;
+        }
+        if let Some(place) = &self.place
+            && self.path.is_some_and(|path| path.system().is_some())
+        {
+            match place.port {
+                0 if place.host.contains(':') => write!(f, "[{}]", place.host)?,
+                0 => f.write_str(&place.host)?,
+                _ => write!(f, "{place}")?,
+            }
+            return if self.name.is_empty() { Ok(()) } else { write!(f, "/{}", self.name) };
         }
         match &self.place {
             Some(place) if self.name == SERVER_NAME => write!(f, "@{place}"),

@@ -221,13 +221,13 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
     pub use crate::call::{
-        Answered, Executor, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve, Served,
-        ServerExecutor, serve_async,
+        Answered, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve,
+        Served, ServedForeign, ServerExecutor, serve_async,
     };
     pub use crate::error::CallError;
     pub use crate::interface::{
         Body, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
-        PlainVariant, Procedure, Shape, Type, Variant,
+        PlainVariant, Procedure, Program, Shape, System, Type, Variant,
     };
     #[cfg(feature = "async")]
     pub use crate::stub::CallableAsync;
@@ -235,8 +235,9 @@ pub mod __rt {
     pub use crate::stub::{
         AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered, Outcome,
         Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,
-        after_oneway, after_oneway_async, assign, call, call_oneway, call_oneway_async,
-        call_swapped, flush, flush_async, outcome_of, target, wait_for,
+        after_oneway, after_oneway_async, answer_foreign, assign, call, call_foreign, call_oneway,
+        call_oneway_async, call_swapped, check_len, check_put, flush, flush_async, outcome_of,
+        target, wait_for,
     };
     pub use crate::value::{
         Block, FreesInALoop, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader,

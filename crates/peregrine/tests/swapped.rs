@@ -404,7 +404,7 @@ fn described<T: Value>() -> Described {
         Procedure { name, docs: "", idempotent, oneway, was, parameters, result, error: unit };
     let procedures = Box::leak(Box::new([procedure]));
     let digest = || Digest([0; 16]);
-    let all = Interface { name: "Values", version: 0, docs: "", procedures, digest };
+    let all = Interface { name: "Values", version: 0, docs: "", procedures, programs: &[], digest };
     Described::parse(&all.canonical_text()).expect("a description")
 }
 

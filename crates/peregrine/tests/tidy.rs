@@ -4,104 +4,13 @@
 //! Each rule is a function over text. A test also passes text that violates the rule to the function. So the
 //! test fails if the function detects nothing.
 
+#[path = "tidy/edges.rs"]
+mod edges;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The rooms of `crates/peregrine/src`, each with the rooms that it may use. A room may use only rooms of
-/// earlier lines, except for [`UPWARD`].
-const EDGES: &[(&str, &[&str])] = &[
-    ("digest", &[]),
-    ("error", &[]),
-    ("limits", &[]),
-    ("growing", &[]),
-    ("sync", &[]),
-    ("interface", &["digest", "limits"]),
-    ("protocol", &["growing", "interface", "limits"]),
-    ("sys", &["sync"]),
-    ("registry", &["sync", "sys"]),
-    ("value", &["error", "interface", "limits", "sys"]),
-    ("foreign", &["error", "limits", "value"]),
-    ("stats", &["sys"]),
-    ("device", &["limits", "registry", "sync", "sys", "value"]),
-    ("call", &["error", "growing", "interface", "limits", "stats", "sync", "sys", "value"]),
-    ("counters", &["call", "interface", "limits", "sync", "sys"]),
-    ("server_info", &["call", "counters", "error", "interface"]),
-    ("address", &["call", "error", "interface"]),
-    ("directory", &["address", "error", "interface", "limits", "sys"]),
-    ("keeper", &["sync", "sys"]),
-    (
-        "serving",
-        &["call", "counters", "error", "interface", "keeper", "limits", "sync", "sys", "value"],
-    ),
-    (
-        "path",
-        &[
-            "address",
-            "call",
-            "counters",
-            "device",
-            "directory",
-            "error",
-            "growing",
-            "interface",
-            "keeper",
-            "limits",
-            "protocol",
-            "registry",
-            "serving",
-            "stats",
-            "sync",
-            "sys",
-            "value",
-        ],
-    ),
-    (
-        "binding",
-        &[
-            "address",
-            "call",
-            "counters",
-            "directory",
-            "error",
-            "interface",
-            "limits",
-            "path",
-            "protocol",
-            "server_info",
-            "stub",
-            "sync",
-            "sys",
-            "value",
-        ],
-    ),
-    ("stub", &["binding", "call", "error", "interface", "limits", "sync", "sys", "value"]),
-    ("json", &["interface", "limits", "stub", "value"]),
-    (
-        "server",
-        &[
-            "address",
-            "binding",
-            "call",
-            "counters",
-            "device",
-            "directory",
-            "error",
-            "interface",
-            "keeper",
-            "limits",
-            "path",
-            "server_info",
-            "serving",
-            "sync",
-            "sys",
-        ],
-    ),
-    ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
-];
-
-/// The edges (uses of one room by another) that close a cycle, each with its reason.
-const UPWARD: &[(&str, &str, &str)] =
-    &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
+use edges::{EDGES, UPWARD};
 
 /// Names that belong to the code that runs a procedure. With each name: the only files outside of `call/`
 /// that may contain it.
@@ -308,6 +217,30 @@ fn rooms_use_only_those_below() {
     assert_eq!(wrong_edges(&file("// crate::server\nuse crate::{limits};")).len(), 0);
     let unknown = [("crates/peregrine/src/attic.rs".to_owned(), String::new())];
     assert_eq!(wrong_edges(&unknown).len(), 1);
+}
+
+// The bridge is a program like those of users.
+
+/// Returns the lines that use a module which the documentation of the library omits.
+fn hidden_modules(path: &str, text: &str) -> Vec<String> {
+    let hidden = ["__rt", "call", "fuzzing", "stats", "stub", "sys", "value"];
+    let uses = |line: &str| {
+        let uses = |module| ["", "{"].map(|open| format!("peregrine::{open}{module}::"));
+        hidden.into_iter().flat_map(uses).any(|path| line.contains(&path))
+    };
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| uses(code(line)));
+    lines.map(|(number, line)| format!("{path}:{number}: hidden: {}", line.trim())).collect()
+}
+
+#[test]
+fn bridge_uses_only_the_public_interface() {
+    let (sources, bridge) = (sources(), "crates/peregrine-bridge/src/");
+    let of_bridge = || sources.iter().filter(|(path, _)| path.starts_with(bridge));
+    assert!(of_bridge().count() > 10);
+    none(of_bridge().flat_map(|(path, text)| hidden_modules(path, text)).collect());
+    let hidden = |text: &str| hidden_modules("x", text).len();
+    assert_eq!(hidden("use peregrine::call::Serve;\nuse peregrine::{stub::Unfit, Kind};"), 2);
+    assert_eq!(hidden("use peregrine::{Kind, interface::Described};"), 0);
 }
 
 // No callback may run while the lock of the call frames is held.

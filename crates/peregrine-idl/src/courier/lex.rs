@@ -1,7 +1,7 @@
 //! Splits the text of a program into tokens. Comments directly before a token become its documentation.
 
 use winnow::combinator::{alt, fail, opt, repeat};
-use winnow::error::{ContextError, ErrMode};
+use winnow::error::{ContextError as Unmatched, ErrMode};
 use winnow::stream::{LocatingSlice, Location as _, Stream as _};
 use winnow::token::{any, literal, none_of, one_of, take, take_while};
 use winnow::{ModalResult, Parser as _};
@@ -163,7 +163,7 @@ fn unreadable(input: &mut Text<'_>, problems: &mut Problems) {
     let rest = |c: char| {
         !c.is_ascii_alphanumeric() && !c.is_whitespace() && c != '"' && !SYMBOLS.contains(c)
     };
-    let mut skipped = (any::<_, ErrMode<ContextError>>, take_while(0.., rest)).void();
+    let mut skipped = (any::<_, ErrMode<Unmatched>>, take_while(0.., rest)).void();
     let _ = skipped.parse_next(input);
     let what = format!("`{}` is not part of the language", first.escape_debug());
     problems.report(&Span::from(start..input.previous_token_end()), what);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use super::explain::Explanation;
 use crate::call::{CallPath, Frames, OnExhausted};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::InterfaceRef;
+use crate::interface::{InterfaceRef, System};
 use crate::path::bind::BoundPath;
 use crate::stub::{ClientConduit, Conversion, ConvertedPath, Lane, SharedPath};
 use crate::sync::Mutex;
@@ -87,6 +87,8 @@ const SWAPPED: u32 = 1;
 const DIFFERENT: u32 = 2;
 /// The binding was bound again, so calls use the new `Bound`.
 const MOVED: u32 = 4;
+/// The server belongs to another RPC system.
+const FOREIGN: u32 = 8;
 
 impl Bound {
     pub(crate) fn new(
@@ -99,6 +101,7 @@ impl Bound {
         let BoundPath { path, frames, order } = bound;
         let swapped = if order.is_native() { 0 } else { SWAPPED };
         let different = if fit.is_some() { DIFFERENT } else { 0 };
+        let foreign = if path.kind().system().is_some() { FOREIGN } else { 0 };
         let (path, fit) = match fit {
             None => (path, None),
             Some(Fit { numbers, conversion: None }) => {
@@ -132,7 +135,7 @@ impl Bound {
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "cannot allocate the fork mark", error)
         })?;
-        let flags = AtomicU32::new(swapped | different);
+        let flags = AtomicU32::new(swapped | different | foreign);
         Ok(Self {
             path,
             frames,
@@ -192,6 +195,18 @@ impl Bound {
         self.flags.load(Ordering::Relaxed) & SWAPPED != 0 && self.converted(procedure).is_none()
     }
 
+    /// Returns whether the stub must write the values of this procedure's calls in the native representation.
+    #[cold]
+    pub(crate) fn is_native(&self, procedure: u32) -> bool {
+        !self.is_swapped(procedure) && self.flags.load(Ordering::Relaxed) & FOREIGN == 0
+    }
+
+    /// Returns the other RPC system to which the server belongs. `None`: the server is one of Peregrine.
+    #[cold]
+    pub(crate) fn system(&self) -> Option<System> {
+        self.path.kind().system()
+    }
+
     /// Returns the `Bound` that makes the converted calls of a procedure. `None`: its calls are not
     /// converted.
     fn converted(&self, procedure: u32) -> Option<&Self> {
@@ -203,7 +218,8 @@ impl Bound {
     /// Returns whether a message for the server of this `Bound` can be sent unchanged to the server of
     /// `other`.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let as_it_is = |one: &Self| one.flags.load(Ordering::Relaxed) & (SWAPPED | DIFFERENT) == 0;
+        let as_it_is =
+            |one: &Self| one.flags.load(Ordering::Relaxed) & (SWAPPED | DIFFERENT | FOREIGN) == 0;
         as_it_is(self) && as_it_is(other)
     }
 

@@ -12,6 +12,7 @@ use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
 use super::extensions;
 use super::request::Refusal;
+use crate::interface::System;
 use crate::value::Window;
 
 /// The kind of path that a binding uses.
@@ -28,12 +29,37 @@ pub enum PathKind {
     Udp,
     /// Calls over raw Ethernet frames, without IP.
     Ethernet,
+    /// Calls of ONC RPC over UDP datagrams.
+    OncUdp,
+    /// Calls of ONC RPC over a TCP connection.
+    OncTcp,
+    /// Calls of Courier over UDP datagrams.
+    CourierUdp,
+    /// Calls of Courier over a TCP connection.
+    CourierTcp,
 }
 
 impl PathKind {
     /// The paths that an address can name, and the scheme of each path.
-    pub(crate) const SCHEMES: &[(Self, &str)] =
-        &[(Self::Local, "local"), (Self::Ethernet, "eth"), (Self::Udp, "udp"), (Self::Tcp, "tcp")];
+    pub(crate) const SCHEMES: &[(Self, &str)] = &[
+        (Self::Local, "local"),
+        (Self::Ethernet, "eth"),
+        (Self::Udp, "udp"),
+        (Self::Tcp, "tcp"),
+        (Self::OncUdp, "onc+udp"),
+        (Self::OncTcp, "onc+tcp"),
+        (Self::CourierUdp, "courier+udp"),
+        (Self::CourierTcp, "courier+tcp"),
+    ];
+
+    /// Returns the other RPC system whose protocol the path speaks. `None`: the path speaks Peregrine's own.
+    pub const fn system(self) -> Option<System> {
+        match self {
+            Self::OncUdp | Self::OncTcp => Some(System::Onc),
+            Self::CourierUdp | Self::CourierTcp => Some(System::Courier),
+            Self::InProcess | Self::Local | Self::Tcp | Self::Udp | Self::Ethernet => None,
+        }
+    }
 
     /// Returns whether the path reaches only processes of this machine. An address that names such a path
     /// has no host.
@@ -44,10 +70,7 @@ impl PathKind {
     /// assert!(PathKind::Local.is_on_this_machine() && !PathKind::Tcp.is_on_this_machine());
     /// ```
     pub const fn is_on_this_machine(self) -> bool {
-        match self {
-            Self::InProcess | Self::Local => true,
-            Self::Tcp | Self::Udp | Self::Ethernet => false,
-        }
+        matches!(self, Self::InProcess | Self::Local)
     }
 
     /// Returns the scheme with which an address names the path, if there is one.
@@ -65,6 +88,10 @@ impl core::fmt::Display for PathKind {
             Self::Tcp => "tcp",
             Self::Udp => "udp",
             Self::Ethernet => "ethernet",
+            Self::OncUdp => "onc+udp",
+            Self::OncTcp => "onc+tcp",
+            Self::CourierUdp => "courier+udp",
+            Self::CourierTcp => "courier+tcp",
         })
     }
 }

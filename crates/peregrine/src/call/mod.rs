@@ -14,6 +14,7 @@ pub(crate) mod chain;
 pub(crate) mod deferred;
 mod exported;
 pub(crate) mod extensions;
+mod foreign;
 mod frames;
 mod in_flight;
 pub(crate) mod pending;
@@ -33,6 +34,7 @@ pub(crate) use caller::{
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;
+pub use foreign::{ForeignAnswer, ForeignCall, ServedForeign};
 pub(crate) use frames::Reserved;
 pub(crate) use frames::frames_that_fit;
 pub(crate) use frames::future::{DeadlineBell, FutureWait};

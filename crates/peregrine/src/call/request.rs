@@ -5,6 +5,7 @@ use core::ops::{Deref, DerefMut};
 use super::Reply;
 use super::serve::EStack;
 use crate::error::{CallError, Executed, Kind};
+use crate::interface::System;
 use crate::value::{
     Arriving, Departing, Invalid, Lent, Out, Overflow, Plain, Reader, Value, Window, Writer,
     align_up,
@@ -19,6 +20,18 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// Returns the kind of the failure.
+    #[doc(hidden)]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Returns whether the procedure may have run.
+    #[doc(hidden)]
+    pub const fn executed(&self) -> Executed {
+        self.executed
+    }
+
     /// Makes a refusal of a call that has not begun.
     #[cold]
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
@@ -375,6 +388,20 @@ impl Refusal {
         Self { kind: Kind::BadResult, executed: Executed::Maybe, text }
     }
 
+    /// Makes the refusal for a procedure that ran and failed, and whose error the protocol cannot carry.
+    #[cold]
+    pub(crate) const fn failed(text: String) -> Self {
+        Self { kind: Kind::Relayed, executed: Executed::Maybe, text }
+    }
+
+    /// Makes the refusal for a procedure that ran, but whose result does not fit the message. `overflow` says
+    /// why.
+    #[cold]
+    pub(crate) fn unsent(overflow: Overflow) -> Self {
+        let text = format!("the procedure ran, but its result does not fit: {overflow}");
+        Self { kind: Kind::TooLarge, executed: Executed::Maybe, text }
+    }
+
     /// Makes the refusal for a buffer of `bytes` bytes that does not fit the reply.
     #[cold]
     pub(crate) fn no_room(bytes: usize, reply: &Reply<'_>) -> Self {
@@ -397,6 +424,13 @@ impl Refusal {
     #[cold]
     pub(crate) fn stopping() -> Self {
         Self::new(Kind::Withdrawn, "the server is stopping")
+    }
+
+    /// Makes the refusal for an interface that is no program of another RPC system.
+    #[doc(hidden)]
+    #[cold]
+    pub fn no_such_program(system: System) -> Self {
+        Self::new(Kind::InterfaceMismatch, format!("the interface is no program of {system}"))
     }
 
     /// Makes the refusal for a procedure number that the interface does not have.
@@ -426,6 +460,6 @@ fn no_room(bytes: usize, reply: &Reply<'_>) -> Refusal {
 #[cold]
 fn no_room_in(bytes: usize, room: usize) -> Refusal {
     let text =
-        format!("a buffer for the result has {bytes} bytes, but a result has room for {room}");
+        format!("a buffer for the result has {bytes} bytes, and a result has room for {room}");
     Refusal::new(Kind::TooLarge, text)
 }

@@ -7,6 +7,7 @@ use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
 use super::streams::{STREAMS, serve_streams};
+use super::{ForeignCall, ServedForeign};
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;
@@ -43,6 +44,16 @@ pub trait Serve: Send + Sync {
     #[doc(hidden)]
     fn shared(&self) -> Option<Arc<dyn Serve>> {
         None
+    }
+
+    /// Runs one call of a client of another RPC system. Appends the results to `results`.
+    ///
+    /// # Errors
+    /// If the interface is no program of this system, the arguments are not readable, or the procedure fails.
+    #[doc(hidden)]
+    fn serve_foreign(&self, call: &ForeignCall<'_>, results: &mut Vec<u8>) -> ServedForeign {
+        let _ = results;
+        Err(Refusal::no_such_program(call.system))
     }
 
     /// Runs one call.

@@ -90,8 +90,16 @@ pub(crate) struct Visitor {
 
 /// The number of each path in the rows of sessions. Each path needs a number, because readers refuse rows
 /// with other numbers.
-pub(super) const PATHS: [(PathKind, u64); 4] =
-    [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
+pub(super) const PATHS: [(PathKind, u64); 8] = [
+    (PathKind::Local, 1),
+    (PathKind::Tcp, 2),
+    (PathKind::Udp, 3),
+    (PathKind::Ethernet, 4),
+    (PathKind::OncUdp, 5),
+    (PathKind::OncTcp, 6),
+    (PathKind::CourierUdp, 7),
+    (PathKind::CourierTcp, 8),
+];
 
 impl Page {
     /// Returns the counters of a server that begins now. All counts are zero.

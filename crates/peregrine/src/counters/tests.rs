@@ -20,6 +20,7 @@ static NOTHING: Interface = Interface {
     version: 3,
     docs: "",
     procedures: &[],
+    programs: &[],
     digest: || Digest([9; 16]),
 };
 

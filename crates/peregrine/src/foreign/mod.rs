@@ -56,6 +56,7 @@ pub use program::{Ends, Fails, Program};
 #[doc(hidden)]
 pub use structured::{cells_of, cells_of_mut};
 
+pub use crate::interface::System;
 #[doc(hidden)]
 pub use crate::value::{FreesInALoop, Nodes};
 pub use crate::value::{Invalid, Overflow};
@@ -64,6 +65,8 @@ pub use crate::value::{Invalid, Overflow};
 pub trait Cells: sealed::Sealed + Copy + core::fmt::Debug + 'static {
     /// The name of the representation.
     const NAME: &'static str;
+    /// The RPC system that uses the representation.
+    const SYSTEM: System;
     /// The size of a cell in bytes. Every value has a whole number of cells.
     const CELL: usize;
     /// The largest count of bytes or elements.
@@ -90,6 +93,7 @@ mod sealed {
 
 impl Cells for Xdr {
     const NAME: &'static str = "XDR";
+    const SYSTEM: System = System::Onc;
     const CELL: usize = 4;
     const COUNT_MAX: usize = u32::MAX as usize;
     // Numbers of unions are `int` or `unsigned int`.
@@ -99,6 +103,7 @@ impl Cells for Xdr {
 
 impl Cells for Courier {
     const NAME: &'static str = "Courier";
+    const SYSTEM: System = System::Courier;
     const CELL: usize = 2;
     const COUNT_MAX: usize = u16::MAX as usize;
     const CASE_MIN: i64 = 0;

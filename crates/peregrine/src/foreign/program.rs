@@ -1,6 +1,6 @@
 //! [`Program`]: an interface as a program of another RPC system.
 
-use super::{Cells, Courier, Foreign, Reports, Xdr};
+use super::{Cells, Courier, Foreign, Input, Invalid, Output, Overflow, Reports};
 use crate::error::CallError;
 
 /// An interface that is also a program of another RPC system: of ONC RPC for [`Xdr`], of Courier for
@@ -43,9 +43,34 @@ pub trait Program<R: Cells> {
     note = "return `peregrine::Result<T>`, where `T` has a form in `{R}`",
     note = "a Courier procedure may also fail with an enum that has `#[foreign(error = N)]` on its variants"
 )]
-pub trait Ends<R: Cells> {}
+pub trait Ends<R: Cells> {
+    /// The type of the value in `Ok`.
+    type Ok: Foreign<R>;
+    /// The type of the error in `Err`.
+    type Err: Fails<R>;
 
-impl<R: Cells, T: Foreign<R>, E: Fails<R>> Ends<R> for Result<T, E> {}
+    /// Converts from a `Result`.
+    fn of(result: Result<Self::Ok, Self::Err>) -> Self;
+
+    /// Converts to a `Result`.
+    ///
+    /// # Errors
+    /// If this is an error.
+    fn as_result(&self) -> Result<&Self::Ok, &Self::Err>;
+}
+
+impl<R: Cells, T: Foreign<R>, E: Fails<R>> Ends<R> for Result<T, E> {
+    type Ok = T;
+    type Err = E;
+
+    fn of(result: Self) -> Self {
+        result
+    }
+
+    fn as_result(&self) -> Result<&T, &E> {
+        self.as_ref()
+    }
+}
 
 /// The error type of such a method.
 #[diagnostic::on_unimplemented(
@@ -54,8 +79,58 @@ impl<R: Cells, T: Foreign<R>, E: Fails<R>> Ends<R> for Result<T, E> {}
     note = "ONC RPC has no errors of procedures: return `peregrine::Result<T>`, and let `T` say what failed",
     note = "a Courier procedure may fail with an enum that has `#[foreign(error = N)]` on its variants"
 )]
-pub trait Fails<R: Cells> {}
+pub trait Fails<R: Cells>: Sized {
+    /// Returns the number of the error. Returns `None` for a failure that the procedure does not report.
+    fn report(&self) -> Option<u16>;
 
-impl Fails<Xdr> for CallError {}
-impl Fails<Courier> for CallError {}
-impl<E: Reports> Fails<Courier> for E {}
+    /// Appends the arguments of the error.
+    ///
+    /// # Errors
+    /// If an argument cannot be appended.
+    fn put_arguments(&self, to: &mut Output<'_, R>) -> Result<(), Overflow>;
+
+    /// Takes the arguments of the error with the number `number`. Returns `None` if there is no such error.
+    ///
+    /// # Errors
+    /// If the bytes are not the arguments of the error.
+    fn take_report(number: u32, from: &mut Input<'_, R>) -> Result<Option<Self>, Invalid>;
+
+    /// Returns the text that says why the procedure failed, if it does not report the error.
+    fn failure(&self) -> String;
+}
+
+impl<R: Cells> Fails<R> for CallError {
+    fn report(&self) -> Option<u16> {
+        None
+    }
+
+    fn put_arguments(&self, _: &mut Output<'_, R>) -> Result<(), Overflow> {
+        Ok(())
+    }
+
+    fn take_report(_: u32, _: &mut Input<'_, R>) -> Result<Option<Self>, Invalid> {
+        Ok(None)
+    }
+
+    fn failure(&self) -> String {
+        self.relayed_text()
+    }
+}
+
+impl<E: Reports> Fails<Courier> for E {
+    fn report(&self) -> Option<u16> {
+        self.number()
+    }
+
+    fn put_arguments(&self, to: &mut Output<'_, Courier>) -> Result<(), Overflow> {
+        Reports::put_arguments(self, to)
+    }
+
+    fn take_report(number: u32, from: &mut Input<'_, Courier>) -> Result<Option<Self>, Invalid> {
+        u16::try_from(number).map_or(Ok(None), |number| Self::take_error(number, from))
+    }
+
+    fn failure(&self) -> String {
+        "the procedure failed with an error that it does not report".to_owned()
+    }
+}

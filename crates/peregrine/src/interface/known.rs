@@ -4,7 +4,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use super::{Described, Digest, Interface};
+use super::{Described, Digest, Interface, Program, System};
 
 /// The interface with which a client binds, or which a server exports. It was either compiled into this
 /// program, or [read](Described) at run time.
@@ -59,6 +59,7 @@ impl InterfaceRef {
             version: 0,
             docs: "",
             procedures: &[],
+            programs: &[],
             digest: || Digest([0; 16]),
         };
         Self(Origin::Compiled(&NONE))
@@ -85,6 +86,16 @@ impl InterfaceRef {
         match &self.0 {
             Origin::Compiled(interface) => interface.version,
             Origin::Read(read) => read.described.version,
+        }
+    }
+
+    /// Returns the program of another RPC system that the interface is, too. Returns `None` if it is none.
+    pub fn program(&self, system: System) -> Option<&Program> {
+        match &self.0 {
+            Origin::Compiled(interface) => {
+                interface.programs.iter().find(|program| program.system == system)
+            }
+            Origin::Read(_) => None,
         }
     }
 

@@ -16,6 +16,7 @@ mod known;
 pub(crate) mod made_up;
 mod matching;
 mod nested;
+mod program;
 mod rule;
 mod text;
 
@@ -32,6 +33,7 @@ pub use described::{
 pub use growth::{DEFAULT_BYTES_MAX, Growth};
 pub use known::InterfaceRef;
 pub(crate) use matching::{Index, Step, steps, variant_of};
+pub use program::{Program, System};
 pub use rule::Rule;
 #[cfg(feature = "json")]
 pub(crate) use text::SIMPLE;
@@ -48,6 +50,8 @@ pub struct Interface {
     pub docs: &'static str,
     /// The procedures. On every path, the number of a procedure is its index in this list.
     pub procedures: &'static [Procedure],
+    /// The programs of other RPC systems that the interface is, too. They are not part of the identity.
+    pub programs: &'static [Program],
     #[doc(hidden)]
     pub digest: fn() -> Digest,
 }
@@ -656,6 +660,7 @@ mod tests {
             result: &Type::U64,
             error: &Type::Text,
         }],
+        programs: &[],
         digest: || LISTS.compute_digest(),
     };
 

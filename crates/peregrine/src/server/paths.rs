@@ -153,6 +153,10 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
             }
             Endpoint::Udp(_) => all.push(Listening::Udp(address)),
             Endpoint::Ethernet(_) => all.push(Listening::Ethernet(address)),
+            Endpoint::Foreign(path, _) => {
+                let text = format!("no server half of the path {path}");
+                return Err(CallError::not_executed(Kind::BadName, Phase::Export, text));
+            }
             Endpoint::All(_) => {
                 let (listener, address) = listen_at_both(address).map_err(failed)?;
                 all.extend([Listening::Tcp(listener), Listening::Datagrams(address)]);

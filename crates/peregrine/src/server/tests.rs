@@ -14,6 +14,7 @@ static NOTHING: Interface = Interface {
     version: 1,
     docs: "",
     procedures: &[],
+    programs: &[],
     digest: || Digest([1; 16]),
 };
 

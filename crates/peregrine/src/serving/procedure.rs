@@ -255,6 +255,7 @@ mod tests {
         version: 1,
         docs: "",
         procedures: &[],
+        programs: &[],
         digest: || Digest([1; 16]),
     };
 

@@ -21,6 +21,7 @@ use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
 use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, fill_outs, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
+use crate::foreign::Cells;
 use crate::interface::InterfaceRef;
 use crate::value::{
     Block, Native, OutBlock, Representation, Space, Swapped, Window, Writer, bytes_of_blocks,
@@ -127,7 +128,13 @@ impl<'b> AsyncCall<'b> {
 
     /// Returns whether the arguments are written in the byte order of this machine.
     pub fn is_native(&self) -> bool {
-        !self.bound.is_special() || !self.bound.is_swapped(self.procedure)
+        !self.bound.is_special() || self.bound.is_native(self.procedure)
+    }
+
+    /// Returns whether the arguments are written in the representation `F`.
+    #[cold]
+    pub fn is_foreign<F: Cells>(&self) -> bool {
+        self.bound.system() == Some(F::SYSTEM)
     }
 
     /// Takes a frame for the call, or lets it share a batch.

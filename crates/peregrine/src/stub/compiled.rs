@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 use crate::binding::{Binding, Bound};
 use crate::call::{self, Answer, Call, FrameGuard, Frames, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::Type;
+use crate::interface::{System, Type};
 use crate::value::{
     Block, Invalid, Lent, Native, Out, OutBlock, Overflow, Plain, Reader, Representation, Swap,
     Swapped, Value, Window, Writer,
@@ -150,10 +150,17 @@ impl CallTarget<'_> {
         CallTarget { binding, bound: binding.bound.get(), is_special: true }
     }
 
-    /// Returns whether to make the call of this procedure by [`call()`] instead of [`call_swapped`].
+    /// Returns whether to make the call of this procedure by [`call()`] instead of [`call_swapped`] or
+    /// [`call_foreign`](super::call_foreign).
     #[inline(always)]
     pub fn is_native(self, procedure: u32) -> bool {
-        !self.is_special || !self.binding.now().is_swapped(procedure)
+        !self.is_special || self.binding.now().is_native(procedure)
+    }
+
+    /// Returns the other RPC system whose protocol carries the call. `None`: Peregrine's own protocol does.
+    #[cold]
+    pub(super) fn system(self) -> Option<System> {
+        self.binding.now().system()
     }
 
     /// Returns whether the call takes the fast path.

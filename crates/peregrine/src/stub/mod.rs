@@ -6,6 +6,7 @@ mod callback;
 mod compiled;
 mod converted;
 mod few;
+mod foreign;
 mod interpreted;
 mod lane;
 mod looking;
@@ -22,6 +23,7 @@ pub use compiled::{
 };
 pub(crate) use compiled::{ask, ping};
 pub(crate) use converted::{ConvertedPath, Program as Conversion, SharedPath};
+pub use foreign::{answer_foreign, call_foreign, check_len, check_put};
 #[cfg(all(test, feature = "json"))]
 pub(crate) use interpreted::made_up;
 pub use interpreted::{

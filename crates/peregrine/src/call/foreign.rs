@@ -1,0 +1,28 @@
+//! A call from a client of another RPC system, as a path passes it to a server stub.
+
+use super::Refusal;
+use crate::interface::System;
+
+/// A call of a client of another RPC system.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignCall<'a> {
+    /// The system of the client.
+    pub system: System,
+    /// The number of the procedure in this system.
+    pub procedure: u32,
+    /// The arguments, in the representation of the system.
+    pub arguments: &'a [u8],
+}
+
+/// What a server stub has appended to the results of a foreign call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForeignAnswer {
+    /// The results.
+    Returned,
+    /// The arguments of the error with this number, which the procedure reports. Only Courier has such
+    /// errors.
+    Reported(u16),
+}
+
+/// The outcome of serving a foreign call.
+pub type ServedForeign = Result<ForeignAnswer, Refusal>;
