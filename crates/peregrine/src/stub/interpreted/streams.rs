@@ -182,7 +182,7 @@ impl<'c, R: Representation> Transporter<'c, R> for FutureTransporter<'c, '_, '_,
 
 impl GenericClient {
     /// Calls like [`call_into`](Self::call_into), but gives up the call when the future `given_up` ends. The
-    /// call runs on this thread. A one-way call is not given up.
+    /// call runs on this thread. A one-way call is not given up, and neither is a call of another RPC system.
     ///
     /// ```
     /// use core::future::pending;
@@ -217,7 +217,7 @@ impl GenericClient {
         let (Some(known), Some(routine)) = (known, self.routine(procedure)) else {
             return self.call_into(procedure, arguments, result);
         };
-        if known.oneway {
+        if known.oneway || self.binding().now().system().is_some() {
             return self.call_into(procedure, arguments, result);
         }
         let given_up = GivenUp(Some(pin!(given_up)));
