@@ -39,7 +39,7 @@ pub(crate) struct Failure {
     /// The methods of the path, if the request has another one.
     pub(crate) allowed: Option<&'static str>,
     /// The error that the procedure returned.
-    value: Option<Value>,
+    value: Option<Box<Value>>,
 }
 
 impl Failure {
@@ -146,7 +146,7 @@ impl Failure {
         let advice = "the procedure ran and returned an error: check the arguments";
         Self {
             executed: Executed::Yes,
-            value: Some(value),
+            value: Some(Box::new(value)),
             ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Refused", text, advice)
         }
     }
@@ -160,7 +160,7 @@ impl Failure {
             "advice": self.advice,
         });
         if let Some(value) = &self.value {
-            error["value"] = value.clone();
+            error["value"] = Value::clone(value);
         }
         json!({ "error": error })
     }

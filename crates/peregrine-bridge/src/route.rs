@@ -33,14 +33,14 @@ pub(crate) struct Shared {
     /// A permit for each request that may be answered at a time.
     permits: Arc<Semaphore>,
     /// The lock is held by the request that asks all servers for their descriptions.
-    asks: Mutex<()>,
+    asks: Arc<Mutex<()>>,
 }
 
 impl Shared {
     pub(crate) fn new(targets: Vec<Target>, limits: Limits) -> Self {
         let permits = Arc::new(Semaphore::new(limits.calls));
         let targets = targets.into_iter().map(Arc::new).collect();
-        Self { targets, limits, permits, asks: Mutex::default() }
+        Self { targets, limits, permits, asks: Arc::default() }
     }
 
     /// Answers a request that arrived at the address `here`.
@@ -61,11 +61,7 @@ impl Shared {
         let (parts, body) = request.into_parts();
         guard::check(&parts, here, &self.limits.hosts)?;
         let path = parts.uri.path().to_owned();
-        let file = match &*path {
-            "/" => true,
-            "/openapi.json" | "/page.css" | "/page.js" => true,
-            _ => false,
-        };
+        let file = matches!(&*path, "/" | "/openapi.json" | "/page.css" | "/page.js");
         match (file, &parts.method) {
             (true, &Method::GET | &Method::HEAD) => self.file(&path).await,
             (true, _) => Err(Failure::method("GET, HEAD")),
@@ -85,19 +81,28 @@ impl Shared {
             "/page.js" => return Ok(answer::file("text/javascript; charset=utf-8", page::SCRIPT)),
             _ => {}
         }
-        let _permit = self.permits.try_acquire().map_err(|_| Failure::busy())?;
-        let asks = self.asks.lock().await;
-        let mut asked = Vec::new();
-        for target in &self.targets {
-            let target = Arc::clone(target);
-            asked.push(tokio::task::spawn_blocking(move || target.renewed()));
-        }
+        let asks = Arc::clone(&self.asks).lock_owned().await;
+        let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| Failure::busy())?;
+        // The questions go on if the client goes away, so each of them holds the lock and the permit.
+        let held = Arc::new((asks, permit));
+        let asked: Vec<_> = self
+            .targets
+            .iter()
+            .map(|target| {
+                let (target, held) = (Arc::clone(target), Arc::clone(&held));
+                tokio::task::spawn_blocking(move || {
+                    let bound = target.renewed();
+                    drop(held);
+                    bound
+                })
+            })
+            .collect();
+        drop(held);
         let mut views = Vec::new();
         for (target, asked) in self.targets.iter().zip(asked) {
             let bound = asked.await.unwrap_or_else(|_| Err(Failure::internal()));
             views.push((&**target, bound));
         }
-        drop(asks);
         Ok(match path {
             "/" => answer::file("text/html; charset=utf-8", page::html(&views)),
             _ => answer::json(&openapi::document(&views)),
