@@ -7,6 +7,7 @@ use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Solid, Step, Unfit};
 use super::server::GenericServer;
 use super::solid::swap_of;
+use super::streams::GivenUp;
 use crate::binding::{BindOptions, Binding, describe};
 use crate::call::streams::{Opening, Sink, Source};
 use crate::call::{Answer, Limit, Serve};
@@ -170,6 +171,14 @@ impl GenericClient {
         &self.shared.program
     }
 
+    pub(super) fn routine(&self, procedure: u32) -> Option<&Routine> {
+        self.shared.program.routines.get(procedure as usize)
+    }
+
+    pub(super) fn has_oneway(&self) -> bool {
+        self.shared.has_oneway
+    }
+
     /// Returns the binding through which the client calls.
     pub const fn binding(&self) -> &Binding {
         &self.binding
@@ -235,7 +244,8 @@ impl GenericClient {
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
         if routine.has_streams {
-            return self.call_with_streams(binding, procedure, routine, arguments, result);
+            let never = GivenUp::NEVER;
+            return self.call_as_future(binding, procedure, routine, arguments, result, never);
         }
         let target = target(binding);
         match target.is_native(procedure) {
