@@ -234,7 +234,7 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        if routine.has_streams {
+        if routine.has_streams && target(binding).system().is_none() {
             return self.call_with_streams(binding, procedure, routine, arguments, result);
         }
         let target = target(binding);
@@ -256,6 +256,9 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
+        if let Some(system) = CallTarget::special(binding).system() {
+            return self.call_foreign(system, binding, procedure, arguments, result);
+        }
         made(CallTarget::special(binding), procedure, |stub: &mut Stub<'_, Swapped>| {
             interpret(&self.shared.program, routine, stub, arguments, result)
         })
@@ -285,7 +288,7 @@ pub(super) fn unfit(unfit: &Unfit) -> CallError {
 }
 
 #[cold]
-fn stopped(stopped: Stopped, step: &Step) -> CallError {
+pub(super) fn stopped(stopped: Stopped, step: &Step) -> CallError {
     match stopped {
         Stopped::Unfit(what) => unfit(&what.of(&step.name)),
         Stopped::Overflow(overflow) => does_not_fit(overflow),
@@ -507,7 +510,7 @@ pub(super) fn wrong_count(routine: &Routine, given: usize) -> CallError {
     wrong_arguments(text)
 }
 
-fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, CallError> {
+pub(super) fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, CallError> {
     match (argument, step.direction) {
         (Argument::In(value), Direction::In) => Ok(value),
         (Argument::InOut(value), Direction::InOut) => Ok(value),
@@ -516,7 +519,7 @@ fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, 
     }
 }
 
-fn window_of<'v>(lent: &Lent<'v, u8>) -> Result<Window<'v>, CallError> {
+pub(super) fn window_of<'v>(lent: &Lent<'v, u8>) -> Result<Window<'v>, CallError> {
     lent.window().map_err(|stopped| {
         CallError::not_executed(Kind::BadArguments, Phase::Marshal, stopped.to_string())
     })
@@ -628,7 +631,7 @@ fn conclude<R: Representation>(
 
 /// Returns the error of a procedure that failed because of a call that it made.
 #[cold]
-fn relayed(error: &Dynamic) -> CallError {
+pub(super) fn relayed(error: &Dynamic) -> CallError {
     let text = match error {
         Dynamic::List(chain) => match chain.first() {
             Some(Dynamic::Text(text)) => text.clone(),
