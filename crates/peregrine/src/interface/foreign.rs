@@ -1,6 +1,6 @@
 //! What other RPC systems need to know of an interface, and its own identity does not contain: the numbers of
 //! programs, procedures and variants, and the largest counts. Its text form is the *foreign text*
-//! (REPRESENTATION.md, part 7).
+//! (docs/FOREIGN.md, part 5).
 
 use core::fmt::Write as _;
 use std::borrow::Cow;

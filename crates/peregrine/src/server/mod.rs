@@ -3,6 +3,8 @@
 mod disclosure;
 mod paths;
 #[cfg(test)]
+mod foreign_tests;
+#[cfg(test)]
 mod tests;
 mod watch;
 

@@ -6,9 +6,6 @@
 mod put;
 mod take;
 
-#[cfg(test)]
-mod tests;
-
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
