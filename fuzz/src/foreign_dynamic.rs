@@ -19,7 +19,8 @@ pub fn run(bytes: &[u8]) {
     else {
         return;
     };
-    let (Ok(text), Ok(foreign)) = (core::str::from_utf8(text), core::str::from_utf8(foreign)) else {
+    let (Ok(text), Ok(foreign)) = (core::str::from_utf8(text), core::str::from_utf8(foreign))
+    else {
         return;
     };
     let Ok(described) = Described::parse(text) else { return };

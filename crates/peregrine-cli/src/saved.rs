@@ -62,9 +62,9 @@ pub(crate) fn read_for_call(
         failed(error.to_string(), "call by a trait: `peregrine import` prints it")
     })?;
     let named = |one: &&Described| {
-        one.programs.iter().any(|program| {
-            address.ends_with(&format!("/{}.{}", program.number, program.version))
-        })
+        one.programs
+            .iter()
+            .any(|program| address.ends_with(&format!("/{}.{}", program.number, program.version)))
     };
     let has = |one: &&Described| one.procedure(procedure).is_some();
     let found = all.iter().find(named).or_else(|| all.iter().rev().find(has)).or(all.last());
@@ -131,7 +131,8 @@ mod tests {
 
     #[test]
     fn files_of_other_systems_are_read_for_a_call() {
-        let directory = std::env::temp_dir().join(format!("peregrine-saved-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("peregrine-saved-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let file = |name: &str, text: &str| {
             let path = directory.join(name);

@@ -10,8 +10,8 @@ use crate::graph;
 use crate::library;
 use peregrine::interface::{
     Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed,
-    DescribedParameter, DescribedProcedure, DescribedType, DescribedVariant, Direction, Program, Shape,
-    System,
+    DescribedParameter, DescribedProcedure, DescribedType, DescribedVariant, Direction, Program,
+    Shape, System,
 };
 use unicode_ident::{is_xid_continue, is_xid_start};
 
@@ -230,8 +230,8 @@ impl<'a> Printer<'a> {
             self.line(format_args!("{indent}#[interface({})]", arguments.join(", ")));
         }
         self.line(format_args!("{indent}pub trait {ident} {{"));
-        for procedure in procedures {
-            self.procedure(&format!("{indent}    "), procedure, within);
+        for (number, procedure) in procedures.iter().enumerate() {
+            self.procedure(&format!("{indent}    "), (number, procedure), within);
         }
         self.line(format_args!("{indent}}}"));
     }
@@ -253,7 +253,12 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn procedure(&mut self, indent: &str, procedure: &DescribedProcedure, within: Option<usize>) {
+    fn procedure(
+        &mut self,
+        indent: &str,
+        (number, procedure): (usize, &DescribedProcedure),
+        within: Option<usize>,
+    ) {
         self.docs(indent, &procedure.docs);
         if procedure.idempotent {
             self.line(format_args!("{indent}#[idempotent]"));
@@ -262,10 +267,8 @@ impl<'a> Printer<'a> {
             self.line(format_args!("{indent}#[oneway]"));
         }
         if within.is_none() {
-            let place = self.described.procedures.iter().position(|one| core::ptr::eq(one, procedure));
             for program in &self.described.programs {
-                let number = place.and_then(|place| program.procedures.get(place));
-                let number = number.copied().unwrap_or_default();
+                let number = program.procedures.get(number).copied().unwrap_or_default();
                 self.line(format_args!("{indent}#[{}({number})]", word(program.system)));
             }
         }
@@ -485,7 +488,9 @@ impl<'a> Printer<'a> {
                         Some(Case::Number(number)) if has_discriminants => {
                             (String::new(), format!(" = {number}"))
                         }
-                        case if is_foreign && !has_discriminants => (of_case(case, index, variants), String::new()),
+                        case if is_foreign && !has_discriminants => {
+                            (of_case(case, index, variants), String::new())
+                        }
                         _ if has_discriminants && variants.iter().any(|one| one.case.is_some()) => {
                             (String::new(), format!(" = {index}"))
                         }

@@ -75,7 +75,9 @@ fn described_as(source: &Source, root: &str) -> Result<Described> {
         }
         let (body, align, span) = match definition {
             Some(Definition { body: Body::Alias(_), .. }) => {
-                let what = format!("the aliases of types around `{path}` contain each other, or are too many");
+                let what = format!(
+                    "the aliases of types around `{path}` contain each other, or are too many"
+                );
                 return Err(Error::new(used, what));
             }
             Some(Definition { span, parameters, body }) => {
@@ -464,8 +466,7 @@ fn key(name: &TypeName) -> String {
 /// Returns the definition of `CallError`.
 fn call_error() -> DescribedBody {
     let growth = DescribedGrowth::default();
-    let chain =
-        DescribedField { name: "chain".into(), ty: DescribedType::Text, growth, max: None };
+    let chain = DescribedField { name: "chain".into(), ty: DescribedType::Text, growth, max: None };
     DescribedBody::Struct(vec![chain])
 }
 

@@ -2,9 +2,7 @@
 
 use std::collections::HashMap;
 
-use peregrine::interface::{
-    Case, DescribedPlainVariant, DescribedType, Direction, Shape, System,
-};
+use peregrine::interface::{Case, DescribedPlainVariant, DescribedType, Direction, Shape, System};
 use proc_macro2::Span;
 
 use crate::default::Written;
@@ -116,8 +114,14 @@ pub(crate) struct Definition {
 }
 
 pub(crate) enum Body {
-    Plain { align: Option<Align>, fields: Vec<Field> },
-    PlainEnum { repr: DescribedType, variants: Vec<DescribedPlainVariant> },
+    Plain {
+        align: Option<Align>,
+        fields: Vec<Field>,
+    },
+    PlainEnum {
+        repr: DescribedType,
+        variants: Vec<DescribedPlainVariant>,
+    },
     Struct(Vec<Field>),
     Enum(Vec<Variant>),
     Interface(Trait),

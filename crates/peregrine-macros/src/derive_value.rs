@@ -247,9 +247,11 @@ fn cases(data: &syn::DataEnum) -> Vec<TokenStream> {
             return quote!(#some(#case::Error((#error) as u16)));
         }
         match &own.case {
-            Some(number) => quote!(#case::numbered(#index, (#number) as i64)),
+            Some(number) => quote!(const { #case::numbered(#index, (#number) as i64) }),
             None if own.default => quote!(#some(#case::Default)),
-            None if is_plain && !has_numbers => quote!(#case::numbered(#index, Self::#name as i64)),
+            None if is_plain && !has_numbers => {
+                quote!(const { #case::numbered(#index, Self::#name as i64) })
+            }
             None => quote!(::core::option::Option::None),
         }
     };

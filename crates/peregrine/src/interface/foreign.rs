@@ -31,7 +31,8 @@ impl Case {
     }
 }
 
-const SYSTEMS: &[(&str, System)] = &[("onc", System::Onc), ("courier", System::Courier)];
+/// The systems by their names in texts.
+pub(crate) const SYSTEMS: &[(&str, System)] = &[("onc", System::Onc), ("courier", System::Courier)];
 
 fn write_programs(programs: &[Program], text: &mut String) {
     for Program { system, number, version, procedures } in programs {
@@ -148,7 +149,9 @@ impl Described {
             self.read_fact(&words).map_err(|what| TextError::foreign(line, what))?;
         }
         match self.foreign_text() == text {
-            true => self.impossible_case().map_or(Ok(self), |what| Err(TextError::foreign(1, what))),
+            true => {
+                self.impossible_case().map_or(Ok(self), |what| Err(TextError::foreign(1, what)))
+            }
             false => {
                 let what = "the lines are not in order, or a number is not in its shortest form";
                 Err(TextError::foreign(1, what.into()))

@@ -32,6 +32,8 @@ pub use described::{
     DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
 };
 pub use foreign::Case;
+#[cfg(feature = "json")]
+pub(crate) use foreign::SYSTEMS;
 pub use growth::{DEFAULT_BYTES_MAX, Growth};
 pub use known::InterfaceRef;
 pub(crate) use matching::{Index, Step, steps, variant_of};

@@ -97,7 +97,14 @@ impl Described {
             let what = format!("`{}#{}` is described nowhere", Brief(name), types.len());
             return fail(last, what);
         }
-        let described = Self { name: name.into(), version, docs: String::new(), procedures, types, programs: Vec::new() };
+        let described = Self {
+            name: name.into(),
+            version,
+            docs: String::new(),
+            procedures,
+            types,
+            programs: Vec::new(),
+        };
         let impossible = described.impossible_callback();
         let impossible = impossible.or_else(|| described.impossible_growth());
         if let Some((line, what)) = impossible.or_else(|| described.impossible_procedure()) {
@@ -444,7 +451,13 @@ impl<'a> Reader<'a> {
         while self.takes(" ") {
             let (is_other, name, was) = self.variant()?;
             self.expect(" ")?;
-            variants.push(DescribedVariant { name, fields: self.fields()?, was, is_other, case: None });
+            variants.push(DescribedVariant {
+                name,
+                fields: self.fields()?,
+                was,
+                is_other,
+                case: None,
+            });
         }
         Ok(DescribedBody::Enum(variants))
     }

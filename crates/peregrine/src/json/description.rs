@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::kind;
 use crate::interface::{
-    Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
-    DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant, Direction, Program,
-    SIMPLE, Shape, System,
+    Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed,
+    DescribedParameter, DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
+    Direction, Program, SIMPLE, SYSTEMS, Shape,
 };
 use crate::limits;
 use crate::stub::Unfit;
@@ -20,7 +20,6 @@ const DIRECTIONS: &[(&str, Direction)] = &[
     ("source", Direction::Source),
     ("callback", Direction::Callback),
 ];
-const SYSTEMS: &[(&str, System)] = &[("onc", System::Onc), ("courier", System::Courier)];
 const SHAPES: &[(&str, Shape)] =
     &[("one", Shape::One), ("buffer", Shape::Buffer), ("text", Shape::Text)];
 

@@ -3,8 +3,6 @@
 mod disclosure;
 mod paths;
 #[cfg(test)]
-mod foreign_tests;
-#[cfg(test)]
 mod tests;
 mod watch;
 

@@ -287,7 +287,8 @@ impl Age {
                     max: None,
                 });
             }
-            let other = DescribedVariant { name, fields, was: Vec::new(), is_other: true, case: None };
+            let other =
+                DescribedVariant { name, fields, was: Vec::new(), is_other: true, case: None };
             variants.insert(chance.below(variants.len() + 1), other);
         }
         variants

@@ -510,7 +510,10 @@ pub(super) fn wrong_count(routine: &Routine, given: usize) -> CallError {
     wrong_arguments(text)
 }
 
-pub(super) fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, CallError> {
+pub(super) fn value_of<'v>(
+    step: &Step,
+    argument: &'v Argument<'_>,
+) -> Result<&'v Dynamic, CallError> {
     match (argument, step.direction) {
         (Argument::In(value), Direction::In) => Ok(value),
         (Argument::InOut(value), Direction::InOut) => Ok(value),

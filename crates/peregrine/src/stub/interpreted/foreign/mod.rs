@@ -9,9 +9,11 @@ mod take;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use super::client::{Argument, GenericClient, relayed, stopped, unfit, value_of, window_of, wrong_count};
+use super::client::{
+    Argument, GenericClient, relayed, stopped, unfit, value_of, window_of, wrong_count,
+};
 use super::marshal::Stopped;
-use super::program::{Form, Number, Op, OpId, Program, Routine, Step, Unfit};
+use super::program::{Form, Number, Op, OpId, Part, Program, Routine, Step, Unfit};
 use super::server::{GenericCall, GenericParameter, GenericServer, wrong};
 use crate::binding::Binding;
 use crate::call::{Answer, ForeignAnswer, ForeignCall, Refusal, ServedForeign};
@@ -136,9 +138,10 @@ fn no_form<R: Cells>(what: &str) -> Unfit {
 impl Program {
     /// Returns why a system cannot carry the procedure, if it cannot.
     fn lack<R: Cells>(&self, procedure: u32) -> Option<&Unfit> {
-        let all = self.foreign.lacks.get_or_init(|| {
-            self.routines.iter().map(|_| Default::default()).collect()
-        });
+        let all = self
+            .foreign
+            .lacks
+            .get_or_init(|| self.routines.iter().map(|_| Default::default()).collect());
         let place = procedure as usize;
         let routine = self.routines.get(place)?;
         let one = &all.get(place)?[usize::from(R::SYSTEM == System::Courier)];
@@ -188,9 +191,7 @@ impl Program {
         let has_bytes = R::CELL == 4;
         match self.op(op) {
             Op::Nothing | Op::Text => None,
-            Op::Number(number) => {
-                (!number.has_form::<R>()).then(|| no_form::<R>(number.text()))
-            }
+            Op::Number(number) => (!number.has_form::<R>()).then(|| no_form::<R>(number.text())),
             Op::Choice { first, count, .. } => {
                 let range = i128::from(R::CASE_MIN)..=i128::from(R::CASE_MAX);
                 let known = self.discriminants(first, count);
@@ -204,15 +205,17 @@ impl Program {
             Op::Option(one) => self.missing::<R>(one, seen, depth + 1),
             // The bytes of a byte string have a form in every representation.
             Op::Record { .. } if self.foreign.byte_strings.binary_search(&op).is_ok() => None,
-            Op::Record { first, count } => self.parts(first, count).iter().find_map(|part| {
-                Some(self.missing::<R>(part.op, seen, depth + 1)?.of(&part.name))
-            }),
+            Op::Record { first, count } => self
+                .parts(first, count)
+                .iter()
+                .find_map(|part| Some(self.missing::<R>(part.op, seen, depth + 1)?.of(&part.name))),
             Op::Enum { first, .. } if !self.foreign.union(first).has_form::<R>() => {
                 Some(no_form::<R>("the number of a variant"))
             }
-            Op::Enum { first, count } => self.parts(first, count).iter().find_map(|part| {
-                Some(self.missing::<R>(part.op, seen, depth + 1)?.of(&part.name))
-            }),
+            Op::Enum { first, count } => self
+                .parts(first, count)
+                .iter()
+                .find_map(|part| Some(self.missing::<R>(part.op, seen, depth + 1)?.of(&part.name))),
             Op::Result(..) => Some(no_form::<R>("a result")),
             Op::Refused => Some(no_form::<R>("the type")),
         }
@@ -278,13 +281,13 @@ impl Program {
         Ok(values)
     }
 
-    /// Returns the variant of an error that the procedure reports: its number, and the step of its fields.
-    fn reported(&self, routine: &Routine, variant: u32) -> Option<(u16, OpId)> {
+    /// Returns the variant of an error that the procedure reports, and its number.
+    fn reported(&self, routine: &Routine, variant: u32) -> Option<(u16, &Part)> {
         let Op::Enum { first, count } = self.op(routine.error) else { return None };
         match self.foreign.union(first).case(variant)? {
             Case::Error(number) => {
                 let part = self.parts(first, count).get(variant as usize)?;
-                Some((number, part.op))
+                Some((number, part))
             }
             _ => None,
         }
@@ -394,7 +397,9 @@ impl From<Overflow> for Failed {
 
 /// Returns the value of an argument. Bytes become a value.
 fn owned<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<Cow<'v, Dynamic>, CallError> {
-    let Argument::Bytes(lent) = argument else { return value_of(step, argument).map(Cow::Borrowed) };
+    let Argument::Bytes(lent) = argument else {
+        return value_of(step, argument).map(Cow::Borrowed);
+    };
     let window = window_of(lent)?;
     let mut bytes = vec![0; window.len()];
     let _ = window.read(0, &mut bytes);
@@ -447,9 +452,10 @@ impl GenericServer {
         if let Some(lack) = program.lack::<R>(number) {
             return Err(Refusal::new(Kind::NoSuchProcedure, format!("{}: {lack}", procedure.name)));
         }
-        let values = program
-            .take_arguments_of(routine, &mut Received::<R>::new(arguments))
-            .map_err(|unread| Refusal::new(Refusal::from(unread.invalid).kind(), unread.at.to_string()))?;
+        let values =
+            program.take_arguments_of(routine, &mut Received::<R>::new(arguments)).map_err(
+                |unread| Refusal::new(Refusal::from(unread.invalid).kind(), unread.at.to_string()),
+            )?;
         let parameters = values.into_iter().map(GenericParameter::In).collect();
         let (outcome, _) = self.run(GenericCall { number, procedure, parameters });
         let written = match outcome.map_err(|error| Refusal::failed(error.relayed_text()))? {
@@ -461,9 +467,13 @@ impl GenericServer {
             .map(|()| ForeignAnswer::Returned),
             Err(Dynamic::Variant(variant, fields)) if R::SYSTEM == System::Courier => {
                 let reported = program.reported(routine, variant);
-                let (error, op) = reported.ok_or_else(|| Refusal::failed(NOT_REPORTED.into()))?;
-                append::<R, Stopped>(results, |to| program.put_arguments(op, &fields, to, 0))
-                    .map(|()| ForeignAnswer::Reported(error))
+                let (error, part) = reported.ok_or_else(|| Refusal::failed(NOT_REPORTED.into()))?;
+                append::<R, Stopped>(results, |to| {
+                    program
+                        .put_arguments(part.op, &fields, to, 0)
+                        .map_err(|stopped| stopped.inside(|unfit| unfit.of(&part.name)))
+                })
+                .map(|()| ForeignAnswer::Reported(error))
             }
             Err(error) => return Err(Refusal::failed(text_of(&error))),
         };

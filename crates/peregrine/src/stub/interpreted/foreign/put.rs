@@ -108,9 +108,10 @@ impl Program {
         to: &mut Output<'_, R>,
         depth: u32,
     ) -> Put {
-        let part = self.parts(first, count).get(number as usize).ok_or_else(|| {
-            Unfit::new(format!("expected a variant below {count}, got {number}"))
-        })?;
+        let part = self
+            .parts(first, count)
+            .get(number as usize)
+            .ok_or_else(|| Unfit::new(format!("expected a variant below {count}, got {number}")))?;
         let inside = |unfit: Unfit| unfit.of(&part.name);
         match self.foreign.union(first).case(number) {
             Some(Case::Number(number)) => to.cell(number as u32)?,
@@ -123,8 +124,7 @@ impl Program {
             }
             Some(Case::Error(_)) | None => return Err(inside(no_form::<R>("the variant")).into()),
         }
-        self.put_arguments(part.op, fields, to, depth)
-            .map_err(|stopped| stopped.inside(inside))
+        self.put_arguments(part.op, fields, to, depth).map_err(|stopped| stopped.inside(inside))
     }
 
     /// Appends the fields of a variant, whose step is `op`.
@@ -279,10 +279,7 @@ fn bytes_of(values: &[Dynamic]) -> Result<Vec<u8>, Unfit> {
 }
 
 /// Calls `inner` one level of nesting deeper.
-fn deeper<R: Cells>(
-    to: &mut Output<'_, R>,
-    inner: impl FnOnce(&mut Output<'_, R>) -> Put,
-) -> Put {
+fn deeper<R: Cells>(to: &mut Output<'_, R>, inner: impl FnOnce(&mut Output<'_, R>) -> Put) -> Put {
     let mut put = Ok(());
     to.deeper(|to| {
         put = inner(to);

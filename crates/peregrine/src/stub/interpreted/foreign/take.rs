@@ -35,13 +35,17 @@ type Taken = Result<Dynamic, Unread>;
 /// bytes. Fields without bytes need memory, too.
 pub(super) struct Received<'a, R: Cells> {
     pub(super) input: Input<'a, R>,
+    /// How many values, and how many elements without bytes, can still be made.
     left: usize,
+    empty_left: usize,
     depth: u32,
 }
 
 impl<'a, R: Cells> Received<'a, R> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { input: Input::new(bytes), left: limits::EMPTY_VALUES_MAX + 4 * bytes.len(), depth: 0 }
+        let empty_left = limits::EMPTY_VALUES_MAX;
+        let left = empty_left + 4 * bytes.len();
+        Self { input: Input::new(bytes), left, empty_left, depth: 0 }
     }
 
     fn makes_one(&mut self) -> Result<(), Invalid> {
@@ -155,8 +159,8 @@ impl Program {
         }
         let count = from.input.count(max as usize)?;
         if self.op(one) == Op::Nothing {
-            let is_few = count <= limits::EMPTY_VALUES_MAX;
-            return if is_few { Ok(Dynamic::Units(count as u32)) } else { Err(Invalid::TooLong.into()) };
+            from.empty_left = from.empty_left.checked_sub(count).ok_or(Invalid::TooLong)?;
+            return Ok(Dynamic::Units(count as u32));
         }
         // Every other element has at least one cell.
         let there = from.input.rest().len();
