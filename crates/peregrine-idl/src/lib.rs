@@ -23,8 +23,8 @@
 //!   another crate as the struct or enum that describes it;
 //! * the traits of callbacks, such as `Listener` for `Callback<'_, dyn Listener>`;
 //! * modules that contain structs, enums and traits of callbacks, one level deep;
-//! * the numbers and bounds of other RPC systems: `onc(...)` and `courier(...)` in `#[interface]`, `#[onc(N)]`
-//!   and `#[courier(N)]`, and `#[foreign(...)]` with numbers;
+//! * the numbers and bounds of other RPC systems: `onc(...)` and `courier(...)` in `#[interface]`,
+//!   `#[onc(N)]` and `#[courier(N)]`, and `#[foreign(...)]` with numbers;
 //! * other names for types, such as `type Key = [u8; 8];`;
 //! * `use` declarations, constants, functions and `impl` blocks, which are skipped, and comments;
 //! * documentation comments. Those of the trait and of its methods are kept.

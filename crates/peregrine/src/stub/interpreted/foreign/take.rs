@@ -219,11 +219,15 @@ impl Program {
         from: &mut Received<'_, R>,
         depth: u32,
     ) -> Result<Vec<Dynamic>, Unread> {
-        let field = |part: &Part| {
-            self.take_cells(part.op, part.max.min(max), from, depth + 1)
-                .map_err(|unread| unread.inside(|unfit| unfit.of(&part.name)))
-        };
-        parts.iter().map(field).collect()
+        // Values are added one by one, so that a type with many fields alone allocates nothing.
+        let mut values = Vec::new();
+        for part in parts {
+            values.push(
+                self.take_cells(part.op, part.max.min(max), from, depth + 1)
+                    .map_err(|unread| unread.inside(|unfit| unfit.of(&part.name)))?,
+            );
+        }
+        Ok(values)
     }
 
     fn take_union<R: Cells>(
