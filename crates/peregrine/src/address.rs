@@ -253,7 +253,8 @@ impl<'a> Cursor<'a> {
             Some(b'@') if !is_here => Some(self.place_of_name()?),
             Some(b'@') => return Err(self.expected("the end (a name of this machine has no host)")),
             Some(b':') if begin == 0 => {
-                let schemes = PathKind::SCHEMES.iter().map(|(_, scheme)| format!("`{scheme}:`"));
+                let own = PathKind::SCHEMES.iter().filter(|(path, _)| path.system().is_none());
+                let schemes = own.map(|(_, scheme)| format!("`{scheme}:`"));
                 let schemes = schemes.collect::<Vec<_>>().join(", ");
                 return Err(Self::new(self.text).expected(&format!("{schemes} or a name")));
             }

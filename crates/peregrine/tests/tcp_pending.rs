@@ -365,12 +365,18 @@ fn failed_futures_know_whether_their_calls_were_executed() {
     ] {
         let (received, has_received) = channel();
         let (ends, must_end) = channel::<()>();
+        let (has_failed, all_have_failed) = channel::<()>();
         let address = scripted(8, move |mut stream| {
             call(&mut stream);
             received.send(()).unwrap();
             let _ = must_end.recv();
             match end {
-                End::Closes => stream.shutdown(Shutdown::Write).unwrap(),
+                // If the server read on now, the client could send all calls before it notices the end.
+                End::Closes => {
+                    stream.shutdown(Shutdown::Write).unwrap();
+                    let _ = all_have_failed.recv();
+                    return;
+                }
                 // Some bytes were not read, so the kernel resets the connection.
                 End::Resets => return,
                 End::SaysGoodbye => stream.write_all(&header(69, 0, [0; 6])).unwrap(),
@@ -400,6 +406,7 @@ fn failed_futures_know_whether_their_calls_were_executed() {
             }
         });
         let errors: Vec<_> = tasks.finish().into_iter().map(failed).collect();
+        drop(has_failed);
         let sent = if end == End::SaysGoodbye { Executed::No } else { Executed::Maybe };
         let executed: Vec<_> = errors.iter().map(CallError::executed).collect();
         assert_eq!(executed, [sent, Executed::No, Executed::No], "{end:?}: {errors:?}");

@@ -460,6 +460,6 @@ fn no_room(bytes: usize, reply: &Reply<'_>) -> Refusal {
 #[cold]
 fn no_room_in(bytes: usize, room: usize) -> Refusal {
     let text =
-        format!("a buffer for the result has {bytes} bytes, but a result has room for {room}");
+        format!("a buffer for the result has {bytes} bytes, and a result has room for {room}");
     Refusal::new(Kind::TooLarge, text)
 }

@@ -651,6 +651,10 @@ impl<P: PacketService> Receivers<P> {
         }
     }
 
+    fn nobody_receives(&self) -> bool {
+        self.head.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0
+    }
+
     /// Lets a thread on standby become the deputy.
     #[cold]
     fn appoint_deputy(self: &Arc<Self>) {
@@ -670,10 +674,12 @@ impl<P: PacketService> Receivers<P> {
     #[cold]
     fn wait_on_standby(&self, number: u32) -> bool {
         let mut state = self.state();
-        let State { threads, standby, spares, .. } = &mut *state;
-        if spares.must_end(*standby as usize) && *threads > ASLEEP {
-            *threads -= 1;
-            return false;
+        if state.asked == 0 && !self.nobody_receives() {
+            let State { threads, standby, spares, .. } = &mut *state;
+            if spares.must_end(*standby as usize) && *threads > ASLEEP {
+                *threads -= 1;
+                return false;
+            }
         }
         state.standby += 1;
         let (mut deputy, mut pause, mut seen) = (false, WATCH, self.head.read());
@@ -686,7 +692,7 @@ impl<P: PacketService> Receivers<P> {
                 state.asked -= 1;
                 break (true, false);
             }
-            if self.head.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
+            if self.nobody_receives() {
                 // No thread receives. When the last receiving thread began its call, this thread did not yet
                 // count as a thread on standby. So that thread did not wake this one.
                 break (true, false);
