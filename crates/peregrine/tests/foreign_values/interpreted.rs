@@ -6,7 +6,6 @@ use peregrine::__rt::{ForeignCall, Serve as _};
 use peregrine::call::ForeignAnswer;
 use peregrine::foreign::System;
 use peregrine::interface::{Described, DescribedType};
-use peregrine::json::Bytes;
 use peregrine::{Dynamic, Executed, GenericParameter, GenericServer, Server, interface};
 
 use super::*;
@@ -146,7 +145,6 @@ proptest! {
 fn values_are_those_of_a_native_call() {
     let seen = Arc::new(Mutex::new(Vec::<Dynamic>::new()));
     let keep = Arc::clone(&seen);
-    let described = XdrsClient::INTERFACE.described().unwrap();
     let server = || {
         let keep = Arc::clone(&keep);
         GenericServer::new(XdrsClient::INTERFACE.described().unwrap(), move |call| {
@@ -167,15 +165,23 @@ fn values_are_those_of_a_native_call() {
         let seen = seen.lock().unwrap();
         for (pair, ty) in seen.chunks(2).zip(0..) {
             prop_assert_eq!(&pair[0], &pair[1]);
-            // The JSON form of a value leads back to its bytes.
-            let ty = &described.procedures[ty].result;
-            let json = described.value_to_json(ty, &pair[1], Bytes::Auto);
-            prop_assert_eq!(described.value_from_json(ty, &json).map(|again| {
-                described.value_to_json(ty, &again, Bytes::Auto)
-            }), Ok(json));
+            #[cfg(feature = "json")]
+            has_a_json_form(ty, &pair[1]);
+            let _: usize = ty;
         }
     });
     drop(running);
+}
+
+/// Checks that the JSON form of a value leads back to it.
+#[cfg(feature = "json")]
+fn has_a_json_form(procedure: usize, value: &Dynamic) {
+    use peregrine::json::Bytes;
+    let described = XdrsClient::INTERFACE.described().unwrap();
+    let ty = &described.procedures[procedure].result;
+    let json = described.value_to_json(ty, value, Bytes::Auto);
+    let again = described.value_from_json(ty, &json).unwrap();
+    assert_eq!(described.value_to_json(ty, &again, Bytes::Auto), json);
 }
 
 #[test]
@@ -248,8 +254,8 @@ fn description_over_the_wire_has_all_numbers() {
     assert_eq!(parsed.digest(), CouriersClient::INTERFACE.digest());
     // Readers of the canonical text alone find what they always found.
     assert_eq!(Described::parse(&said.text).unwrap().digest(), said.digest);
-    let json = parsed.to_json();
-    assert_eq!(Described::from_json(&json).unwrap(), parsed);
+    #[cfg(feature = "json")]
+    assert_eq!(Described::from_json(&parsed.to_json()).unwrap(), parsed);
     drop(running);
 }
 
