@@ -26,7 +26,7 @@
 //! * the numbers and bounds of other RPC systems: `onc(...)` and `courier(...)` in `#[interface]`,
 //!   `#[onc(N)]` and `#[courier(N)]`, and `#[foreign(...)]` with numbers;
 //! * other names for types, such as `type Key = [u8; 8];`;
-//! * `use` declarations, constants, functions and `impl` blocks, which are skipped, and comments;
+//! * `use` declarations, constants and `impl` blocks, which are skipped, and comments;
 //! * documentation comments. Those of the trait and of its methods are kept.
 //!
 //! A name that is not a valid name in Rust may be in quotes: `fn "get-size"(&self) -> ...`. Interfaces that

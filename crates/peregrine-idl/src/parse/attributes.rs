@@ -166,8 +166,10 @@ impl Attributes {
                 "max" => found.max = Some(number(input, "u32")?),
                 "error" => found.error = Some(number(input, "u16")?),
                 _ => {
-                    let truth = input.parse::<LitBool>().map(|truth| i64::from(truth.value));
-                    found.case = Some(truth.or_else(|_| number(input, "i64"))?);
+                    found.case = Some(match input.peek(LitBool) {
+                        true => input.parse::<LitBool>()?.value.into(),
+                        false => number(input, "i64")?,
+                    });
                 }
             }
             Ok(())

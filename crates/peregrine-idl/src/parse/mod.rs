@@ -23,7 +23,7 @@ use types::{passed, ty};
 
 /// Parses a whole text.
 pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> Result<Source> {
-    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds };
+    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds, is_imported: false };
     found.items(input, None)?;
     match root(&found.traits, &found.types)? {
         Some(root) => Ok(Source { roots: vec![root], types: found.types }),
@@ -34,7 +34,8 @@ pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> R
 /// Parses a whole text, whose traits are programs of other RPC systems. None of them is that of a callback.
 pub(crate) fn programs(input: ParseStream<'_>) -> Result<Source> {
     let kinds = HashMap::new();
-    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds };
+    let mut found =
+        Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds, is_imported: true };
     found.items(input, None)?;
     Ok(Source { roots: found.traits, types: found.types })
 }
@@ -63,7 +64,8 @@ fn root(traits: &[String], types: &HashMap<String, Definition>) -> Result<Option
 /// Parses types without a trait.
 pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Definition>> {
     let kinds = HashMap::new();
-    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds };
+    let mut found =
+        Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds, is_imported: false };
     found.items(input, None)?;
     Ok(found.types)
 }
@@ -75,6 +77,8 @@ struct Found<'a> {
     types: HashMap<String, Definition>,
     /// The kinds of types, by the names of the types. They apply to types that have no derives in the text.
     kinds: &'a HashMap<String, Kind>,
+    /// Whether the text was printed by an import. Its functions, which return constants, are skipped.
+    is_imported: bool,
 }
 
 impl Found<'_> {
@@ -101,7 +105,7 @@ impl Found<'_> {
                     TokenTree::Punct(sign) => sign.as_char() == ';',
                     _ => false,
                 })?;
-            } else if keyword::<Token![fn]>(input) {
+            } else if self.is_imported && keyword::<Token![fn]>(input) {
                 skip_past(input, "`{`", |token| match token {
                     TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
                     _ => false,
