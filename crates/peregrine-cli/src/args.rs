@@ -392,7 +392,7 @@ pub(crate) struct Call {
     /// Time limit of the call, such as 500ms or 2s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
-    /// Use the interface in this file instead of asking the server for it
+    /// Use the interface in this file instead of asking the server for it: JSON, a trait, .x or .cr
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) interface: Option<PathBuf>,
 }

@@ -252,7 +252,7 @@ pub(crate) fn described(model: &Interface) -> Vec<TokenStream> {
                 system: #variant,
                 number: #number,
                 version: #version,
-                procedures: &[#(#numbers),*],
+                procedures: ::std::borrow::Cow::Borrowed(&[#(#numbers),*]),
             }
         }
     });
