@@ -13,8 +13,8 @@ use peregrine::{AuthSys, BindOptions, CallError, Executed, Kind, Server, interfa
 use tempfile::TempDir;
 
 use super::every::{
-    Answer, Blob, Brief, Colour, Every, Fixed, Hypers, Label, Labels, List, Node, Perhaps, Place, Point,
-    Points, Shape, Shorts, Shown, Tree, Types, TypesClient, TypesServer,
+    Answer, Blob, Brief, Colour, Every, Fixed, Hypers, Label, Labels, List, Node, Perhaps, Place,
+    Point, Points, Shape, Shorts, Shown, Tree, Types, TypesClient, TypesServer,
 };
 use super::machine::{Daemon, are_installed};
 use super::show::Show;
@@ -361,7 +361,10 @@ fn c_server_serves(transport: &str, large: usize) {
     check_bytes_and_arrays(&client, large);
     check_compounds(&client);
     client.nothing().expect("no result");
-    assert_eq!(client.show_two(i32::MIN, label("ab")).expect("a text").to_text(), "-2147483648<6162>");
+    assert_eq!(
+        client.show_two(i32::MIN, label("ab")).expect("a text").to_text(),
+        "-2147483648<6162>"
+    );
     assert_eq!(client.user().expect("a number"), u32::MAX);
     let address = server.address(transport);
     let identity = AuthSys::new(1234, 56).groups(&[56, 78]).machine("desk");

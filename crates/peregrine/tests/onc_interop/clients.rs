@@ -5,9 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use peregrine::foreign::ByteString;
 use peregrine::{CallError, Running, Server};
 
+use super::HOST;
 use super::machine::{Daemon, alone, run};
 use super::mount::{
-    Dirpath, Exportnode, Exports, Fhstatus, Groupnode, Groups, Mount, MountServer, Mountbody, Mountlist, Name,
+    Dirpath, Exportnode, Exports, Fhstatus, Groupnode, Groups, Mount, MountServer, Mountbody,
+    Mountlist, Name,
 };
 use super::nis::{Ypall, YpallEntries, YpallEntry, YpallMap, YpallServer};
 use super::registry::register;
@@ -15,11 +17,10 @@ use super::rstat::{RstatTimeval, RstatV3, RstatV3Server, Statstime};
 use super::rusers2::{RuUtmp, Rusers, RusersServer, Utmpidle, Utmpidlearr};
 use super::wall::{Wall, WallServer};
 use super::yp::{
-    Domainname, Keydat, Mapname, Peername, Valdat, Yp, YpServer, Ypmaplist, YpmapParms, YpreqKey, YpreqNokey,
-    YpreqXfr, YprespAll, YprespKeyVal, YprespMaplist, YprespMaster, YprespOrder, YprespVal, YprespXfr, Ypstat,
-    Ypxfrstat,
+    Domainname, Keydat, Mapname, Peername, Valdat, Yp, YpServer, YpmapParms, Ypmaplist, YpreqKey,
+    YpreqNokey, YpreqXfr, YprespAll, YprespKeyVal, YprespMaplist, YprespMaster, YprespOrder,
+    YprespVal, YprespXfr, Ypstat, Ypxfrstat,
 };
-use super::HOST;
 
 /// Serves an export over UDP and TCP, and registers it as a program at rpcbind.
 fn serve(server: Result<Server, CallError>, program: u32, version: u32) -> Running {
@@ -41,7 +42,8 @@ impl Rusers for Users {
     fn names(&self) -> peregrine::Result<Utmpidlearr> {
         let name = ByteString::from("grace");
         let (line, host) = (ByteString::from("pts/3"), ByteString::from("far"));
-        let ui_utmp = RuUtmp { ut_line: line, ut_name: name, ut_host: host, ut_time: 1_700_000_000 };
+        let ui_utmp =
+            RuUtmp { ut_line: line, ut_name: name, ut_host: host, ut_time: 1_700_000_000 };
         Ok(vec![Utmpidle { ui_utmp, ui_idle: 5 }])
     }
 
@@ -56,7 +58,10 @@ fn rusers_asks_our_server() {
         let _rpcbind = Daemon::rpcbind();
         let _running = serve(Server::new().export("it", RusersServer::new(Users)), 100_002, 2);
         let users = run("rusers", &["-l", HOST]);
-        assert!(users.contains("grace") && users.contains("pts/3") && users.contains("far"), "{users}");
+        assert!(
+            users.contains("grace") && users.contains("pts/3") && users.contains("far"),
+            "{users}"
+        );
     });
 }
 
@@ -148,7 +153,8 @@ impl Mount for Shares {
     }
 
     fn dump(&self) -> peregrine::Result<Mountlist> {
-        let (ml_hostname, ml_directory) = (Name("desk.example".into()), Dirpath("/export/home".into()));
+        let (ml_hostname, ml_directory) =
+            (Name("desk.example".into()), Dirpath("/export/home".into()));
         Ok(Some(Box::new(Mountbody { ml_hostname, ml_directory, ml_next: None })))
     }
 
@@ -239,11 +245,19 @@ impl Yp for Nis {
 
     fn first(&self, _ypreq_key: YpreqKey) -> peregrine::Result<YprespKeyVal> {
         let (key, value) = PEOPLE[0];
-        Ok(YprespKeyVal { stat: Ypstat::YpTrue, val: Valdat(value.into()), key: Keydat(key.into()) })
+        Ok(YprespKeyVal {
+            stat: Ypstat::YpTrue,
+            val: Valdat(value.into()),
+            key: Keydat(key.into()),
+        })
     }
 
     fn next(&self, _ypreq_key: YpreqKey) -> peregrine::Result<YprespKeyVal> {
-        Ok(YprespKeyVal { stat: Ypstat::YpNomore, val: Valdat(Vec::new()), key: Keydat(Vec::new()) })
+        Ok(YprespKeyVal {
+            stat: Ypstat::YpNomore,
+            val: Valdat(Vec::new()),
+            key: Keydat(Vec::new()),
+        })
     }
 
     fn xfr(&self, ypreq_xfr: YpreqXfr) -> peregrine::Result<YprespXfr> {

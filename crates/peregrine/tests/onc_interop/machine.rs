@@ -116,7 +116,9 @@ pub(crate) fn alone(name: &str, programs: &[&str], case: impl FnOnce()) {
     let mut again = command("unshare", &["--net", "--mount", "--uts", "--pid", "--fork"]);
     again.args(["--kill-child", "--mount-proc", "sh", "-c", set_up]);
     again.arg(std::env::current_exe().expect("the path of this program"));
-    again.args([name, "--exact", "--nocapture", "--test-threads=1"]).env("PEREGRINE_TEST_ROLE", name);
+    again
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env("PEREGRINE_TEST_ROLE", name);
     let Output { status, stdout, stderr } = again.output().expect("`timeout` is installed");
     let output = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
     if !output.contains("running 1 test") {

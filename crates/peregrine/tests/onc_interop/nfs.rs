@@ -6,10 +6,10 @@ use peregrine::{Running, Server};
 use super::HOST;
 use super::machine::{alone, command, run};
 use super::nfs3::{
-    AccessFound, AccessResult, Attributes, Dirpath, Entryplus3, ExportNode, Exports, Fattr3, Filename,
-    FsinfoFound, FsinfoResult, Ftype3, GetattrResult, Handle, LookupFound, LookupResult, Mount3, Mount3Server,
-    MountFound, MountResult, Nfs, NfsServer, Nfsstat3, Nfstime3, ReadFound, ReadResult, ReaddirplusFound,
-    ReaddirplusResult,
+    AccessFound, AccessResult, Attributes, Dirpath, Entryplus3, ExportNode, Exports, Fattr3,
+    Filename, FsinfoFound, FsinfoResult, Ftype3, GetattrResult, Handle, LookupFound, LookupResult,
+    Mount3, Mount3Server, MountFound, MountResult, Nfs, NfsServer, Nfsstat3, Nfstime3, ReadFound,
+    ReadResult, ReaddirplusFound, ReaddirplusResult,
 };
 
 /// The most bytes that the server returns at once. libnfs reads a larger file in several calls.
@@ -27,7 +27,13 @@ struct Directory {
 impl Directory {
     fn new() -> Self {
         let large = (0..1_000_003_u32).map(|i| (i * 7 + i / 256) as u8).collect();
-        Self { files: vec![("empty", Vec::new()), ("greeting.txt", b"Hello\n".to_vec()), ("large", large)] }
+        Self {
+            files: vec![
+                ("empty", Vec::new()),
+                ("greeting.txt", b"Hello\n".to_vec()),
+                ("large", large),
+            ],
+        }
     }
 
     /// Returns the attributes of a file or of the directory.
@@ -89,7 +95,8 @@ impl Nfs for Directory {
         let &[id @ 1..] = &*handle.0 else { return Ok(ReadResult::Default(NOT_FOUND, None)) };
         let (_, bytes) = &self.files[usize::from(id) - 1];
         let begin = bytes.len().min(usize::try_from(offset).expect("an offset"));
-        let data: Vec<u8> = bytes[begin..].iter().copied().take(count.min(READ_MAX) as usize).collect();
+        let data: Vec<u8> =
+            bytes[begin..].iter().copied().take(count.min(READ_MAX) as usize).collect();
         let eof = begin + data.len() == bytes.len();
         let (of_file, count) = (self.attributes(&handle), data.len() as u32);
         Ok(ReadResult::Nfs3Ok(ReadFound { of_file, count, eof, data }))
@@ -109,10 +116,22 @@ impl Nfs for Directory {
             let object = handle(index as u8 + 1);
             let (id, name) = (u64::from(object.0[0]), ByteString::from(*name));
             let (of_object, object) = (self.attributes(&object), Some(object));
-            Some(Box::new(Entryplus3 { fileid: id + 100, name, cookie: id, of_object, object, next }))
+            Some(Box::new(Entryplus3 {
+                fileid: id + 100,
+                name,
+                cookie: id,
+                of_object,
+                object,
+                next,
+            }))
         });
         let (of_directory, verifier) = (self.root(), [0; 8]);
-        Ok(ReaddirplusResult::Nfs3Ok(ReaddirplusFound { of_directory, verifier, entries, eof: true }))
+        Ok(ReaddirplusResult::Nfs3Ok(ReaddirplusFound {
+            of_directory,
+            verifier,
+            entries,
+            eof: true,
+        }))
     }
 
     fn fsinfo(&self, handle: Handle) -> peregrine::Result<FsinfoResult> {

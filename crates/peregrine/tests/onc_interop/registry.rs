@@ -64,15 +64,20 @@ fn our_client_uses_every_procedure_of_rpcbind() {
             assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), both);
             assert_eq!(listed(&fourth.dump().expect("a list"), PROGRAM), both);
             let places = fourth.getaddrlist(ours()).expect("a list");
-            let nodes = std::iter::successors(places.as_ref(), |node| node.rpcb_entry_next.as_ref());
-            let families: Vec<_> = nodes.map(|node| node.rpcb_entry_map.r_nc_protofmly.to_text()).collect();
+            let nodes =
+                std::iter::successors(places.as_ref(), |node| node.rpcb_entry_next.as_ref());
+            let families: Vec<_> =
+                nodes.map(|node| node.rpcb_entry_map.r_nc_protofmly.to_text()).collect();
             assert_eq!(families, ["inet", "inet"]);
-            let all = peregrine::registered_programs(&format!("onc+{transport}:{HOST}")).expect("a list");
+            let all =
+                peregrine::registered_programs(&format!("onc+{transport}:{HOST}")).expect("a list");
             let of = |program| all.iter().filter(move |one| one.program == program);
             assert_eq!(of(PROGRAM).map(|one| one.version).collect::<Vec<_>>(), [5, 5]);
             let mut names = of(100_000).map(|one| one.name.as_deref());
             assert!(names.all(|name| name == Some("portmapper")), "{all:?}");
-            assert!(third.gettime().expect("seconds").abs_diff(fourth.gettime().expect("seconds")) < 60);
+            assert!(
+                third.gettime().expect("seconds").abs_diff(fourth.gettime().expect("seconds")) < 60
+            );
             assert!(fourth.getstat().expect("statistics").iter().any(|one| one.setinfo > 0));
             assert!(fourth.unset(entry(PROGRAM, 5, "", "")).expect("a flag"), "{transport}");
             assert!(!fourth.unset(entry(PROGRAM, 5, "", "")).expect("a flag"), "{transport}");
@@ -106,7 +111,8 @@ fn rpcinfo_calls_procedure_0_at_an_address() {
             let network = if endpoint.to_string().starts_with("onc+udp") { "udp" } else { "tcp" };
             let [high, low] = endpoint.place().port().to_be_bytes();
             let address = format!("{HOST}.{high}.{low}");
-            let words = |version| ["-a", &*address, "-T", network, "100008", version].map(str::to_owned);
+            let words =
+                |version| ["-a", &*address, "-T", network, "100008", version].map(str::to_owned);
             let ready = run_owned(&words("1"));
             assert!(ready.contains("program 100008 version 1 ready and waiting"), "{ready}");
             let (code, other) = outcome_owned(&words("2"));
@@ -144,7 +150,10 @@ fn rpcinfo_finds_our_server_through_rpcbind() {
         }
         for option in ["-p", "-s"] {
             let all = run("rpcinfo", &[option, HOST]);
-            assert!(all.lines().any(|line| line.contains("100008") && line.contains("walld")), "{all}");
+            assert!(
+                all.lines().any(|line| line.contains("100008") && line.contains("walld")),
+                "{all}"
+            );
         }
     });
 }

@@ -25,7 +25,9 @@ fn log_in(user: &str, line: &str, host: &str) {
     entry.ut_pid = 1;
     entry.ut_tv.tv_sec = 1_700_000_000;
     let copy = |to: &mut [libc::c_char], text: &str| {
-        to.iter_mut().zip(text.bytes()).for_each(|(to, byte)| *to = byte.cast_signed() as libc::c_char);
+        to.iter_mut()
+            .zip(text.bytes())
+            .for_each(|(to, byte)| *to = byte.cast_signed() as libc::c_char);
     };
     copy(&mut entry.ut_user, user);
     copy(&mut entry.ut_line, line);
@@ -110,7 +112,8 @@ fn rpc_statd_is_called_and_calls_our_server() {
         let (sender, changes) = mpsc::channel();
         let server = WatcherServer::new(Seen(sender.into()));
         let server = Server::new().export("watcher", server).expect("an export");
-        let running = server.listen("onc+udp:127.0.0.1:0").expect("a port").spawn().expect("a server");
+        let running =
+            server.listen("onc+udp:127.0.0.1:0").expect("a port").spawn().expect("a server");
         register(&running, 0x2000_0078, 3);
         for transport in ["udp", "tcp"] {
             let monitor = SmClient::bind(&format!("onc+{transport}:{HOST}")).expect("rpc.statd");
@@ -123,7 +126,8 @@ fn rpc_statd_is_called_and_calls_our_server() {
             let added = monitor.sm_mon(Mon { mon_id: id(), r#priv: secret }).expect("a state");
             assert_eq!(added.res_stat, Res::StatSucc, "{transport}");
             let state = added.state + 2;
-            let notify = SmNotifyClient::bind(&format!("onc+{transport}:{HOST}")).expect("rpc.statd");
+            let notify =
+                SmNotifyClient::bind(&format!("onc+{transport}:{HOST}")).expect("rpc.statd");
             notify.notify(StatChge { mon_name: name(), state }).expect("no result");
             let change = changes.recv().expect("a change");
             assert_eq!((change.mon_name, change.state, change.r#priv), (name(), state, secret));
@@ -175,7 +179,8 @@ fn our_client_asks_ypserv() {
 }
 
 fn check_ypserv(nis: &YpClient) -> Result<(), CallError> {
-    let place = || YpreqNokey { domain: Domainname("office".into()), map: Mapname("people".into()) };
+    let place =
+        || YpreqNokey { domain: Domainname("office".into()), map: Mapname("people".into()) };
     assert!(nis.domain(Domainname("office".into()))?);
     let found = nis.r#match(key(b"ada"))?;
     assert_eq!((found.stat, &*found.val.0), (Ypstat::YpTrue, &b"Lovelace"[..]));

@@ -187,7 +187,8 @@ impl Show for Option<Box<Node>> {
 
 impl Show for Tree {
     fn show(&self) -> String {
-        let branch = |branch: &Option<Box<Self>>| branch.as_ref().map_or_else(String::new, |it| it.show());
+        let branch =
+            |branch: &Option<Box<Self>>| branch.as_ref().map_or_else(String::new, |it| it.show());
         format!("({}{}{})", branch(&self.left), self.name.show(), branch(&self.right))
     }
 }
