@@ -7,23 +7,25 @@ use std::sync::Mutex;
 
 /// What a station has measured.
 #[derive(Clone, Debug, PartialEq, Value, Foreign)]
-pub struct Reading {
-    pub station: u32,
+struct Reading {
+    station: u32,
     #[foreign(max = 64)]
-    pub place: String,
-    pub celsius: f32,
-    pub sky: Sky,
+    place: String,
+    celsius: f32,
+    sky: Sky,
 }
 
+/// An enumeration: its numbers are those of the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Value, Foreign)]
 #[repr(u32)]
-pub enum Sky {
+enum Sky {
     Clear = 0,
     Clouds = 1,
 }
 
+/// Version 1 of the program 0x20000042 of ONC RPC.
 #[interface(onc(program = 0x2000_0042, version = 1))]
-pub trait Weather {
+trait Weather {
     /// Stores a reading, and returns how many stations there are.
     #[onc(1)]
     fn report(&self, reading: &Reading) -> peregrine::Result<u32>;
