@@ -252,7 +252,7 @@ pub(crate) fn described(model: &Interface) -> Vec<TokenStream> {
                 system: #variant,
                 number: #number,
                 version: #version,
-                procedures: &[#(#numbers),*],
+                procedures: ::std::borrow::Cow::Borrowed(&[#(#numbers),*]),
             }
         }
     });
@@ -399,8 +399,12 @@ pub(crate) fn serves(
 fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
     let own = format_ident!("__arg_{}", parameter.ident);
     let ty = carried(parameter);
+    let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
     let take = quote! {
-        let #own = <#ty as ::peregrine::foreign::Foreign<#representation>>::take(&mut __input)?;
+        let #own = match __input.cells_of::<#ty>()? {
+            ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
+            ::core::option::Option::None => #foreign::take(&mut __input)?,
+        };
     };
     let check = match (&parameter.form, &parameter.max_len) {
         (Form::Text | Form::Slice, Some(_)) => {

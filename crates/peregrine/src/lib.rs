@@ -226,7 +226,7 @@ pub mod __rt {
     };
     pub use crate::error::CallError;
     pub use crate::interface::{
-        Body, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
+        Body, Case, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
         PlainVariant, Procedure, Program, Shape, System, Type, Variant,
     };
     #[cfg(feature = "async")]

@@ -1,7 +1,7 @@
 //! Generates the code of `#[derive(Foreign)]`. The generated code sends the fields one after the other. For an
 //! enum, it sends the number of the variant before the fields.
 
-mod attributes;
+pub(crate) mod attributes;
 mod bounds;
 mod enums;
 mod errors;

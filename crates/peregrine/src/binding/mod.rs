@@ -6,6 +6,8 @@ mod callback;
 mod compare;
 mod disclosure;
 mod explain;
+#[cfg(test)]
+mod foreign;
 mod rebind;
 mod select;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::counting::ThreadKind;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, THREAD_KINDS, TEXT_BYTES, VERSION, binding, binding_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, THREAD_KINDS, VERSION, binding, binding_at,
     export, export_at, header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
 use crate::call::{CallerInfo, InFlightNow, PathKind};

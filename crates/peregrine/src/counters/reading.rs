@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::histogram::BUCKETS;
 use super::layout::{
-    COUNTS, GROUP, MAGIC, PAGE_BYTES, THREAD_KINDS, TEXT_BYTES, VERSION, binding, binding_at,
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, THREAD_KINDS, VERSION, binding, binding_at,
     export, export_at, header, histogram_at, lane, lane_at, row, session, session_at, thread,
     thread_at,
 };

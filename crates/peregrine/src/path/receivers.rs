@@ -34,9 +34,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use self::head::{HeadState, HeadWord};
+use super::yielding::YieldPolicy;
 use crate::call::chain::has_waited;
 use crate::call::{Refusal, Wait, block_cost};
-use super::yielding::YieldPolicy;
 use crate::serving::admission::{Admission, LINGER};
 use crate::serving::spares::Spares;
 use crate::serving::stop::Drain;

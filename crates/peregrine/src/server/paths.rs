@@ -12,11 +12,11 @@ use crate::device::tcp::Listener;
 use crate::device::udp::Udp;
 use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
+use crate::path::ConnectionTerms;
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
 use crate::path::onc::{OncConnections, OncDatagrams};
 use crate::path::stream::Connections;
-use crate::path::ConnectionTerms;
 use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
 

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::deferrals::Deferrals;
 use super::ServerPath;
+use super::deferrals::Deferrals;
 use crate::counters::{Gauges, Page, THREAD_KINDS};
 
 /// How much a server discloses about itself, and to which clients.

@@ -4,7 +4,6 @@
 mod pending;
 mod server;
 #[path = "../support/mod.rs"]
-#[allow(dead_code)]
 mod support;
 
 use std::io::Write as _;

@@ -1,9 +1,9 @@
 //! Each error of the protocol, and that the calls after it are served.
 
 use crate::world::{
-    Counter, CounterServer, GARBAGE_ARGUMENTS, PROCEDURE_UNAVAILABLE, PROGRAM,
-    PROGRAM_MISMATCH, PROGRAM_UNAVAILABLE, SYSTEM_ERROR, Transport as _, World, accepted, call,
-    count, denied, name_of, opaque, over_both, success, words,
+    Counter, CounterServer, GARBAGE_ARGUMENTS, PROCEDURE_UNAVAILABLE, PROGRAM, PROGRAM_MISMATCH,
+    PROGRAM_UNAVAILABLE, SYSTEM_ERROR, Transport as _, World, accepted, call, count, denied,
+    name_of, opaque, over_both, success, words,
 };
 use peregrine::{ExportOptions, Server};
 
@@ -21,7 +21,8 @@ fn each_error_has_its_own_answer() {
         }
         assert_eq!(client.ask(&call(4, 2, 9, &[])), accepted(4, &[PROCEDURE_UNAVAILABLE]));
         // A text that is longer than the message, bytes after the arguments, and bytes that are no text.
-        for wrong in [words(&[5, 0]), [opaque(b"label"), words(&[0])].concat(), opaque(&[0xff; 4])] {
+        for wrong in [words(&[5, 0]), [opaque(b"label"), words(&[0])].concat(), opaque(&[0xff; 4])]
+        {
             assert_eq!(client.ask(&call(5, 2, 1, &wrong)), accepted(5, &[GARBAGE_ARGUMENTS]));
         }
         assert_eq!(client.ask(&call(6, 2, 5, &[])), accepted(6, &[SYSTEM_ERROR]));
@@ -52,7 +53,9 @@ fn credentials_are_read_up_to_400_bytes_and_others_are_refused() {
             [words(&[0]), opaque(&vec![b'm'; machine]), words(&[1, 2, groups]), groups_of].concat()
         };
         assert_eq!(with(5, (1, &sys(255, 16)), none), success(5, &words(&[3])));
-        for wrong in [sys(256, 0), sys(1, 17), vec![], vec![0; 19], [sys(1, 1), vec![0; 4]].concat()] {
+        for wrong in
+            [sys(256, 0), sys(1, 17), vec![], vec![0; 19], [sys(1, 1), vec![0; 4]].concat()]
+        {
             assert_eq!(with(6, (1, &wrong), none), denied(6, &BAD_CREDENTIAL));
         }
         // AUTH_SHORT, AUTH_DH, RPCSEC_GSS, AUTH_TLS and a flavour that does not exist.
@@ -71,7 +74,10 @@ fn results_that_do_not_fit_are_a_system_error() {
     let (mut udp, mut tcp) = (world.udp(), world.tcp());
     // A datagram has at most 65,507 bytes, and the header has 28 of them.
     let most = 65_507 - 28 - 3;
-    assert_eq!(udp.ask(&call(1, 2, 3, &words(&[most]))), success(1, &opaque(&vec![7; most as usize])));
+    assert_eq!(
+        udp.ask(&call(1, 2, 3, &words(&[most]))),
+        success(1, &opaque(&vec![7; most as usize]))
+    );
     assert_eq!(udp.ask(&call(2, 2, 3, &words(&[most + 1]))), accepted(2, &[SYSTEM_ERROR]));
     let larger = success(3, &opaque(&vec![7; 100_000]));
     assert_eq!(tcp.ask(&call(3, 2, 3, &words(&[100_000]))), larger);

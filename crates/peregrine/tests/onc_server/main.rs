@@ -7,7 +7,7 @@ mod lives;
 mod records;
 mod world;
 
-use crate::world::{Transport as _, World, call, over_both, opaque, success, words};
+use crate::world::{Transport as _, World, call, opaque, over_both, success, words};
 
 #[test]
 fn calls_run_and_their_results_return() {
@@ -28,9 +28,7 @@ fn claims(xid: u32, flavour: u32, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn procedure_sees_what_its_caller_claims() {
-    let sys = |user: u32| {
-        [words(&[9]), opaque(b"vax"), words(&[user, 20, 2, 30, 40])].concat()
-    };
+    let sys = |user: u32| [words(&[9]), opaque(b"vax"), words(&[user, 20, 2, 30, 40])].concat();
     for (scheme, over_udp) in [("onc+udp", true), ("onc+tcp", false)] {
         let world = World::new(&format!("claims-{over_udp}"));
         let (mut udp, mut tcp) = (world.udp(), world.tcp());

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use peregrine::{Endpoint, Running, Server, interface};
 
-pub const PROGRAM: u32 = 0x2000_0018;
+pub(crate) const PROGRAM: u32 = 0x2000_0018;
 
 #[interface(onc(program = 0x2000_0018, version = 2))]
-pub trait Counter {
+pub(crate) trait Counter {
     /// Adds one to the number of calls, and returns the new number.
     #[onc(1)]
     fn count(&self, label: &str) -> peregrine::Result<u32>;
@@ -30,7 +30,7 @@ pub trait Counter {
 }
 
 #[interface(onc(program = 0x2000_0018, version = 4))]
-pub trait Newer {
+pub(crate) trait Newer {
     #[onc(1)]
     fn nothing(&self) -> peregrine::Result<()>;
 }
@@ -43,7 +43,7 @@ impl Newer for Object {
 
 /// The object of both interfaces.
 #[derive(Clone)]
-pub struct Object {
+pub(crate) struct Object {
     runs: Arc<AtomicU32>,
     begun: Sender<()>,
     goes_on: Arc<Mutex<Receiver<()>>>,
@@ -87,19 +87,19 @@ impl Counter for Object {
 }
 
 /// A server, and the test's end of its object.
-pub struct World {
-    pub server: Running,
-    pub runs: Arc<AtomicU32>,
-    pub begun: Receiver<()>,
-    pub go_on: Sender<()>,
+pub(crate) struct World {
+    pub(crate) server: Running,
+    pub(crate) runs: Arc<AtomicU32>,
+    pub(crate) begun: Receiver<()>,
+    pub(crate) go_on: Sender<()>,
 }
 
 impl World {
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         Self::with(name, |server| server)
     }
 
-    pub fn with(name: &str, options: impl FnOnce(Server) -> Server) -> Self {
+    pub(crate) fn with(name: &str, options: impl FnOnce(Server) -> Server) -> Self {
         let listens = |server: Server| {
             let server = server.listen("onc+udp:127.0.0.1:0")?;
             server.listen("onc+tcp:127.0.0.1:0")
@@ -108,7 +108,7 @@ impl World {
     }
 
     /// A server at the ports of an earlier one.
-    pub fn at_ports(name: &str, udp: SocketAddr, tcp: SocketAddr) -> Self {
+    pub(crate) fn at_ports(name: &str, udp: SocketAddr, tcp: SocketAddr) -> Self {
         Self::listening(name, |server| {
             let server = server.listen(&format!("onc+udp:{udp}")).unwrap();
             server.listen(&format!("onc+tcp:{tcp}")).unwrap()
@@ -131,38 +131,38 @@ impl World {
         Self { server, runs, begun, go_on }
     }
 
-    pub fn at(&self, scheme: &str) -> SocketAddr {
+    pub(crate) fn at(&self, scheme: &str) -> SocketAddr {
         let is_it = |endpoint: &&Endpoint| endpoint.to_string().starts_with(scheme);
         let endpoint = self.server.addresses().iter().find(is_it).expect("it listens");
         endpoint.to_string()[scheme.len() + 1..].parse().expect("a socket address")
     }
 
-    pub fn udp(&self) -> Udp {
+    pub(crate) fn udp(&self) -> Udp {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(self.at("onc+udp")).unwrap();
         socket.set_read_timeout(Some(LIMIT)).unwrap();
         Udp(socket)
     }
 
-    pub fn tcp(&self) -> Tcp {
+    pub(crate) fn tcp(&self) -> Tcp {
         let stream = TcpStream::connect(self.at("onc+tcp")).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Tcp(stream)
     }
 
-    pub fn runs(&self) -> u32 {
+    pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
     }
 }
 
 /// Returns a name for an export that no other process uses.
-pub fn name_of(test: &str) -> String {
+pub(crate) fn name_of(test: &str) -> String {
     format!("onc-{test}-{}", std::process::id())
 }
 
 /// Waits until a condition is true.
-pub fn until(what: &str, is_true: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_true() {
         assert!(begun.elapsed() < LIMIT, "{what}");
@@ -171,12 +171,12 @@ pub fn until(what: &str, is_true: impl Fn() -> bool) {
 }
 
 /// A test that waits longer than this fails.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-pub struct Udp(pub UdpSocket);
-pub struct Tcp(pub TcpStream);
+pub(crate) struct Udp(pub(crate) UdpSocket);
+pub(crate) struct Tcp(pub(crate) TcpStream);
 
-pub trait Transport {
+pub(crate) trait Transport {
     fn send(&mut self, message: &[u8]);
     fn receive(&mut self) -> Vec<u8>;
     fn ask(&mut self, message: &[u8]) -> Vec<u8> {
@@ -213,50 +213,50 @@ impl Transport for Tcp {
     }
 }
 
-pub fn words(words: &[u32]) -> Vec<u8> {
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// Returns bytes with their length and padding.
-pub fn opaque(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn opaque(bytes: &[u8]) -> Vec<u8> {
     let padding = bytes.len().wrapping_neg() % 4;
     [&words(&[bytes.len() as u32]), bytes, &[0; 3][..padding]].concat()
 }
 
 /// Returns a call without credentials.
-pub fn call(xid: u32, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+pub(crate) fn call(xid: u32, version: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
     let header = words(&[xid, 0, 2, PROGRAM, version, procedure, 0, 0, 0, 0]);
     [&header, arguments].concat()
 }
 
 /// Returns a call of `count`.
-pub fn count(xid: u32) -> Vec<u8> {
+pub(crate) fn count(xid: u32) -> Vec<u8> {
     call(xid, 2, 1, &opaque(b"label"))
 }
 
 /// Returns a reply with results.
-pub fn success(xid: u32, results: &[u8]) -> Vec<u8> {
+pub(crate) fn success(xid: u32, results: &[u8]) -> Vec<u8> {
     [&words(&[xid, 1, 0, 0, 0, 0]), results].concat()
 }
 
 /// Returns the answer to a call that was accepted, but has no results.
-pub fn accepted(xid: u32, answer: &[u32]) -> Vec<u8> {
+pub(crate) fn accepted(xid: u32, answer: &[u32]) -> Vec<u8> {
     words(&[&[xid, 1, 0, 0, 0], answer].concat())
 }
 
 /// Returns the answer to a call that was denied.
-pub fn denied(xid: u32, answer: &[u32]) -> Vec<u8> {
+pub(crate) fn denied(xid: u32, answer: &[u32]) -> Vec<u8> {
     words(&[&[xid, 1, 1], answer].concat())
 }
 
-pub const PROGRAM_UNAVAILABLE: u32 = 1;
-pub const PROGRAM_MISMATCH: u32 = 2;
-pub const PROCEDURE_UNAVAILABLE: u32 = 3;
-pub const GARBAGE_ARGUMENTS: u32 = 4;
-pub const SYSTEM_ERROR: u32 = 5;
+pub(crate) const PROGRAM_UNAVAILABLE: u32 = 1;
+pub(crate) const PROGRAM_MISMATCH: u32 = 2;
+pub(crate) const PROCEDURE_UNAVAILABLE: u32 = 3;
+pub(crate) const GARBAGE_ARGUMENTS: u32 = 4;
+pub(crate) const SYSTEM_ERROR: u32 = 5;
 
 /// Runs a test over both transports.
-pub fn over_both(name: &str, test: impl Fn(&World, &mut dyn Transport)) {
+pub(crate) fn over_both(name: &str, test: impl Fn(&World, &mut dyn Transport)) {
     let world = World::new(&format!("{name}-udp"));
     test(&world, &mut world.udp());
     let world = World::new(&format!("{name}-tcp"));

@@ -44,7 +44,11 @@ pub(in crate::path) fn receive(
         match stream.receive(into, blocks) {
             Ok(0) => return Got::Closed,
             Ok(bytes) => {
-                if blocks { counting.slept() } else { counting.found() }
+                if blocks {
+                    counting.slept()
+                } else {
+                    counting.found()
+                }
                 return Got::Bytes(bytes);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

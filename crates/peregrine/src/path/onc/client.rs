@@ -274,9 +274,9 @@ impl Link {
         }
     }
 
-    /// Returns whether the message of a frame is not sent completely.
+    /// Returns whether the message of a frame, whose call has [begun](Self::begin), is not sent completely.
     fn holds(&self, frame: u32) -> bool {
-        matches!(self.wire, Wire::Tcp(_)) && self.output.lock().holds(frame)
+        self.is_stuck.load(Ordering::SeqCst) && self.output.lock().holds(frame)
     }
 
     /// Waits until the message of a call was sent. Meanwhile receives replies, because a server may read no

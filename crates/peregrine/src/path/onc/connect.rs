@@ -2,6 +2,7 @@
 //! program, and calls procedure 0, so that a missing program or version is reported at once.
 
 use core::net::SocketAddr;
+use std::borrow::Cow;
 use std::time::Instant;
 
 use super::client::{Header, OncPath};
@@ -80,7 +81,7 @@ struct Chosen {
     number: u32,
     version: u32,
     /// The number of each procedure, in the order of the methods.
-    procedures: &'static [u32],
+    procedures: Cow<'static, [u32]>,
 }
 
 /// Returns the program to which the address and the client's interface lead.
@@ -94,7 +95,9 @@ fn chosen(wanted: &Wanted<'_>) -> Result<Chosen, CallError> {
                 let text = format!("the interface `{}` is no program of ONC RPC", interface.name());
                 Err(mismatch(text, NOT_A_PROGRAM))
             }
-            Some((number, version)) => Ok(Chosen { number, version, procedures: &[] }),
+            Some((number, version)) => {
+                Ok(Chosen { number, version, procedures: Cow::Borrowed(&[]) })
+            }
             None => {
                 let text = "the address names no program";
                 let error = CallError::not_executed(Kind::BadName, Phase::Bind, text);
@@ -112,7 +115,8 @@ fn chosen(wanted: &Wanted<'_>) -> Result<Chosen, CallError> {
         );
         return Err(mismatch(text, OTHER_PROGRAM));
     }
-    Ok(Chosen { number: own.number, version: own.version, procedures: own.procedures })
+    let procedures = own.procedures.clone();
+    Ok(Chosen { number: own.number, version: own.version, procedures })
 }
 
 #[cold]
@@ -157,7 +161,7 @@ fn bind_at(
     until: Instant,
 ) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
-    let Chosen { number, version, procedures } = *program;
+    let &Chosen { number, version, ref procedures } = program;
     if address.port() == 0 {
         address.set_port(Rpcbind::of(address.ip(), kind).port(number, version, until)?);
     }
@@ -203,7 +207,7 @@ fn bind_at(
     }
     let to = format!("version {version} of program {number} at {address}");
     let frames = std::sync::Arc::clone(link.frames());
-    let path = OncPath::new(link, procedures, options.wait, to);
+    let path = OncPath::new(link, procedures.clone(), options.wait, to);
     if kind == PathKind::OncTcp {
         // The keeper notices the end of the connection.
         path.watch().map_err(system(NO_THREAD))?;

@@ -12,6 +12,7 @@ mod programs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::callers::{CallerRow, Callers};
@@ -248,6 +249,9 @@ impl Desk {
     /// Returns the row of the caller of a call.
     fn row(&self, source: Source<'_>, call: &Call<'_>) -> Result<Arc<CallerRow>, Missing> {
         let Source { from, callers, .. } = source;
+        if self.core.stopping.load(Ordering::Relaxed) {
+            return Err(Missing::PROGRAM);
+        }
         if let Some(row) = callers.get(from, call) {
             return Ok(row);
         }
@@ -329,7 +333,9 @@ impl AcceptedCall {
             Kind::InterfaceMismatch | Kind::Withdrawn => Outcome::ProgramUnavailable,
             // ONC RPC has no answer that says: try later. Over datagrams, the client sends the call again if
             // it gets none.
-            Kind::Overloaded | Kind::Exhausted if self.desk.path == PathKind::OncUdp => return None,
+            Kind::Overloaded | Kind::Exhausted if self.desk.path == PathKind::OncUdp => {
+                return None;
+            }
             _ => Outcome::SystemError,
         };
         reply.put_outcome(self.xid, outcome);
@@ -341,7 +347,6 @@ impl AcceptedCall {
         let ticket = self.ticket.take()?;
         Some(self.desk.replies().end(moment(), ticket, reply))
     }
-
 }
 
 const fn ran(answer: Answer, bytes: usize) -> Ran {

@@ -12,10 +12,10 @@ use super::watched_socket::WatchedSocket;
 use crate::call::{Wait, block_cost};
 use crate::device::{Arrival, BYTES_MAX, GsoBatch, NoWait, Socket, Until, datagrams};
 use crate::path::datagram::peer::{PeerFlow, moment};
-use crate::path::yielding::YieldPolicy;
 use crate::path::datagram::wire::Packet;
 use crate::path::datagram::wire::checks::{self, ChecksumBuffer};
 use crate::path::datagram::wire::message::{Message, WINDOWS_MAX};
+use crate::path::yielding::YieldPolicy;
 use crate::protocol::exchange::client_end::{self, ClientEnd, DropReason, Handled};
 use crate::protocol::exchange::header::{
     BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header, carries,

@@ -1,5 +1,6 @@
 //! `OncPath`: the path of one binding to a program of ONC RPC.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ pub(in crate::path::onc) struct OncPath {
     pub(super) watch: OnceLock<Watch>,
     pub(super) link: Arc<Link>,
     /// The number of each procedure, in the order of the methods.
-    procedures: &'static [u32],
+    procedures: Cow<'static, [u32]>,
     wait: Wait,
     /// The address of the server, and the program, as text for people.
     to: String,
@@ -25,7 +26,7 @@ pub(in crate::path::onc) struct OncPath {
 impl OncPath {
     pub(in crate::path::onc) fn new(
         link: Arc<Link>,
-        procedures: &'static [u32],
+        procedures: Cow<'static, [u32]>,
         wait: Wait,
         to: String,
     ) -> Self {

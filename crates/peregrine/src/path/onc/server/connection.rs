@@ -482,9 +482,8 @@ impl Watched for OncConnection {
         if !self.turn.is_parked() {
             return self.watching.next_look();
         }
-        let is_short = || {
-            self.connections.upgrade().is_some_and(|connections| connections.intake.is_short())
-        };
+        let is_short =
+            || self.connections.upgrade().is_some_and(|connections| connections.intake.is_short());
         next_of_stalled(self.patience(), is_short).unwrap_or_else(|| {
             self.end();
             Next::Forget

@@ -227,9 +227,8 @@ impl ServerConnection {
     /// Handles a connection from which no bytes arrive. Ends the connection if its incomplete message has
     /// held memory for too long, and if other connections need memory.
     fn stalls(&self) -> Next {
-        let is_short = || {
-            self.connections.upgrade().is_some_and(|connections| connections.intake.is_short())
-        };
+        let is_short =
+            || self.connections.upgrade().is_some_and(|connections| connections.intake.is_short());
         next_of_stalled(self.incoming.patience(), is_short).unwrap_or_else(|| {
             self.end();
             Next::Forget

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use super::{AcceptedConnection, Host, READ_AHEAD, StreamWorker};
-use crate::call::chain::waiting_inside;
 use crate::call::EStack;
+use crate::call::chain::waiting_inside;
 use crate::path::connections::intake::{Reservation, STUCK};
 use crate::path::connections::receive::{Got, receive};
 use crate::path::connections::threads::Attended;

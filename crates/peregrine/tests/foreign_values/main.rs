@@ -1,6 +1,8 @@
 //! Values in XDR and Courier. A slow encoder in this file, which shares no code with the library, says which
 //! bytes are right. Hostile bytes are refused without a panic, in bounded memory.
 
+mod interpreted;
+
 use peregrine::foreign::{
     ByteString, Cells, Courier, Foreign, Input, Invalid, Output, Overflow, Reports, Xdr,
     from_bytes, to_bytes,
@@ -9,7 +11,7 @@ use peregrine::limits::{DEPTH_MAX, LIST_NODES_MAX};
 use peregrine::{CallError, Value};
 use proptest::prelude::*;
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 enum Kind {
     Text = 0,
     Data = 1,
@@ -18,7 +20,7 @@ enum Kind {
     Negative = -5,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Numbers {
     a: i32,
     b: (u32, i16),
@@ -27,7 +29,7 @@ struct Numbers {
     yes: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(switch = i32)]
 enum Union {
     #[foreign(case = 0)]
@@ -40,7 +42,7 @@ enum Union {
     Other(i32, u8),
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct All {
     numbers: Numbers,
     small: (i8, u8, i64, u64),
@@ -60,7 +62,7 @@ struct All {
 }
 
 /// The types that Courier also has.
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Record {
     cardinal: u16,
     integer: i16,
@@ -75,13 +77,13 @@ struct Record {
     choice: Vec<Choice>,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 enum Shade {
     Dark = 3,
     Light = 0xffff,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(switch = Shade)]
 enum Choice {
     #[foreign(case = Shade::Dark)]
@@ -97,14 +99,14 @@ struct Node {
     next: Option<Box<Self>>,
 }
 
-#[derive(Debug, PartialEq, Foreign)]
+#[derive(Debug, PartialEq, Value, Foreign)]
 struct ShortNode {
     value: u16,
     next: Option<Box<Self>>,
 }
 
 /// A stream of segments: Courier's idiom for sequences of any length.
-#[derive(Debug, PartialEq, Foreign)]
+#[derive(Debug, PartialEq, Value, Foreign)]
 enum StreamOf<T> {
     #[foreign(case = 0)]
     Next(Vec<T>, Box<Self>),
@@ -112,18 +114,18 @@ enum StreamOf<T> {
     Last(Vec<T>),
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Tree {
     children: Vec<Self>,
     best: Option<Box<Self>>,
 }
 
 /// Two types that contain each other.
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(xdr)]
 struct Even(u64, Option<Box<Odd>>);
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(xdr)]
 struct Odd(Vec<Even>);
 
@@ -586,7 +588,7 @@ fn large_values_may_nest_less_deeply_than_small_ones() {
     thread.unwrap().join().unwrap();
 }
 
-#[derive(Debug, Foreign)]
+#[derive(Debug, Value, Foreign)]
 enum TimeError {
     #[foreign(error = 0)]
     Unset,
