@@ -1,4 +1,4 @@
-//! Compiles the C program of the feature `peers`, which makes calls through ONC RPC (libtirpc).
+//! Compiles the C program of the feature `peers`, which makes and serves calls of ONC RPC (libtirpc).
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

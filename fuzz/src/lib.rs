@@ -4,6 +4,7 @@
 #[cfg(feature = "json")]
 pub mod dynamic;
 pub mod foreign;
+pub mod foreign_dynamic;
 #[cfg(feature = "json")]
 pub mod growth;
 pub mod server;

@@ -131,7 +131,7 @@ pub(crate) fn names() -> PossibleValuesParser {
             .chain(crate::bind::CASES)
             .chain(crate::concurrent::CASES)
             .chain(crate::growth::CALLS)
-            .chain([crate::growth::BIND]),
+            .chain([crate::growth::BIND, crate::foreign::ARRAY]),
     )
 }
 

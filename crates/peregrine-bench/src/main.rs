@@ -17,6 +17,7 @@ mod concurrent;
 mod cost;
 mod crowd;
 mod death;
+mod foreign;
 mod goodput;
 mod growth;
 #[cfg(feature = "peers")]
@@ -107,6 +108,9 @@ enum Experiment {
     /// Calls to a server whose interface has grown, each compared with the interpreted call to a server that
     /// has the client's interface. Also the time of binding to a server whose interface has grown.
     Growth(Selection),
+    /// Calls to servers of other RPC systems, each compared with its limit: ONC RPC over UDP and TCP, and
+    /// with the feature `peers`, libtirpc. Also the time of writing and reading XDR.
+    Foreign(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
@@ -302,6 +306,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Growth(selection) => {
             let allowed = machine::processors();
             ("growth", selection.format, growth::measure(&selection, &allowed, &progress)?)
+        }
+        Experiment::Foreign(selection) => {
+            ("foreign", selection.format, foreign::measure(&selection, &progress)?)
         }
         Experiment::Concurrent(selection) => {
             ("concurrent", selection.format, concurrent::measure(&selection, &progress)?)

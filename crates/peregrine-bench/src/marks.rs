@@ -2,6 +2,7 @@
 //! (`must`) and a desirable one (`reach`).
 
 use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
+use crate::foreign::{ARRAY, TIRPC};
 use crate::row::Row;
 
 /// The mark of a row.
@@ -48,7 +49,7 @@ const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
 ];
 
 /// The marks of calls across a network, in any placement.
-const ACROSS: [Across; 13] = [
+const ACROSS: [Across; 18] = [
     across("null", "udp", "loopback", "spin", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
@@ -64,7 +65,16 @@ const ACROSS: [Across; 13] = [
     across("null", "tcp", "loopback", "block", &["tcp-pingpong"], 1.15, 1.05),
     across("in-16m", "udp", "loopback", "spin", &["blast-ack", "tcp-pingpong"], 1.30, 1.05),
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
+    across("null", "onc-udp", "loopback", "spin", &["udp-pingpong"], 1.15, 1.07),
+    across("null", "onc-udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.07),
+    across("null", "onc-udp", "loopback", "block", &[TIRPC], 0.90, 0.70),
+    across("null", "onc-tcp", "loopback", "block", &["tcp-pingpong"], 1.15, 1.07),
+    across("in-48000", "onc-tcp", "loopback", "block", &[TIRPC], 0.70, 0.50),
 ];
+
+/// The mark of the time in which an array of 256 integers is written as XDR and read again, compared with two
+/// copies of its bytes: `must` and `reach`.
+const XDR_ARRAY: (f64, f64) = (2.00, 1.30);
 
 /// The longest time in nanoseconds in which a caller must notice that its server has failed. The fields are
 /// the case, the time if the server is on the same machine, and the time if it is across a network.
@@ -158,6 +168,9 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
     }
     if row.case == crate::growth::BIND {
         return Some(Mark::More(GROWN_BIND));
+    }
+    if row.case == ARRAY {
+        return row.ratio.map(|_| Mark::Ratio(XDR_ARRAY.0, XDR_ARRAY.1));
     }
     if row.case == SWAPPED.0 {
         return row.ratio.map(|_| Mark::Ratio(SWAPPED.1, SWAPPED.2));

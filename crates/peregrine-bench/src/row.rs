@@ -26,7 +26,7 @@ pub(crate) enum Format {
 pub(crate) struct Row {
     /// The kind of call.
     pub(crate) case: &'static str,
-    /// The path: in-process, local, ethernet, ethernet-packet, udp, tcp.
+    /// The path: in-process, memory, local, ethernet, ethernet-packet, udp, tcp, onc-udp, onc-tcp.
     pub(crate) path: Option<&'static str>,
     /// The link: memory, loopback, veth.
     pub(crate) link: Option<&'static str>,

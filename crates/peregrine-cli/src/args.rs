@@ -129,12 +129,15 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Export the files of a directory until SIGINT or SIGTERM
     Serve(Serve),
+    /// Offer exports as JSON over HTTP, with a web page, until SIGINT or SIGTERM
+    Bridge(Bridge),
     /// Copy a file from a `serve` server on this machine or over a network
     Copy(Copy),
     /// List the exports of this machine, or of a server on another one
     List {
         /// The server: @HOST or @HOST:PORT, optionally with the prefix eth:, udp: or tcp:, or a name
-        /// in a hosts file [default: all servers of this machine]
+        /// in a hosts file [default: all servers of this machine]. onc+tcp:HOST and onc+udp:HOST list
+        /// the programs of ONC RPC that the rpcbind of a machine knows
         address: Option<String>,
     },
     /// Show the interface of an export as a Rust trait
@@ -148,7 +151,8 @@ pub(crate) enum Command {
     /// Show which path a client would use, and why it would not use the others
     Explain {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the
-        /// prefix local:, eth:, udp: or tcp:
+        /// prefix local:, eth:, udp: or tcp:; or onc+udp:HOST/PROGRAM.VERSION or onc+tcp:, for a program
+        /// of ONC RPC
         #[arg(add = ArgValueCompleter::new(completions::addresses))]
         address: String,
     },
@@ -229,6 +233,35 @@ pub(crate) struct Serve {
     pub(crate) parent: Option<u32>,
 }
 
+/// Options of `bridge`.
+#[derive(Args, Debug)]
+pub(crate) struct Bridge {
+    /// Names or addresses of exports: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
+    /// local:, eth:, udp: or tcp:; NAME=ADDRESS offers an export under another name
+    #[arg(required = true, value_name = "ADDRESS", add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) addresses: Vec<String>,
+    /// Where to listen (port 0: any); can be repeated. HTTP is not encrypted, and every user of this
+    /// machine can make calls
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    pub(crate) http: Vec<String>,
+    /// Allow --http at addresses that other machines can reach
+    #[arg(long, requires = "http")]
+    pub(crate) beyond_this_machine: bool,
+    /// A name of this machine that requests may use, in addition to `localhost` and IP addresses; can be
+    /// repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) host: Vec<String>,
+    /// Maximum size of the body of a request, such as 4M
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = bytes)]
+    pub(crate) body_max: u64,
+    /// Maximum number of requests that are answered at a time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..=1024))]
+    pub(crate) calls: u16,
+    /// Time limit of a call without streams, unless the request says it, such as 500ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
+    pub(crate) timeout: Duration,
+}
+
 /// Options of `copy`.
 #[derive(Args, Debug)]
 pub(crate) struct Copy {
@@ -244,7 +277,7 @@ pub(crate) struct Copy {
 #[derive(Args, Debug)]
 pub(crate) struct Ping {
     /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
-    /// local:, eth:, udp: or tcp:
+    /// local:, eth:, udp: or tcp:; or onc+udp:HOST/PROGRAM.VERSION or onc+tcp:, for a program of ONC RPC
     #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) name: String,
     /// Number of calls
@@ -359,7 +392,7 @@ pub(crate) struct Call {
     /// Time limit of the call, such as 500ms or 2s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
-    /// Use the interface in this file instead of asking the server for it
+    /// Use the interface in this file instead of asking the server for it: JSON, a trait, .x or .cr
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) interface: Option<PathBuf>,
 }

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Import, format: Format) -> Result<(), Failure> {
 
 /// Reads a text file, but not much more of it than may be imported. Bytes that are not UTF-8 can only be in
 /// comments, and are replaced.
-fn read(path: &Path) -> io::Result<String> {
+pub(crate) fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(ONC_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > ONC_BYTES_MAX {

@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use peregrine::directory::{self, Entry};
+use peregrine::foreign::System;
 use peregrine::interface::Digest;
 use peregrine::server_info::Exported;
-use peregrine::{Address, CallError, Description, PathKind, describe};
+use peregrine::{Address, CallError, Description, PathKind, RegisteredProgram, describe};
 use serde_json::{Value, json};
 
 use crate::args::Format;
@@ -21,7 +22,12 @@ type Described = Option<Result<Description, CallError>>;
 
 /// Lists all exported names of this machine, or the exports of one server.
 pub(crate) fn run(address: Option<&str>, format: Format) -> Result<(), Failure> {
+    let is_onc = |address: &str| {
+        let parsed = address.parse::<Address>().ok();
+        parsed.and_then(|address| address.path()?.system()) == Some(System::Onc)
+    };
     match address {
+        Some(address) if is_onc(address) => of_rpcbind(address, format),
         Some(address) => of_server(address, format),
         None => of_machine(format),
     }
@@ -48,6 +54,49 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
         ["NAME", "INTERFACE", "VERSION", "DIGEST", "PROCESS", "AGE", "BINDINGS", "LISTENS"];
     let rows = exports.iter().map(exported_to_row).collect();
     output::say(output::table(&header, &[2, 4, 5, 6], rows))
+}
+
+/// Lists the programs of ONC RPC that the rpcbind of a machine knows.
+fn of_rpcbind(address: &str, format: Format) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let programs = peregrine::registered_programs(address)?;
+    let took = begun.elapsed();
+    if format.is_json() {
+        let programs = programs.iter().map(program_to_json).collect();
+        let whole = json!({ "address": address, "took_ns": output::whole_ns(took) });
+        return output::print_all(format, "programs", programs, whole);
+    }
+    if programs.is_empty() {
+        output::note(format_args!("rpcbind at {address} knows no program"));
+        return Ok(());
+    }
+    let header = ["PROGRAM", "VERSION", "NETWORK", "ADDRESS", "OWNER", "NAME"];
+    let rows = programs.iter().map(program_to_row).collect();
+    output::say(output::table(&header, &[0, 1], rows))
+}
+
+fn program_to_row(one: &RegisteredProgram) -> Vec<String> {
+    // Control characters are replaced, because text from a server must not control the terminal.
+    let printable = |text: &str| text.replace(char::is_control, "?");
+    vec![
+        one.program.to_string(),
+        one.version.to_string(),
+        printable(&one.network),
+        printable(&one.address),
+        printable(&one.owner),
+        printable(one.name.as_deref().unwrap_or("-")),
+    ]
+}
+
+fn program_to_json(one: &RegisteredProgram) -> Value {
+    json!({
+        "program": one.program,
+        "version": one.version,
+        "network": one.network,
+        "address": one.address,
+        "owner": one.owner,
+        "name": one.name,
+    })
 }
 
 /// Returns all exports of a server on this machine. Returns `None` if the address does not lead to such a

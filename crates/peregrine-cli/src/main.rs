@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bridge;
 mod call;
 mod clean;
 mod compare;
@@ -53,6 +54,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
     match command.unwrap_or_default() {
         Command::Demo(demo) => demo::run(&demo, format, colour),
         Command::Serve(serve) => serve::run(&serve, format),
+        Command::Bridge(bridge) => bridge::run(&bridge, format),
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List { address } => list::run(address.as_deref(), format),
         Command::Describe(describe) => describe::run(&describe, written),

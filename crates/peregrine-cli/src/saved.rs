@@ -1,9 +1,13 @@
-//! Reads and writes descriptions of interfaces in files: as JSON, as a Rust trait, or as canonical text.
+//! Reads and writes descriptions of interfaces in files: as JSON, as a Rust trait, or as canonical text. Also
+//! reads interface files of ONC RPC (.x) and Courier (.cr).
 
 use std::path::Path;
 
 use peregrine::interface::Described;
+use peregrine_idl::courier::{Dependency, Source, import_courier};
+use peregrine_idl::onc::Onc;
 
+use crate::import;
 use crate::output::{Failure, OrFail as _, near_files};
 
 /// Writes a description to a file. If the name of the file ends in `.rs`, writes a trait, otherwise JSON.
@@ -14,6 +18,67 @@ pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
         false => format!("{:#}\n", described.to_json()),
     };
     std::fs::write(path, text).or_fail(format!("cannot write {}", path.display()))
+}
+
+/// Reads the description for a call from a file. A file of ONC RPC or Courier can have several programs:
+/// the call is of the one that the address names, as in `onc+udp:HOST/100005.3`, or of the last one that has
+/// the procedure.
+pub(crate) fn read_for_call(
+    path: &Path,
+    address: &str,
+    procedure: &str,
+) -> Result<Described, Failure> {
+    let is_of = |end: &str| path.extension().is_some_and(|extension| extension == end);
+    if !is_of("x") && !is_of("cr") {
+        return read(path);
+    }
+    let what = || format!("cannot read an interface from {}", path.display());
+    let text = import::read(path).or_fail(what()).map_err(|failure| match path.exists() {
+        true => failure,
+        false => failure.suggest(near_files(path)),
+    })?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let directory = path.parent().unwrap_or(Path::new(""));
+    let rust = match is_of("x") {
+        true => {
+            let mut onc = Onc::new();
+            let directory = directory.to_owned();
+            onc.include(move |name| import::read(&directory.join(name)));
+            onc.import(&text, &name).map(|imported| imported.rust)
+        }
+        false => import_courier(&text, &name, &mut |dependency| depended(directory, dependency))
+            .map(|imported| imported.rust),
+    };
+    let failed = |cause: String, advice| Failure::Local {
+        what: what(),
+        causes: vec![cause],
+        advice,
+        suggestions: Vec::new(),
+    };
+    let rust = rust.map_err(|found| {
+        failed(found.to_string(), "correct the file where the marks are, or use another file")
+    })?;
+    let all = peregrine_idl::parse_programs(&rust).map_err(|error| {
+        failed(error.to_string(), "call by a trait: `peregrine import` prints it")
+    })?;
+    let named = |one: &&Described| {
+        one.programs
+            .iter()
+            .any(|program| address.ends_with(&format!("/{}.{}", program.number, program.version)))
+    };
+    let has = |one: &&Described| one.procedure(procedure).is_some();
+    let found = all.iter().find(named).or_else(|| all.iter().rev().find(has)).or(all.last());
+    found.cloned().ok_or_else(|| failed("the file has no program".into(), "use another file"))
+}
+
+/// Returns the text of a Courier program that another one depends upon: from `Name2.cr` or `Name.cr`.
+fn depended(directory: &Path, dependency: &Dependency) -> Option<Source> {
+    let (name, version) = (&dependency.name.text, dependency.numbers.version);
+    let names = [format!("{name}{version}.cr"), format!("{name}.cr")];
+    names.into_iter().find_map(|name| {
+        let text = import::read(&directory.join(&name)).ok()?;
+        Some(Source { name, text })
+    })
 }
 
 /// Reads a description, in any of the three forms, from a file.
@@ -63,6 +128,42 @@ fn parse_like(text: &str, like: Option<&Described>) -> Result<Described, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_other_systems_are_read_for_a_call() {
+        let directory =
+            std::env::temp_dir().join(format!("peregrine-saved-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let x = file(
+            "two.x",
+            "typedef string name<9>; const A = 3; struct s { name n; opaque o[A]; };\n\
+             program P { version V1 { int ADD(s) = 1; } = 1; version V2 { int ADD(s) = 7; void NOP(void) = 8; } \
+             = 2; } = 0x20000000;",
+        );
+        let number = |address: &str, procedure: &str| {
+            let described = read_for_call(&x, address, procedure).unwrap();
+            let program = &described.programs[0];
+            (program.version, program.procedures[0])
+        };
+        assert_eq!(number("onc+udp:host", "add"), (2, 7));
+        assert_eq!(number("onc+udp:host/536870912.1", "add"), (1, 1));
+        let foreign = read_for_call(&x, "", "add").unwrap().foreign_text();
+        assert!(foreign.contains(" max 9"), "{foreign}");
+        let cr = file(
+            "Time.cr",
+            "Time: PROGRAM 15 VERSION 2 =\nBEGIN\n  Busy: ERROR [seconds: CARDINAL] = 3;\n  \
+             Now: PROCEDURE RETURNS [seconds: LONG CARDINAL] REPORTS [Busy] = 0;\nEND.\n",
+        );
+        let time = read_for_call(&cr, "courier+tcp:host", "now").unwrap();
+        assert_eq!((time.programs[0].number, time.programs[0].procedures[0]), (15, 0));
+        assert!(time.foreign_text().contains("error 3"), "{}", time.foreign_text());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
 
     #[test]
     fn all_forms_are_read() {

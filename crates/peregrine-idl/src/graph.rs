@@ -58,6 +58,15 @@ pub(crate) fn in_cycle(parts: &[Vec<usize>]) -> Vec<bool> {
     cycle.iter().enumerate().map(is_in).collect()
 }
 
+/// Returns the first node of each cycle.
+pub(crate) fn one_of_each(parts: &[Vec<usize>]) -> Vec<usize> {
+    let (cycle, is_in) = (cycles(parts), in_cycle(parts));
+    let mut seen = vec![false; parts.len()];
+    let mut is_first =
+        |node: &usize| is_in[*node] && !core::mem::replace(&mut seen[cycle[*node] as usize], true);
+    (0..parts.len()).filter(|node| is_first(node)).collect()
+}
+
 /// Returns for each node whether it is one of the seeds, or reaches one of them.
 pub(crate) fn reaching(parts: &[Vec<usize>], seeds: impl IntoIterator<Item = usize>) -> Vec<bool> {
     let mut users = vec![Vec::new(); parts.len()];

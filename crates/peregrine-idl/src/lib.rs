@@ -23,7 +23,10 @@
 //!   another crate as the struct or enum that describes it;
 //! * the traits of callbacks, such as `Listener` for `Callback<'_, dyn Listener>`;
 //! * modules that contain structs, enums and traits of callbacks, one level deep;
-//! * `use` declarations and `impl` blocks, which are skipped, and comments;
+//! * the numbers and bounds of other RPC systems: `onc(...)` and `courier(...)` in `#[interface]`,
+//!   `#[onc(N)]` and `#[courier(N)]`, and `#[foreign(...)]` with numbers;
+//! * other names for types, such as `type Key = [u8; 8];`;
+//! * `use` declarations, constants and `impl` blocks, which are skipped, and comments;
 //! * documentation comments. Those of the trait and of its methods are kept.
 //!
 //! A name that is not a valid name in Rust may be in quotes: `fn "get-size"(&self) -> ...`. Interfaces that
@@ -141,7 +144,38 @@ pub fn parse_trait_like(text: &str, like: &Described) -> Result<Described, Parse
     parse(text, &kinds.collect())
 }
 
+/// Reads all traits of a text that was imported from an interface file of another RPC system: one trait for
+/// each program. None of them is that of a callback.
+///
+/// ```
+/// let file = "program P { version V { int F(int) = 1; } = 2; } = 0x20000000;";
+/// let imported = peregrine_idl::import_onc(file, "p.x")?;
+/// let all = peregrine_idl::parse_programs(&imported.rust)?;
+/// assert_eq!((all[0].programs[0].number, all[0].programs[0].version), (0x2000_0000, 2));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Fails in the same cases as [`parse_trait`], except that there may be several traits, or none.
+pub fn parse_programs(text: &str) -> Result<Vec<Described>, ParseError> {
+    on_a_thread(text, |text| {
+        let tokens = scan::tokens(text)?;
+        parse::programs
+            .parse2(tokens)
+            .and_then(resolve::all_described)
+            .map_err(|error| ParseError::of_syn(text, &error))
+    })
+}
+
 fn parse(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseError> {
+    on_a_thread(text, |text| read(text, kinds))
+}
+
+/// Reads a text of limited length by `read`.
+fn on_a_thread<T: Send>(
+    text: &str,
+    read: impl Fn(&str) -> Result<T, ParseError> + Sync,
+) -> Result<T, ParseError> {
     if text.len() > CANONICAL_BYTES_MAX {
         let reason = format!("{} bytes are more than {CANONICAL_BYTES_MAX}", text.len());
         return Err(ParseError::new(1, 1, reason));
@@ -150,9 +184,9 @@ fn parse(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseEr
     // With a new thread for each text, the memory of the process does not grow.
     thread::scope(|scope| {
         let name = "peregrine-idl".to_owned();
-        match thread::Builder::new().name(name).spawn_scoped(scope, || read(text, kinds)) {
+        match thread::Builder::new().name(name).spawn_scoped(scope, || read(text)) {
             Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) => read(text, kinds),
+            Err(_) => read(text),
         }
     })
 }

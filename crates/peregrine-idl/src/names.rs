@@ -5,9 +5,12 @@ use std::collections::HashMap;
 use heck::{ToShoutySnakeCase as _, ToSnakeCase as _, ToUpperCamelCase as _};
 use proc_macro2::{Ident, Span};
 
-/// Names that no imported type may have, because the Rust text uses them with their usual meaning.
-const TAKEN: &str = "Box ByteString Clone Debug Err None Ok Option PartialEq Result Self Some String Vec \
-                     bool f32 f64 i16 i32 i64 i8 peregrine str u16 u32 u64 u8";
+use crate::print::TAKEN;
+
+/// More names that no imported type may have, because the Rust text uses them with their usual meaning, or
+/// because [`parse_trait`](crate::parse_trait) knows them as types.
+const USED: &str = "Arc BTreeMap BTreeSet ByteString Clone Copy Cow Debug Eq Err Foreign From HashMap HashSet \
+    Hash None NonZero Ok PartialEq Rc Some VecDeque peregrine";
 
 /// Keywords that cannot have the prefix `r#`.
 const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
@@ -22,7 +25,8 @@ pub(crate) struct Names {
 impl Names {
     /// Returns the names of a module, in which types of the prelude are taken.
     pub(crate) fn of_types() -> Self {
-        let wanted = TAKEN.split_whitespace().map(|name| (name.to_owned(), 1)).collect();
+        let words = TAKEN.split_whitespace().chain(USED.split_whitespace());
+        let wanted = words.map(|name| (name.to_owned(), 1)).collect();
         Self { wanted }
     }
 
@@ -32,7 +36,8 @@ impl Names {
     }
 
     /// Takes a name. If it is taken, takes the name with the first free number at its end.
-    pub(crate) fn take(&mut self, name: &str) -> String {
+    pub(crate) fn take(&mut self, name: impl AsRef<str>) -> String {
+        let name = name.as_ref();
         let count = self.wanted.entry(name.to_owned()).or_insert(0);
         *count += 1;
         if *count == 1 {
@@ -88,6 +93,11 @@ pub(crate) fn ident(name: &str) -> Ident {
         true => Ident::new(name, span),
         false => Ident::new_raw(name, span),
     }
+}
+
+/// Returns a name as it is written in Rust.
+pub(crate) fn written(name: &str) -> String {
+    ident(name).to_string()
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use self::default::{Choices, Types};
 use crate::graph;
 use crate::library;
 use peregrine::interface::{
-    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, Direction, Shape,
+    Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed,
+    DescribedParameter, DescribedProcedure, DescribedType, DescribedVariant, Direction, Program,
+    Shape, System,
 };
 use unicode_ident::{is_xid_continue, is_xid_start};
 
@@ -192,7 +193,7 @@ fn camel(name: &str) -> String {
 
 impl<'a> Printer<'a> {
     fn whole(mut self) -> String {
-        let Described { name: own, version, docs, procedures, types } = self.described;
+        let Described { name: own, version, docs, procedures, types, .. } = self.described;
         self.docs("", docs);
         self.interface("", (own, *version), procedures, None);
         for (number, named) in types.iter().enumerate() {
@@ -218,18 +219,19 @@ impl<'a> Printer<'a> {
         within: Option<usize>,
     ) {
         let ident = ident(own);
-        let arguments = match (ident == *own, version) {
-            (true, 0) => None,
-            (true, version) => Some(format!("version = {version}")),
-            (false, 0) => Some(format!("name = {own:?}")),
-            (false, version) => Some(format!("name = {own:?}, version = {version}")),
-        };
-        if let Some(arguments) = arguments {
-            self.line(format_args!("{indent}#[interface({arguments})]"));
+        let programs = if within.is_none() { &self.described.programs[..] } else { &[] };
+        let name = (ident != *own).then(|| format!("name = {own:?}"));
+        let version = (version != 0).then(|| format!("version = {version}"));
+        let programs = programs.iter().map(|Program { system, number, version, .. }| {
+            format!("{}(program = {number}, version = {version})", word(*system))
+        });
+        let arguments: Vec<_> = name.into_iter().chain(version).chain(programs).collect();
+        if !arguments.is_empty() {
+            self.line(format_args!("{indent}#[interface({})]", arguments.join(", ")));
         }
         self.line(format_args!("{indent}pub trait {ident} {{"));
-        for procedure in procedures {
-            self.procedure(&format!("{indent}    "), procedure, within);
+        for (number, procedure) in procedures.iter().enumerate() {
+            self.procedure(&format!("{indent}    "), (number, procedure), within);
         }
         self.line(format_args!("{indent}}}"));
     }
@@ -251,13 +253,24 @@ impl<'a> Printer<'a> {
         }
     }
 
-    fn procedure(&mut self, indent: &str, procedure: &DescribedProcedure, within: Option<usize>) {
+    fn procedure(
+        &mut self,
+        indent: &str,
+        (number, procedure): (usize, &DescribedProcedure),
+        within: Option<usize>,
+    ) {
         self.docs(indent, &procedure.docs);
         if procedure.idempotent {
             self.line(format_args!("{indent}#[idempotent]"));
         }
         if procedure.oneway {
             self.line(format_args!("{indent}#[oneway]"));
+        }
+        if within.is_none() {
+            for program in &self.described.programs {
+                let number = program.procedures.get(number).copied().unwrap_or_default();
+                self.line(format_args!("{indent}#[{}({number})]", word(program.system)));
+            }
         }
         if !procedure.was.is_empty() {
             let was = was(&procedure.was);
@@ -407,6 +420,8 @@ impl<'a> Printer<'a> {
             self.line(format_args!("pub mod m{number} {{"));
             self.line(format_args!("    use super::*;"));
         }
+        let is_foreign = self.is_foreign(number, &named.body);
+        let foreign = if is_foreign { ", peregrine::Foreign" } else { "" };
         match &named.body {
             DescribedBody::Plain { align, fields, .. } => {
                 let alignments = fields.iter().map(|one| self.described.plain_alignment(&one.ty));
@@ -416,13 +431,13 @@ impl<'a> Printer<'a> {
                     align if *align < natural => format!(", packed({align})"),
                     _ => String::new(),
                 };
-                self.line(format_args!("{indent}#[derive(Clone, Copy, Plain)]"));
+                self.line(format_args!("{indent}#[derive(Clone, Copy, Plain{foreign})]"));
                 self.line(format_args!("{indent}#[repr(C{more})]"));
                 self.fields(indent, &format!("pub struct {own}"), fields, number);
             }
             DescribedBody::PlainEnum { repr, variants } => {
                 let repr = self.described.type_text(repr);
-                self.line(format_args!("{indent}#[derive(Clone, Copy, Plain)]"));
+                self.line(format_args!("{indent}#[derive(Clone, Copy, Plain{foreign})]"));
                 self.line(format_args!("{indent}#[repr({repr})]"));
                 self.line(format_args!("{indent}pub enum {own} {{"));
                 for variant in variants {
@@ -433,18 +448,20 @@ impl<'a> Printer<'a> {
                 self.line(format_args!("{indent}}}"));
             }
             DescribedBody::Struct(fields) => {
-                self.line(format_args!("{indent}#[derive(Value)]"));
+                self.line(format_args!("{indent}#[derive(Value{foreign})]"));
                 self.fields(indent, &format!("pub struct {own}"), fields, number);
             }
             DescribedBody::Enum(variants) => {
-                self.line(format_args!("{indent}#[derive(Value)]"));
+                self.line(format_args!("{indent}#[derive(Value{foreign})]"));
                 self.line(format_args!("{indent}pub enum {own} {{"));
-                for variant in variants {
+                let has_discriminants = has_discriminants(variants);
+                for (index, variant) in (0..).zip(variants) {
                     let fields: Vec<_> = variant
                         .fields
                         .iter()
                         .map(|field| {
                             let before = self.growth(&field.ty, &field.growth, Some(number));
+                            let before = format!("{}{before}", max(field));
                             let ty = self.ty(&field.ty, Some(number));
                             (name(&field.name), before, ty)
                         })
@@ -467,8 +484,20 @@ impl<'a> Printer<'a> {
                         }
                     };
                     let before = marks(&variant.was, variant.is_other);
+                    let (case, discriminant) = match variant.case {
+                        Some(Case::Number(number)) if has_discriminants => {
+                            (String::new(), format!(" = {number}"))
+                        }
+                        case if is_foreign && !has_discriminants => {
+                            (of_case(case, index, variants), String::new())
+                        }
+                        _ if has_discriminants && variants.iter().any(|one| one.case.is_some()) => {
+                            (String::new(), format!(" = {index}"))
+                        }
+                        _ => (String::new(), String::new()),
+                    };
                     self.line(format_args!(
-                        "{indent}    {before}{}{written},",
+                        "{indent}    {case}{before}{}{written}{discriminant},",
                         name(&variant.name)
                     ));
                 }
@@ -485,6 +514,23 @@ impl<'a> Printer<'a> {
         }
         if in_module {
             self.line(format_args!("}}"));
+        }
+    }
+
+    /// Returns whether a type has forms in the representations of other RPC systems.
+    fn is_foreign(&self, number: usize, body: &DescribedBody) -> bool {
+        let has_max = |fields: &[DescribedField]| fields.iter().any(|one| one.max.is_some());
+        let in_program = !self.described.programs.is_empty();
+        match body {
+            DescribedBody::Enum(variants) => {
+                let has_case = variants.iter().any(|one| one.case.is_some());
+                let is_error = self.failed.contains(&number);
+                has_case && !has_discriminants(variants)
+                    || variants.iter().any(|one| has_max(&one.fields))
+                    || in_program && !is_error
+            }
+            DescribedBody::Struct(fields) => in_program || has_max(fields),
+            _ => in_program,
         }
     }
 
@@ -518,7 +564,7 @@ impl<'a> Printer<'a> {
         if numbered(fields) {
             let field = |one: &DescribedField| {
                 let before = self.growth(&one.ty, &one.growth, Some(whole));
-                format!("{before}pub {}", self.ty(&one.ty, Some(whole)))
+                format!("{}{before}pub {}", max(one), self.ty(&one.ty, Some(whole)))
             };
             let all: Vec<_> = fields.iter().map(field).collect();
             return self.line(format_args!("{indent}{head}({});", all.join(", ")));
@@ -527,10 +573,42 @@ impl<'a> Printer<'a> {
         for field in fields {
             let ty = self.ty(&field.ty, Some(whole));
             let before = self.growth(&field.ty, &field.growth, Some(whole));
+            let before = format!("{}{before}", max(field));
             self.line(format_args!("{indent}    {before}pub {}: {ty},", name(&field.name)));
         }
         self.line(format_args!("{indent}}}"));
     }
+}
+
+/// Returns the word for a system in attributes.
+const fn word(system: System) -> &'static str {
+    match system {
+        System::Courier => "courier",
+        _ => "onc",
+    }
+}
+
+/// Returns whether the numbers of the variants in other systems are printed as discriminants.
+fn has_discriminants(variants: &[DescribedVariant]) -> bool {
+    let is_number = |case| matches!(case, None | Some(Case::Number(_)));
+    variants.iter().all(|one| one.fields.is_empty() && is_number(one.case))
+}
+
+/// Returns the attribute with the number of a variant in other systems. A space follows the attribute.
+fn of_case(case: Option<Case>, index: i64, variants: &[DescribedVariant]) -> String {
+    let is_error = |one: &DescribedVariant| matches!(one.case, Some(Case::Error(_)));
+    match case {
+        Some(Case::Error(number)) => format!("#[foreign(error = {number})] "),
+        Some(Case::Default) => "#[foreign(default)] ".to_owned(),
+        Some(Case::Number(number)) => format!("#[foreign(case = {number})] "),
+        None if variants.iter().any(is_error) => String::new(),
+        None => format!("#[foreign(case = {index})] "),
+    }
+}
+
+/// Returns the attribute with the largest count of a field. A space follows the attribute.
+fn max(field: &DescribedField) -> String {
+    field.max.map(|max| format!("#[foreign(max = {max})] ")).unwrap_or_default()
 }
 
 /// Returns the attribute `#[was(...)]` with earlier names. A space follows the attribute.

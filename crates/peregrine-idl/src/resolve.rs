@@ -4,22 +4,38 @@ use std::collections::HashMap;
 
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, Shape,
+    DescribedProcedure, DescribedType, DescribedVariant, Program, Shape, System,
 };
+use peregrine::limits::CANONICAL_DEPTH_MAX;
 use proc_macro2::Span;
 use syn::{Error, Result};
 
 use crate::default::{self, Written};
 use crate::library;
 use crate::syntax::{
-    Align, Body, Definition, Field, Growth, Method, Parameter, Source, Type, TypeName, Variant,
+    Align, Body, Definition, Field, Growth, Method, Parameter, Source, Trait, Type, TypeName,
+    Variant,
 };
 
 /// Returns the interface that a text describes.
 pub(crate) fn described(source: Source) -> Result<Described> {
-    let Some(Definition { span, body: Body::Interface(root), .. }) = source.types.get(&source.root)
-    else {
-        return Err(Error::new(Span::call_site(), "there is no trait"));
+    let first = source.roots.first();
+    first.map_or_else(|| Err(no_trait()), |root| described_as(&source, root))
+}
+
+/// Returns all interfaces that a text describes.
+pub(crate) fn all_described(source: Source) -> Result<Vec<Described>> {
+    source.roots.iter().map(|root| described_as(&source, root)).collect()
+}
+
+fn no_trait() -> Error {
+    Error::new(Span::call_site(), "there is no trait")
+}
+
+/// Returns the interface of the trait with the path `root`.
+fn described_as(source: &Source, root: &str) -> Result<Described> {
+    let Some(Definition { span, body: Body::Interface(root), .. }) = source.types.get(root) else {
+        return Err(no_trait());
     };
     let spans: Vec<Span> =
         core::iter::once(*span).chain(root.methods.iter().map(|method| method.span)).collect();
@@ -31,6 +47,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         uses: Vec::new(),
         arguments: HashMap::new(),
         defaults: Vec::new(),
+        aliases: 0,
+        nested_aliases: 0,
     };
     let mut described = Described {
         name: root.name.clone(),
@@ -38,6 +56,7 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         docs: root.docs.clone(),
         procedures: resolver.procedures(&root.methods, Place::Parameter),
         types: Vec::new(),
+        programs: programs(root)?,
     };
     for (procedure, method) in described.procedures.iter_mut().zip(&root.methods) {
         procedure.docs.clone_from(&method.docs);
@@ -55,6 +74,12 @@ pub(crate) fn described(source: Source) -> Result<Described> {
             return Err(Error::new(used, what));
         }
         let (body, align, span) = match definition {
+            Some(Definition { body: Body::Alias(_), .. }) => {
+                let what = format!(
+                    "the aliases of types around `{path}` contain each other, or are too many"
+                );
+                return Err(Error::new(used, what));
+            }
             Some(Definition { span, parameters, body }) => {
                 if parameters.len() != arguments.len() {
                     let (count, given) = (parameters.len(), arguments.len());
@@ -101,6 +126,27 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     }
     let spans = spans.into_iter().chain(defined.into_iter().map(|(_, span)| span));
     checked(described, &spans.collect::<Vec<_>>())
+}
+
+/// Returns the programs of an interface, with the number of each procedure.
+fn programs(root: &Trait) -> Result<Vec<Program>> {
+    let program = |one: &crate::syntax::Program| {
+        let place = usize::from(one.system == System::Courier);
+        let number = |method: &Method| {
+            method.numbers[place].ok_or_else(|| {
+                let name = if place == 0 { "onc" } else { "courier" };
+                let what = format!("write `#[{name}(N)]` before `{}`: its number", method.name);
+                Error::new(method.span, what)
+            })
+        };
+        Ok(Program {
+            system: one.system,
+            number: one.number,
+            version: one.version,
+            procedures: root.methods.iter().map(number).collect::<Result<_>>()?,
+        })
+    };
+    root.programs.iter().map(program).collect()
 }
 
 /// The largest number of types. `Page<A>` and `Page<B>` count as two types. Without this limit, a type `T<A>`
@@ -173,6 +219,7 @@ impl Place {
 fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     let span = |line: usize| spans[line.saturating_sub(1).min(spans.len() - 1)];
     let read = Described::parse(&described.to_string())
+        .and_then(|read| read.with_foreign_text(&described.foreign_text()))
         .map_err(|error| Error::new(span(error.line()), error.reason()))?;
     match read.with_docs(&described.docs()) == described {
         true => Ok(described),
@@ -200,6 +247,9 @@ struct Resolver<'a> {
     /// The arguments of the type that is being resolved, by the names of the type parameters.
     arguments: HashMap<String, Type>,
     defaults: Vec<Pending>,
+    /// How many aliases were replaced by their types, and how many of them are around the current type.
+    aliases: usize,
+    nested_aliases: usize,
 }
 
 impl Resolver<'_> {
@@ -309,6 +359,17 @@ impl Resolver<'_> {
                 if let Some(other) = library::other(&closed).filter(|_| !is_defined) {
                     return self.ty_of(&other);
                 }
+                let types = self.types;
+                if let Some(Definition { body: Body::Alias(ty), .. }) = types.get(&closed.path)
+                    && self.aliases < TYPES_MAX
+                    && self.nested_aliases < CANONICAL_DEPTH_MAX
+                {
+                    self.aliases += 1;
+                    self.nested_aliases += 1;
+                    let ty = self.ty_of(ty);
+                    self.nested_aliases -= 1;
+                    return ty;
+                }
                 self.used(closed, name.span, false)
             }
             Type::Interface(name) => {
@@ -343,6 +404,7 @@ impl Resolver<'_> {
             name: field.name.clone(),
             ty: self.ty(&field.ty),
             growth: self.growth(place(number), &field.growth),
+            max: field.max,
         };
         fields.iter().enumerate().map(field).collect()
     }
@@ -365,9 +427,12 @@ impl Resolver<'_> {
                         .fields(&one.fields, |field| Place::VariantField(number, place, field)),
                     was: one.was.clone(),
                     is_other: one.is_other,
+                    case: one.case,
                 };
                 DescribedBody::Enum(variants.iter().enumerate().map(variant).collect())
             }
+            // An alias was replaced by its type.
+            Body::Alias(_) => DescribedBody::Struct(Vec::new()),
             Body::Interface(one) => {
                 let place =
                     |procedure, parameter| Place::NestedParameter(number, procedure, parameter);
@@ -401,7 +466,7 @@ fn key(name: &TypeName) -> String {
 /// Returns the definition of `CallError`.
 fn call_error() -> DescribedBody {
     let growth = DescribedGrowth::default();
-    let chain = DescribedField { name: "chain".into(), ty: DescribedType::Text, growth };
+    let chain = DescribedField { name: "chain".into(), ty: DescribedType::Text, growth, max: None };
     DescribedBody::Struct(vec![chain])
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use peregrine::interface::{DescribedPlainVariant, DescribedType, Direction, Shape};
+use peregrine::interface::{Case, DescribedPlainVariant, DescribedType, Direction, Shape, System};
 use proc_macro2::Span;
 
 use crate::default::Written;
@@ -16,8 +16,8 @@ pub(crate) enum Kind {
 
 /// All items of a text.
 pub(crate) struct Source {
-    /// The path of the trait that is the interface.
-    pub(crate) root: String,
+    /// The paths of the traits that are interfaces. There is one, unless the text is of another RPC system.
+    pub(crate) roots: Vec<String>,
     /// The types and the traits, by their paths. The path of a type is its name. If the type is in a module,
     /// the name of the module precedes the name of the type.
     pub(crate) types: HashMap<String, Definition>,
@@ -28,6 +28,14 @@ pub(crate) struct Trait {
     pub(crate) version: u32,
     pub(crate) docs: String,
     pub(crate) methods: Vec<Method>,
+    pub(crate) programs: Vec<Program>,
+}
+
+/// A program of another RPC system, without the numbers of its procedures.
+pub(crate) struct Program {
+    pub(crate) system: System,
+    pub(crate) number: u32,
+    pub(crate) version: u32,
 }
 
 pub(crate) struct Method {
@@ -40,6 +48,8 @@ pub(crate) struct Method {
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) result: Type,
     pub(crate) error: Type,
+    /// The numbers of the procedure in ONC RPC and in Courier.
+    pub(crate) numbers: [Option<u32>; 2],
 }
 
 pub(crate) struct Parameter {
@@ -104,11 +114,19 @@ pub(crate) struct Definition {
 }
 
 pub(crate) enum Body {
-    Plain { align: Option<Align>, fields: Vec<Field> },
-    PlainEnum { repr: DescribedType, variants: Vec<DescribedPlainVariant> },
+    Plain {
+        align: Option<Align>,
+        fields: Vec<Field>,
+    },
+    PlainEnum {
+        repr: DescribedType,
+        variants: Vec<DescribedPlainVariant>,
+    },
     Struct(Vec<Field>),
     Enum(Vec<Variant>),
     Interface(Trait),
+    /// Another name for a type.
+    Alias(Type),
 }
 
 /// A variant of an enum that is not plain.
@@ -117,6 +135,7 @@ pub(crate) struct Variant {
     pub(crate) fields: Vec<Field>,
     pub(crate) was: Vec<String>,
     pub(crate) is_other: bool,
+    pub(crate) case: Option<Case>,
 }
 
 /// The alignment that `#[repr]` declares.
@@ -131,4 +150,6 @@ pub(crate) struct Field {
     pub(crate) span: Span,
     pub(crate) ty: Type,
     pub(crate) growth: Growth,
+    /// The largest count that other RPC systems may send.
+    pub(crate) max: Option<u32>,
 }

@@ -1,28 +1,18 @@
 //! Tests that programs of Courier become Rust, that they are printed and read again, and that wrong texts are
 //! refused at the right place, within bounds of time and memory.
 
-use std::path::{Path, PathBuf};
-
 use peregrine_idl::Diagnostics;
 use peregrine_idl::courier::*;
 use proptest::prelude::*;
+use support::stored;
 
 #[path = "courier/programs.rs"]
 mod programs;
-
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/courier")
-}
-
-/// Returns the text of a program of the tests.
-fn stored(name: &str, version: u16) -> Option<Source> {
-    let file = format!("{name}{version}.cr");
-    let text = std::fs::read_to_string(folder().join(&file)).ok()?;
-    Some(Source { name: file, text })
-}
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
 
 fn import(text: &str) -> Result<Imported, Diagnostics> {
-    import_courier(text, "Test.cr", &mut |one| stored(&one.name.text, one.numbers.version))
+    support::courier(text, "Test.cr")
 }
 
 /// Imports a program with the given declarations.
@@ -48,8 +38,7 @@ fn is_closed(rust: &str) {
 #[test]
 fn programs_become_the_stored_rust() {
     let write = std::env::var_os("PEREGRINE_WRITE").is_some();
-    for file in ["Accounts", "BulkData1", "Directory3", "Passport1", "Storage5"] {
-        let path = folder().join(format!("{file}.cr"));
+    for path in support::files_in(&support::tests("courier"), "cr") {
         let text = std::fs::read_to_string(&path).expect("a program");
         let imported = import(&text).unwrap_or_else(|error| panic!("{error}"));
         is_closed(&imported.rust);
@@ -59,8 +48,10 @@ fn programs_become_the_stored_rust() {
         }
         let stored = std::fs::read_to_string(&rust).unwrap_or_default();
         assert_eq!(
-            imported.rust, stored,
-            "{file}: run with PEREGRINE_WRITE=1 to accept the change"
+            imported.rust,
+            stored,
+            "{}: run with PEREGRINE_WRITE=1 to accept the change",
+            path.display()
         );
         // What is exported is read as the same program.
         let exported = export_courier(&imported.program);

@@ -2,10 +2,12 @@
 
 #[path = "onc/random.rs"]
 mod random;
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use peregrine_idl::onc::{Imported, Onc, Type};
 use peregrine_idl::{Diagnostics, NESTING_MAX, export_onc, import_onc};
@@ -108,37 +110,36 @@ fn whole_language_is_printed_as_expected() {
     assert_eq!((procedures[1].number, &*procedures[1].method), (3, "type"));
 }
 
-/// Returns the interface files of this machine, which packages of Debian install.
-fn installed() -> Vec<PathBuf> {
-    let directories = ["/usr/include/rpcsvc", "/usr/include/tirpc/rpcsvc", "/usr/include/rpc"];
-    let entries = directories.iter().filter_map(|one| fs::read_dir(one).ok()).flatten();
-    let files = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    let mut files: Vec<_> =
-        files.filter(|path| path.extension().is_some_and(|x| x == "x")).collect();
-    files.sort();
-    files
-}
-
 #[test]
 fn files_of_this_machine_are_imported() {
-    let files = installed();
-    if files.is_empty() {
-        eprintln!("skipped: no interface files in /usr/include");
-    }
-    for path in files {
-        let mut onc = Onc::new();
-        let directory = path.parent().unwrap().to_owned();
-        onc.include(move |name| fs::read_to_string(directory.join(name)));
+    let stored = support::files_in(&support::tests("onc"), "x");
+    for path in stored.into_iter().chain(support::installed()) {
         let text = fs::read_to_string(&path).unwrap();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let imported = onc.import(&text, name).unwrap_or_else(|error| panic!("{error}"));
-        check(&imported);
-        eprintln!(
-            "{name}: {} traits, {} types, missing {:?}",
-            imported.interfaces.len(),
-            imported.types.len(),
-            imported.missing
-        );
+        check(&support::onc(&text, &path).unwrap_or_else(|error| panic!("{error}")));
+    }
+}
+
+/// The library is tested with programs of other authors (docs/INTEROP.md). Their interfaces are stored as they
+/// are printed here.
+#[test]
+fn stored_interfaces_of_other_programs_are_as_printed() {
+    let directory = support::tests("../../peregrine/tests/onc_interop");
+    let own = support::files_in(&directory, "x");
+    let files: Vec<_> = own.into_iter().chain(support::installed()).collect();
+    let stored = support::files_in(&directory.join("imported"), "txt");
+    assert!(stored.len() > 10, "{stored:?}");
+    for path in stored {
+        let Some(file) = files.iter().find(|file| file.file_stem() == path.file_stem()) else {
+            eprintln!("skipped: the interface file of {} is not installed", path.display());
+            continue;
+        };
+        let text = fs::read_to_string(file).unwrap();
+        let imported = support::onc(&text, file).unwrap_or_else(|error| panic!("{error}"));
+        if std::env::var_os("PEREGRINE_WRITE").is_some() {
+            fs::write(&path, &imported.rust).unwrap();
+        }
+        let stored = fs::read_to_string(&path).unwrap();
+        assert_eq!(imported.rust, stored, "PEREGRINE_WRITE=1 writes {}", path.display());
     }
 }
 

@@ -104,6 +104,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
                 name: #name,
                 ty: &<#ty as ::peregrine::__rt::Value>::TYPE,
                 growth: #growth,
+                max: ::core::option::Option::None,
             }
         }
     });

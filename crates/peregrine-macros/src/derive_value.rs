@@ -7,6 +7,7 @@ use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Data, DeriveInput, Error, Fields, GenericParam, Generics, Member};
 
+use crate::derive_foreign::attributes::{Attributes, Place};
 use crate::generated_at;
 use crate::growth::{self, Growth};
 use crate::list::{self, Link};
@@ -170,7 +171,8 @@ fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
             }
         });
     }
-    let described = all.iter().map(|(_, variant, parts, was)| {
+    let cases = cases(data);
+    let described = all.iter().zip(&cases).map(|((_, variant, parts, was), case)| {
         let (name, described) = (variant.ident.unraw().to_string(), &parts.described);
         let is_other = variant.attrs.iter().any(|one| one.path().is_ident("other"));
         quote! {
@@ -179,6 +181,7 @@ fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
                 fields: &[#described],
                 was: &[#(#was),*],
                 is_other: #is_other,
+                case: #case,
             }
         }
     });
@@ -213,6 +216,46 @@ fn of_enum(ident: &Ident, data: &syn::DataEnum) -> syn::Result<Codec> {
         },
         body,
     })
+}
+
+/// Returns the bound in `#[foreign(max = N)]`, as part of a description. `#[derive(Foreign)]` reports wrong
+/// attributes.
+fn max(field: &syn::Field) -> TokenStream {
+    match Attributes::of(&field.attrs, Place::Field).unwrap_or_default().max {
+        Some(max) => quote!(::core::option::Option::Some((#max) as u32)),
+        None => quote!(::core::option::Option::None),
+    }
+}
+
+/// Returns the numbers of the variants in other RPC systems, as parts of a description. These are the
+/// attributes, or the discriminants of an enum without fields.
+fn cases(data: &syn::DataEnum) -> Vec<TokenStream> {
+    let all: Vec<_> = data
+        .variants
+        .iter()
+        .map(|variant| Attributes::of(&variant.attrs, Place::Variant).unwrap_or_default())
+        .collect();
+    let has_numbers =
+        all.iter().any(|one| one.case.is_some() || one.default || one.error.is_some());
+    let is_plain = data.variants.iter().all(|one| matches!(one.fields, Fields::Unit));
+    let case = quote!(::peregrine::__rt::Case);
+    let some = quote!(::core::option::Option::Some);
+    let one = |(index, (variant, own)): (usize, (&syn::Variant, &Attributes))| {
+        let index = index as i64;
+        let name = &variant.ident;
+        if let Some(error) = &own.error {
+            return quote!(#some(#case::Error((#error) as u16)));
+        }
+        match &own.case {
+            Some(number) => quote!(const { #case::numbered(#index, (#number) as i64) }),
+            None if own.default => quote!(#some(#case::Default)),
+            None if is_plain && !has_numbers => {
+                quote!(const { #case::numbered(#index, Self::#name as i64) })
+            }
+            None => quote!(::core::option::Option::None),
+        }
+    };
+    data.variants.iter().zip(&all).enumerate().map(one).collect()
 }
 
 /// The generated code for the nodes of a linked list.
@@ -250,9 +293,11 @@ impl Parts {
         for (member, field) in fields.members().zip(fields) {
             let ty = &field.ty;
             let (own, name): (Ident, String) = match &member {
-                Member::Named(ident) => (format_ident!("__{}", ident), ident.unraw().to_string()),
+                Member::Named(ident) => {
+                    (format_ident!("__field_{}", ident), ident.unraw().to_string())
+                }
                 Member::Unnamed(index) => {
-                    (format_ident!("__{}", index.index), index.index.to_string())
+                    (format_ident!("__field_{}", index.index), index.index.to_string())
                 }
             };
             let value = quote_spanned!(generated_at(ty.span())=> <#ty as ::peregrine::__rt::Value>);
@@ -260,8 +305,14 @@ impl Parts {
             parts.encode.extend(quote!(#value::encode(#own, __head)?;));
             parts.build.extend(quote!(#member: #value::decode(__head)?,));
             let growth = Growth::of(&field.attrs)?.described(ty);
+            let max = max(field);
             parts.described.extend(quote! {
-                ::peregrine::__rt::Field { name: #name, ty: &#value::TYPE, growth: #growth },
+                ::peregrine::__rt::Field {
+                    name: #name,
+                    ty: &#value::TYPE,
+                    growth: #growth,
+                    max: #max,
+                },
             });
             parts.fields.push((member, own, value));
         }

@@ -1,6 +1,7 @@
 //! Converts tokens to syntax: the arguments of the attribute, the trait, and the attributes within the trait.
 
 use proc_macro2::TokenStream;
+use quote::ToTokens as _;
 use syn::ext::IdentExt as _;
 use syn::parse::{ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
@@ -57,7 +58,8 @@ fn argument(one: Argument, arguments: &mut Arguments, errors: &mut Errors) {
     let Argument { name, value, list } = one;
     if let Some(system) = System::ALL.into_iter().find(|system| name == system.name()) {
         let known = arguments.programs.iter().any(|program| program.system() == system);
-        match Program::read(system, name.clone(), list.unwrap_or_default()) {
+        let list = list.or_else(|| value.map(Expr::into_token_stream));
+        match Program::read(system, name.clone(), list) {
             Ok(program) => arguments.programs.push(program),
             Err(error) => errors.push(error),
         }

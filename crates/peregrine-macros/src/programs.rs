@@ -19,7 +19,8 @@ pub(crate) enum System {
     Courier,
 }
 
-/// The identity of an interface in another RPC system.
+/// The identity of an interface in another RPC system. A Courier program that is started by its name has the
+/// number and the version 0.
 pub(crate) struct Program {
     system: System,
     number: u32,
@@ -72,11 +73,22 @@ impl Program {
         self.system
     }
 
-    /// Reads the arguments of `onc(...)` or `courier(...)`.
-    pub(crate) fn read(system: System, at: Ident, tokens: TokenStream) -> syn::Result<Self> {
+    /// Reads the arguments of `onc(...)` or `courier(...)`. `courier` may be without arguments.
+    pub(crate) fn read(
+        system: System,
+        at: Ident,
+        tokens: Option<TokenStream>,
+    ) -> syn::Result<Self> {
         let usage = || {
             let text = format!("write `{}(program = N, version = N)`", system.name());
             Error::new_spanned(&at, text)
+        };
+        let tokens = match tokens {
+            Some(tokens) => tokens,
+            None if system == System::Courier => {
+                return Ok(Self { system, number: 0, version: 0 });
+            }
+            None => return Err(usage()),
         };
         let (mut number, mut version) = (None, None);
         let one = |input: syn::parse::ParseStream<'_>| {
@@ -240,7 +252,7 @@ pub(crate) fn described(model: &Interface) -> Vec<TokenStream> {
                 system: #variant,
                 number: #number,
                 version: #version,
-                procedures: &[#(#numbers),*],
+                procedures: ::std::borrow::Cow::Borrowed(&[#(#numbers),*]),
             }
         }
     });
@@ -387,8 +399,12 @@ pub(crate) fn serves(
 fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
     let own = format_ident!("__arg_{}", parameter.ident);
     let ty = carried(parameter);
+    let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
     let take = quote! {
-        let #own = <#ty as ::peregrine::foreign::Foreign<#representation>>::take(&mut __input)?;
+        let #own = match __input.cells_of::<#ty>()? {
+            ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
+            ::core::option::Option::None => #foreign::take(&mut __input)?,
+        };
     };
     let check = match (&parameter.form, &parameter.max_len) {
         (Form::Text | Form::Slice, Some(_)) => {

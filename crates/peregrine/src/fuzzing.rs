@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod corpora;
+pub mod courier;
 pub mod exchange;
 pub mod onc;
 

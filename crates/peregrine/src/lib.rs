@@ -202,8 +202,8 @@ pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
-    BindOptions, Binding, Candidate, Description, EthernetDevice, Explanation, Rebind, Verdict,
-    describe, explain, exports, stat, watch,
+    AuthSys, BindOptions, Binding, Candidate, Description, EthernetDevice, Explanation, Rebind,
+    RegisteredProgram, Verdict, describe, explain, exports, registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};
@@ -226,7 +226,7 @@ pub mod __rt {
     };
     pub use crate::error::CallError;
     pub use crate::interface::{
-        Body, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
+        Body, Case, Digest, Direction, Field, Growth, Interface, InterfaceRef, Named, Parameter,
         PlainVariant, Procedure, Program, Shape, System, Type, Variant,
     };
     #[cfg(feature = "async")]

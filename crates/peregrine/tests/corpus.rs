@@ -39,6 +39,7 @@ fn replay(target: &str, run: fn(&[u8])) -> usize {
 fn inputs_found_by_fuzzing_do_not_fail() {
     assert!(replay("values", targets::values::run) > 20);
     assert!(replay("foreign", targets::foreign::run) > 10);
+    assert!(replay("foreign_dynamic", targets::foreign_dynamic::run) > 10);
     assert!(replay("server", targets::server::run) > 10);
     #[cfg(feature = "json")]
     {

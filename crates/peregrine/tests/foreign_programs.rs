@@ -113,6 +113,6 @@ fn errors_of_courier_are_reported_with_their_arguments() {
 fn interface_says_which_programs_it_is() {
     let [program] = StoreClient::INTERFACE.programs else { panic!("one program") };
     assert_eq!((program.system, program.number, program.version), (System::Onc, 0x2000_0001, 2));
-    assert_eq!(program.procedures, [1, 7]);
+    assert_eq!(program.procedures[..], [1, 7]);
     assert_eq!((program.index_of(7), program.index_of(2)), (Some(1), None));
 }

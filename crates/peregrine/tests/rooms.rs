@@ -14,15 +14,27 @@ const PARTS: &[(&str, &[&str])] = &[
     ("wire", &[]),
     ("peer", &["region", "wire"]),
     ("client", &["peer", "region", "wire"]),
-    ("connect", &["client", "peer", "region", "wire"]),
-    ("server", &["peer", "region", "wire"]),
+    ("lookup", &["client", "peer", "region", "wire"]),
+    ("connect", &["client", "lookup", "peer", "region", "wire"]),
+    ("server", &["lookup", "peer", "region", "wire"]),
 ];
 
 /// The folders below `path/` that are divided into [`PARTS`].
-const FAMILIES: &[&str] = &["callback", "local", "onc", "stream", "datagram"];
+const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram", "onc"];
 
 /// The modules of `path/` that each of the [`FAMILIES`] may use.
-const SHARED: &[&str] = &["bind", "connections", "options", "receivers", "slots", "yielding"];
+const SHARED: &[&str] = &[
+    "auth_sys",
+    "bind",
+    "connections",
+    "leader",
+    "options",
+    "receivers",
+    "rings",
+    "slots",
+    "tidying",
+    "yielding",
+];
 
 type Segments = Vec<String>;
 

@@ -36,6 +36,48 @@ trait Queue {
 /// server are in one process.
 static GATE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
+/// A program of ONC RPC.
+#[interface(onc(program = 0x2000_0001, version = 1))]
+trait Program {
+    #[onc(1)]
+    fn nothing(&self) -> peregrine::Result<()>;
+}
+
+/// Answers calls of ONC RPC that have no results, with two system calls for each. Returns the address.
+fn serve_program(scheme: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    /// The reply to a call without results, after the number of the call.
+    const REPLY: [u8; 20] = [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    if scheme == "onc+udp" {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut call, mut reply) = ([0; 100], [0; 24]);
+            reply[4..].copy_from_slice(&REPLY);
+            loop {
+                let (_, from) = socket.recv_from(&mut call).unwrap();
+                reply[..4].copy_from_slice(&call[..4]);
+                socket.send_to(&reply, from).unwrap();
+            }
+        });
+        return format!("{scheme}:{address}");
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let (mut call, mut reply) = ([0; 100], [0; 28]);
+        reply[..4].copy_from_slice(&[0x80, 0, 0, 24]);
+        reply[8..].copy_from_slice(&REPLY);
+        // The client sends a small call with one system call, so it arrives as a whole.
+        while stream.read(&mut call).is_ok_and(|bytes| bytes == 44) {
+            reply[4..8].copy_from_slice(&call[4..8]);
+            stream.write_all(&reply).unwrap();
+        }
+    });
+    format!("{scheme}:{address}")
+}
+
 /// Waits without a system call.
 fn spin_until(flag: &AtomicBool) {
     while !flag.swap(false, Ordering::SeqCst) {
@@ -82,6 +124,14 @@ fn child() {
         "oneway local" | "oneway tcp" | "oneway udp" => (Wait::Block, [0, 1]),
         _ => (Wait::Block, [0, 0]),
     };
+    if let Some((scheme @ ("onc+udp" | "onc+tcp"), _)) = part.split_once(' ') {
+        sys::pin_to(0).unwrap();
+        let address = serve_program(scheme);
+        let options = BindOptions::default().wait(Wait::Block);
+        let client = ProgramClient::bind_with(&address, &options).unwrap();
+        sys::pin_to(1).unwrap();
+        return counted(|calls| (0..calls).for_each(|_| client.nothing().unwrap()));
+    }
     let _directory = support::own_directory();
     // The threads of the server run on the same processor as the thread that starts the server.
     sys::pin_to(processors[0]).unwrap();
@@ -125,6 +175,11 @@ fn child() {
         "oneway" => make_queued(queue.as_ref().unwrap(), calls),
         _ => (0..calls).for_each(|_| client.null().unwrap()),
     };
+    counted(run);
+}
+
+/// Makes the two runs that are counted, and exits.
+fn counted(run: impl Fn(u64)) {
     run(100);
     for calls in [CALLS, 2 * CALLS] {
         mark();
@@ -322,6 +377,8 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     // A call needs two system calls to send, and two to receive.
     at_most("tcp block", None, 4.0, all);
     at_most("udp block", None, 4.0, all);
+    at_most("onc+udp block", None, 4.0, all);
+    at_most("onc+tcp block", None, 4.0, all);
     // Tracing makes procedures slow. So each call wakes a second thread of the server, which receives packets
     // meanwhile. `tests/counts.rs` checks without tracing that no thread sleeps.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);

@@ -219,6 +219,30 @@ fn rooms_use_only_those_below() {
     assert_eq!(wrong_edges(&unknown).len(), 1);
 }
 
+// The bridge is a program like those of users.
+
+/// Returns the lines that use a module which the documentation of the library omits.
+fn hidden_modules(path: &str, text: &str) -> Vec<String> {
+    let hidden = ["__rt", "call", "fuzzing", "stats", "stub", "sys", "value"];
+    let uses = |line: &str| {
+        let uses = |module| ["", "{"].map(|open| format!("peregrine::{open}{module}::"));
+        hidden.into_iter().flat_map(uses).any(|path| line.contains(&path))
+    };
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| uses(code(line)));
+    lines.map(|(number, line)| format!("{path}:{number}: hidden: {}", line.trim())).collect()
+}
+
+#[test]
+fn bridge_uses_only_the_public_interface() {
+    let (sources, bridge) = (sources(), "crates/peregrine-bridge/src/");
+    let of_bridge = || sources.iter().filter(|(path, _)| path.starts_with(bridge));
+    assert!(of_bridge().count() > 10);
+    none(of_bridge().flat_map(|(path, text)| hidden_modules(path, text)).collect());
+    let hidden = |text: &str| hidden_modules("x", text).len();
+    assert_eq!(hidden("use peregrine::call::Serve;\nuse peregrine::{stub::Unfit, Kind};"), 2);
+    assert_eq!(hidden("use peregrine::{Kind, interface::Described};"), 0);
+}
+
 // No callback may run while the lock of the call frames is held.
 
 /// Returns the lines of code in which a function or a closure is a parameter.
@@ -483,7 +507,7 @@ fn banned_names_and_macros_do_not_occur() {
     let sources = sources();
     none(sources.iter().flat_map(|(path, text)| banned_words(path, text)).collect());
     let library = |path: &str| {
-        let crates = ["peregrine", "peregrine-idl", "peregrine-macros"];
+        let crates = ["peregrine", "peregrine-bridge", "peregrine-idl", "peregrine-macros"];
         crates.iter().any(|name| path.starts_with(&format!("crates/{name}/")))
     };
     let libraries = sources.iter().filter(|(path, _)| library(path));

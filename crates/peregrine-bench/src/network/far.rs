@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use peregrine::sys::{Address, Datagrams, pin_to};
+use peregrine::{CallError, Running};
 
 use super::link::Link;
 use super::path::Path;
@@ -21,6 +22,7 @@ use super::raw::{self, Device, Place};
 use super::wire::{self, Exchange, Packets, Stream};
 use super::{echo, order, own};
 use crate::cases::Waiting;
+use crate::foreign::onc::{self, Protocol};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::run_directory::end_with_parent;
 use crate::subject::Failure;
@@ -52,6 +54,8 @@ pub(crate) enum Order {
     Blast(bool, u32),
     /// A server of Peregrine with a number of threads, until [`Far::end_order`].
     Serve(Path, Waiting, usize),
+    /// A server of Peregrine for clients of ONC RPC, until [`Far::end_order`].
+    Onc(Protocol, Waiting),
 }
 
 impl Order {
@@ -70,6 +74,7 @@ impl Order {
             Self::Serve(path, wait, threads) => {
                 writeln!(line, "serve {} {} {threads}", path.name(), wait.name())
             }
+            Self::Onc(protocol, wait) => writeln!(line, "{} {}", protocol.name(), wait.name()),
         };
         written.expect("a string accepts all text");
         line
@@ -90,6 +95,10 @@ impl Order {
             let (spin, there) = (flag(words)?, packets(words)?);
             Some(Exchange { spin, there, back: packets(words)?, trips: next(words)? })
         };
+        let wait = |words: &mut SplitWhitespace<'_>| {
+            let wait = words.next()?;
+            Waiting::ALL.into_iter().find(|one| one.name() == wait)
+        };
         Some(match kind {
             "udp" => Self::Udp(exchange(words)?),
             "raw" => {
@@ -108,11 +117,12 @@ impl Order {
             "serve" => {
                 let path = words.next()?;
                 let path = Path::ALL.into_iter().find(|one| one.name() == path)?;
-                let wait = words.next()?;
-                let wait = Waiting::ALL.into_iter().find(|one| one.name() == wait)?;
-                Self::Serve(path, wait, next(words)?)
+                Self::Serve(path, wait(words)?, next(words)?)
             }
-            _ => return None,
+            kind => {
+                let protocol = Protocol::ALL.into_iter().find(|one| one.name() == kind)?;
+                Self::Onc(protocol, wait(words)?)
+            }
         })
     }
 }
@@ -249,6 +259,19 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     orders.next().transpose()?;
     write_ports(&[])?;
     let at = options.link.far();
+    let serve = |orders: &mut Lines<StdinLock<'_>>, running: Result<Running, CallError>| {
+        match running {
+            // The error does not end this process, because the near side may only want to check whether
+            // the path works.
+            Err(error) => write_line(error),
+            Ok(running) => {
+                write_ports(&own::addresses(&running))?;
+                orders.next().transpose()?;
+                drop(running);
+                write_ports(&[])
+            }
+        }
+    };
     while let Some(line) = orders.next().transpose()? {
         match Order::read(&line).ok_or_else(|| format!("unknown command `{line}`"))? {
             Order::Udp(what) => {
@@ -268,17 +291,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                 order::follow(&socket, first_last, trips)?;
             }
             Order::Raw(device, what) => raw::follow(device, at, what, write_line)?,
-            Order::Serve(path, wait, threads) => match own::serve(path, wait, threads, at) {
-                // The error does not end this process, because the near side may only want to check whether
-                // the path works.
-                Err(error) => write_line(error)?,
-                Ok(running) => {
-                    write_ports(&own::addresses(&running))?;
-                    orders.next().transpose()?;
-                    drop(running);
-                    write_ports(&[])?;
-                }
-            },
+            Order::Serve(path, wait, threads) => {
+                serve(&mut orders, own::serve(path, wait, threads, at))?;
+            }
+            Order::Onc(protocol, wait) => serve(&mut orders, onc::serve(protocol, wait, at))?,
         }
     }
     Ok(())
@@ -314,6 +330,7 @@ mod tests {
             Order::Echo(64, true),
             Order::Blast(true, 7),
             Order::Serve(Path::EthernetPacket, Waiting::Adaptive, 3),
+            Order::Onc(Protocol::Tcp, Waiting::Block),
         ] {
             assert_eq!(Order::read(&order.line()), Some(order));
         }

@@ -24,7 +24,7 @@ use self::link::Link;
 use self::own::Own;
 use self::path::Path;
 use self::raw::Device;
-use self::wire::{Exchange, Packets, Stream};
+use self::wire::{Exchange, HEADER, Packets, Stream};
 use crate::cases::{Case, IN_16M, Placement, THREADS, Waiting};
 use crate::local::{in_turn, split};
 use crate::row::Row;
@@ -49,6 +49,11 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// Returns the filter for one link.
+    pub(crate) fn only(link: Link) -> Self {
+        Self { links: vec![link], ..Self::default() }
+    }
+
     /// Returns this filter, restricted to the limits.
     pub(crate) fn limits_only(self) -> Self {
         Self { limits_only: true, ..self }
@@ -137,13 +142,16 @@ fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subj
                 if there.is_blast() || back.is_blast() { "blast-ack" } else { "udp-pingpong" };
             vec![Box::new(Exchanged { name, spin, there, back, divisor: 1.0 })]
         }
-        Path::Tcp => vec![Box::new(Streamed { spin, there: case.in_bytes, back: case.out_bytes })],
+        Path::Tcp => {
+            let (there, back) = (HEADER + case.in_bytes, HEADER + case.out_bytes);
+            vec![Box::new(Streamed { spin, there, back })]
+        }
         Path::Ethernet | Path::EthernetPacket => path.devices().iter().map(framed).collect(),
     }
 }
 
 /// The subject of `udp-pingpong`, `blast-ack`, and the network penalty (the time of one direction) over UDP.
-struct Exchanged {
+pub(crate) struct Exchanged {
     name: &'static str,
     spin: bool,
     there: Packets,
@@ -193,11 +201,22 @@ impl Subject for Framed {
     }
 }
 
+impl Exchanged {
+    /// Returns the subject of `udp-pingpong` with messages of `there` bytes and answers of `back` bytes.
+    pub(crate) const fn pingpong(spin: bool, there: usize, back: usize) -> Self {
+        let there = Packets { bytes: there, segment: there };
+        let back = Packets { bytes: back, segment: back };
+        Self { name: "udp-pingpong", spin, there, back, divisor: 1.0 }
+    }
+}
+
 /// The subject of `tcp-pingpong`.
-struct Streamed {
-    spin: bool,
-    there: usize,
-    back: usize,
+pub(crate) struct Streamed {
+    pub(crate) spin: bool,
+    /// The number of bytes of a message.
+    pub(crate) there: usize,
+    /// The number of bytes of an answer.
+    pub(crate) back: usize,
 }
 
 impl Subject for Streamed {
@@ -231,7 +250,7 @@ impl Subject for Blast {
     }
 }
 
-fn per_call(took: Duration, calls: u32) -> Sample {
+pub(crate) fn per_call(took: Duration, calls: u32) -> Sample {
     Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
 }
 
@@ -261,7 +280,7 @@ impl Timed {
 }
 
 /// Measures all subjects in every round. Returns the samples by subject.
-fn rounds(
+pub(crate) fn rounds(
     selection: &Selection,
     far: &mut Far,
     subjects: Vec<Box<dyn Subject>>,
@@ -370,7 +389,7 @@ pub(crate) fn concurrent(
     progress: &Progress,
 ) -> Result<Vec<Row>, Failure> {
     let (placement, wait) = (Placement::TwoCores, Waiting::Adaptive);
-    let filter = Filter { links: vec![Link::Loopback], ..Filter::default() };
+    let filter = Filter::only(Link::Loopback);
     let mut rows = Vec::new();
     on_each_link(selection, &filter, placement, |link, far| {
         progress.show(&format!("{}: {case}", link.name()));
@@ -450,7 +469,7 @@ pub(crate) fn other_cases() -> impl Iterator<Item = &'static str> {
     penalties.chain([penalty::ORDER]).chain(CHECKED.map(|(name, ..)| name))
 }
 
-fn row(
+pub(crate) fn row(
     case: &'static str,
     path: Option<&'static str>,
     wait: Waiting,
@@ -468,7 +487,7 @@ fn row(
 
 /// Runs `body` for each link, with a new far process. Each run uses a new thread, so that the processor
 /// affinity of the run ends with the thread.
-fn on_each_link(
+pub(crate) fn on_each_link(
     selection: &Selection,
     filter: &Filter,
     placement: Placement,

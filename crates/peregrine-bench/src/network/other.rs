@@ -3,7 +3,7 @@
 //!
 //! | peer | what it is |
 //! |---|---|
-//! | `onc-rpc` | ONC RPC of libtirpc, over UDP (`native/onc.c`) |
+//! | `onc-rpc`, `onc-rpc-tcp` | ONC RPC of libtirpc, over UDP, and over TCP (`native/onc.c`) |
 //! | `tonic`, `tonic-uds` | gRPC over TCP, and over a Unix socket |
 //! | `tarpc`, `tarpc-uds` | tarpc over TCP, and over a Unix socket, bincode |
 //!
@@ -46,6 +46,7 @@ const ONC: &str = env!("PEREGRINE_BENCH_ONC");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Peer {
     OncRpc,
+    OncRpcTcp,
     Tonic,
     Tarpc,
     TonicUds,
@@ -61,6 +62,7 @@ impl Peer {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::OncRpc => "onc-rpc",
+            Self::OncRpcTcp => "onc-rpc-tcp",
             Self::Tonic => "tonic",
             Self::Tarpc => "tarpc",
             Self::TonicUds => "tonic-uds",
@@ -71,14 +73,16 @@ impl Peer {
     pub(crate) const fn path(self) -> Path {
         match self {
             Self::OncRpc => Path::Udp,
-            Self::Tonic | Self::Tarpc | Self::TonicUds | Self::TarpcUds => Path::Tcp,
+            Self::OncRpcTcp | Self::Tonic | Self::Tarpc | Self::TonicUds | Self::TarpcUds => {
+                Path::Tcp
+            }
         }
     }
 
     /// Returns why this system cannot be measured, or `None` if it can.
     pub(crate) const fn missing(self) -> Option<&'static str> {
         match self {
-            Self::OncRpc if ONC.is_empty() => {
+            Self::OncRpc | Self::OncRpcTcp if ONC.is_empty() => {
                 Some("the headers of libtirpc were missing when this program was built")
             }
             _ => None,
@@ -103,6 +107,9 @@ pub(crate) struct Options {
     /// The number of calls that a client has in flight
     #[arg(long, default_value_t = 1)]
     in_flight: u32,
+    /// Bytes of arguments of a call by ONC RPC
+    #[arg(long, default_value_t = 0)]
+    bytes: u32,
     /// The processor to run on
     #[arg(long)]
     cpu: Option<u32>,
@@ -114,13 +121,16 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(cpu) = options.cpu {
         pin_to(cpu)?;
     }
-    let Options { peer, at, port, in_flight, ref socket, .. } = *options;
+    let Options { peer, at, port, in_flight, bytes, ref socket, .. } = *options;
     let socket = socket.as_deref().unwrap_or(FilePath::new(""));
-    if peer == Peer::OncRpc {
-        let mut command = Command::new(ONC);
+    if let Peer::OncRpc | Peer::OncRpcTcp = peer {
+        let (mut command, protocol, at) = (Command::new(ONC), peer.path().name(), at.to_string());
         match port {
-            None => command.args(["server", &at.to_string()]),
-            Some(port) => command.args(["client", &at.to_string(), &port.to_string()]),
+            None => command.args(["server", protocol, &at]),
+            Some(port) => {
+                let numbers = [port.to_string(), bytes.to_string()];
+                command.args(["client", protocol, &at]).args(numbers)
+            }
         };
         // The C program replaces this process, and keeps the processor affinity of this process.
         return Err(std::os::unix::process::CommandExt::exec(&mut command).into());
@@ -342,7 +352,18 @@ impl Pair {
         in_flight: u32,
     ) -> io::Result<Self> {
         let place = ["--at".into(), far.link().far().to_string()];
-        Self::start_at(peer, far.second_command()?, &place, cpus, in_flight)
+        Self::start_at(peer, far.second_command()?, &place, cpus, (in_flight, 0))
+    }
+
+    /// Starts both processes of ONC RPC. Calls have `bytes` bytes of arguments.
+    pub(crate) fn start_onc(
+        peer: Peer,
+        far: &Far,
+        cpus: [Option<u32>; 2],
+        bytes: u32,
+    ) -> io::Result<Self> {
+        let place = ["--at".into(), far.link().far().to_string()];
+        Self::start_at(peer, far.second_command()?, &place, cpus, (1, bytes))
     }
 
     /// Starts both processes on this machine. They use the Unix socket `socket`.
@@ -352,7 +373,7 @@ impl Pair {
         cpus: [Option<u32>; 2],
     ) -> io::Result<Self> {
         let place = ["--socket".into(), socket.display().to_string()];
-        Self::start_at(peer, Command::new(std::env::current_exe()?), &place, cpus, 1)
+        Self::start_at(peer, Command::new(std::env::current_exe()?), &place, cpus, (1, 0))
     }
 
     fn start_at(
@@ -360,24 +381,29 @@ impl Pair {
         mut server: Command,
         place: &[String; 2],
         [here, there]: [Option<u32>; 2],
-        in_flight: u32,
+        (in_flight, bytes): (u32, u32),
     ) -> io::Result<Self> {
-        let start = |command: &mut Command, numbers: [(&str, Option<u64>); 3]| {
+        let start = |command: &mut Command, numbers: &[(&str, Option<u64>)]| {
             command.args(["other-network", "--peer", peer.name()]).args(place);
             for (name, number) in numbers {
                 if let Some(number) = number {
-                    command.args([name, &number.to_string()]);
+                    command.args([*name, &number.to_string()]);
                 }
             }
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
         };
         let missing = || io::Error::other("a peer has no pipes");
         let cpu = |cpu: Option<u32>| ("--cpu", cpu.map(u64::from));
-        let mut server = start(&mut server, [("--port", None), ("--in-flight", None), cpu(there)])?;
+        let mut server = start(&mut server, &[cpu(there)])?;
         let mut output = BufReader::new(server.stdout.take().ok_or_else(missing)?);
         let port = number(&mut output)?;
-        let numbers = [("--port", Some(port)), ("--in-flight", Some(in_flight.into())), cpu(here)];
-        let mut client = start(&mut Command::new(std::env::current_exe()?), numbers)?;
+        let numbers = [
+            ("--port", Some(port)),
+            ("--in-flight", Some(in_flight.into())),
+            ("--bytes", Some(bytes.into())),
+            cpu(here),
+        ];
+        let mut client = start(&mut Command::new(std::env::current_exe()?), &numbers)?;
         let orders = client.stdin.take().ok_or_else(missing)?;
         let output = BufReader::new(client.stdout.take().ok_or_else(missing)?);
         Ok(Self { peer, server, client, in_flight, orders, output })

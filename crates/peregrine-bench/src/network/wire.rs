@@ -203,9 +203,9 @@ pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
 pub(crate) struct Stream {
     /// Whether both sides poll all the time instead of sleeping.
     pub(crate) spin: bool,
-    /// The number of bytes after the header of a message to the far side.
+    /// The number of bytes of a message to the far side.
     pub(crate) there: usize,
-    /// The number of bytes after the header of an answer.
+    /// The number of bytes of an answer.
     pub(crate) back: usize,
     /// The number of round trips.
     pub(crate) trips: u32,
@@ -246,7 +246,7 @@ fn read(stream: &mut TcpStream, mut into: &mut [u8]) -> io::Result<()> {
 pub(crate) fn tcp_lead(to: SocketAddr, what: Stream, warm: u32) -> io::Result<Duration> {
     let mut stream = TcpStream::connect(to)?;
     prepared(&stream, what.spin)?;
-    let (there, mut back) = (vec![0xa5; HEADER + what.there], vec![0; HEADER + what.back]);
+    let (there, mut back) = (vec![0xa5; what.there], vec![0; what.back]);
     let mut start = Instant::now();
     for trip in 0..what.trips {
         if trip == warm {
@@ -262,7 +262,7 @@ pub(crate) fn tcp_lead(to: SocketAddr, what: Stream, warm: u32) -> io::Result<Du
 pub(crate) fn tcp_follow(listener: &TcpListener, what: Stream) -> io::Result<()> {
     let (mut stream, _) = listener.accept()?;
     prepared(&stream, what.spin)?;
-    let (mut there, back) = (vec![0; HEADER + what.there], vec![0x5a; HEADER + what.back]);
+    let (mut there, back) = (vec![0; what.there], vec![0x5a; what.back]);
     for _ in 0..what.trips {
         read(&mut stream, &mut there)?;
         write(&mut stream, &back)?;

@@ -43,7 +43,7 @@ use crate::subject::Failure;
 use crate::{Progress, Selection, machine};
 
 /// The number of bytes of the message that were used. This is `None` if the message is too short or invalid.
-type Used = Option<usize>;
+pub(crate) type Used = Option<usize>;
 
 /// A function that moves the arguments of one procedure.
 type Stub = fn(&mut User, &mut [u8]) -> Used;
@@ -56,9 +56,10 @@ pub(crate) struct Picture {
     svg: Option<PathBuf>,
 }
 
+pub(crate) use repeated::Repeated;
 pub(crate) use report::{control, copying, ns, rounded};
 pub(crate) use shipped::{Calling, Labelled, ThreeClient, Triple, equal_server};
-pub(crate) use user::Data;
+pub(crate) use user::{Data, INTEGERS, MIDDLE, PACKET, Placed};
 
 /// Measures only the model's parameters for marshalling.
 pub(crate) fn measured(rounds: usize, slice: Duration) -> Result<Measured, Failure> {

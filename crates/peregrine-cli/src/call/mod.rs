@@ -34,7 +34,9 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let interrupt =
         Interrupt::handle(signals, || {}, move || format!("the call of `{name}` was cancelled"))?;
     // If the interface comes from a file, the arguments are checked before any server is contacted.
-    let saved = call.interface.as_deref().map(saved::read).transpose()?;
+    let saved = call.interface.as_deref();
+    let saved = saved.map(|path| saved::read_for_call(path, &call.address, &call.procedure));
+    let saved = saved.transpose()?;
     let ready = saved.as_ref().map(|described| PreparedCall::read(described, call)).transpose()?;
     let begun = Instant::now();
     let (bound, mut given) = match (saved, ready) {

@@ -102,6 +102,23 @@ pub(crate) static CASES: &[Case] = &[
         ],
     },
     Case {
+        title: "bridge",
+        text: "Offers exports as JSON over HTTP, with a web page, until Ctrl-C or SIGTERM stops it: \
+               `POST /files/size` with the body `{\"path\": \"hello\"}` calls the procedure `size` of `files`. \
+               [BRIDGE.md](BRIDGE.md) describes requests, answers and limits. The servers need not run yet, and \
+               may be restarted.",
+        steps: &[
+            Step {
+                line: "bridge files archive=files --http 127.0.0.1:0",
+                code: 130,
+                shown: &[Human, Json],
+                until: "(not encrypted)",
+                ..STEP
+            },
+            Step { line: "bridge files --http 192.0.2.7:8080", code: 3, ..STEP },
+        ],
+    },
+    Case {
         title: "list",
         text: "Lists the exports of this machine. A name is *alive*, *silent* (its server does not reply), *dead* \
                (its server has ended; `clean` removes its files) or *hidden* (clients find the name in \

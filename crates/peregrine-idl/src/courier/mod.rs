@@ -40,7 +40,6 @@ mod ast;
 mod check;
 mod export;
 mod lex;
-mod names;
 mod parse;
 mod problems;
 mod rust;

@@ -8,10 +8,10 @@ use std::collections::HashMap;
 
 use super::ast::{Declaration, Fields, Procedure, Simple, Type};
 use super::check::{Checked, Use};
-use super::names::{Names, camel, snake};
 use super::problems::Problems;
 use super::world::{Id, World};
 use crate::graph;
+use crate::names::{self, Names, camel, shouty, snake};
 
 /// Prints a program that has no errors.
 pub(crate) fn print(world: &World, checked: &Checked, problems: &mut Problems) -> String {
@@ -65,6 +65,8 @@ struct Printer<'w> {
     cycles: Vec<Option<u32>>,
     /// Whether a type cannot be an alias, because the alias would contain itself.
     is_wrapped: Vec<bool>,
+    /// Whether a type contains itself, directly or not.
+    is_recursive: Vec<bool>,
     /// Whether values of a type need memory, so that constants must be functions.
     needs_memory: Vec<bool>,
     imports: Imports,
@@ -102,10 +104,11 @@ impl<'w> Printer<'w> {
             declared: vec![String::new(); checked.reached.len()],
             inner: HashMap::new(),
             modules: vec![None; world.units.len()],
-            names: world.units.iter().map(|_| Names::of_module()).collect(),
+            names: world.units.iter().map(|_| Names::of_types()).collect(),
             trait_name: String::new(),
             cycles,
             is_wrapped: graph::in_cycle(&aliases),
+            is_recursive: graph::in_cycle(&parts(&|_, _| true)),
             needs_memory: graph::reaching(&parts(&|_, _| true), seeds),
             imports: Imports::default(),
             current: 0,
@@ -124,9 +127,9 @@ impl<'w> Printer<'w> {
                 // Methods and variants are named where they are printed.
                 Some(_) if is_code => continue,
                 Some(_) if self.is_function(*id) => snake(&name.text),
-                Some(_) => snake(&name.text).to_ascii_uppercase(),
+                Some(_) => shouty(&name.text),
             };
-            self.declared[place] = self.names[id.0].claim(wanted);
+            self.declared[place] = self.names[id.0].take(wanted);
         }
         let mut modules = Names::default();
         for id in checked.reached.iter().filter(|id| id.0 > 0) {
@@ -134,7 +137,7 @@ impl<'w> Printer<'w> {
                 let program = &world.units[id.0].program;
                 let version = program.numbers.map_or(0, |numbers| numbers.version);
                 let wanted = format!("{}_v{version}", snake(&program.name.text));
-                self.modules[id.0] = Some(modules.claim(wanted));
+                self.modules[id.0] = Some(modules.take(wanted));
             }
         }
         self.name_trait();
@@ -163,12 +166,12 @@ impl<'w> Printer<'w> {
         let base = camel(&self.world.units[0].program.name.text);
         let names = &mut self.names[0];
         let is_free =
-            |wanted: &String| MADE.iter().all(|made| !names.has(&format!("{wanted}{made}")));
+            |wanted: &String| MADE.iter().all(|made| names.is_free(&format!("{wanted}{made}")));
         let numbered = (2..).map(|number| format!("{base}Program{number}"));
         let mut wanted = [base.clone(), format!("{base}Program")].into_iter().chain(numbered);
         self.trait_name = wanted.find(is_free).unwrap_or(base);
         for made in MADE {
-            names.claim(format!("{}{made}", self.trait_name));
+            names.take(format!("{}{made}", self.trait_name));
         }
     }
 
@@ -177,7 +180,7 @@ impl<'w> Printer<'w> {
     fn name_inner(&mut self, unit: usize, hint: &str, ty: &'w Type, in_field: bool) {
         let is_bounded_field = in_field && matches!(ty, Type::Sequence(..));
         if !is_bounded_field && has_name(self.world, unit, ty) && !matches!(ty, Type::Named(_)) {
-            let name = self.names[unit].claim(hint.to_owned());
+            let name = self.names[unit].take(hint.to_owned());
             self.inner.insert(core::ptr::from_ref(ty), name.clone());
             return self.name_parts(unit, &name, ty);
         }
@@ -240,7 +243,7 @@ impl<'w> Printer<'w> {
 
     /// Returns the name of a declaration in the module of `at`.
     fn path(&self, at: usize, id: Id) -> String {
-        let name = super::names::written(&self.declared[self.checked.places[&id]]);
+        let name = names::written(&self.declared[self.checked.places[&id]]);
         self.prefix(at, id.0) + &name
     }
 

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::ast::*;
 use super::source::Sources;
+use crate::graph;
 
 /// The numbers that fit in a cell of four bytes, with or without a sign.
 const CELL: core::ops::RangeInclusive<i128> = i32::MIN as i128..=u32::MAX as i128;
@@ -29,6 +30,8 @@ pub(super) struct Checked<'a> {
     constants: HashMap<&'a str, Known<'a>>,
     /// The types that are declared nowhere, in the order of their first uses.
     pub(super) missing: Vec<&'a str>,
+    /// The types that contain themselves, also through other types.
+    pub(super) recursive: HashSet<&'a str>,
     /// For each alias that only renames another type, the type at the end of the chain.
     ends: HashMap<&'a str, &'a Type>,
 }
@@ -40,6 +43,7 @@ pub(super) fn checked<'a>(tree: &'a Specification, sources: &mut Sources) -> Che
         types: HashMap::new(),
         constants: HashMap::new(),
         missing: Vec::new(),
+        recursive: HashSet::new(),
         ends: HashMap::new(),
     };
     checked.collect(sources);
@@ -485,13 +489,14 @@ impl<'a> Checked<'a> {
     }
 
     /// Reports types that would have no finite size, and aliases that are defined by themselves.
-    fn cycles(&self, sources: &mut Sources) {
-        let mut names: Vec<&Name> = self.types.values().map(|one| &one.name).collect();
+    fn cycles(&mut self, sources: &mut Sources) {
+        let mut names: Vec<&'a Name> = self.types.values().map(|one| &one.name).collect();
         names.sort_by_key(|name| (name.place.file, name.place.start));
         let numbers: HashMap<&str, usize> =
             names.iter().enumerate().map(|(number, name)| (&*name.text, number)).collect();
         let mut inside: Vec<Vec<usize>> = Vec::new();
         let mut renames: Vec<Vec<usize>> = Vec::new();
+        let mut uses: Vec<Vec<usize>> = Vec::new();
         for name in &names {
             let body = &self.types[&*name.text].body;
             let mut parts = Vec::new();
@@ -504,17 +509,24 @@ impl<'a> Checked<'a> {
                 self.parts_of(ty, true, &mut parts);
             }
             renames.push(parts.iter().filter_map(|part| numbers.get(part)).copied().collect());
+            parts.clear();
+            self.parts(body, true, &mut parts);
+            uses.push(parts.iter().filter_map(|part| numbers.get(part)).copied().collect());
         }
-        for number in in_cycles(&renames) {
+        let recursive = graph::in_cycle(&uses).into_iter().enumerate();
+        let recursive = recursive.filter(|(_, is_in)| *is_in).map(|(number, _)| number);
+        let recursive: HashSet<&str> = recursive.map(|number| &*names[number].text).collect();
+        for number in graph::one_of_each(&renames) {
             let name = names[number];
             sources.error(name.place, format!("type `{name}` is defined by itself"));
         }
-        for number in in_cycles(&inside) {
+        for number in graph::one_of_each(&inside) {
             let name = names[number];
             let message =
                 format!("type `{name}` contains itself; only a pointer to it can be there");
             sources.error(name.place, message);
         }
+        self.recursive = recursive;
     }
 
     /// Collects the types that are inside of a body, not in a box or a sequence. With `all`, also those that
@@ -546,38 +558,6 @@ impl<'a> Checked<'a> {
 fn arms(union: &Union) -> impl Iterator<Item = &Declaration> {
     let default = union.default.iter().filter_map(|default| default.data.as_ref());
     union.arms.iter().filter_map(|arm| arm.data.as_ref()).chain(default)
-}
-
-/// Returns for each cycle of a graph one node in it. Does not recurse.
-fn in_cycles(edges: &[Vec<usize>]) -> Vec<usize> {
-    #[derive(Clone, Copy, PartialEq)]
-    enum State {
-        New,
-        Open,
-        Done,
-    }
-    let mut states = vec![State::New; edges.len()];
-    let mut found = Vec::new();
-    for root in 0..edges.len() {
-        let mut work = if states[root] == State::New { vec![(root, 0)] } else { Vec::new() };
-        while let Some((node, next)) = work.pop() {
-            states[node] = State::Open;
-            match edges[node].get(next) {
-                None => states[node] = State::Done,
-                Some(&other) => {
-                    work.push((node, next + 1));
-                    match states[other] {
-                        State::New => work.push((other, 0)),
-                        State::Open => found.push(other),
-                        State::Done => {}
-                    }
-                }
-            }
-        }
-    }
-    found.sort_unstable();
-    found.dedup();
-    found
 }
 
 /// Returns what a type is that the headers of C programs declare.

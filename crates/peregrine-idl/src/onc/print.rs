@@ -23,6 +23,8 @@ struct Printer<'a> {
     items: Vec<TokenStream>,
     /// The name of the struct for an unsigned char in an array, if it is used.
     cell: Option<String>,
+    /// Whether the declared type that is printed contains itself.
+    is_recursive: bool,
     uses_byte_string: bool,
     interfaces: Vec<ImportedInterface>,
     described: Vec<ImportedType>,
@@ -52,6 +54,7 @@ pub(super) fn rust(checked: &Checked<'_>, file: &str, warnings: Diagnostics) -> 
         types: HashMap::new(),
         items: Vec::new(),
         cell: None,
+        is_recursive: false,
         uses_byte_string: false,
         interfaces: Vec::new(),
         described: Vec::new(),
@@ -74,7 +77,9 @@ pub(super) fn rust(checked: &Checked<'_>, file: &str, warnings: Diagnostics) -> 
             Definition::Constant(one) => printer.constant(one, &mut constants),
             Definition::Type(one) => {
                 let name = printer.types[&*one.name.text].clone();
+                printer.is_recursive = checked.recursive.contains(&*one.name.text);
                 printer.body(&one.body, &one.name.text, &name, &one.docs);
+                printer.is_recursive = false;
             }
             Definition::Program(one) => printer.program(one),
         }
@@ -123,6 +128,13 @@ impl<'a> Printer<'a> {
             });
         }
         text
+    }
+
+    /// Returns the derives of a type. The compiler cannot find out by itself which representations a type has
+    /// that contains itself.
+    fn derive(&self) -> TokenStream {
+        let (derive, xdr) = (derive(), self.is_recursive.then(|| quote!(#[foreign(xdr)])));
+        quote!(#derive #xdr)
     }
 
     fn constant(&mut self, one: &Constant, constants: &mut Names) {
@@ -175,7 +187,7 @@ impl<'a> Printer<'a> {
                 let name = ident(name);
                 match field.attribute() {
                     Some(max) => {
-                        let (derive, ty) = (derive(), field.ty);
+                        let (derive, ty) = (self.derive(), field.ty);
                         quote!(#docs #derive pub struct #name(#max pub #ty);)
                     }
                     None => {
@@ -206,7 +218,7 @@ impl<'a> Printer<'a> {
             variants.push(quote!(#docs #variant = #literal));
             known.insert(number, variant);
         }
-        let (derive, name) = (derive(), ident(name));
+        let (derive, name) = (self.derive(), ident(name));
         let more = (!others.is_empty()).then(|| quote!(impl #name { #(#others)* }));
         quote!(#docs_of #derive pub enum #name { #(#variants),* } #more)
     }
@@ -234,7 +246,7 @@ impl<'a> Printer<'a> {
             let (max, ty) = (field.attribute(), field.ty);
             printed.push(quote!(#docs #max pub #ident_of: #ty));
         }
-        let (derive, name) = (derive(), ident(name));
+        let (derive, name) = (self.derive(), ident(name));
         quote!(#docs_of #derive pub struct #name { #(#printed),* })
     }
 
@@ -294,7 +306,7 @@ impl<'a> Printer<'a> {
             }
             variants.push(quote!(#docs #[foreign(default)] Default(i32 #more)));
         }
-        let (derive, name) = (derive(), ident(name));
+        let (derive, name) = (self.derive(), ident(name));
         quote!(#docs_of #derive #switch pub enum #name { #(#variants),* })
     }
 
@@ -501,7 +513,7 @@ fn scalar_of(ty: &Type) -> &'static Type {
 }
 
 fn derive() -> TokenStream {
-    quote!(#[derive(Clone, Debug, PartialEq, peregrine::Value, peregrine::Foreign)])
+    quote!(#[derive(Clone, Debug, PartialEq, peregrine::Value, peregrine::foreign::Foreign)])
 }
 
 /// Returns a comment as documentation. Indented lines would be examples, which `cargo test` runs.

@@ -1,11 +1,12 @@
 //! Parses attributes and documentation comments.
 
+use peregrine::interface::System;
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser as _};
-use syn::{Error, LitStr, Result, Token};
+use syn::{Error, LitBool, LitStr, Result, Token, token};
 
 use crate::default::Written;
-use crate::syntax::{Align, Growth};
+use crate::syntax::{Align, Growth, Program};
 use crate::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
 
 /// The attributes before an item.
@@ -29,6 +30,16 @@ pub(super) struct Arguments {
     pub(super) name: Option<String>,
     pub(super) version: u32,
     pub(super) max_len: Option<u32>,
+    pub(super) programs: Vec<Program>,
+}
+
+/// What `#[foreign(...)]` says of a field or a variant.
+#[derive(Default)]
+pub(super) struct Foreign {
+    pub(super) max: Option<u32>,
+    pub(super) case: Option<i64>,
+    pub(super) is_default: bool,
+    pub(super) error: Option<u16>,
 }
 
 /// Parses all attributes before an item. Attributes that apply to the whole text (`#![...]`, `//!`) are
@@ -137,6 +148,46 @@ impl Attributes {
         Ok(growth)
     }
 
+    /// Returns what `#[foreign(...)]` says of a field or a variant.
+    pub(super) fn foreign(&self) -> Result<Foreign> {
+        let mut found = Foreign::default();
+        let mut one = |input: ParseStream<'_>| {
+            let before = input.fork();
+            let (word, _) = name(input)?;
+            if word == "default" {
+                found.is_default = true;
+                return Ok(());
+            }
+            if !["max", "case", "error"].contains(&&*word) {
+                return Err(expected(&before, "`max`, `case`, `default` or `error`"));
+            }
+            sign::<Token![=]>(input, "`=`")?;
+            match &*word {
+                "max" => found.max = Some(number(input, "u32")?),
+                "error" => found.error = Some(number(input, "u16")?),
+                _ => {
+                    found.case = Some(match input.peek(LitBool) {
+                        true => input.parse::<LitBool>()?.value.into(),
+                        false => number(input, "i64")?,
+                    });
+                }
+            }
+            Ok(())
+        };
+        for attribute in self.of("foreign") {
+            let all = |input: ParseStream<'_>| list(&parentheses(input)?, &mut one);
+            all.parse2(attribute.arguments.clone())?;
+        }
+        Ok(found)
+    }
+
+    /// Returns the number of a procedure in another system: `#[onc(N)]` or `#[courier(N)]`.
+    pub(super) fn procedure(&self, system: System) -> Result<Option<u32>> {
+        let Some(one) = self.of(name_of(system)).next() else { return Ok(None) };
+        let procedure = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
+        procedure.parse2(one.arguments.clone()).map(Some)
+    }
+
     /// Returns the arguments of `#[interface]`.
     pub(super) fn interface(&self) -> Result<Arguments> {
         match self.of("interface").next() {
@@ -169,14 +220,48 @@ impl Attribute {
     }
 }
 
-/// Parses the arguments of `#[interface]`: `(name = "...", version = N, max_len = N)`.
+/// Returns the word for a system in attributes.
+pub(super) const fn name_of(system: System) -> &'static str {
+    match system {
+        System::Courier => "courier",
+        _ => "onc",
+    }
+}
+
+/// Parses the arguments of `onc(program = N, version = N)`.
+fn program(system: System, inside: ParseStream<'_>) -> Result<Program> {
+    let mut found = Program { system, number: 0, version: 0 };
+    list(inside, |input| {
+        let before = input.fork();
+        let (word, _) = name(input)?;
+        let place = match &*word {
+            "program" => &mut found.number,
+            "version" => &mut found.version,
+            _ => return Err(expected(&before, "`program` or `version`")),
+        };
+        sign::<Token![=]>(input, "`=`")?;
+        *place = number(input, "u32")?;
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Parses the arguments of `#[interface]`: `(name = "...", version = N, max_len = N)`, and programs.
 fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
     let mut found = Arguments::default();
     list(&parentheses(input)?, |input| {
         let before = input.fork();
         let (word, _) = name(input)?;
+        let system = [System::Onc, System::Courier].into_iter().find(|one| name_of(*one) == word);
+        if let Some(system) = system {
+            // The numbers of a Courier program may be unknown.
+            if input.peek(token::Paren) {
+                found.programs.push(program(system, &parentheses(input)?)?);
+            }
+            return Ok(());
+        }
         if !["name", "version", "max_len"].contains(&&*word) {
-            return Err(expected(&before, "`name`, `version` or `max_len`"));
+            return Err(expected(&before, "`name`, `version`, `max_len`, `onc` or `courier`"));
         }
         sign::<Token![=]>(input, "`=`")?;
         match &*word {

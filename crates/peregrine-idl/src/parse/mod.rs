@@ -9,7 +9,7 @@ mod types;
 
 use std::collections::{HashMap, HashSet};
 
-use peregrine::interface::{DescribedPlainVariant, DescribedType, Shape};
+use peregrine::interface::{Case, DescribedPlainVariant, DescribedType, Shape, System};
 use proc_macro2::{Delimiter, Span, TokenTree};
 use syn::parse::ParseStream;
 use syn::{Error, Result, Token, Visibility, token};
@@ -18,17 +18,26 @@ use crate::syntax::{
     Body, Definition, Field, Kind, Method, Parameter, Source, Trait, Type, Variant,
 };
 use crate::tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
-use attributes::{Attributes, attributes};
+use attributes::{Attributes, Foreign, attributes};
 use types::{passed, ty};
 
 /// Parses a whole text.
 pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> Result<Source> {
-    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds };
+    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds, is_imported: false };
     found.items(input, None)?;
     match root(&found.traits, &found.types)? {
-        Some(root) => Ok(Source { root, types: found.types }),
+        Some(root) => Ok(Source { roots: vec![root], types: found.types }),
         None => Err(expected(input, "a trait")),
     }
+}
+
+/// Parses a whole text, whose traits are programs of other RPC systems. None of them is that of a callback.
+pub(crate) fn programs(input: ParseStream<'_>) -> Result<Source> {
+    let kinds = HashMap::new();
+    let mut found =
+        Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds, is_imported: true };
+    found.items(input, None)?;
+    Ok(Source { roots: found.traits, types: found.types })
 }
 
 /// Returns the path of the interface's trait: the only trait that no other trait uses for a callback. It is an
@@ -55,7 +64,8 @@ fn root(traits: &[String], types: &HashMap<String, Definition>) -> Result<Option
 /// Parses types without a trait.
 pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Definition>> {
     let kinds = HashMap::new();
-    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds };
+    let mut found =
+        Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds, is_imported: false };
     found.items(input, None)?;
     Ok(found.types)
 }
@@ -67,6 +77,8 @@ struct Found<'a> {
     types: HashMap<String, Definition>,
     /// The kinds of types, by the names of the types. They apply to types that have no derives in the text.
     kinds: &'a HashMap<String, Kind>,
+    /// Whether the text was printed by an import. Its functions, which return constants, are skipped.
+    is_imported: bool,
 }
 
 impl Found<'_> {
@@ -88,6 +100,22 @@ impl Found<'_> {
                     TokenTree::Punct(sign) => sign.as_char() == ';',
                     _ => false,
                 })?;
+            } else if keyword::<Token![const]>(input) {
+                skip_past(input, "`;`", |token| match token {
+                    TokenTree::Punct(sign) => sign.as_char() == ';',
+                    _ => false,
+                })?;
+            } else if self.is_imported && keyword::<Token![fn]>(input) {
+                skip_past(input, "`{`", |token| match token {
+                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                    _ => false,
+                })?;
+            } else if keyword::<Token![type]>(input) {
+                let (name, span) = name(input)?;
+                sign::<Token![=]>(input, "`=`")?;
+                let body = Body::Alias(ty(input, module, 0)?);
+                sign::<Token![;]>(input, "`;`")?;
+                self.define(module, name, Definition { span, parameters: Vec::new(), body })?;
             } else if keyword::<Token![struct]>(input) {
                 let (name, span) = name(input)?;
                 let parameters = parameters(input)?;
@@ -192,6 +220,7 @@ fn interface(
         version: arguments.version,
         docs: attributes.docs.clone(),
         methods,
+        programs: arguments.programs,
     })
 }
 
@@ -229,6 +258,7 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>, module: Option<&str>) ->
         parameters,
         result: *result,
         error: *error,
+        numbers: [attributes.procedure(System::Onc)?, attributes.procedure(System::Courier)?],
     })
 }
 
@@ -274,22 +304,24 @@ fn structure(
 fn unnamed(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     let mut number = 0;
     list(inside, |input| {
-        let growth = attributes(input)?.growth()?;
+        let attributes = attributes(input)?;
+        let (growth, max) = (attributes.growth()?, attributes.foreign()?.max);
         input.parse::<Visibility>()?;
         let span = input.span();
         let name = number.to_string();
         number += 1;
-        Ok(Field { name, span, ty: ty(input, module, 0)?, growth })
+        Ok(Field { name, span, ty: ty(input, module, 0)?, growth, max })
     })
 }
 
 fn named(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     list(inside, |input| {
-        let growth = attributes(input)?.growth()?;
+        let attributes = attributes(input)?;
+        let (growth, max) = (attributes.growth()?, attributes.foreign()?.max);
         input.parse::<Visibility>()?;
         let (name, span) = name(input)?;
         sign::<Token![:]>(input, "`:`")?;
-        Ok(Field { name, span, ty: ty(input, module, 0)?, growth })
+        Ok(Field { name, span, ty: ty(input, module, 0)?, growth, max })
     })
 }
 
@@ -310,6 +342,7 @@ fn enumeration(
     let variants = list(&braces(input)?, |input| {
         let attributes = attributes::attributes(input)?;
         let (was, is_other) = (attributes.was()?, attributes.has("other"));
+        let foreign = attributes.foreign()?;
         let (name, span) = name(input)?;
         let mut fields = Vec::new();
         if input.peek(token::Paren) {
@@ -325,10 +358,15 @@ fn enumeration(
         }
         let value = next;
         next = next.wrapping_add(1);
-        Ok((Variant { name, fields, was, is_other }, value))
+        let case = match foreign {
+            Foreign { error: Some(error), .. } => Some(Case::Error(error)),
+            Foreign { is_default: true, .. } => Some(Case::Default),
+            Foreign { case, .. } => case.map(Case::Number),
+        };
+        Ok((Variant { name, fields, was, is_other, case }, value))
     })?;
     if !is_plain {
-        return Ok(Body::Enum(variants.into_iter().map(|(one, _)| one).collect()));
+        return Ok(Body::Enum(numbered(variants)));
     }
     let Some(repr) = integer(attributes).or(integer_of) else {
         let what = "a plain enum needs `#[repr(u8)]`, or another integer type in `repr`";
@@ -342,6 +380,22 @@ fn enumeration(
     };
     let variants = variants.into_iter().map(plain).collect();
     Ok(Body::PlainEnum { repr, variants })
+}
+
+/// Returns variants with their numbers in other RPC systems. These are the discriminants, if no variant has
+/// fields or an attribute with a number. A number that is the index of the variant is left out.
+fn numbered(variants: Vec<(Variant, i128)>) -> Vec<Variant> {
+    let has_discriminants =
+        variants.iter().all(|(one, _)| one.fields.is_empty() && one.case.is_none());
+    let one = |(index, (variant, value)): (i64, (Variant, i128))| {
+        let case = match (has_discriminants, variant.case) {
+            (true, _) => Case::numbered(index, value as i64),
+            (false, Some(Case::Number(number))) => Case::numbered(index, number),
+            (false, case) => case,
+        };
+        Variant { case, ..variant }
+    };
+    (0..).zip(variants).map(one).collect()
 }
 
 /// Returns the integer that `#[repr]` names.

@@ -5,19 +5,19 @@ use syn::{Attribute, Error, Expr, Type};
 
 /// What the attributes of one type, variant or field say.
 #[derive(Default)]
-pub(super) struct Attributes {
-    pub(super) xdr: bool,
-    pub(super) courier: bool,
-    pub(super) switch: Option<Type>,
-    pub(super) case: Option<Expr>,
-    pub(super) default: bool,
-    pub(super) error: Option<Expr>,
-    pub(super) max: Option<Expr>,
+pub(crate) struct Attributes {
+    pub(crate) xdr: bool,
+    pub(crate) courier: bool,
+    pub(crate) switch: Option<Type>,
+    pub(crate) case: Option<Expr>,
+    pub(crate) default: bool,
+    pub(crate) error: Option<Expr>,
+    pub(crate) max: Option<Expr>,
 }
 
 /// Where attributes are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(crate) enum Place {
     Struct,
     Enum,
     Variant,
@@ -46,7 +46,7 @@ impl Place {
 
 impl Attributes {
     /// Reads all attributes with the name `foreign`.
-    pub(super) fn of(attributes: &[Attribute], place: Place) -> syn::Result<Self> {
+    pub(crate) fn of(attributes: &[Attribute], place: Place) -> syn::Result<Self> {
         let mut found = Self::default();
         for attribute in attributes.iter().filter(|one| one.path().is_ident("foreign")) {
             attribute.parse_nested_meta(|meta| {

@@ -1,7 +1,7 @@
 //! Generates the code of `#[derive(Foreign)]`. The generated code sends the fields one after the other. For an
 //! enum, it sends the number of the variant before the fields.
 
-mod attributes;
+pub(crate) mod attributes;
 mod bounds;
 mod enums;
 mod errors;
@@ -345,8 +345,8 @@ impl Parts {
     fn new(fields: &Fields) -> syn::Result<Self> {
         let part = |(member, field): (Member, &syn::Field)| {
             let own = match &member {
-                Member::Named(ident) => format_ident!("__{}", ident),
-                Member::Unnamed(index) => format_ident!("__{}", index.index),
+                Member::Named(ident) => format_ident!("__field_{}", ident),
+                Member::Unnamed(index) => format_ident!("__field_{}", index.index),
             };
             let max = Attributes::of(&field.attrs, Place::Field)?.max;
             let form = max.map_or(Form::Value, Form::Bounded);

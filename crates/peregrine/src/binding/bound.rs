@@ -198,7 +198,10 @@ impl Bound {
     /// Returns whether the stub must write the values of this procedure's calls in the native representation.
     #[cold]
     pub(crate) fn is_native(&self, procedure: u32) -> bool {
-        !self.is_swapped(procedure) && self.flags.load(Ordering::Relaxed) & FOREIGN == 0
+        // Built-in procedures have no arguments in other systems. The path makes or refuses their calls.
+        let is_foreign = self.flags.load(Ordering::Relaxed) & FOREIGN != 0
+            && (procedure as usize) < self.interface.procedures();
+        !self.is_swapped(procedure) && !is_foreign
     }
 
     /// Returns the other RPC system to which the server belongs. `None`: the server is one of Peregrine.

@@ -6,9 +6,13 @@ mod callback;
 mod compare;
 mod disclosure;
 mod explain;
+#[cfg(test)]
+mod foreign;
 mod rebind;
 mod select;
 
+pub use crate::path::auth_sys::AuthSys;
+pub use crate::path::onc::{RegisteredProgram, registered_programs};
 pub use crate::path::options::{BindOptions, EthernetDevice, Rebind};
 pub use disclosure::{exports, stat, watch};
 pub use explain::{Candidate, Explanation, Verdict};

@@ -17,13 +17,15 @@ use crate::limits;
 use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, until, violated};
 use crate::path::datagram::{OverEthernet, OverUdp};
 use crate::path::local::Local;
+use crate::path::onc::{OncTcp, OncUdp};
 use crate::path::stream::Tcp;
 use crate::protocol::description;
 use crate::stub;
 use crate::sys;
 
-/// The client sides of all paths, the fastest path first.
-const CONNECTS: &[&dyn Connect] = &[&Local, &OverEthernet, &OverUdp, &Tcp];
+/// The client sides of all paths, the fastest path first. An address without the scheme of another RPC system
+/// leads only to Peregrine's own paths, and an address with such a scheme only to the paths of that system.
+const CONNECTS: &[&dyn Connect] = &[&Local, &OverEthernet, &OverUdp, &Tcp, &OncUdp, &OncTcp];
 
 /// The longest time that one attempt may take if another one can follow.
 const ATTEMPT_MAX: Duration = Duration::from_secs(1);
@@ -92,8 +94,14 @@ pub(super) fn select(
 
 /// Returns an explanation in which all paths have the same verdict and reason.
 pub(crate) fn explain_all(address: &str, verdict: Verdict, reason: &str) -> Explanation {
+    let path = address.parse().ok().and_then(|address: Address| address.path());
     let kinds = CONNECTS.iter().map(|connect| connect.kind());
-    Explanation::all(address, kinds, verdict, reason)
+    Explanation::all(address, kinds.filter(|kind| suits(path, *kind)), verdict, reason)
+}
+
+/// Returns whether a path belongs to the same RPC system as the path that an address names.
+fn suits(asked: Option<PathKind>, kind: PathKind) -> bool {
+    kind.system() == asked.and_then(PathKind::system)
 }
 
 fn excluded(address: &str) -> Explanation {
@@ -294,6 +302,9 @@ fn attempts<'a>(
     let mut attempts = Vec::new();
     for &connect in connects {
         let kind = connect.kind();
+        if !suits(address.path(), kind) {
+            continue;
+        }
         if let Some(asked) = address.path()
             && asked != kind
         {
@@ -331,7 +342,11 @@ impl Attempt<'_> {
         self.check_machine(wanted).map_err(Failed::Elsewhere)?;
         match self.connect.bind(&self.target, wanted) {
             Ok(path) => Ok((path, None)),
-            Err(error) if error.kind() == Kind::InterfaceMismatch => {
+            // Servers of other RPC systems do not describe their interfaces.
+            Err(error)
+                if error.kind() == Kind::InterfaceMismatch
+                    && self.connect.kind().system().is_none() =>
+            {
                 let theirs = self.describe(wanted)?;
                 let fit = compare::fit(wanted.interface, theirs.digest, &theirs.text)?;
                 // The server may have been replaced meanwhile. Binding must then fail unless the new server

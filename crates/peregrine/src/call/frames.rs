@@ -204,6 +204,23 @@ impl Frames {
         &self.layout
     }
 
+    /// Returns the space for the call of a frame, for its holder and for its path.
+    #[inline]
+    pub(crate) fn call_space_of(&self, frame: u32) -> Space<'_> {
+        self.part_of(frame, self.layout.call_at)
+    }
+
+    #[inline]
+    pub(crate) fn reply_space_of(&self, frame: u32) -> Space<'_> {
+        self.part_of(frame, self.layout.reply_at)
+    }
+
+    #[inline]
+    fn part_of(&self, frame: u32, at: usize) -> Space<'_> {
+        let FrameLayout { first, stride, bytes, .. } = self.layout;
+        self.memory.space().range(first + stride * frame as usize + at, bytes)
+    }
+
     /// Returns the number of active frames. Both taken and free frames can be active.
     pub fn active(&self) -> u32 {
         self.states.pool.active()
@@ -332,14 +349,6 @@ impl<'a> FrameGuard<'a> {
         self.index
     }
 
-    #[inline]
-    fn part(&self, at: usize) -> Space<'a> {
-        let FrameLayout { first, stride, .. } = self.frames.layout;
-        let start = first + stride * self.index as usize + at;
-        let space = self.frames.memory.space();
-        space.range(start, self.frames.layout.bytes)
-    }
-
     /// Calls `fill` with this frame and the space for the message of the call.
     pub fn fill<T>(&mut self, fill: impl FnOnce(&Self, Space<'_>) -> T) -> T {
         fill(self, self.call_space())
@@ -348,20 +357,20 @@ impl<'a> FrameGuard<'a> {
     /// Returns the space for the message of the call.
     #[inline]
     pub(crate) fn call_space(&self) -> Space<'a> {
-        self.part(self.frames.layout.call_at)
+        self.frames.call_space_of(self.index)
     }
 
     /// Returns the window with the message of the result.
     #[inline]
     pub(crate) fn reply_space(&self) -> Window<'a> {
-        self.part(self.frames.layout.reply_at).window()
+        self.frames.reply_space_of(self.index).window()
     }
 
     /// Returns the reply space for writing, for paths on which the calling thread itself writes the reply
     /// into the frame.
     #[inline]
     pub(crate) fn reply_to(&self) -> Space<'a> {
-        self.part(self.frames.layout.reply_at)
+        self.frames.reply_space_of(self.index)
     }
 
     /// Keeps the frame taken although this guard ends. Returns the frame's number, for [`Frames::kept`].

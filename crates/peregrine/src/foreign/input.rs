@@ -146,6 +146,14 @@ impl<'a, R: Cells> Input<'a, R> {
         T::take_at(self.claim(T::LEAST)?)
     }
 
+    /// Takes the cells of a value if any cells are a value of `T`. The caller then reads them by
+    /// [`Foreign::of_cells`]. Otherwise takes nothing, and returns `None`.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn cells_of<T: Foreign<R>>(&mut self) -> Result<Option<&'a [u8]>, Invalid> {
+        if T::ANY_CELLS { self.claim(T::LEAST).map(Some) } else { Ok(None) }
+    }
+
     /// Takes the next `bytes` bytes.
     #[inline(always)]
     pub(super) fn claim(&mut self, bytes: usize) -> Result<&'a [u8], Invalid> {

@@ -161,6 +161,11 @@ pub trait Foreign<R: Cells>: Sized {
     #[doc(hidden)]
     const PACKED: bool = false;
 
+    /// Whether the size is fixed, and any cells are a value, as for numbers. If so, stubs take arguments by
+    /// [`of_cells`](Self::of_cells).
+    #[doc(hidden)]
+    const ANY_CELLS: bool = false;
+
     /// Appends the value.
     ///
     /// # Errors
@@ -186,6 +191,21 @@ pub trait Foreign<R: Cells>: Sized {
     #[inline]
     fn take_at(cells: &[u8]) -> Result<Self, Invalid> {
         Self::take(&mut Input::new(cells))
+    }
+
+    /// Reads a value of which any cells are a value. The value is not in a `Result`, because a large array
+    /// would be copied several times on its way to the variable of the caller.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn of_cells(cells: &[u8]) -> Self {
+        Self::take_at(cells).expect("any cells are a value")
+    }
+
+    /// Reads an array as [`of_cells`](Self::of_cells) reads a value.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn array_of_cells<const N: usize>(cells: &[u8]) -> [Self; N] {
+        core::array::from_fn(|i| Self::of_cells(&cells[i * Self::LEAST..][..Self::LEAST]))
     }
 
     /// Writes elements of fixed size. `cells` has exactly the bytes of these elements.

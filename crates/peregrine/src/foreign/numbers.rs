@@ -3,6 +3,7 @@
 use super::input::cell_at;
 use super::output::{put_cell, put_padded};
 use super::{Cells, Courier, Foreign, Input, Invalid, Output, Overflow, Xdr};
+use crate::value::{big_endian_array, big_endian_numbers, put_big_endian};
 
 /// Implements the methods of a type of fixed size by its `put_at` and `take_at`.
 macro_rules! fixed {
@@ -22,12 +23,13 @@ macro_rules! fixed {
 }
 pub(super) use fixed;
 
-/// Implements `Foreign` for numbers that take their own bytes, the highest first. Slices of them are
-/// converted in loops that the compiler vectorizes.
+/// Implements `Foreign` for numbers that take their own bytes, the highest first. Many of them are converted
+/// with the processor's shuffle instruction.
 macro_rules! numbers {
     ($($type:ty: [$($generics:tt)*] $representation:ty;)*) => {$(
         impl<$($generics)*> Foreign<$representation> for $type {
             const LEAST: usize = size_of::<$type>();
+            const ANY_CELLS: bool = true;
             fixed!($representation);
 
             #[inline(always)]
@@ -41,26 +43,19 @@ macro_rules! numbers {
                 Ok(Self::from_be_bytes(bytes))
             }
 
+            #[inline(always)]
+            fn array_of_cells<const N: usize>(cells: &[u8]) -> [Self; N] {
+                big_endian_array(cells)
+            }
+
             #[inline]
             fn put_all_at(values: &[Self], cells: &mut [u8]) {
-                let cells = cells.as_chunks_mut().0;
-                for (cell, value) in cells.iter_mut().zip(values) {
-                    *cell = value.to_be_bytes();
-                }
+                put_big_endian(values, cells);
             }
 
             #[inline]
             fn take_all_at(_: usize, cells: &[u8]) -> Result<Vec<Self>, Invalid> {
-                Ok(cells.as_chunks().0.iter().map(|cell| Self::from_be_bytes(*cell)).collect())
-            }
-
-            #[inline]
-            fn take_array_at<const N: usize>(cells: &[u8]) -> Result<[Self; N], Invalid> {
-                let mut values = [Self::default(); N];
-                for (value, cell) in values.iter_mut().zip(cells.as_chunks().0) {
-                    *value = Self::from_be_bytes(*cell);
-                }
-                Ok(values)
+                Ok(big_endian_numbers(cells))
             }
         }
     )*};

@@ -10,6 +10,9 @@ use crate::error::CallError;
 /// `courier(...)`. Each method then has the attribute `#[onc(N)]` or `#[courier(N)]`, with the number of its
 /// procedure. A parameter or a result that has no form in the representation is an error of the compiler.
 ///
+/// The argument `courier` without numbers is for a program that is started by its name, as those of Cooper's
+/// compiler are. Its number and its version are 0.
+///
 /// ```
 /// use peregrine::foreign::{ByteString, Program, Xdr};
 /// use peregrine::interface;

@@ -120,6 +120,7 @@ pub fn cells_of_mut<'a, R: Cells, T: Foreign<R>>(cells: &mut &'a mut [u8]) -> &'
 impl<R: Cells, T: Foreign<R>, const N: usize> Foreign<R> for [T; N] {
     const LEAST: usize = bytes_of::<R, T>(N).expect("an array that fits memory");
     const FIXED: bool = T::FIXED;
+    const ANY_CELLS: bool = T::ANY_CELLS;
 
     #[inline]
     fn put(&self, to: &mut Output<'_, R>) -> Result<(), Overflow> {
@@ -138,7 +139,12 @@ impl<R: Cells, T: Foreign<R>, const N: usize> Foreign<R> for [T; N] {
 
     #[inline]
     fn take_at(cells: &[u8]) -> Result<Self, Invalid> {
-        T::take_array_at(cells)
+        if T::ANY_CELLS { Ok(T::array_of_cells(cells)) } else { T::take_array_at(cells) }
+    }
+
+    #[inline(always)]
+    fn of_cells(cells: &[u8]) -> Self {
+        T::array_of_cells(cells)
     }
 }
 

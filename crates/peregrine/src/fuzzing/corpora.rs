@@ -65,6 +65,12 @@ fn onc_rpc_survives_its_corpora() {
 }
 
 #[test]
+fn courier_survives_its_corpora() {
+    replay("courier_messages", 10, super::courier::message);
+    replay("courier_packets", 4, super::courier::packets);
+}
+
+#[test]
 fn words_survive_their_corpus() {
     replay("words", 20, words::run);
 }

@@ -4,7 +4,7 @@
 //! Rust trait, and prints a description as a Rust trait.
 
 use super::brief::Brief;
-use super::{Digest, Direction, Shape};
+use super::{Case, Digest, Direction, Program, Shape};
 use crate::digest::sha256;
 
 /// An interface, as its canonical text describes it. The crate `peregrine-idl` can also read a `Described`
@@ -31,6 +31,8 @@ pub struct Described {
     pub procedures: Vec<DescribedProcedure>,
     /// The named types. The number in [`DescribedType::Named`] is the index in this list.
     pub types: Vec<DescribedNamed>,
+    /// The programs of other RPC systems that the interface is, too. They are not part of the identity.
+    pub programs: Vec<Program>,
 }
 
 /// A procedure.
@@ -185,6 +187,8 @@ pub struct DescribedField {
     pub ty: DescribedType,
     /// How the field may differ from the same field of a peer.
     pub growth: DescribedGrowth,
+    /// The largest count of bytes or elements that other RPC systems may send. It is not part of the identity.
+    pub max: Option<u32>,
 }
 
 /// A variant of a plain enum.
@@ -211,6 +215,9 @@ pub struct DescribedVariant {
     pub was: Vec<String>,
     /// Whether the variant represents all variants that only the peer knows.
     pub is_other: bool,
+    /// The number of the variant in other RPC systems. `None`: the index of the variant, or in an enum with
+    /// [`Case::Error`], a failure that is not reported. It is not part of the identity.
+    pub case: Option<Case>,
 }
 
 impl Described {

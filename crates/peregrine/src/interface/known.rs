@@ -95,10 +95,10 @@ impl InterfaceRef {
     }
 
     /// Returns the programs of other RPC systems that the interface is, too.
-    pub(crate) const fn programs(&self) -> &'static [Program] {
+    pub fn programs(&self) -> &[Program] {
         match &self.0 {
             Origin::Compiled(interface) => interface.programs,
-            Origin::Read(_) => &[],
+            Origin::Read(read) => &read.described.programs,
         }
     }
 
@@ -127,6 +127,19 @@ impl InterfaceRef {
             }
             Origin::Read(read) => read.described.docs(),
         }
+    }
+
+    /// Returns the texts that a server sends beside the canonical text: the documentation, and what other RPC
+    /// systems need to know, if the interface is a program of one. Older clients ignore the last text.
+    pub(crate) fn sent_docs(&self) -> Vec<String> {
+        let mut texts = self.docs();
+        if !self.programs().is_empty() {
+            texts.push(match &self.0 {
+                Origin::Compiled(interface) => interface.foreign_text(),
+                Origin::Read(read) => read.described.foreign_text(),
+            });
+        }
+        texts
     }
 
     /// Returns the number of procedures of the interface.
@@ -197,7 +210,7 @@ impl InterfaceRef {
     /// Fails if the interface has more types, or more deeply nested types, than a description may have.
     pub(crate) fn described(&self) -> Result<Described, super::TextError> {
         match &self.0 {
-            Origin::Compiled(interface) => Described::parse(&interface.canonical_text()),
+            Origin::Compiled(interface) => interface.described(),
             Origin::Read(read) => Ok(read.described.clone()),
         }
     }

@@ -94,7 +94,7 @@ fn fitting(mut growth: DescribedGrowth, ty: &DescribedType) -> DescribedGrowth {
 fn field() -> impl Strategy<Value = DescribedField> {
     (name(), ty(), growth()).prop_map(|(name, ty, growth)| {
         let growth = fitting(growth, &ty);
-        DescribedField { name, ty, growth }
+        DescribedField { name, ty, growth, max: None }
     })
 }
 
@@ -113,7 +113,7 @@ fn plain() -> impl Strategy<Value = DescribedBody> {
         let size = parts.iter().map(|(_, (_, bytes), count)| bytes * count).sum();
         let field = |(name, (ty, _), count)| {
             let ty = if count > 1 { DescribedType::Array(Box::new(ty), count) } else { ty };
-            DescribedField { name, ty, growth: DescribedGrowth::default() }
+            DescribedField { name, ty, growth: DescribedGrowth::default(), max: None }
         };
         DescribedBody::Plain { size, align: 1, fields: parts.into_iter().map(field).collect() }
     })
@@ -127,7 +127,7 @@ fn body() -> impl Strategy<Value = DescribedBody> {
         .prop_map(|variants| DescribedBody::PlainEnum { repr: DescribedType::I128, variants });
     let variant = (name(), fields(), was()).prop_map(|(name, fields, was)| {
         let is_other = fields.is_empty() && was.len() == 1;
-        DescribedVariant { name, fields, was, is_other }
+        DescribedVariant { name, fields, was, is_other, case: None }
     });
     prop_oneof![
         plain(),
@@ -237,6 +237,7 @@ impl Pool {
             docs: String::new(),
             procedures: self.procedures,
             types,
+            programs: Vec::new(),
         };
         // If no Rust trait can contain a procedure, the procedure is changed so that a trait can contain it.
         let mut procedures = core::mem::take(&mut all.procedures);

@@ -111,7 +111,7 @@ mod tests {
             let mut names = names.split('<').map(str::to_owned);
             let name = names.next().unwrap();
             let growth = DescribedGrowth { was: names.collect(), ..Default::default() };
-            DescribedField { name, ty: DescribedType::U8, growth }
+            DescribedField { name, ty: DescribedType::U8, growth, max: None }
         };
         names.iter().map(field).collect()
     }

@@ -10,6 +10,7 @@ mod brief;
 mod compare;
 mod default;
 mod described;
+mod foreign;
 mod growth;
 mod known;
 #[cfg(test)]
@@ -30,6 +31,9 @@ pub use described::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
     DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
 };
+pub use foreign::Case;
+#[cfg(feature = "json")]
+pub(crate) use foreign::SYSTEMS;
 pub use growth::{DEFAULT_BYTES_MAX, Growth};
 pub use known::InterfaceRef;
 pub(crate) use matching::{Index, Step, steps, variant_of};
@@ -105,7 +109,9 @@ pub struct Description {
     pub digest: Digest,
     /// The canonical text of the interface.
     pub text: String,
-    /// The documentation of the interface and of its procedures, in order.
+    /// The documentation of the interface and of its procedures, in order. If the interface is also a program
+    /// of another RPC system, the next text is what this system needs to know
+    /// ([`Described::foreign_text`]).
     pub docs: Vec<String>,
     /// The process ID of the server.
     pub process: u32,
@@ -126,7 +132,11 @@ impl Description {
     /// # Errors
     /// Fails if `text` is not a canonical text.
     pub fn parsed(&self) -> Result<Described, TextError> {
-        Ok(Described::parse(&self.text)?.with_docs(&self.docs))
+        let described = Described::parse(&self.text)?.with_docs(&self.docs);
+        match self.docs.get(1 + described.procedures.len()) {
+            Some(foreign) => described.with_foreign_text(foreign),
+            None => Ok(described),
+        }
     }
 }
 
@@ -273,6 +283,9 @@ pub struct Field {
     pub ty: &'static Type,
     /// How the field may differ from the same field of a peer.
     pub growth: Growth,
+    /// The largest count that other RPC systems may send: `#[foreign(max = N)]`. It is not part of the
+    /// identity.
+    pub max: Option<u32>,
 }
 
 /// A variant of a plain enum.
@@ -300,6 +313,9 @@ pub struct Variant {
     /// Whether the variant represents all variants that only the peer knows: `#[other]`. Such a variant has
     /// no field, or one text field that contains the name of the unknown variant.
     pub is_other: bool,
+    /// The number of the variant in other RPC systems. `None`: the index of the variant. It is not part of the
+    /// identity.
+    pub case: Option<Case>,
 }
 
 /// The identity of an interface: the first 16 bytes of the SHA-256 of its canonical text.
@@ -333,6 +349,11 @@ impl Interface {
     /// Returns the canonical text, from whose hash the identity is computed. The text consists of a line with
     /// the name and the version, a line for each procedure, and a line for each named type.
     pub fn canonical_text(&self) -> String {
+        self.text_and_types().0
+    }
+
+    /// Returns the canonical text, and the named types in the order of their numbers.
+    fn text_and_types(&self) -> (String, Vec<Named>) {
         let mut text = format!("interface {} version {}\n", self.name, self.version);
         let mut named = NamedTypes::default();
         for procedure in self.procedures {
@@ -344,7 +365,7 @@ impl Interface {
             named.line(&mut text, |text, named| one.write(next, text, named));
             next += 1;
         }
-        text
+        (text, named.seen)
     }
 
     /// Returns a message size in bytes that suffices for the call and for the result of every procedure whose
@@ -623,8 +644,8 @@ mod tests {
 
     fn list_body() -> Body {
         Body::Struct(&[
-            Field { name: "value", ty: &Type::U32, growth: Growth::NONE },
-            Field { name: "next", ty: &Type::Option(&LIST), growth: Growth::NONE },
+            Field { name: "value", ty: &Type::U32, growth: Growth::NONE, max: None },
+            Field { name: "next", ty: &Type::Option(&LIST), growth: Growth::NONE, max: None },
         ])
     }
     const LIST: Type = Type::Named(Named { name: "List", path: || "tests::List", body: list_body });

@@ -44,7 +44,7 @@ impl Described {
             types.push(named);
         }
         let (name, docs) = (named.name.clone(), String::new());
-        Some(Self { name, version: *version, docs, procedures, types })
+        Some(Self { name, version: *version, docs, procedures, types, programs: Vec::new() })
     }
 
     /// Finds the first callback parameter that is not possible, or the first interface that is used as the

@@ -1,5 +1,7 @@
 //! [`System`] and [`Program`]: an interface as a program of another RPC system.
 
+use std::borrow::Cow;
+
 /// Another RPC system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -21,7 +23,7 @@ impl core::fmt::Display for System {
 
 /// The numbers by which another RPC system knows an interface: the argument `onc(...)` or `courier(...)` of
 /// `#[interface]`. They are not part of the identity of the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The system that has the program.
     pub system: System,
@@ -30,7 +32,7 @@ pub struct Program {
     /// The version of the program.
     pub version: u32,
     /// The number of each procedure, in the order of the methods.
-    pub procedures: &'static [u32],
+    pub procedures: Cow<'static, [u32]>,
 }
 
 impl Program {

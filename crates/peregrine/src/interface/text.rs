@@ -27,6 +27,11 @@ pub struct TextError {
 }
 
 impl TextError {
+    /// Makes the error of a foreign text.
+    pub(super) fn foreign(line: usize, what: String) -> Self {
+        Self { line, what: format!("the text for other RPC systems: {what}") }
+    }
+
     /// Returns the number of the invalid line. The first line is 1.
     pub const fn line(&self) -> usize {
         self.line
@@ -92,7 +97,14 @@ impl Described {
             let what = format!("`{}#{}` is described nowhere", Brief(name), types.len());
             return fail(last, what);
         }
-        let described = Self { name: name.into(), version, docs: String::new(), procedures, types };
+        let described = Self {
+            name: name.into(),
+            version,
+            docs: String::new(),
+            procedures,
+            types,
+            programs: Vec::new(),
+        };
         let impossible = described.impossible_callback();
         let impossible = impossible.or_else(|| described.impossible_growth());
         if let Some((line, what)) = impossible.or_else(|| described.impossible_procedure()) {
@@ -439,7 +451,13 @@ impl<'a> Reader<'a> {
         while self.takes(" ") {
             let (is_other, name, was) = self.variant()?;
             self.expect(" ")?;
-            variants.push(DescribedVariant { name, fields: self.fields()?, was, is_other });
+            variants.push(DescribedVariant {
+                name,
+                fields: self.fields()?,
+                was,
+                is_other,
+                case: None,
+            });
         }
         Ok(DescribedBody::Enum(variants))
     }
@@ -449,7 +467,7 @@ impl<'a> Reader<'a> {
         self.list("}", |reader| {
             let name = reader.name()?.into();
             reader.expect(": ")?;
-            Ok(DescribedField { name, ty: reader.ty(0)?, growth: reader.growth()? })
+            Ok(DescribedField { name, ty: reader.ty(0)?, growth: reader.growth()?, max: None })
         })
     }
 

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::kind;
 use crate::interface::{
-    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
-    DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant, Direction, SIMPLE,
-    Shape,
+    Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed,
+    DescribedParameter, DescribedPlainVariant, DescribedProcedure, DescribedType, DescribedVariant,
+    Direction, Program, SIMPLE, SYSTEMS, Shape,
 };
 use crate::limits;
 use crate::stub::Unfit;
@@ -42,14 +42,19 @@ impl Described {
     pub fn to_json(&self) -> Value {
         let procedures: Vec<Value> = self.procedures.iter().map(procedure_to).collect();
         let types: Vec<Value> = self.types.iter().map(named_to).collect();
-        json!({
+        let mut json = json!({
             "interface": self.name,
             "version": self.version,
             "digest": self.digest().to_string(),
             "docs": self.docs,
             "procedures": procedures,
             "types": types,
-        })
+        });
+        if !self.programs.is_empty() {
+            let programs: Vec<Value> = self.programs.iter().map(program_to).collect();
+            set(&mut json, "programs", json!(programs));
+        }
+        json
     }
 
     /// Reads a description from an object of the form that [`to_json`](Self::to_json) returns. Other members
@@ -64,12 +69,18 @@ impl Described {
         let procedures = each(all, "procedures", procedure_from)?;
         let types = each(all, "types", named_from)?;
         let docs = optional_text(all, "docs")?;
-        let described = Self { name, version, docs, procedures, types };
+        let programs = match all.get("programs") {
+            None => Vec::new(),
+            Some(_) => each(all, "programs", program_from)?,
+        };
+        let described = Self { name, version, docs, procedures, types, programs };
         // The rules for canonical texts also apply here, so the description is printed and parsed as such a
         // text.
-        let read = Self::parse(&described.to_string()).map_err(|error| {
-            Unfit::new(format!("it does not describe a valid interface: {error}"))
-        })?;
+        let read = Self::parse(&described.to_string())
+            .and_then(|read| read.with_foreign_text(&described.foreign_text()))
+            .map_err(|error| {
+                Unfit::new(format!("it does not describe a valid interface: {error}"))
+            })?;
         let read = read.with_docs(&described.docs());
         if read != described {
             return Err(Unfit::new("it has names that no interface can have"));
@@ -81,6 +92,15 @@ impl Described {
         }
         Ok(read)
     }
+}
+
+fn program_to(one: &Program) -> Value {
+    json!({
+        "system": name_of(SYSTEMS, &one.system),
+        "number": one.number,
+        "version": one.version,
+        "procedures": one.procedures[..],
+    })
 }
 
 fn procedure_to(one: &DescribedProcedure) -> Value {
@@ -161,7 +181,12 @@ fn type_to(ty: &DescribedType) -> Value {
 
 fn fields_to(fields: &[DescribedField]) -> Vec<Value> {
     let field = |one: &DescribedField| {
-        with_growth(json!({ "name": one.name, "type": type_to(&one.ty) }), &one.growth)
+        let mut json =
+            with_growth(json!({ "name": one.name, "type": type_to(&one.ty) }), &one.growth);
+        if let Some(max) = one.max {
+            set(&mut json, "max", json!(max));
+        }
+        json
     };
     fields.iter().map(field).collect()
 }
@@ -189,7 +214,13 @@ fn named_to(one: &DescribedNamed) -> Value {
         }
         DescribedBody::Enum(variants) => {
             let variants = variants.iter().map(|one| {
-                let json = json!({ "name": one.name, "fields": fields_to(&one.fields) });
+                let mut json = json!({ "name": one.name, "fields": fields_to(&one.fields) });
+                match one.case {
+                    None => {}
+                    Some(Case::Number(number)) => set(&mut json, "case", json!(number)),
+                    Some(Case::Default) => set(&mut json, "case", json!("default")),
+                    Some(Case::Error(number)) => set(&mut json, "reports", json!(number)),
+                }
                 with_variant(json, &one.was, one.is_other)
             });
             json!({ "name": name, "kind": "enum", "variants": variants.collect::<Vec<_>>() })
@@ -286,10 +317,7 @@ fn procedure_from(json: &Value) -> Read<DescribedProcedure> {
 
 fn parameter_from(json: &Value) -> Read<DescribedParameter> {
     let all = object(json)?;
-    let max_len = match all.get("max_len") {
-        None | Some(Value::Null) => None,
-        Some(_) => Some(member(all, "max_len", |one| number(one, u64::from(u32::MAX)))? as u32),
-    };
+    let max_len = optional_u32(all, "max_len")?;
     Ok(DescribedParameter {
         name: text(all, "name")?,
         direction: member(all, "direction", |one| one_of(one, DIRECTIONS))?,
@@ -298,6 +326,44 @@ fn parameter_from(json: &Value) -> Read<DescribedParameter> {
         max_len,
         growth: growth_from(all)?,
     })
+}
+
+fn optional_u32(all: &Map<String, Value>, name: &str) -> Read<Option<u32>> {
+    Ok(match all.get(name) {
+        None | Some(Value::Null) => None,
+        Some(_) => Some(u32_of(all, name)?),
+    })
+}
+
+fn u32_of(all: &Map<String, Value>, name: &str) -> Read<u32> {
+    Ok(member(all, name, |one| number(one, u64::from(u32::MAX)))? as u32)
+}
+
+fn program_from(json: &Value) -> Read<Program> {
+    let all = object(json)?;
+    let procedure = |one: &Value| Ok(number(one, u64::from(u32::MAX))? as u32);
+    Ok(Program {
+        system: member(all, "system", |one| one_of(one, SYSTEMS))?,
+        number: u32_of(all, "number")?,
+        version: u32_of(all, "version")?,
+        procedures: each(all, "procedures", procedure)?.into(),
+    })
+}
+
+/// Reads the number of a variant in other RPC systems.
+fn case_from(all: &Map<String, Value>) -> Read<Option<Case>> {
+    if all.contains_key("reports") {
+        let number = member(all, "reports", |one| number(one, u64::from(u16::MAX)))?;
+        return Ok(Some(Case::Error(number as u16)));
+    }
+    match all.get("case") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(word)) if word == "default" => Ok(Some(Case::Default)),
+        Some(_) => member(all, "case", |one| {
+            let number = one.as_i64().ok_or_else(|| Unfit::expected("number", kind(one)))?;
+            Ok(Some(Case::Number(number)))
+        }),
+    }
 }
 
 fn was_from(all: &Map<String, Value>) -> Read<Vec<String>> {
@@ -370,6 +436,7 @@ fn field_from(json: &Value) -> Read<DescribedField> {
         name: text(all, "name")?,
         ty: member(all, "type", |one| type_from(one, 0))?,
         growth: growth_from(all)?,
+        max: optional_u32(all, "max")?,
     })
 }
 
@@ -411,6 +478,7 @@ fn named_from(json: &Value) -> Read<DescribedNamed> {
                 fields: each(all, "fields", field_from)?,
                 was: was_from(all)?,
                 is_other: flag(all, "other"),
+                case: case_from(all)?,
             })
         })?),
         "interface" => DescribedBody::Interface {

@@ -2,13 +2,15 @@
 //! part of the path's code that runs in the client.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::options::BindOptions;
 use crate::address::{Address, Place};
 use crate::call::{CallPath, Frames, PathKind};
-use crate::error::{CallError, Kind, Phase};
+use crate::device::tcp::Stream;
+use crate::error::{CallError, Kind, NO_CONNECTION, Phase};
 use crate::interface::{Description, Digest, InterfaceRef};
 use crate::sync::{Mutex, MutexGuard};
 use crate::value::ByteOrder;
@@ -107,6 +109,38 @@ pub(crate) struct BoundPath {
 /// The delay before a client also tries the next address of a host. If the previous attempt fails earlier,
 /// the client tries the next address at once.
 pub(crate) const STAGGER: Duration = Duration::from_millis(250);
+
+/// Connects to one of the addresses by TCP: the first at which a server accepts the connection.
+///
+/// # Errors
+/// If no server accepts a connection before `until`, or the connection cannot be prepared.
+pub(crate) fn connect(
+    addresses: &[SocketAddr],
+    congestion: Option<&str>,
+    until: Instant,
+) -> Result<Stream, CallError> {
+    let (address, error) = match Stream::connect(addresses, STAGGER, until) {
+        Ok(stream) => {
+            let prepared = stream.prepare(congestion);
+            let what = match congestion {
+                Some(name) => format!("preparing the connection (congestion control `{name}`)"),
+                None => "preparing the connection".to_owned(),
+            };
+            prepared.map_err(|error| CallError::system(Phase::Bind, what, error))?;
+            return Ok(stream);
+        }
+        Err(Some(failure)) => failure,
+        Err(None) => {
+            return Err(CallError::not_executed(Kind::Unreachable, Phase::Bind, "no address"));
+        }
+    };
+    let kind = match error.kind() {
+        io::ErrorKind::TimedOut => Kind::TimedOut,
+        _ => Kind::Unreachable,
+    };
+    let text = format!("connecting to {address}");
+    Err(CallError::not_executed(kind, Phase::Bind, text).because(error).with_advice(NO_CONNECTION))
+}
 
 /// Takes a lock that a thread holds while it binds to a server. Waits for the lock until `until`.
 ///

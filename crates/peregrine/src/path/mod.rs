@@ -2,17 +2,21 @@
 //! [`Connect`](bind::Connect) and [`CallPath`](crate::call::CallPath) on the client, and
 //! [`ServerPath`](crate::serving::ServerPath) on the server.
 
+pub(crate) mod auth_sys;
 pub(crate) mod bind;
 pub(crate) mod callback;
 mod connections;
 pub(crate) mod datagram;
 pub(crate) mod in_process;
+mod leader;
 pub(crate) mod local;
 pub(crate) mod onc;
 pub(crate) mod options;
 mod receivers;
+mod rings;
 mod slots;
 pub(crate) mod stream;
+mod tidying;
 mod yielding;
 
 pub(crate) use connections::table::ConnectionTerms;

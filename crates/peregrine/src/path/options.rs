@@ -9,6 +9,7 @@ use crate::directory::Directory;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
+use crate::path::auth_sys::AuthSys;
 
 /// The device through which raw Ethernet frames are sent and received.
 ///
@@ -103,6 +104,7 @@ pub struct BindOptions {
     pub(crate) ethernet: Option<EthernetDevice>,
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) rebind: Rebind,
+    pub(crate) onc_auth_sys: Option<AuthSys>,
 }
 
 impl Default for BindOptions {
@@ -120,6 +122,7 @@ impl Default for BindOptions {
             ethernet: None,
             directory: None,
             rebind: Rebind::WhenNotExecuted,
+            onc_auth_sys: None,
         }
     }
 }
@@ -240,6 +243,13 @@ impl BindOptions {
     /// Sets what happens to calls when the server is gone. The default is [`Rebind::WhenNotExecuted`].
     pub const fn rebind(mut self, policy: Rebind) -> Self {
         self.rebind = policy;
+        self
+    }
+
+    /// Sets the identity that the client claims in calls of ONC RPC. By default it claims none (AUTH_NONE). The
+    /// option has no effect on other paths. [`AuthSys`] says what the claim is worth.
+    pub fn onc_auth_sys(mut self, identity: AuthSys) -> Self {
+        self.onc_auth_sys = Some(identity);
         self
     }
 

@@ -4,7 +4,14 @@
 pub(crate) mod description;
 pub(crate) mod exchange;
 mod fields;
-// The client's half of the path uses the rest.
+// No path uses Courier yet, so only tests and fuzz targets contain it.
+#[cfg(any(test, fuzzing))]
+pub(crate) mod courier;
+// Only tests and fuzz targets use some parts.
 #[cfg_attr(not(any(test, fuzzing)), allow(dead_code))]
 pub(crate) mod onc;
+// Only tests and fuzz targets use some parts.
+#[cfg_attr(not(any(test, fuzzing)), allow(dead_code))]
+pub(crate) mod replies;
+pub(crate) mod retransmission;
 pub(crate) mod stream;

@@ -262,7 +262,7 @@ impl Export {
             version: interface.version(),
             digest: interface.digest(),
             text: interface.canonical_text(),
-            docs: interface.docs(),
+            docs: interface.sent_docs(),
             process: std::process::id(),
             age_ms: self.since.elapsed().as_millis() as u64,
             bindings: self.bindings.load(Ordering::Relaxed),

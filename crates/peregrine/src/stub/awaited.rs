@@ -154,6 +154,18 @@ impl<'b> AsyncCall<'b> {
         self.own_frame(bound, procedure).await
     }
 
+    /// Takes a frame for a call that shares no batch.
+    ///
+    /// # Errors
+    /// As [`frame`](Self::frame).
+    pub async fn frame_alone(&self) -> Result<AsyncFrame<'_>, CallError> {
+        if self.bound.mark.wiped() {
+            return Err(forked());
+        }
+        let (bound, procedure) = self.bound.target(self.procedure)?;
+        self.own_frame(bound, procedure).await
+    }
+
     /// Takes a frame for a call with streams, and opens the streams.
     ///
     /// # Errors

@@ -33,10 +33,10 @@ fn with_scratch<T>(with: impl FnOnce(&mut Vec<u8>) -> T) -> T {
 }
 
 /// Appends what `put` writes. `put` is called twice: the first time, its bytes are only counted.
-fn append<F: Cells>(
+pub(super) fn append<F: Cells, E: From<Overflow>>(
     bytes: &mut Vec<u8>,
-    put: impl Fn(&mut Output<'_, F>) -> Result<(), Overflow>,
-) -> Result<(), Overflow> {
+    put: impl Fn(&mut Output<'_, F>) -> Result<(), E>,
+) -> Result<(), E> {
     let mut counted = Output::counting(limits::MESSAGE_BYTES_MAX);
     put(&mut counted)?;
     let begin = bytes.len();
@@ -77,11 +77,18 @@ impl Arguments<'_> {
         &mut self,
         put: impl Fn(&mut Output<'_, F>) -> Result<(), Overflow>,
     ) -> Result<(), CallError> {
+        self.foreign_or(put).map_err(does_not_fit)
+    }
+
+    /// Writes all arguments, like [`foreign`](Self::foreign). Errors can be of any type.
+    pub(super) fn foreign_or<F: Cells, E: From<Overflow>>(
+        &mut self,
+        put: impl Fn(&mut Output<'_, F>) -> Result<(), E>,
+    ) -> Result<(), E> {
         with_scratch(|scratch| {
             append(scratch, put)?;
-            self.head().plain_all(scratch)
+            Ok(self.head().plain_all(scratch)?)
         })
-        .map_err(does_not_fit)
     }
 }
 
@@ -91,15 +98,8 @@ impl Returned<'_> {
     /// # Errors
     /// If the server sent no result, or an invalid one.
     pub fn foreign<F: Cells, O: Ends<F>>(&mut self) -> Result<O, CallError> {
-        if !matches!(self.answer(), Answer::Ok | Answer::Err) {
-            return Err(self.refused());
-        }
-        let answer = self.answer();
-        let head = self.head().rest();
-        with_scratch(|scratch| {
-            scratch.resize(head.len(), 0);
-            head.read(0, scratch).ok_or(Invalid::Short).map_err(unreadable)?;
-            let mut input = Input::<F>::new(scratch);
+        self.foreign_with(|answer, bytes| {
+            let mut input = Input::<F>::new(bytes);
             let result = if answer == Answer::Ok {
                 Ok(O::Ok::take(&mut input).map_err(unreadable)?)
             } else {
@@ -114,10 +114,30 @@ impl Returned<'_> {
             Ok(O::of(result))
         })
     }
+
+    /// Calls `read` with the kind of the answer, which is a result or an error, and its bytes.
+    ///
+    /// # Errors
+    /// If the answer is of another kind, and the error of `read`.
+    pub(super) fn foreign_with<T>(
+        &mut self,
+        read: impl FnOnce(Answer, &[u8]) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let answer = self.answer();
+        if !matches!(answer, Answer::Ok | Answer::Err) {
+            return Err(self.refused());
+        }
+        let head = self.head().rest();
+        with_scratch(|scratch| {
+            scratch.resize(head.len(), 0);
+            head.read(0, scratch).ok_or(Invalid::Short).map_err(unreadable)?;
+            read(answer, scratch)
+        })
+    }
 }
 
 #[cold]
-fn unknown_error(number: u32) -> CallError {
+pub(super) fn unknown_error(number: u32) -> CallError {
     let text = format!("the procedure reports error {number}, which the interface does not have");
     CallError::new(Kind::BadResult, Executed::Maybe, text)
 }
@@ -128,9 +148,9 @@ fn unknown_error(number: u32) -> CallError {
 /// If the outcome has no form in the other system. The procedure has run.
 pub fn answer_foreign<F: Cells, O: Ends<F>>(outcome: &O, results: &mut Vec<u8>) -> ServedForeign {
     let appended = match outcome.as_result() {
-        Ok(value) => append::<F>(results, |to| value.put(to)).map(|()| ForeignAnswer::Returned),
+        Ok(value) => append::<F, _>(results, |to| value.put(to)).map(|()| ForeignAnswer::Returned),
         Err(error) => match error.report() {
-            Some(number) => append::<F>(results, |to| error.put_arguments(to))
+            Some(number) => append::<F, _>(results, |to| error.put_arguments(to))
                 .map(|()| ForeignAnswer::Reported(number)),
             None => return Err(Refusal::failed(error.failure())),
         },

@@ -19,6 +19,7 @@ const LANES_MAX: usize = 16;
 struct Mask([u8; LANE_BYTES]);
 
 /// How to shuffle consecutive lanes: the lane with the number `n` is shuffled by the mask `n % count`.
+#[derive(Clone)]
 pub(crate) struct Shuffles {
     masks: [Mask; LANES_MAX],
     count: usize,
@@ -28,6 +29,36 @@ impl Shuffles {
     /// Returns the number of bytes after which the masks repeat.
     pub(crate) const fn bytes(&self) -> usize {
         self.count * LANE_BYTES
+    }
+
+    /// Returns the shuffles that reverse the bytes of each number of `unit` bytes. Returns `None` if there are
+    /// no numbers of this size, or if the processor has no shuffle instruction.
+    #[inline]
+    pub(crate) fn reversing(unit: usize) -> Option<&'static Self> {
+        static REVERSING: [Shuffles; 4] = [
+            Shuffles::reversing_each(2),
+            Shuffles::reversing_each(4),
+            Shuffles::reversing_each(8),
+            Shuffles::reversing_each(16),
+        ];
+        let index = match unit {
+            2 => 0,
+            4 => 1,
+            8 => 2,
+            16 => 3,
+            _ => return None,
+        };
+        if can_shuffle() { Some(&REVERSING[index]) } else { None }
+    }
+
+    const fn reversing_each(unit: usize) -> Self {
+        let mut masks = [Mask([0; LANE_BYTES]); LANES_MAX];
+        let mut place = 0;
+        while place < LANE_BYTES {
+            masks[0].0[place] = (place ^ (unit - 1)) as u8;
+            place += 1;
+        }
+        Self { masks, count: 1 }
     }
 
     /// Returns the shuffles that do what `reorder` does to each group of `unit` bytes. Returns `None` in
@@ -172,6 +203,48 @@ mod x86_64 {
         }};
     }
 
+    /// Copies all whole cache lines, and shuffles two lanes at a time by the first mask. Returns the number of
+    /// bytes copied.
+    ///
+    /// # Safety
+    /// As for [`copy_shuffled`]. The processor has AVX2.
+    unsafe fn shuffle_wide(
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+        shuffles: &Shuffles,
+    ) -> usize {
+        let whole = bytes & !(LINE - 1);
+        if whole > 0 {
+            // SAFETY: reads one mask, and reads and writes `whole` bytes, which the caller guarantees to
+            // exist. `vzeroupper` clears a part of all vector registers, and all are declared as changed.
+            unsafe {
+                asm!(
+                    "vbroadcasti128 ymm0, [rdx]",
+                    "2:",
+                    "vmovdqu ymm1, [rdi + rax]",
+                    "vmovdqu ymm2, [rdi + rax + 32]",
+                    "vpshufb ymm1, ymm1, ymm0",
+                    "vpshufb ymm2, ymm2, ymm0",
+                    "vmovdqu [rsi + rax], ymm1",
+                    "vmovdqu [rsi + rax + 32], ymm2",
+                    "add rax, 64",
+                    "cmp rax, rcx",
+                    "jb 2b",
+                    "vzeroupper",
+                    in("rdi") from,
+                    in("rsi") to,
+                    in("rdx") shuffles.masks.as_ptr(),
+                    in("rcx") whole,
+                    inout("rax") 0_usize => _,
+                    clobber_abi("sysv64"),
+                    options(nostack),
+                );
+            }
+        }
+        whole
+    }
+
     /// Copies lanes, and shuffles each lane by its mask. `$bytes` is a multiple of [`LANE_BYTES`].
     macro_rules! shuffle_lanes {
         ($store:literal, $from:ident, $to:ident, $bytes:ident, $shuffles:ident, $lane:ident) => {
@@ -268,7 +341,12 @@ mod x86_64 {
     ) {
         let mut done = 0;
         if shuffles.count == 1 {
-            done = shuffle_lines!("movdqu", from, to, bytes, shuffles);
+            done = if std::is_x86_feature_detected!("avx2") {
+                // SAFETY: guaranteed by the caller, and checked.
+                unsafe { shuffle_wide(from, to, bytes, shuffles) }
+            } else {
+                shuffle_lines!("movdqu", from, to, bytes, shuffles)
+            };
         }
         // SAFETY: `done` is at most `bytes`.
         let from = unsafe { from.add(done) };
@@ -445,6 +523,18 @@ mod tests {
             space.copy_shuffled(space.window(), &shuffles, 0, false);
             assert_eq!(memory, reordered[..960]);
         }
+        for unit in [2, 4, 8, 16] {
+            let reorder: fn(&mut [u8]) = match unit {
+                2 => |bytes| bytes.chunks_mut(2).for_each(<[u8]>::reverse),
+                4 => |bytes| bytes.chunks_mut(4).for_each(<[u8]>::reverse),
+                8 => |bytes| bytes.chunks_mut(8).for_each(<[u8]>::reverse),
+                _ => |bytes| bytes.chunks_mut(16).for_each(<[u8]>::reverse),
+            };
+            let (made, reversing) = (Shuffles::of(unit, reorder), Shuffles::reversing(unit));
+            let first = |shuffles: &Shuffles| (shuffles.count, shuffles.masks[0].0);
+            assert_eq!(reversing.map(first), made.as_ref().map(first));
+        }
+        assert!([0, 1, 3, 32].into_iter().all(|unit| Shuffles::reversing(unit).is_none()));
         // Some groups of 12 bytes span two lanes. Groups of 17 * 16 + 1 bytes would need too many masks.
         assert!(Shuffles::of(12, |bytes| bytes.chunks_mut(12).for_each(<[u8]>::reverse)).is_none());
         assert!(Shuffles::of(17 * 16 + 1, each).is_none());

@@ -33,7 +33,7 @@ macro_rules! described {
         const TYPE: Type = Type::Named(Named {
             name: $name,
             path: core::any::type_name::<Self>,
-            body: || Body::Struct(const { &[$(Field { name: $field, ty: &<$type>::TYPE, growth: Growth::NONE }),*] }),
+            body: || Body::Struct(const { &[$(Field { name: $field, ty: &<$type>::TYPE, growth: Growth::NONE, max: None }),*] }),
         });
     };
 }
@@ -143,11 +143,11 @@ impl Value for SocketAddrV6 {
 }
 
 const fn field(ty: &'static Type) -> Field {
-    Field { name: "0", ty, growth: Growth::NONE }
+    Field { name: "0", ty, growth: Growth::NONE, max: None }
 }
 
 const fn variant(name: &'static str, fields: &'static [Field]) -> Variant {
-    Variant { name, fields, was: &[], is_other: false }
+    Variant { name, fields, was: &[], is_other: false, case: None }
 }
 
 /// Implements [`Value`] for an address that is described as an enum with the variants `V4` and `V6`.

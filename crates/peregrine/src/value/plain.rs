@@ -2,9 +2,11 @@
 
 #![allow(unsafe_code)]
 
+use core::mem::MaybeUninit;
 use core::num::NonZero;
 
-use super::{Invalid, OutBlock, Space, Swap};
+use super::{Invalid, OutBlock, Space, Swap, Window};
+use crate::sys::Shuffles;
 
 /// A type with a fixed layout and without padding. It is copied as one block.
 ///
@@ -92,6 +94,67 @@ pub fn plain_mut<T: Plain>(block: &mut [u8]) -> Result<&mut [T], Invalid> {
     // SAFETY: `check` has checked the alignment, that there is a whole number of values, and that each is
     // valid. `T` has no padding, so the block stays initialised.
     Ok(unsafe { core::slice::from_raw_parts_mut(block.as_mut_ptr().cast(), count) })
+}
+
+/// Writes numbers to `bytes`, the highest byte of each number first. `bytes` has exactly their length.
+#[inline]
+pub(crate) fn put_big_endian<T: Plain>(values: &[T], bytes: &mut [u8]) {
+    let (start, length) = (bytes.as_mut_ptr().cast(), bytes.len());
+    // SAFETY: `bytes` is borrowed exclusively, and `reverse_numbers` only writes initialised bytes.
+    let to = unsafe { core::slice::from_raw_parts_mut(start, length) };
+    reverse_numbers::<T>(bytes_of(values), to);
+}
+
+/// Reads the numbers whose bytes are `bytes`, the highest byte of each number first. `bytes` has exactly their
+/// length. The result is not in an `Option`, because a large array would be copied once more.
+#[inline(always)]
+pub(crate) fn big_endian_array<T: Plain, const N: usize>(bytes: &[u8]) -> [T; N] {
+    let mut values = MaybeUninit::<[T; N]>::uninit();
+    let (start, length) = (values.as_mut_ptr().cast(), size_of::<[T; N]>());
+    // SAFETY: these are the bytes of `values`, which is borrowed exclusively.
+    let to = unsafe { core::slice::from_raw_parts_mut(start, length) };
+    reverse_numbers::<T>(bytes, to);
+    // SAFETY: all bytes have been written. Every bit pattern is a number.
+    unsafe { values.assume_init() }
+}
+
+/// Reads as many numbers as `bytes` has, as [`big_endian_array`] does.
+#[inline]
+pub(crate) fn big_endian_numbers<T: Plain>(bytes: &[u8]) -> Vec<T> {
+    let count = bytes.len() / size_of::<T>();
+    let mut values = Vec::with_capacity(count);
+    let (start, length) = (values.spare_capacity_mut().as_mut_ptr(), count * size_of::<T>());
+    // SAFETY: the capacity has at least these bytes, and is borrowed exclusively.
+    let to = unsafe { core::slice::from_raw_parts_mut(start.cast(), length) };
+    reverse_numbers::<T>(&bytes[..length], to);
+    // SAFETY: the bytes of `count` numbers have been written. Every bit pattern is a number.
+    unsafe { values.set_len(count) };
+    values
+}
+
+/// Copies numbers between this machine's byte order and the order with the highest byte first. Initialises
+/// all bytes of `to`, which has the length of `from`.
+#[inline]
+fn reverse_numbers<T: Plain>(from: &[u8], to: &mut [MaybeUninit<u8>]) {
+    const { assert!(T::ANY_BITS && T::UNIT == size_of::<T>(), "a type of numbers") };
+    assert_eq!(from.len(), to.len(), "the bytes of the same numbers");
+    let (start, bytes) = (to.as_mut_ptr().cast::<u8>(), to.len());
+    let swap = if cfg!(target_endian = "little") { Swap::of::<T>() } else { None };
+    let mut done = 0;
+    if let Some(shuffles) = swap.and_then(|_| Shuffles::reversing(T::UNIT)) {
+        // SAFETY: the memory is borrowed exclusively for as long as the space exists.
+        let space = unsafe { Space::new(start, bytes) };
+        done = space.copy_shuffled(Window::of(from), shuffles, 0, false);
+    }
+    // SAFETY: `from` and `to` have `bytes` bytes, and `to` is borrowed exclusively.
+    unsafe {
+        core::ptr::copy_nonoverlapping(from.as_ptr().add(done), start.add(done), bytes - done)
+    };
+    if let Some(swap) = swap {
+        // SAFETY: the bytes have just been written, and are borrowed exclusively.
+        let rest = unsafe { core::slice::from_raw_parts_mut(start.add(done), bytes - done) };
+        swap.units(rest);
+    }
 }
 
 #[inline]
@@ -236,5 +299,28 @@ mod tests {
         block.0[9] = 2;
         assert_eq!(plain_slice::<bool>(&block.0), Err(Invalid::Bits));
         assert_eq!(plain_mut::<[bool; 8]>(&mut block.0), Err(Invalid::Bits));
+    }
+
+    #[test]
+    fn numbers_of_any_count_have_their_highest_byte_first() {
+        macro_rules! check {
+            ($($type:ty)*) => {$({
+                let byte = |i: usize| (i * 37 + 1) as u8;
+                let all: [$type; 70] = core::array::from_fn(|value| {
+                    <$type>::from_be_bytes(core::array::from_fn(|i| byte(value * size_of::<$type>() + i)))
+                });
+                let expected: Vec<u8> = (0..size_of_val(&all)).map(byte).collect();
+                for count in 0..all.len() {
+                    let bytes = count * size_of::<$type>();
+                    let mut memory = vec![0xaa; bytes + 2];
+                    put_big_endian(&all[..count], &mut memory[1..=bytes]);
+                    assert_eq!(memory[1..=bytes], expected[..bytes]);
+                    assert_eq!([memory[0], memory[bytes + 1]], [0xaa; 2]);
+                    assert_eq!(big_endian_numbers::<$type>(&memory[1..=bytes]), all[..count]);
+                }
+                assert_eq!(big_endian_array::<$type, 70>(&expected), all);
+            })*};
+        }
+        check!(u16 i32 u64 f64);
     }
 }

@@ -29,7 +29,14 @@ impl Value for CallError {
     const TYPE: Type = Type::Named(Named {
         name: "CallError",
         path: || "peregrine::CallError",
-        body: || Body::Struct(&[Field { name: "chain", ty: &Type::Text, growth: Growth::NONE }]),
+        body: || {
+            Body::Struct(&[Field {
+                name: "chain",
+                ty: &Type::Text,
+                growth: Growth::NONE,
+                max: None,
+            }])
+        },
     });
 
     fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {

@@ -18,6 +18,8 @@ pub struct Swap {
     /// The number of bytes that are converted as a unit. A unit is a number, or a value that consists of
     /// numbers of different sizes.
     unit: usize,
+    /// Whether each unit is one number.
+    is_number: bool,
     /// Converts a whole number of units in place.
     all: fn(&mut [u8]),
 }
@@ -33,6 +35,12 @@ impl Swap {
     #[inline]
     pub(super) const fn unit_bytes(&self) -> usize {
         self.unit
+    }
+
+    /// Converts few whole units in place.
+    #[inline]
+    pub(super) fn units(&self, bytes: &mut [u8]) {
+        (self.all)(bytes);
     }
 
     /// Converts whole units in place.
@@ -51,7 +59,11 @@ impl Swap {
     /// these units, or if there are too few bytes to make shuffles worthwhile.
     fn shuffles(&self, bytes: usize) -> Option<Shuffles> {
         const WORTH: usize = 512;
-        if bytes < WORTH { None } else { Shuffles::of(self.unit, self.all) }
+        match self.is_number {
+            _ if bytes < WORTH => None,
+            true => Shuffles::reversing(self.unit).cloned(),
+            false => Shuffles::of(self.unit, self.all),
+        }
     }
 }
 
@@ -61,14 +73,15 @@ impl<T: Plain> SwapOf<T> {
     /// Converts value by value, for types that consist of numbers of different sizes.
     const MIXED: Swap = Swap {
         unit: size_of::<T>(),
+        is_number: false,
         all: |bytes| bytes.chunks_exact_mut(size_of::<T>()).for_each(T::swap),
     };
     const SWAP: Option<&'static Swap> = match T::UNIT {
         1 => None,
-        2 => Some(&Swap { unit: 2, all: swap_2 }),
-        4 => Some(&Swap { unit: 4, all: swap_4 }),
-        8 => Some(&Swap { unit: 8, all: swap_8 }),
-        16 => Some(&Swap { unit: 16, all: swap_16 }),
+        2 => Some(&Swap { unit: 2, is_number: true, all: swap_2 }),
+        4 => Some(&Swap { unit: 4, is_number: true, all: swap_4 }),
+        8 => Some(&Swap { unit: 8, is_number: true, all: swap_8 }),
+        16 => Some(&Swap { unit: 16, is_number: true, all: swap_16 }),
         0 => Some(&Self::MIXED),
         _ => panic!("the unit of a plain type is 0, 1, 2, 4, 8 or 16"),
     };
@@ -223,6 +236,7 @@ mod tests {
     /// converted.
     const MIXED: Swap = Swap {
         unit: 24,
+        is_number: false,
         all: |bytes| {
             for value in bytes.as_chunks_mut::<24>().0 {
                 value[..8].reverse();

@@ -102,6 +102,7 @@ impl Age {
             docs: String::new(),
             procedures: Vec::new(),
             types: Vec::new(),
+            programs: Vec::new(),
         };
         let mut age = Self { whole, defaults: HashMap::new(), names: 0 };
         for _ in 0..2 + chance.below(3) {
@@ -218,7 +219,7 @@ impl Age {
                     };
                     let has_default = chance.is(2);
                     let growth = self.growth(chance, has_default);
-                    fields.push(DescribedField { name: self.name('f'), ty, growth });
+                    fields.push(DescribedField { name: self.name('f'), ty, growth, max: None });
                 }
                 let DescribedType::Named(number) = own else { unreachable!() };
                 self.whole.types[number].body = DescribedBody::Struct(fields);
@@ -256,7 +257,7 @@ impl Age {
     ) -> DescribedField {
         let has_default = is_new || chance.is(2);
         let growth = self.growth(chance, has_default);
-        DescribedField { name: self.name('f'), ty, growth }
+        DescribedField { name: self.name('f'), ty, growth, max: None }
     }
 
     fn fields(&mut self, chance: &mut Chance, depth: usize) -> Vec<DescribedField> {
@@ -283,9 +284,11 @@ impl Age {
                     name: self.name('f'),
                     ty: DescribedType::Text,
                     growth,
+                    max: None,
                 });
             }
-            let other = DescribedVariant { name, fields, was: Vec::new(), is_other: true };
+            let other =
+                DescribedVariant { name, fields, was: Vec::new(), is_other: true, case: None };
             variants.insert(chance.below(variants.len() + 1), other);
         }
         variants
@@ -293,7 +296,7 @@ impl Age {
 
     fn variant(&mut self, chance: &mut Chance, depth: usize) -> DescribedVariant {
         let (name, fields) = (self.name('v'), self.fields(chance, depth));
-        DescribedVariant { name, fields, was: Vec::new(), is_other: false }
+        DescribedVariant { name, fields, was: Vec::new(), is_other: false, case: None }
     }
 
     /// Returns a type whose values are plain.

@@ -136,7 +136,13 @@ impl Age {
                 let growth = DescribedGrowth::default();
                 let fields = vec![DescribedField { growth, ..new.clone() }];
                 let name = format!("v{}", &new.name[1..]);
-                variants.push(DescribedVariant { name, fields, was: Vec::new(), is_other: false });
+                variants.push(DescribedVariant {
+                    name,
+                    fields,
+                    was: Vec::new(),
+                    is_other: false,
+                    case: None,
+                });
                 Some(Rule::ClosedEnum)
             }
             DescribedBody::PlainEnum { variants, .. } => match way {

@@ -290,6 +290,7 @@ pub(crate) fn pack(whole: &Described, ty: &DescribedType, value: &Dynamic, bytes
                 docs: String::new(),
                 procedures: Vec::new(),
                 types: Vec::new(),
+                programs: Vec::new(),
             };
             let size = size.plain_bytes(ty).expect("a number");
             bytes.extend(&all.to_le_bytes()[..size as usize]);

@@ -23,8 +23,11 @@ mod limits;
 #[path = "../../src/protocol"]
 mod protocol {
     pub(crate) use crate::exchange;
+    pub(crate) mod courier;
     pub(crate) mod fields;
     pub(crate) mod onc;
+    pub(crate) mod replies;
+    pub(crate) mod retransmission;
     pub(crate) mod stream;
 }
 
@@ -32,6 +35,7 @@ mod buffer;
 mod cases;
 mod client;
 mod cost;
+mod courier;
 mod network;
 mod onc;
 mod oracle;

@@ -4,11 +4,11 @@ use core::fmt::Write as _;
 use std::collections::HashMap;
 
 use super::super::ast::{Declaration, Fields, Numbers, Procedure, Type};
-use super::super::names::{Names, camel, snake, written};
 use super::super::problems::Problems;
 use super::super::world::Id;
-use super::items::{docs, structure, variant};
+use super::items::{DERIVES, docs, structure, variant};
 use super::{Imports, Numbered, Printer};
+use crate::names::{Names, camel, snake, written};
 
 /// The longest line of a method.
 const COLUMNS: usize = 100;
@@ -145,7 +145,7 @@ impl<'w> Printer<'w> {
             text.push_str(separator);
             text.push_str(&docs("    ", comment));
             let _ = writeln!(text, "    #[courier({procedure_number})]");
-            let method = written(&names.claim(snake(&name.text)));
+            let method = written(&names.take(snake(&name.text)));
             let (method, result) = self.method(*id, &method, procedure, named.get(id));
             text.push_str(&method);
             results.push_str(&result);
@@ -182,12 +182,12 @@ impl<'w> Printer<'w> {
         let owner = self.world.end_of_type(id);
         let Procedure { arguments, results, .. } = procedure;
         let mut names = Names::default();
-        names.claim("self".to_owned());
+        names.take("self".to_owned());
         let mut parameters = vec!["&self".to_owned()];
         for Fields { names: of, ty } in arguments {
             let ty = self.ty(0, owner, ty, false);
             for one in of {
-                parameters.push(format!("{}: {ty}", written(&names.claim(snake(&one.text)))));
+                parameters.push(format!("{}: {ty}", written(&names.take(snake(&one.text)))));
             }
         }
         let mut types = String::new();
@@ -196,12 +196,15 @@ impl<'w> Printer<'w> {
             [Fields { names, ty }] if names.len() == 1 => self.ty(0, owner, ty, false),
             several => {
                 let wanted = format!("{}Results", camel(&self.world.declaration(id).name.text));
-                let own = self.names[0].claim(wanted);
+                let own = self.names[0].take(wanted);
                 let fields = self.fields(0, owner, several);
                 self.imports.value = true;
                 let called = &self.world.declaration(id).name.text;
-                let _ =
-                    write!(types, "\n/// The results of `{called}`.\n{}", structure(&own, &fields));
+                let _ = write!(
+                    types,
+                    "\n/// The results of `{called}`.\n{}",
+                    structure(DERIVES, &own, &fields)
+                );
                 own
             }
         };
@@ -247,7 +250,7 @@ impl<'w> Printer<'w> {
         for (reports, of) in lists {
             let first = &self.world.declaration(of[0]).name.text;
             let base = if is_only { self.trait_name.clone() } else { camel(first) };
-            let name = self.names[0].claim(format!("{base}Error"));
+            let name = self.names[0].take(format!("{base}Error"));
             text.push_str(&self.error(&name, &reports));
             names.extend(of.into_iter().map(|id| (id, name.clone())));
         }
@@ -269,9 +272,9 @@ impl<'w> Printer<'w> {
             let owner = self.world.end_of_type(*id);
             let Type::Error(fields) = self.world.base(id.0, ty).1 else { continue };
             let fields = self.fields(0, owner, fields);
-            text.push_str(&variant(&names.claim(camel(&name.text)), &fields));
+            text.push_str(&variant(&names.take(camel(&name.text)), &fields));
         }
-        let call = names.claim("Call".to_owned());
+        let call = names.take("Call".to_owned());
         let _ = write!(
             text,
             "    /// The call failed for a reason that is not the procedure's.\n    {call}(CallError),\n}}\n\n\

@@ -3,12 +3,12 @@
 use core::fmt::Write as _;
 
 use super::super::ast::{Arm, Fields, Procedure, Tag, Type};
-use super::super::names::{Names, camel, snake, written};
 use super::super::world::Id;
 use super::{Printer, has_name};
+use crate::names::{Names, camel, snake, written};
 
 /// The derives of all types but enumerations.
-const DERIVES: &str = "#[derive(Clone, Debug, PartialEq, Eq, Hash, Foreign, Value)]";
+pub(super) const DERIVES: &str = "#[derive(Clone, Debug, PartialEq, Eq, Hash, Foreign, Value)]\n";
 
 /// The longest fields of a variant on one line, as `rustfmt` has it.
 const VARIANT_COLUMNS: usize = 35;
@@ -46,12 +46,19 @@ impl<'w> Printer<'w> {
             text.push_str(&self.item(id, &name, ty));
         } else if self.is_wrapped[place] {
             self.imports.value = true;
-            let inner = self.ty(id.0, id, ty, false);
-            let _ = writeln!(text, "{DERIVES}\npub struct {name}(pub {inner});");
+            let (derives, inner) = (self.derives(id), self.ty(id.0, id, ty, false));
+            let _ = writeln!(text, "{derives}pub struct {name}(pub {inner});");
         } else {
             let _ = writeln!(text, "pub type {name} = {};", self.ty(id.0, id, ty, false));
         }
         text + &self.inner_types(id, ty)
+    }
+
+    /// Returns the derives of a type within a declaration. The compiler cannot find out by itself which
+    /// representations a type has that contains itself.
+    fn derives(&self, owner: Id) -> String {
+        let is_recursive = self.is_recursive[self.checked.places[&owner]];
+        DERIVES.to_owned() + if is_recursive { "#[foreign(courier)]\n" } else { "" }
     }
 
     /// Prints the types without declarations that are within a type.
@@ -88,7 +95,7 @@ impl<'w> Printer<'w> {
             Type::Enumeration(tags) => self.enumeration(owner.0, name, tags.iter()),
             Type::Record(fields) => {
                 let fields = self.fields(owner.0, owner, fields);
-                structure(name, &fields)
+                structure(&self.derives(owner), name, &fields)
             }
             Type::Choice(_, arms) if arms.iter().all(is_empty) => {
                 let tags = arms.iter().flat_map(|arm| &arm.tags);
@@ -98,9 +105,8 @@ impl<'w> Printer<'w> {
             Type::Sequence(Some(max), element) => {
                 let max = self.world.number(owner.0, max).unwrap_or_default();
                 let element = self.ty(owner.0, owner, element, true);
-                format!(
-                    "{DERIVES}\npub struct {name}(#[foreign(max = {max})] pub Vec<{element}>);\n"
-                )
+                let derives = self.derives(owner);
+                format!("{derives}pub struct {name}(#[foreign(max = {max})] pub Vec<{element}>);\n")
             }
             _ => String::new(),
         }
@@ -113,7 +119,7 @@ impl<'w> Printer<'w> {
         for Fields { names: of, ty } in fields {
             let (printed, max) = (self.ty(at, owner, ty, false), self.max(owner, ty));
             for name in of {
-                let name = written(&names.claim(snake(&name.text)));
+                let name = written(&names.take(snake(&name.text)));
                 all.push(Field { name, ty: printed.clone(), max });
             }
         }
@@ -168,7 +174,7 @@ impl<'w> Printer<'w> {
 
     fn choice(&mut self, owner: Id, name: &str, ty: &'w Type) -> String {
         let Type::Choice(by, arms) = ty else { return String::new() };
-        let mut text = format!("{DERIVES}\n");
+        let mut text = self.derives(owner);
         if let Some(id) = by.as_ref().and_then(|by| self.world.id(owner.0, by)) {
             let _ = writeln!(text, "#[foreign(switch = {})]", self.path(owner.0, id));
         }
@@ -178,7 +184,7 @@ impl<'w> Printer<'w> {
             for tag in &arm.tags {
                 let case = self.case(owner.0, ty, tag);
                 let _ = writeln!(text, "    #[foreign(case = {case})]");
-                let variant = names.claim(camel(&tag.name.text));
+                let variant = names.take(camel(&tag.name.text));
                 text.push_str(&self.variant(owner, &variant, arm));
             }
         }
@@ -207,17 +213,17 @@ fn is_empty(arm: &Arm) -> bool {
 
 fn enumeration<'t>(name: &str, numbered: impl Iterator<Item = (&'t Tag, i64)>) -> String {
     let derives = DERIVES.replace("Clone,", "Clone, Copy,");
-    let mut text = format!("{derives}\npub enum {name} {{\n");
+    let mut text = format!("{derives}pub enum {name} {{\n");
     let mut names = Names::default();
     for (tag, number) in numbered {
-        let _ = writeln!(text, "    {} = {number},", written(&names.claim(camel(&tag.name.text))));
+        let _ = writeln!(text, "    {} = {number},", written(&names.take(camel(&tag.name.text))));
     }
     text + "}\n"
 }
 
-/// Prints a struct.
-pub(super) fn structure(name: &str, fields: &[Field]) -> String {
-    let mut text = format!("{DERIVES}\npub struct {name} {{\n");
+/// Prints a struct, after its derives.
+pub(super) fn structure(derives: &str, name: &str, fields: &[Field]) -> String {
+    let mut text = format!("{derives}pub struct {name} {{\n");
     for field in fields {
         if let Some(attribute) = field.attribute() {
             let _ = writeln!(text, "    {attribute}");
@@ -253,7 +259,7 @@ impl Printer<'_> {
     pub(super) fn variant_name<'t>(tags: impl Iterator<Item = &'t Tag>, of: &str) -> String {
         let mut names = Names::default();
         for tag in tags {
-            let name = names.claim(camel(&tag.name.text));
+            let name = names.take(camel(&tag.name.text));
             if tag.name.text == of {
                 return written(&name);
             }

@@ -6,10 +6,10 @@ use super::super::ast::{
     Constant, Count, Declaration, Fields, Name, Reference, Simple, Tag, Type, Value,
 };
 use super::super::check::is_tag;
-use super::super::names::{Names, snake, written};
 use super::super::world::Id;
 use super::items::docs;
 use super::{Printer, has_name};
+use crate::names::{Names, snake, written};
 
 impl<'w> Printer<'w> {
     /// Prints a declared constant.
@@ -193,7 +193,7 @@ impl<'w> Printer<'w> {
         let all: Vec<String> = flat
             .zip(values)
             .map(|((name, ty), one)| {
-                let name = written(&names.claim(snake(&name.text)));
+                let name = written(&names.take(snake(&name.text)));
                 let value = self.value(at, owner, ty, one);
                 format!("{name}: {value}")
             })

@@ -13,7 +13,6 @@ mod bells;
 mod exchange;
 pub(super) mod fallback;
 pub(super) mod handles;
-mod leader;
 mod pending;
 mod shared_socket;
 mod watched_socket;

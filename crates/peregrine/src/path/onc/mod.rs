@@ -4,8 +4,14 @@
 //! The protocol module is [`onc`](crate::protocol::onc). It has no sockets, threads or clocks. This module
 //! adds these parts.
 //!
+//! * `client`: makes calls. `connect` binds, and `lookup` asks rpcbind for ports.
 //! * `server`: receives and runs calls.
 
+mod client;
+mod connect;
+mod lookup;
 mod server;
 
+pub(crate) use connect::{OncTcp, OncUdp};
+pub use lookup::{RegisteredProgram, registered_programs};
 pub(crate) use server::{OncConnections, OncDatagrams};

@@ -36,6 +36,7 @@ use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::keeper::WatchHandle;
 use crate::limits;
+use crate::path::tidying::Tidying;
 use crate::protocol::stream::client_end::{
     ASLEEP, Arrived, CallSlot, ClientEnd, DONE, EndReason, IDLE, LEADS, SENDING, SendFailure,
     Unsent, Violation, WAITING, Wakes,
@@ -66,9 +67,7 @@ pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
     end: ClientEnd,
-    /// For each frame, the number of calls of `tidy` until the memory that a large message has used is
-    /// released.
-    large: Box<[AtomicU32]>,
+    tidying: Tidying,
     /// The received bytes. The thread that holds this lock is the leader.
     input: Mutex<Input>,
     output: SendLock,
@@ -82,10 +81,6 @@ pub(crate) struct Connection {
     /// The keeper's watch of the connection.
     watch: OnceLock<WatchHandle>,
     bindings: Mutex<Bindings>,
-    /// Whether large messages have used memory since the keeper last began to release memory.
-    untidy: AtomicBool,
-    /// Whether the keeper, the background thread of the process, releases unused memory from time to time.
-    tidies: AtomicBool,
 }
 
 /// The bindings of a connection. Each has a flag that is set when the server withdraws the export.
@@ -120,7 +115,7 @@ impl Connection {
             stream,
             frames: Arc::new(Frames::new(Arc::new(memory), layout, active)),
             end: ClientEnd::new(count, bytes),
-            large: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            tidying: Tidying::new(count),
             input: Mutex::ranked(Rank::Receive, Input::new()),
             output: SendLock::default(),
             outbox: Outbox::new(count),
@@ -128,8 +123,6 @@ impl Connection {
             ticks: Ticks::new(count),
             watch: OnceLock::new(),
             bindings: Mutex::default(),
-            untidy: AtomicBool::new(false),
-            tidies: AtomicBool::new(false),
         })
     }
 
@@ -172,15 +165,11 @@ impl Connection {
     }
 
     fn call_space(&self, index: u32) -> Space<'_> {
-        let layout = self.frames.layout();
-        let at = layout.first + layout.stride * index as usize + layout.call_at;
-        self.frames.memory().space().range(at, layout.bytes)
+        self.frames.call_space_of(index)
     }
 
     fn reply_space(&self, index: u32) -> Space<'_> {
-        let layout = self.frames.layout();
-        let at = layout.first + layout.stride * index as usize + layout.reply_at;
-        self.frames.memory().space().range(at, layout.bytes)
+        self.frames.reply_space_of(index)
     }
 
     // Sending.
@@ -567,7 +556,7 @@ impl Connection {
             None => {}
             Some(Arrived::Answer { index, body, wakes }) => {
                 if body as usize > limits::ASTACK_BYTES_KEPT {
-                    self.large[index as usize].store(2, Ordering::Relaxed);
+                    self.tidying.note(index);
                 }
                 match wakes {
                     Wakes::Nothing => {}
@@ -668,36 +657,13 @@ impl Connection {
     /// Notes that the reply of a call was large, so that the keeper later releases the memory of the reply.
     #[cold]
     fn used(&self) {
-        self.untidy.store(true, Ordering::Relaxed);
+        self.tidying.used();
     }
 
     /// Returns whether the keeper must start to release unused memory now.
     #[inline]
     pub(crate) fn begins_to_tidy(&self) -> bool {
-        self.untidy.load(Ordering::Relaxed)
-            && self.untidy.swap(false, Ordering::Relaxed)
-            && !self.tidies.swap(true, Ordering::Relaxed)
-    }
-
-    /// Releases memory that has not been used since the previous call of this function. Returns true if a
-    /// later call may release more memory.
-    fn tidy(&self) -> bool {
-        let layout = *self.frames.layout();
-        self.frames.each_free(&|index| {
-            let rounds = &self.large[index as usize];
-            let left = rounds.load(Ordering::Relaxed);
-            rounds.store(left.saturating_sub(1), Ordering::Relaxed);
-            if left == 1 {
-                let start = layout.first + layout.stride * index as usize;
-                for at in [start + layout.call_at, start + layout.reply_at] {
-                    let end = at + layout.bytes;
-                    self.frames.memory().release(at + limits::ASTACK_BYTES_KEPT, end);
-                }
-            }
-        });
-        let left = self.large.iter().any(|rounds| rounds.load(Ordering::Relaxed) > 0);
-        self.tidies.store(left, Ordering::Relaxed);
-        left
+        self.tidying.begins()
     }
 }
 

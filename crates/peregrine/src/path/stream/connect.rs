@@ -1,7 +1,6 @@
 //! Binds over TCP. A client connects to the server, or shares an existing connection of this process to the
 //! same address. The keeper, the background thread of the process, watches each connection for its end.
 
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
@@ -13,11 +12,11 @@ use super::{Connection, Grant, StreamPath, ask_alone};
 use crate::address::{Address, Place};
 use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
 use crate::device::tcp::Stream;
-use crate::error::{CallError, Executed, Kind, NO_CONNECTION, NO_THREAD, Phase};
+use crate::error::{CallError, Executed, Kind, NO_THREAD};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, STAGGER, Target, Wanted, byte_order, hold, needs_place,
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, byte_order, connect, hold, needs_place,
     refused, system, violated,
 };
 use crate::path::options::BindOptions;
@@ -45,7 +44,7 @@ impl Connect for Tcp {
     }
 
     fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
-        let stream = connect(target.place()?, None, wanted.until)?;
+        let stream = connect(&target.place()?.resolve()?, None, wanted.until)?;
         let name = wanted.name.as_bytes();
         let (header, body) = ask_alone(&stream, wire::MessageKind::Describe, name, wanted.until)?;
         expect_kind(&header, &body, wire::MessageKind::Description)?;
@@ -185,31 +184,6 @@ impl Watched for Watcher {
     }
 }
 
-/// Connects to one of the addresses of `place`: the first at which a server accepts the connection.
-fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<Stream, CallError> {
-    let (address, error) = match Stream::connect(&place.resolve()?, STAGGER, until) {
-        Ok(stream) => {
-            let prepared = stream.prepare(congestion);
-            let what = match congestion {
-                Some(name) => format!("preparing the connection (congestion control `{name}`)"),
-                None => "preparing the connection".to_owned(),
-            };
-            prepared.map_err(|error| CallError::system(Phase::Bind, what, error))?;
-            return Ok(stream);
-        }
-        Err(Some(failure)) => failure,
-        Err(None) => {
-            return Err(CallError::not_executed(Kind::Unreachable, Phase::Bind, "no address"));
-        }
-    };
-    let kind = match error.kind() {
-        io::ErrorKind::TimedOut => Kind::TimedOut,
-        _ => Kind::Unreachable,
-    };
-    let text = format!("connecting to {address}");
-    Err(CallError::not_executed(kind, Phase::Bind, text).because(error).with_advice(NO_CONNECTION))
-}
-
 #[cold]
 fn unreadable() -> CallError {
     violated("the server's answer is not readable")
@@ -284,7 +258,7 @@ fn bind_for(
             (joined, bound)
         }
         None => {
-            let stream = connect(place, options.congestion.as_deref(), until)?;
+            let stream = connect(&place.resolve()?, options.congestion.as_deref(), until)?;
             let (header, body) = ask_alone(&stream, wire::MessageKind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
             let joined = Arc::new(join(stream, &bound, frame_bytes, options)?);

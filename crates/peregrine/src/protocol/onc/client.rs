@@ -1,62 +1,17 @@
 //! The client's state of one call over datagrams: when the call is retransmitted, when the client gives up,
 //! and which datagrams are its reply.
-//!
-//! The reply is the only acknowledgement of a call, so the measured round trips contain the time that
-//! procedures take. A server may run a retransmitted call a second time if it keeps no replies. So the client
-//! waits longer than Peregrine's own protocol, whose retransmissions are harmless.
+//! The timers themselves are in `protocol/retransmission.rs`.
 
 use super::failure::Failure;
 use super::items::Unreadable;
 use super::message::{Reply, replied_to};
-use crate::protocol::exchange::rtt::Rtt;
-use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
+use crate::protocol::exchange::time::{Moment, SECOND};
+use crate::protocol::retransmission::{Due, Timers};
 
-/// The wait before the first retransmission while no round trip has been measured.
-const WAIT_FIRST: u64 = SECOND;
-/// The shortest wait before a retransmission.
-const WAIT_MIN: u64 = 200 * MILLISECOND;
-/// The longest wait between two retransmissions.
-const WAIT_MAX: u64 = 30 * SECOND;
+pub(crate) use crate::protocol::retransmission::Pace;
+
 /// How long a call may take altogether, unless the caller chooses otherwise.
 pub(crate) const CALL_TIME: u64 = 25 * SECOND;
-
-/// What a client has measured of one server. All calls to this server share it.
-///
-/// The rules are Karn's. A reply to a call that was sent more than once measures nothing, because it may
-/// answer any of the copies. After such a reply, the next calls begin with the wait that was long enough,
-/// until a call is answered without retransmission. Otherwise a client would never learn that a server has
-/// become slower. A call without a reply says nothing about a round trip, so it changes nothing.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pace {
-    rtt: Option<Rtt>,
-    /// The wait with which the last answered call ended, if that call was retransmitted.
-    backed_off: Option<u64>,
-}
-
-impl Pace {
-    /// Returns how long a new call waits before its first retransmission.
-    fn wait(&self) -> u64 {
-        let measured = self.rtt.map_or(WAIT_FIRST, |rtt| rtt.wait());
-        self.backed_off.unwrap_or(measured)
-    }
-
-    /// Notes that a call was answered now.
-    fn answered(&mut self, call: &DatagramCall, now: Moment) {
-        if call.transmissions > 1 {
-            self.backed_off = Some(call.wait);
-            return;
-        }
-        self.backed_off = None;
-        let sample = now.since(call.begun);
-        if let Some(rtt) = &mut self.rtt {
-            rtt.sample(sample);
-        } else {
-            let mut rtt = Rtt::new(sample);
-            rtt.set_wait_min(WAIT_MIN);
-            self.rtt = Some(rtt);
-        }
-    }
-}
 
 /// What the driver does next for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,11 +29,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DatagramCall {
     xid: u32,
-    begun: Moment,
-    ends: Moment,
-    wait: u64,
-    due: Moment,
-    transmissions: u32,
+    timers: Timers,
     /// Why the last datagram with the number of this call was not its reply.
     unreadable: Option<Unreadable>,
 }
@@ -86,30 +37,29 @@ pub(crate) struct DatagramCall {
 impl DatagramCall {
     /// Begins a call that the driver sends now. The client gives up after `time` nanoseconds.
     pub(crate) fn begin(xid: u32, now: Moment, time: u64, pace: &Pace) -> Self {
-        let (wait, ends) = (pace.wait(), now.after(time));
-        let due = now.after(wait).min(ends);
-        Self { xid, begun: now, ends, wait, due, transmissions: 1, unreadable: None }
+        Self { xid, timers: Timers::begin(now, time, pace), unreadable: None }
     }
 
     /// Returns how often the call was sent.
     pub(crate) const fn transmissions(&self) -> u32 {
-        self.transmissions
+        self.timers.transmissions()
+    }
+
+    /// Returns when the driver must ask again what to do, if no datagram arrives.
+    pub(crate) const fn due(&self) -> Moment {
+        self.timers.due()
     }
 
     /// Returns what the driver does now. After a long pause, for example of the machine, the call is sent
     /// again once and not once for each wait that has passed.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
-        if now >= self.ends {
-            let failure = self.unreadable.map_or(Failure::TimedOut, Failure::BadReply);
-            return Step::GiveUp(failure);
+        match self.timers.step(now) {
+            Due::Wait(until) => Step::Wait(until),
+            Due::Retransmit => Step::Retransmit,
+            Due::GiveUp => {
+                Step::GiveUp(self.unreadable.map_or(Failure::TimedOut, Failure::BadReply))
+            }
         }
-        if now < self.due {
-            return Step::Wait(self.due);
-        }
-        self.wait = self.wait.saturating_mul(2).min(WAIT_MAX);
-        self.due = now.after(self.wait).min(self.ends);
-        self.transmissions = self.transmissions.saturating_add(1);
-        Step::Retransmit
     }
 
     /// Takes a datagram from the server's address. Returns the reply and the offset of the results, if the
@@ -128,7 +78,7 @@ impl DatagramCall {
         }
         match Reply::parse(datagram) {
             Ok(reply) => {
-                pace.answered(self, now);
+                self.timers.answered(now, pace);
                 Some(reply)
             }
             Err(unreadable) => {
@@ -143,6 +93,7 @@ impl DatagramCall {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::exchange::time::MILLISECOND;
     use crate::protocol::onc::message::{Answer, Outcome};
 
     const START: Moment = Moment(1000 * SECOND);

@@ -126,6 +126,15 @@ impl Assembler {
         }
     }
 
+    /// Takes back the memory of a record, for the next record. Memory of more than `kept` bytes is released.
+    pub(crate) fn reuse(&mut self, mut memory: Vec<u8>, kept: usize) {
+        if self.record.capacity() == 0 {
+            memory.clear();
+            memory.shrink_to(kept);
+            self.record = memory;
+        }
+    }
+
     fn begin(&mut self, missing: usize, is_last: bool) -> Result<(), Broken> {
         if missing > self.bytes_max - self.record.len() {
             return Err(Broken::TooLong);
@@ -213,6 +222,22 @@ mod tests {
         assert!(!assembler.is_between_records());
         assert_eq!(assembler.take(&mut &[7; 1000][..]), Ok(None));
         assert!(assembler.record.capacity() <= 2000, "{}", assembler.record.capacity());
+    }
+
+    #[test]
+    fn memory_of_a_record_is_used_again() {
+        let mut stream = Vec::new();
+        divided(&mut stream, &[7; 100], &[]);
+        let mut assembler = Assembler::new(1000);
+        let record = assembler.take(&mut &stream[..]).unwrap().unwrap();
+        let memory = record.as_ptr();
+        assembler.reuse(record, 1000);
+        let record = assembler.take(&mut &stream[..]).unwrap().unwrap();
+        assert_eq!((record.as_ptr(), &*record), (memory, &[7; 100][..]));
+        // The next record has begun, so this memory is not needed.
+        assert_eq!(assembler.take(&mut &stream[..50]), Ok(None));
+        assembler.reuse(record, 1000);
+        assert_eq!(assembler.take(&mut &stream[50..]), Ok(Some(vec![7; 100])));
     }
 
     #[test]

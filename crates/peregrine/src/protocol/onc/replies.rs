@@ -1,83 +1,28 @@
-//! The server's cache of replies. With it, a call that a client sends several times runs once, as long as the
-//! cache remembers the call.
+//! The server's cache of replies: what identifies a call of ONC RPC. The cache itself is in
+//! `protocol/replies.rs`.
 //!
-//! ONC RPC itself promises nothing: a server that forgets a call runs its retransmission again. The idea of
-//! the cache is that of servers for NFS (Juszczak, 1989). It keeps what is small as long as possible: if
-//! memory for replies is short, it discards an old reply, but still remembers the call. A retransmission of
-//! such a call is dropped. So the client does not learn the results, but the call does not run twice.
+//! ONC RPC promises nothing: a server that forgets a call runs its retransmission again. A retransmission of
+//! a call whose reply was discarded is dropped. On a stream, where the client waits for an answer, the server
+//! reports SYSTEM_ERR.
 
 use core::hash::Hasher;
-use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeMap;
 
 use super::message::{Call, Flavour};
-use crate::protocol::exchange::time::{Moment, SECOND};
+use crate::protocol::exchange::time::Moment;
+use crate::protocol::replies::{self, Key};
+
+pub(crate) use crate::protocol::replies::{Bounds, Peer};
 
 /// How many bytes of the arguments identify a call.
 const CHECKED_BYTES: usize = 256;
-/// The share of the cache that one host may use is this part of the whole.
-const HOST_SHARE: usize = 4;
 
-/// The machine of a client, or the user of a client on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Host {
-    /// An address, and the interface number of an IPv6 address that is valid on one link only.
-    Ip(IpAddr, u32),
-    User(u32),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Transport {
-    /// The port of the client's socket.
-    Datagram(u16),
-    Stream,
-    /// The number of the client's process.
-    Local(u32),
-}
-
-/// Where a call comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Peer {
-    host: Host,
-    transport: Transport,
-}
-
-impl Peer {
-    /// Takes the source of a datagram.
-    pub(crate) fn datagram(from: SocketAddr) -> Self {
-        Self { host: Host::of(from), transport: Transport::Datagram(from.port()) }
-    }
-
-    /// Takes the other end of a TCP connection. The port does not count: a client that has lost its
-    /// connection connects from another port and sends its calls again.
-    pub(crate) fn stream(from: SocketAddr) -> Self {
-        Self { host: Host::of(from), transport: Transport::Stream }
-    }
-
-    /// Takes the user and process at the other end of a local socket, as the kernel reports them.
-    pub(crate) const fn local(user: u32, process: u32) -> Self {
-        Self { host: Host::User(user), transport: Transport::Local(process) }
-    }
-}
-
-impl Host {
-    fn of(from: SocketAddr) -> Self {
-        let scope = match from {
-            SocketAddr::V6(from) => from.scope_id(),
-            SocketAddr::V4(_) => 0,
-        };
-        Self::Ip(from.ip().to_canonical(), scope)
-    }
-}
-
-/// What identifies a call. A retransmission has the same key.
+/// The numbers of a call.
 ///
 /// The checksums are keyed with a secret, so a client cannot compute a call that is taken for another one.
 /// They cover the credential, so users of one machine do not get replies to each other's calls. The stamp of
 /// a credential with user and groups is left out, because clients may change it for a retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    peer: Peer,
+pub(crate) struct Identity {
     xid: u32,
     program: u32,
     version: u32,
@@ -88,85 +33,21 @@ struct Key {
 }
 
 /// A call that runs. The server returns it with the reply, or reports that the call was not executed.
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Ticket(Key);
-
-/// The limits of a cache.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// How many calls are remembered, including those that run.
-    pub(crate) calls: usize,
-    /// How many bytes the replies have altogether.
-    pub(crate) bytes: usize,
-    /// How long a call is remembered after it has ended, in nanoseconds. This must be at least as long as
-    /// clients retransmit.
-    pub(crate) age: u64,
-}
-
-impl Bounds {
-    pub(crate) const DEFAULT: Self = Self { calls: 16_384, bytes: 16 << 20, age: 120 * SECOND };
-}
-
-#[derive(Debug)]
-enum State {
-    /// The call runs, and its newest copy came from this connection.
-    Running { from: u64 },
-    /// The call has ended. Its number in the order of ends, when it ended, and the reply unless it was
-    /// discarded.
-    Done { end: u64, at: Moment, reply: Option<Box<[u8]>> },
-}
-
+pub(crate) type Ticket = replies::Ticket<Identity>;
 /// What a server does with a call.
-#[derive(Debug)]
-pub(crate) enum Verdict<'a> {
-    /// Runs the call.
-    Execute(Ticket),
-    /// Sends this reply again.
-    Replay(&'a [u8]),
-    /// Drops the call, because another copy of it runs. The reply to that copy is enough.
-    InProgress,
-    /// Drops the call, because it has run and its reply was discarded. On a stream, where the client waits
-    /// for an answer, the server reports SYSTEM_ERR.
-    Forgotten,
-    /// Refuses or drops the call, because the calls that run fill the share of its host or the whole cache.
-    Full,
-}
-
-/// The calls that have ended, oldest first: of one host, or of all.
-#[derive(Debug, Default)]
-struct Ended {
-    calls: BTreeMap<u64, Key>,
-    /// Those of the calls that still have their replies.
-    replies: BTreeMap<u64, Key>,
-    bytes: usize,
-    /// The number of calls that run.
-    running: usize,
-}
-
-impl Ended {
-    fn len(&self) -> usize {
-        self.calls.len() + self.running
-    }
-}
+pub(crate) type Verdict<'a> = replies::Verdict<'a, Identity>;
 
 /// The cache of a server.
 #[derive(Debug)]
 pub(crate) struct Replies {
     secret: [u8; 16],
-    bounds: Bounds,
-    entries: BTreeMap<Key, State>,
-    all: Ended,
-    hosts: BTreeMap<Host, Ended>,
-    /// The number of calls that have ended so far.
-    ends: u64,
+    cache: replies::Replies<Identity>,
 }
 
 impl Replies {
     /// Makes a cache. `secret` must be random.
     pub(crate) fn new(secret: [u8; 16], bounds: Bounds) -> Self {
-        let entries = BTreeMap::new();
-        Self { secret, bounds, entries, all: Ended::default(), hosts: BTreeMap::new(), ends: 0 }
+        Self { secret, cache: replies::Replies::new(bounds) }
     }
 
     /// Decides what to do with a call that has arrived. `from` is the driver's number of the connection or
@@ -179,85 +60,32 @@ impl Replies {
         call: &Call<'_>,
         arguments: &[u8],
     ) -> Verdict<'_> {
-        self.expire(now);
-        let key = self.key(peer, call, arguments);
-        if let Some(State::Running { from: newest }) = self.entries.get_mut(&key) {
-            *newest = from;
-            return Verdict::InProgress;
-        }
-        if self.entries.contains_key(&key) {
-            return match &self.entries[&key] {
-                State::Done { reply: Some(reply), .. } => Verdict::Replay(reply),
-                _ => Verdict::Forgotten,
-            };
-        }
-        if !self.make_room(peer.host) {
-            return Verdict::Full;
-        }
-        self.entries.insert(key, State::Running { from });
-        self.all.running += 1;
-        self.hosts.entry(peer.host).or_default().running += 1;
-        Verdict::Execute(Ticket(key))
+        let call = self.identity(call, arguments);
+        self.cache.begin(now, Key { peer, call }, from)
     }
 
-    /// Notes that a call has ended, and keeps a copy of its reply. A reply that is larger than the share of
-    /// one host is not kept.
-    ///
-    /// Returns where the newest copy of the call has come from. The driver sends the reply there: if the
-    /// client has connected again while the call ran, the first connection is of no use any more.
+    /// Notes that a call has ended, and keeps a copy of its reply. Returns where the reply is sent: see
+    /// [`replies::Replies::end`].
     pub(crate) fn end(&mut self, now: Moment, ticket: Ticket, reply: &[u8]) -> u64 {
-        let Ticket(key) = ticket;
-        let host = key.peer.host;
-        self.ends += 1;
-        let end = self.ends;
-        let kept = (reply.len() <= self.host_bytes()).then(|| reply.into());
-        for ended in [&mut self.all, self.hosts.entry(host).or_default()] {
-            ended.running -= 1;
-            ended.calls.insert(end, key);
-            if kept.is_some() {
-                ended.replies.insert(end, key);
-                ended.bytes += reply.len();
-            }
-        }
-        let before = self.entries.insert(key, State::Done { end, at: now, reply: kept });
-        while self.hosts[&host].bytes > self.host_bytes() {
-            self.discard_reply(Self::oldest(&self.hosts[&host].replies));
-        }
-        while self.all.bytes > self.bounds.bytes {
-            self.discard_reply(Self::oldest(&self.all.replies));
-        }
-        match before {
-            Some(State::Running { from }) => from,
-            _ => unreachable!("a ticket belongs to a call that runs"),
-        }
+        self.cache.end(now, ticket, reply)
     }
 
     /// Forgets a call that was refused before its procedure began. A retransmission runs.
     pub(crate) fn not_executed(&mut self, ticket: Ticket) {
-        let Ticket(key) = ticket;
-        self.entries.remove(&key);
-        self.all.running -= 1;
-        self.of_host(key.peer.host, |ended| ended.running -= 1);
+        self.cache.not_executed(ticket);
     }
 
     /// Forgets the calls that ended long ago.
     pub(crate) fn expire(&mut self, now: Moment) {
-        while let Some(key) = Self::oldest(&self.all.calls) {
-            match self.entries.get(&key) {
-                Some(State::Done { at, .. }) if now.since(*at) >= self.bounds.age => {
-                    self.forget(key)
-                }
-                _ => return,
-            }
-        }
+        self.cache.expire(now);
     }
 
     /// Returns the number of calls that are remembered, and of bytes in replies.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (self.entries.len(), self.all.bytes)
+        self.cache.size()
     }
 
-    fn key(&self, peer: Peer, call: &Call<'_>, arguments: &[u8]) -> Key {
+    fn identity(&self, call: &Call<'_>, arguments: &[u8]) -> Identity {
         let checksum = |first: u32, bytes: &[u8]| {
             let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.secret);
             hasher.write_u32(first);
@@ -266,8 +94,7 @@ impl Replies {
         };
         let Call { xid, program, version, procedure, credential, .. } = *call;
         let stamp = if credential.flavour == Flavour::SYS { 4 } else { 0 };
-        Key {
-            peer,
+        Identity {
             xid,
             program,
             version,
@@ -280,77 +107,17 @@ impl Replies {
             arguments: checksum(0, &arguments[..arguments.len().min(CHECKED_BYTES)]),
         }
     }
-
-    fn host_calls(&self) -> usize {
-        (self.bounds.calls / HOST_SHARE).max(1)
-    }
-
-    fn host_bytes(&self) -> usize {
-        self.bounds.bytes / HOST_SHARE
-    }
-
-    /// Forgets the oldest calls until there is room for one more. Returns `false` if all calls that could be
-    /// forgotten still run.
-    fn make_room(&mut self, host: Host) -> bool {
-        let of_host = self.hosts.get(&host);
-        if of_host.is_some_and(|ended| ended.len() >= self.host_calls()) {
-            let Some(key) = of_host.and_then(|ended| Self::oldest(&ended.calls)) else {
-                return false;
-            };
-            self.forget(key);
-        }
-        if self.all.len() >= self.bounds.calls {
-            let Some(key) = Self::oldest(&self.all.calls) else { return false };
-            self.forget(key);
-        }
-        true
-    }
-
-    fn oldest(calls: &BTreeMap<u64, Key>) -> Option<Key> {
-        calls.first_key_value().map(|(_, key)| *key)
-    }
-
-    /// Applies a change to the share of a host. Drops the share if nothing is left in it.
-    fn of_host(&mut self, host: Host, change: impl FnOnce(&mut Ended)) {
-        if let Some(ended) = self.hosts.get_mut(&host) {
-            change(ended);
-            if ended.len() == 0 {
-                self.hosts.remove(&host);
-            }
-        }
-    }
-
-    /// Discards the reply of a call that has ended. The call is still remembered.
-    fn discard_reply(&mut self, key: Option<Key>) {
-        let Some(key) = key else { return };
-        let Some(State::Done { end, reply, .. }) = self.entries.get_mut(&key) else { return };
-        let Some(reply) = reply.take() else { return };
-        let end = *end;
-        let discard = |ended: &mut Ended| {
-            ended.replies.remove(&end);
-            ended.bytes -= reply.len();
-        };
-        discard(&mut self.all);
-        self.of_host(key.peer.host, discard);
-    }
-
-    /// Forgets a call that has ended.
-    fn forget(&mut self, key: Key) {
-        self.discard_reply(Some(key));
-        let Some(State::Done { end, .. }) = self.entries.remove(&key) else { return };
-        self.all.calls.remove(&end);
-        self.of_host(key.peer.host, |ended| {
-            ended.calls.remove(&end);
-        });
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::exchange::time::SECOND;
     use crate::protocol::onc::client::CALL_TIME;
     use crate::protocol::onc::message::{Auth, AuthSys, Groups};
     use crate::protocol::onc::xids::SPAN;
+    use crate::protocol::replies::HOST_SHARE;
+    use core::net::SocketAddr;
     use proptest::prelude::*;
 
     const START: Moment = Moment(1000 * SECOND);
@@ -387,30 +154,6 @@ mod tests {
                 _ => false,
             }
         }
-
-        /// Checks that all tables agree, and that the limits hold.
-        fn check(&self) {
-            let done = |state: &&State| matches!(state, State::Done { .. });
-            let ended = self.entries.values().filter(done).count();
-            let bytes = |state: &State| match state {
-                State::Done { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()),
-                State::Running { .. } => 0,
-            };
-            assert_eq!(ended, self.all.calls.len());
-            assert_eq!(self.entries.len(), self.all.len());
-            assert_eq!(self.entries.values().map(bytes).sum::<usize>(), self.all.bytes);
-            assert!(self.entries.len() <= self.bounds.calls && self.all.bytes <= self.bounds.bytes);
-            let hosts = || self.hosts.values();
-            assert_eq!(hosts().map(|ended| ended.calls.len()).sum::<usize>(), ended);
-            assert_eq!(hosts().map(|ended| ended.running).sum::<usize>(), self.all.running);
-            assert_eq!(hosts().map(|ended| ended.bytes).sum::<usize>(), self.all.bytes);
-            let replies = hosts().map(|ended| ended.replies.len()).sum::<usize>();
-            assert_eq!(replies, self.all.replies.len());
-            for ended in hosts() {
-                assert!(0 < ended.len() && ended.len() <= self.host_calls());
-                assert!(ended.bytes <= self.host_bytes());
-            }
-        }
     }
 
     // A client stops retransmitting before its calls are forgotten.
@@ -428,11 +171,11 @@ mod tests {
             cache.begin(START, peer, 0, &call(1), b"args"),
             Verdict::Replay(b"reply")
         ));
-        cache.check();
+        cache.cache.check();
         let later = START.after(BOUNDS.age - 1);
         assert!(matches!(cache.begin(later, peer, 0, &call(1), b"args"), Verdict::Replay(_)));
         cache.expire(START.after(BOUNDS.age));
-        assert_eq!((cache.size(), cache.hosts.len()), ((0, 0), 0));
+        assert_eq!((cache.size(), cache.cache.hosts()), ((0, 0), 0));
     }
 
     #[test]
@@ -536,7 +279,7 @@ mod tests {
         cache.run(START, peer, &call(3), &vec![1; share + 1]);
         assert!(matches!(cache.begin(START, peer, 0, &call(3), b"args"), Verdict::Forgotten));
         assert_eq!(cache.size(), (3, 5));
-        cache.check();
+        cache.cache.check();
     }
 
     #[test]
@@ -545,7 +288,7 @@ mod tests {
         cache.run(START, Peer::datagram(at(2, 700)), &call(1), b"reply");
         for xid in 0..100 {
             cache.run(START, Peer::datagram(at(1, 700)), &call(xid), b"reply");
-            cache.check();
+            cache.cache.check();
         }
         assert_eq!(cache.size(), (5, 25));
         assert!(!cache.runs(Peer::datagram(at(2, 700)), &call(1), b"args"));
@@ -564,7 +307,7 @@ mod tests {
                     Verdict::Execute(ticket) => tickets.push(ticket),
                     verdict => assert!(matches!(verdict, Verdict::Full)),
                 }
-                cache.check();
+                cache.cache.check();
             }
         }
         assert_eq!(tickets.len(), BOUNDS.calls);
@@ -573,7 +316,7 @@ mod tests {
         for ticket in tickets {
             cache.not_executed(ticket);
         }
-        assert_eq!((cache.size(), cache.hosts.len()), ((0, 0), 0));
+        assert_eq!((cache.size(), cache.cache.hosts()), ((0, 0), 0));
     }
 
     /// A call that has ended.
@@ -646,7 +389,7 @@ mod tests {
                         }
                     }
                 }
-                cache.check();
+                cache.cache.check();
             }
         }
     }

@@ -1,7 +1,5 @@
 //! The numbers of calls (xids), and which caller waits for the reply to each of them.
 
-use std::collections::BTreeMap;
-
 use crate::protocol::exchange::time::{Moment, SECOND};
 
 /// How long a server may remember a call, in nanoseconds. A number is not used for another call within this
@@ -29,7 +27,8 @@ pub(crate) struct Waiters<T> {
     next: u32,
     /// When the last number of each quarter was used.
     used: [Option<Moment>; 4],
-    waiting: BTreeMap<u32, T>,
+    /// In the order of the numbers. A vector keeps its memory, so that calls do not allocate.
+    waiting: Vec<(u32, T)>,
     count_max: usize,
 }
 
@@ -37,7 +36,7 @@ impl<T> Waiters<T> {
     /// Makes a table for at most `count_max` callers. The first number is `start`. It should be random, so
     /// that the numbers of a process differ from those of earlier processes at the same address.
     pub(crate) const fn new(start: u32, count_max: usize) -> Self {
-        Self { next: start, used: [None; 4], waiting: BTreeMap::new(), count_max }
+        Self { next: start, used: [None; 4], waiting: Vec::new(), count_max }
     }
 
     /// Adds a caller, and returns the number for its call.
@@ -50,7 +49,7 @@ impl<T> Waiters<T> {
         }
         // Numbers that still wait are skipped. Each of them was taken, so there are at most `count_max`.
         let mut xid = self.next;
-        while self.waiting.contains_key(&xid) {
+        while self.place(xid).is_ok() {
             xid = xid.wrapping_add(1);
         }
         let quarter = (xid >> QUARTER_BITS) as usize;
@@ -61,19 +60,27 @@ impl<T> Waiters<T> {
         }
         self.used[quarter] = Some(now);
         self.next = xid.wrapping_add(1);
-        self.waiting.insert(xid, waiter);
+        let place = self.place(xid).unwrap_or_else(|place| place);
+        self.waiting.insert(place, (xid, waiter));
         Ok(xid)
+    }
+
+    /// Returns the place of a number in the list, or the place at which to insert the number.
+    fn place(&self, xid: u32) -> Result<usize, usize> {
+        self.waiting.binary_search_by_key(&xid, |(xid, _)| *xid)
     }
 
     /// Returns the caller that waits for the reply with this number.
     pub(crate) fn find(&mut self, xid: u32) -> Option<&mut T> {
-        self.waiting.get_mut(&xid)
+        let place = self.place(xid).ok()?;
+        Some(&mut self.waiting[place].1)
     }
 
     /// Removes the caller that waits for the reply with this number. Returns `None` if there is none: the
     /// reply is a duplicate, or is late, or the server has made it up.
     pub(crate) fn remove(&mut self, xid: u32) -> Option<T> {
-        self.waiting.remove(&xid)
+        let place = self.place(xid).ok()?;
+        Some(self.waiting.remove(place).1)
     }
 
     /// Returns the callers that wait, in the order of their numbers. After a connection has ended, the driver

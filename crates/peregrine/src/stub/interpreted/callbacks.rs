@@ -35,7 +35,14 @@ pub(super) fn nested(described: &Described, number: u32, place: usize, step: &St
 /// Returns an interface without procedures.
 fn none() -> Described {
     let (name, docs) = (String::new(), String::new());
-    Described { name, version: 0, docs, procedures: Vec::new(), types: Vec::new() }
+    Described {
+        name,
+        version: 0,
+        docs,
+        procedures: Vec::new(),
+        types: Vec::new(),
+        programs: Vec::new(),
+    }
 }
 
 /// Returns the caller's end of a callback.

@@ -7,6 +7,7 @@ use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Solid, Step, Unfit};
 use super::server::GenericServer;
 use super::solid::swap_of;
+use super::streams::GivenUp;
 use crate::binding::{BindOptions, Binding, describe};
 use crate::call::streams::{Opening, Sink, Source};
 use crate::call::{Answer, Limit, Serve};
@@ -170,6 +171,14 @@ impl GenericClient {
         &self.shared.program
     }
 
+    pub(super) fn routine(&self, procedure: u32) -> Option<&Routine> {
+        self.shared.program.routines.get(procedure as usize)
+    }
+
+    pub(super) fn has_oneway(&self) -> bool {
+        self.shared.has_oneway
+    }
+
     /// Returns the binding through which the client calls.
     pub const fn binding(&self) -> &Binding {
         &self.binding
@@ -234,8 +243,9 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        if routine.has_streams {
-            return self.call_with_streams(binding, procedure, routine, arguments, result);
+        if routine.has_streams && target(binding).system().is_none() {
+            let never = GivenUp::NEVER;
+            return self.call_as_future(binding, procedure, routine, arguments, result, never);
         }
         let target = target(binding);
         match target.is_native(procedure) {
@@ -256,6 +266,9 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
+        if let Some(system) = CallTarget::special(binding).system() {
+            return self.call_foreign(system, binding, procedure, arguments, result);
+        }
         made(CallTarget::special(binding), procedure, |stub: &mut Stub<'_, Swapped>| {
             interpret(&self.shared.program, routine, stub, arguments, result)
         })
@@ -285,7 +298,7 @@ pub(super) fn unfit(unfit: &Unfit) -> CallError {
 }
 
 #[cold]
-fn stopped(stopped: Stopped, step: &Step) -> CallError {
+pub(super) fn stopped(stopped: Stopped, step: &Step) -> CallError {
     match stopped {
         Stopped::Unfit(what) => unfit(&what.of(&step.name)),
         Stopped::Overflow(overflow) => does_not_fit(overflow),
@@ -507,7 +520,10 @@ pub(super) fn wrong_count(routine: &Routine, given: usize) -> CallError {
     wrong_arguments(text)
 }
 
-fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, CallError> {
+pub(super) fn value_of<'v>(
+    step: &Step,
+    argument: &'v Argument<'_>,
+) -> Result<&'v Dynamic, CallError> {
     match (argument, step.direction) {
         (Argument::In(value), Direction::In) => Ok(value),
         (Argument::InOut(value), Direction::InOut) => Ok(value),
@@ -516,7 +532,7 @@ fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, 
     }
 }
 
-fn window_of<'v>(lent: &Lent<'v, u8>) -> Result<Window<'v>, CallError> {
+pub(super) fn window_of<'v>(lent: &Lent<'v, u8>) -> Result<Window<'v>, CallError> {
     lent.window().map_err(|stopped| {
         CallError::not_executed(Kind::BadArguments, Phase::Marshal, stopped.to_string())
     })
@@ -628,7 +644,7 @@ fn conclude<R: Representation>(
 
 /// Returns the error of a procedure that failed because of a call that it made.
 #[cold]
-fn relayed(error: &Dynamic) -> CallError {
+pub(super) fn relayed(error: &Dynamic) -> CallError {
     let text = match error {
         Dynamic::List(chain) => match chain.first() {
             Some(Dynamic::Text(text)) => text.clone(),

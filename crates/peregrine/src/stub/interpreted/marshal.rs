@@ -31,7 +31,7 @@ impl From<Overflow> for Stopped {
 
 impl Stopped {
     #[cold]
-    fn inside(self, path: impl FnOnce(Unfit) -> Unfit) -> Self {
+    pub(super) fn inside(self, path: impl FnOnce(Unfit) -> Unfit) -> Self {
         match self {
             Self::Unfit(unfit) => Self::Unfit(path(unfit)),
             overflow => overflow,
@@ -181,7 +181,7 @@ impl Program {
     }
 
     #[cold]
-    fn misfit(&self, op: OpId, value: &Dynamic) -> Unfit {
+    pub(super) fn misfit(&self, op: OpId, value: &Dynamic) -> Unfit {
         let got = match value {
             Dynamic::List(values) => format!("{} values", values.len()),
             other => other.kind().to_owned(),

@@ -10,6 +10,7 @@
 
 mod callbacks;
 mod client;
+mod foreign;
 mod marshal;
 mod oneway;
 mod program;

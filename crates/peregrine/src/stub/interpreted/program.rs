@@ -4,6 +4,7 @@ use core::fmt;
 use std::sync::{Arc, OnceLock};
 
 use super::callbacks::Nested;
+use super::foreign::{ForeignNotes, NO_MAX, Union};
 use crate::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Direction, Shape,
 };
@@ -32,6 +33,8 @@ pub struct Program {
     /// The valid discriminants of plain enums. The discriminants of one enum are adjacent and sorted.
     pub(super) discriminants: Vec<i128>,
     pub(super) routines: Vec<Routine>,
+    /// What other RPC systems need to know.
+    pub(super) foreign: ForeignNotes,
 }
 
 /// The index of a step in a program.
@@ -43,6 +46,8 @@ pub(super) struct Part {
     pub(super) op: OpId,
     /// The name of the field or variant, for error messages.
     pub(super) name: Box<str>,
+    /// The largest count that other RPC systems may send for a field.
+    pub(super) max: u32,
 }
 
 /// A step: how one value is marshalled.
@@ -466,6 +471,7 @@ impl<'a> Flattener<'a> {
             parts: Vec::new(),
             discriminants: Vec::new(),
             routines: Vec::new(),
+            foreign: ForeignNotes::of(described),
         };
         Self { described, program, solids: Vec::new(), variants: Vec::new() }
     }
@@ -475,10 +481,17 @@ impl<'a> Flattener<'a> {
         (self.program.ops.len() - 1) as OpId
     }
 
-    fn record<'p>(&mut self, parts: impl Iterator<Item = (&'p str, &'p DescribedType)>) -> Op {
+    fn record<'p>(
+        &mut self,
+        parts: impl Iterator<Item = (&'p str, &'p DescribedType, Option<u32>)>,
+    ) -> Op {
         // The parts of nested records are added first, so that the parts of one record are adjacent.
-        let parts: Vec<Part> =
-            parts.map(|(name, ty)| Part { op: self.ty(ty), name: name.into() }).collect();
+        let part = |(name, ty, max): (&str, &DescribedType, Option<u32>)| Part {
+            op: self.ty(ty),
+            name: name.into(),
+            max: max.unwrap_or(NO_MAX),
+        };
+        let parts: Vec<Part> = parts.map(part).collect();
         let (first, count) = self.stand(parts);
         Op::Record { first, count }
     }
@@ -490,7 +503,7 @@ impl<'a> Flattener<'a> {
     }
 
     fn fields(&mut self, fields: &'a [DescribedField]) -> Op {
-        self.record(fields.iter().map(|field| (&*field.name, &field.ty)))
+        self.record(fields.iter().map(|field| (&*field.name, &field.ty, field.max)))
     }
 
     /// Flattens the body of a named type. The body names other types by their numbers, and this function does
@@ -514,14 +527,16 @@ impl<'a> Flattener<'a> {
             // An interface has no values. The description of a callback's interface has a program of its own.
             DescribedBody::Interface { .. } => Op::Nothing,
             DescribedBody::Enum(variants) => {
+                let union = Union::of(variants);
                 let variants = variants.iter().map(|variant| {
                     let op = self.fields(&variant.fields);
                     let op = self.push(op);
                     self.variants.push(op);
-                    Part { op, name: variant.name.as_str().into() }
+                    Part { op, name: variant.name.as_str().into(), max: NO_MAX }
                 });
                 let variants = variants.collect();
                 let (first, count) = self.stand(variants);
+                self.program.foreign.add(first, union);
                 Op::Enum { first, count }
             }
         };
@@ -545,7 +560,7 @@ impl<'a> Flattener<'a> {
             DescribedType::Tuple(parts) => {
                 const NAMES: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
                 let names = NAMES.into_iter().chain(core::iter::repeat("…"));
-                self.record(names.zip(parts))
+                self.record(names.zip(parts).map(|(name, ty)| (name, ty, None)))
             }
             _ => Op::Nothing,
         };

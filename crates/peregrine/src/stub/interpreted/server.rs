@@ -10,7 +10,9 @@ use super::marshal::{Stopped, nested};
 use super::program::{Form, Program, Routine, Unfit};
 use super::streams::Items;
 use crate::call::streams::{Opening, Sink, Source, open_sink, open_source};
-use crate::call::{Answer, RawRequest, Refusal, Reply, Request, Serve, Served};
+use crate::call::{
+    Answer, ForeignCall, RawRequest, Refusal, Reply, Request, Serve, Served, ServedForeign,
+};
 use crate::error::CallError;
 use crate::interface::{Described, DescribedProcedure, Direction, InterfaceRef};
 use crate::value::{
@@ -55,9 +57,9 @@ type Procedures = dyn Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct GenericServer {
-    known: InterfaceRef,
-    described: Described,
-    program: Arc<Program>,
+    pub(super) known: InterfaceRef,
+    pub(super) described: Described,
+    pub(super) program: Arc<Program>,
     procedures: Box<Procedures>,
 }
 
@@ -70,9 +72,9 @@ impl fmt::Debug for GenericServer {
 /// A call that a [`GenericServer`] answers.
 #[derive(Debug)]
 pub struct GenericCall<'a> {
-    number: u32,
-    procedure: &'a DescribedProcedure,
-    parameters: Vec<GenericParameter<'a>>,
+    pub(super) number: u32,
+    pub(super) procedure: &'a DescribedProcedure,
+    pub(super) parameters: Vec<GenericParameter<'a>>,
 }
 
 /// A parameter of a call: its value, or the place for its value.
@@ -132,7 +134,7 @@ impl GenericServer {
     }
 
     /// Runs a procedure. Returns its outcome, and the values of in-out parameters. The streams end here.
-    fn run(&self, mut call: GenericCall<'_>) -> (GenericOutcome, Vec<Dynamic>) {
+    pub(super) fn run(&self, mut call: GenericCall<'_>) -> (GenericOutcome, Vec<Dynamic>) {
         let outcome = (self.procedures)(&mut call);
         let values = call.parameters.into_iter().map(|one| match one {
             GenericParameter::InOut(value) => value,
@@ -173,6 +175,10 @@ impl<'a> Blocks<'a> {
 impl Serve for GenericServer {
     fn interface(&self) -> InterfaceRef {
         self.known.clone()
+    }
+
+    fn serve_foreign(&self, call: &ForeignCall<'_>, results: &mut Vec<u8>) -> ServedForeign {
+        self.answer_foreign(call, results)
     }
 
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
@@ -426,6 +432,6 @@ fn put_head(
 
 /// Returns the refusal of a call whose result does not match the interface. The procedure was executed.
 #[cold]
-fn wrong(unfit: &Unfit) -> Refusal {
+pub(super) fn wrong(unfit: &Unfit) -> Refusal {
     Refusal::bad_result(format!("the procedure's results do not match the interface: {unfit}"))
 }

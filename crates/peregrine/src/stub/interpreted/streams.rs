@@ -1,6 +1,10 @@
-//! Streams of interpreted stubs, whose items are [`Dynamic`] values, and calls with streams or callbacks.
+//! Streams of interpreted stubs, whose items are [`Dynamic`] values. Calls that are made as a future: calls
+//! with streams or callbacks, and calls that the caller may give up.
 
+use core::future::poll_fn;
 use core::ops::{Deref, DerefMut};
+use core::pin::{Pin, pin};
+use core::task::Poll;
 use std::sync::Arc;
 
 use super::callbacks::{nested, served};
@@ -15,6 +19,7 @@ use crate::error::{CallError, Executed, Kind};
 use crate::interface::Direction;
 use crate::stub::awaited::{AsyncCall, AsyncFrame, Scratch};
 use crate::stub::compiled::{Arguments, Returned, failed};
+use crate::stub::oneway::after_oneway;
 use crate::stub::streams::{CallbackDrive, SinkDrive, SourceDrive, Streams, wait_for};
 use crate::value::{
     Block, Dynamic, Invalid, Native, OutBlock, Overflow, Reader, Representation, Space, Swapped,
@@ -103,29 +108,57 @@ impl<'a> End<'a> {
     }
 }
 
-/// A call with streams or callbacks.
-struct StreamTransporter<'c, 'a, 's, R: Representation> {
+/// The future that ends when the caller gives up its call. `None` if the caller waits in any case.
+pub(super) struct GivenUp<'f>(Option<Pin<&'f mut dyn Future<Output = ()>>>);
+
+impl GivenUp<'_> {
+    /// The caller waits for the result in any case.
+    pub(super) const NEVER: Self = Self(None);
+
+    /// Runs `future` on this thread until it ends, or until the caller gives up. `executed` says whether the
+    /// call may have been executed in the second case.
+    fn wait<T>(
+        &mut self,
+        executed: Executed,
+        future: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let Some(given_up) = &mut self.0 else { return wait_for(future) };
+        let mut future = pin!(future);
+        wait_for(poll_fn(|context| {
+            if let Poll::Ready(ended) = future.as_mut().poll(context) {
+                return Poll::Ready(ended);
+            }
+            let given_up = given_up.as_mut().poll(context);
+            given_up.map(|()| Err(CallError::new(Kind::TimedOut, executed, "the caller gave up")))
+        }))
+    }
+}
+
+/// A call that is made as a future.
+struct FutureTransporter<'c, 'a, 's, 'f, R: Representation> {
     frame: &'c mut AsyncFrame<'a>,
-    streams: &'c mut Streams<'s>,
+    /// The streams of the call. `None` if the procedure has neither streams nor callbacks.
+    streams: Option<&'c mut Streams<'s>>,
+    given_up: &'c mut GivenUp<'f>,
     arguments: Arguments<'c, R>,
 }
 
-impl<'c, R: Representation> Deref for StreamTransporter<'c, '_, '_, R> {
+impl<'c, R: Representation> Deref for FutureTransporter<'c, '_, '_, '_, R> {
     type Target = Arguments<'c, R>;
     fn deref(&self) -> &Arguments<'c, R> {
         &self.arguments
     }
 }
 
-impl<R: Representation> DerefMut for StreamTransporter<'_, '_, '_, R> {
+impl<R: Representation> DerefMut for FutureTransporter<'_, '_, '_, '_, R> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.arguments
     }
 }
 
-impl<'c, R: Representation> Transporter<'c, R> for StreamTransporter<'c, '_, '_, R> {
+impl<'c, R: Representation> Transporter<'c, R> for FutureTransporter<'c, '_, '_, '_, R> {
     fn opening(&mut self) -> Opening {
-        self.streams.next_opening()
+        self.streams.as_mut().map_or_else(Opening::default, |streams| streams.next_opening())
     }
 
     fn transport(
@@ -137,22 +170,77 @@ impl<'c, R: Representation> Transporter<'c, R> for StreamTransporter<'c, '_, '_,
         let none = Arguments { head: Writer::represented(Space::of_mut(&mut [])) };
         let arguments = core::mem::replace(&mut self.arguments, none);
         self.frame.begin(arguments, ins, lent, outs)?;
-        wait_for(self.frame.ended_with(outs, self.streams))?;
+        match &mut self.streams {
+            Some(streams) => {
+                self.given_up.wait(Executed::Maybe, self.frame.ended_with(outs, streams))?;
+            }
+            None => self.given_up.wait(Executed::Maybe, self.frame.ended(outs))?,
+        }
         self.frame.returned()
     }
 }
 
 impl GenericClient {
-    /// Makes a call with streams or callbacks.
+    /// Calls like [`call_into`](Self::call_into), but gives up the call when the future `given_up` ends. The
+    /// call runs on this thread. A one-way call is not given up, and neither is a call of another RPC system.
+    ///
+    /// ```
+    /// use core::future::pending;
+    ///
+    /// use peregrine::{Dynamic, GenericClient};
+    /// # use peregrine::{Server, interface};
+    /// # #[interface]
+    /// # trait Sevens { fn seven(&self) -> peregrine::Result<u8>; }
+    /// # struct Object;
+    /// # impl Sevens for Object { fn seven(&self) -> peregrine::Result<u8> { Ok(7) } }
+    /// # let name = format!("doc-given-up-{}", std::process::id());
+    /// # let running = Server::new().export(&name, SevensServer::new(Object))?.spawn()?;
+    ///
+    /// let client = GenericClient::bind(&name)?;
+    /// let mut seven = Dynamic::Unit;
+    /// assert!(client.call_unless(0, &mut [], &mut seven, pending())?);
+    /// assert_eq!(seven, Dynamic::U8(7));
+    /// # drop(running);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`call`](Self::call). If the call was given up, the kind is [`Kind::TimedOut`].
+    pub fn call_unless(
+        &self,
+        procedure: u32,
+        arguments: &mut [Argument<'_>],
+        result: &mut Dynamic,
+        given_up: impl Future<Output = ()>,
+    ) -> Result<bool, CallError> {
+        let known = self.described().procedures.get(procedure as usize);
+        let (Some(known), Some(routine)) = (known, self.routine(procedure)) else {
+            return self.call_into(procedure, arguments, result);
+        };
+        if known.oneway || self.binding().now().system().is_some() {
+            return self.call_into(procedure, arguments, result);
+        }
+        let given_up = GivenUp(Some(pin!(given_up)));
+        if !self.has_oneway() {
+            let binding = self.binding();
+            return self.call_as_future(binding, procedure, routine, arguments, result, given_up);
+        }
+        let ordered = after_oneway(self.binding(), procedure)?;
+        let binding = ordered.binding();
+        self.call_as_future(binding, procedure, routine, arguments, result, given_up)
+    }
+
+    /// Makes a call as a future, which runs on this thread.
     #[cold]
     #[inline(never)]
-    pub(super) fn call_with_streams(
+    pub(super) fn call_as_future(
         &self,
         binding: &Binding,
         number: u32,
         routine: &Routine,
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
+        mut given_up: GivenUp<'_>,
     ) -> Result<bool, CallError> {
         let failed = |error| failed(binding, number, error);
         if arguments.len() != routine.parameters.len() {
@@ -178,13 +266,16 @@ impl GenericClient {
         });
         let mut call = AsyncCall::new(binding, number);
         loop {
-            let made = wait_for(call.frame_with(&mut streams)).and_then(|mut frame| {
-                let streams = &mut streams;
+            let frame = match routine.has_streams {
+                true => given_up.wait(Executed::No, call.frame_with(&mut streams)),
+                false => given_up.wait(Executed::No, call.frame_alone()),
+            };
+            let made = frame.and_then(|mut frame| {
+                let streams = routine.has_streams.then_some(&mut streams);
+                let ends = (&mut frame, streams, &mut given_up);
                 match call.is_native() {
-                    true => self.attempt::<Native>(&mut frame, streams, routine, arguments, result),
-                    false => {
-                        self.attempt::<Swapped>(&mut frame, streams, routine, arguments, result)
-                    }
+                    true => self.attempt::<Native>(ends, routine, arguments, result),
+                    false => self.attempt::<Swapped>(ends, routine, arguments, result),
                 }
             });
             match made {
@@ -196,8 +287,11 @@ impl GenericClient {
 
     fn attempt<R: Representation>(
         &self,
-        frame: &mut AsyncFrame<'_>,
-        streams: &mut Streams<'_>,
+        (frame, streams, given_up): (
+            &mut AsyncFrame<'_>,
+            Option<&mut Streams<'_>>,
+            &mut GivenUp<'_>,
+        ),
         routine: &Routine,
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
@@ -205,7 +299,7 @@ impl GenericClient {
         let mut scratch = Scratch::new();
         let head = frame.arguments_in(&mut scratch);
         let mut transporter =
-            StreamTransporter::<'_, '_, '_, R> { frame, streams, arguments: head };
+            FutureTransporter::<'_, '_, '_, '_, R> { frame, streams, given_up, arguments: head };
         interpret_with::<R, _, FEW, FEW>(
             self.program(),
             routine,

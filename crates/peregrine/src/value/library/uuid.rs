@@ -14,7 +14,9 @@ impl Value for Uuid {
         body: || Body::Plain {
             size: 16,
             align: 1,
-            fields: const { &[Field { name: "bytes", ty: &<[u8; 16]>::TYPE, growth: Growth::NONE }] },
+            fields: const {
+                &[Field { name: "bytes", ty: &<[u8; 16]>::TYPE, growth: Growth::NONE, max: None }]
+            },
         },
     });
     crate::__plain_value!();

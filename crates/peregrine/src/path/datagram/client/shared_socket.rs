@@ -24,12 +24,12 @@ use super::activity::{
 use super::association::{Association, connected};
 use super::bells::FrameBells;
 use super::handles::{Granted, Renewal, ask};
-use super::leader::{Leader, Leadership};
 use super::watched_socket::WatchedSocket;
 use crate::device::{Arrival, BYTES_MAX, Route, Socket, SocketUse, datagrams};
 use crate::error::{CallError, Phase};
 use crate::path::datagram::peer::moment;
 use crate::path::datagram::wire::Packet;
+use crate::path::leader::{Leader, Leadership};
 use crate::protocol::exchange::bind::BIND_BYTES;
 use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::Handle;

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use rustix::event::epoll::EventFlags;
 
-use super::leader::Substitute;
 use crate::device::Socket;
 use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::path::leader::Substitute;
 use crate::sync::{Mutex, Rank};
 
 /// What runs on the keeper's thread when a packet has arrived. Must not wait.

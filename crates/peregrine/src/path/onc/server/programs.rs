@@ -22,14 +22,6 @@ impl Missing {
     }
 }
 
-/// Returns the programs of ONC RPC that an export offers to networks.
-pub(super) fn programs_of(export: &Export) -> impl Iterator<Item = &'static Program> + use<> {
-    let is_offered = export.is_offered_to_networks() && !export.is_closed();
-    let programs: &'static [Program] =
-        if is_offered { export.serve.interface().programs() } else { &[] };
-    programs.iter().filter(|program| program.system == System::Onc)
-}
-
 /// Returns the first export that has this version of a program.
 ///
 /// # Errors
@@ -40,8 +32,11 @@ pub(super) fn exported(
     version: u32,
 ) -> Result<Arc<Export>, Missing> {
     let mut found: Option<Versions> = None;
-    for export in exports {
-        for program in programs_of(export).filter(|program| program.number == number) {
+    let offered = |export: &&Arc<Export>| export.is_offered_to_networks() && !export.is_closed();
+    for export in exports.iter().filter(offered) {
+        let interface = export.serve.interface();
+        let wanted = |one: &&Program| one.system == System::Onc && one.number == number;
+        for program in interface.programs().iter().filter(wanted) {
             if program.version == version {
                 return Ok(Arc::clone(export));
             }

@@ -5,6 +5,7 @@ use std::io;
 
 use super::GUESS;
 use crate::device::tcp::Stream;
+use crate::path::rings::Rings;
 use crate::protocol::stream::HEADER_BYTES;
 use crate::protocol::stream::client_end::Assembly;
 use crate::value::{Space, Window};
@@ -20,48 +21,6 @@ pub(super) struct Input {
     /// The frames whose bells must ring. A bell wakes the future of a pending call. The leader gives up the
     /// lead before it rings the bells, because waking a future runs foreign code.
     pub(super) rings: Rings,
-}
-
-/// Frames whose bells must ring.
-pub(super) struct Rings {
-    list: [u32; Self::MAX],
-    count: usize,
-}
-
-impl Rings {
-    const MAX: usize = 64;
-
-    const fn new() -> Self {
-        Self { list: [0; Self::MAX], count: 0 }
-    }
-
-    #[inline]
-    pub(super) const fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Returns whether the leader must give up the lead before it receives more.
-    pub(super) const fn is_full(&self) -> bool {
-        self.count == Self::MAX
-    }
-
-    /// Adds a frame. A leader receives nothing while the list is full.
-    pub(super) fn push(&mut self, frame: u32) {
-        if let Some(place) = self.list.get_mut(self.count) {
-            *place = frame;
-            self.count += 1;
-        }
-    }
-
-    /// Returns the frames.
-    pub(super) fn frames(&self) -> &[u32] {
-        &self.list[..self.count]
-    }
-
-    /// Moves the frames out of this list.
-    pub(super) const fn take(&mut self) -> Self {
-        core::mem::replace(self, Self::new())
-    }
 }
 
 impl Input {

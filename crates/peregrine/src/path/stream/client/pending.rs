@@ -48,7 +48,7 @@ impl StreamPath {
             return Err(error);
         }
         if layout.total > limits::ASTACK_BYTES_KEPT {
-            connection.large[frame as usize].store(2, Ordering::Relaxed);
+            connection.tidying.note(frame);
             connection.used();
         }
         Ok(Begun::Pending)

@@ -131,7 +131,7 @@ impl Connection {
         if at > now {
             return at;
         }
-        let next = if self.tidy() { now + nanoseconds(TIDY) } else { NEVER };
+        let next = if self.tidying.tidy(&self.frames) { now + nanoseconds(TIDY) } else { NEVER };
         // If another thread has set another time meanwhile, that thread has set the timer, too.
         let (order, failed) = (Ordering::SeqCst, Ordering::SeqCst);
         match self.ticks.tidy.compare_exchange(at, next, order, failed) {

@@ -1,6 +1,8 @@
 //! Values in XDR and Courier. A slow encoder in this file, which shares no code with the library, says which
 //! bytes are right. Hostile bytes are refused without a panic, in bounded memory.
 
+mod interpreted;
+
 use peregrine::foreign::{
     ByteString, Cells, Courier, Foreign, Input, Invalid, Output, Overflow, Reports, Xdr,
     from_bytes, to_bytes,
@@ -9,7 +11,7 @@ use peregrine::limits::{DEPTH_MAX, LIST_NODES_MAX};
 use peregrine::{CallError, Value};
 use proptest::prelude::*;
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 enum Kind {
     Text = 0,
     Data = 1,
@@ -18,7 +20,7 @@ enum Kind {
     Negative = -5,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Numbers {
     a: i32,
     b: (u32, i16),
@@ -27,7 +29,7 @@ struct Numbers {
     yes: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(switch = i32)]
 enum Union {
     #[foreign(case = 0)]
@@ -40,7 +42,7 @@ enum Union {
     Other(i32, u8),
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct All {
     numbers: Numbers,
     small: (i8, u8, i64, u64),
@@ -60,7 +62,7 @@ struct All {
 }
 
 /// The types that Courier also has.
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Record {
     cardinal: u16,
     integer: i16,
@@ -75,13 +77,13 @@ struct Record {
     choice: Vec<Choice>,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 enum Shade {
     Dark = 3,
     Light = 0xffff,
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(switch = Shade)]
 enum Choice {
     #[foreign(case = Shade::Dark)]
@@ -97,14 +99,14 @@ struct Node {
     next: Option<Box<Self>>,
 }
 
-#[derive(Debug, PartialEq, Foreign)]
+#[derive(Debug, PartialEq, Value, Foreign)]
 struct ShortNode {
     value: u16,
     next: Option<Box<Self>>,
 }
 
 /// A stream of segments: Courier's idiom for sequences of any length.
-#[derive(Debug, PartialEq, Foreign)]
+#[derive(Debug, PartialEq, Value, Foreign)]
 enum StreamOf<T> {
     #[foreign(case = 0)]
     Next(Vec<T>, Box<Self>),
@@ -112,18 +114,18 @@ enum StreamOf<T> {
     Last(Vec<T>),
 }
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Tree {
     children: Vec<Self>,
     best: Option<Box<Self>>,
 }
 
 /// Two types that contain each other.
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(xdr)]
 struct Even(u64, Option<Box<Odd>>);
 
-#[derive(Clone, Debug, PartialEq, Foreign)]
+#[derive(Clone, Debug, PartialEq, Value, Foreign)]
 #[foreign(xdr)]
 struct Odd(Vec<Even>);
 
@@ -428,6 +430,45 @@ fn default_variant_cannot_have_the_number_of_another_one() {
 }
 
 #[test]
+fn fields_may_have_the_names_of_variables_in_the_generated_code() {
+    #[derive(Clone, Debug, PartialEq, Foreign, Value)]
+    struct Fixed {
+        cells: u16,
+        to: u16,
+        from: u16,
+    }
+    #[derive(Clone, Debug, PartialEq, Foreign, Value)]
+    struct List {
+        to: Vec<u16>,
+        from: Fixed,
+        node: u16,
+        nodes: u16,
+        own: u16,
+        before: u16,
+        list: u16,
+        head: u16,
+        case: u16,
+        next: Option<Box<Self>>,
+    }
+    let from = Fixed { cells: 1, to: 2, from: 3 };
+    let one = List {
+        to: vec![4],
+        from,
+        node: 5,
+        nodes: 6,
+        own: 7,
+        before: 8,
+        list: 9,
+        head: 10,
+        case: 11,
+        next: None,
+    };
+    let two = List { next: Some(Box::new(one.clone())), ..one };
+    let bytes = to_bytes::<Xdr>(&two).unwrap();
+    assert_eq!(from_bytes::<Xdr, List>(&bytes), Ok(two));
+}
+
+#[test]
 fn max_is_checked_in_both_directions() {
     #[derive(Debug, PartialEq, Foreign)]
     struct Bounded(#[foreign(max = 2)] Vec<u16>, #[foreign(max = LONGEST)] String);
@@ -547,7 +588,7 @@ fn large_values_may_nest_less_deeply_than_small_ones() {
     thread.unwrap().join().unwrap();
 }
 
-#[derive(Debug, Foreign)]
+#[derive(Debug, Value, Foreign)]
 enum TimeError {
     #[foreign(error = 0)]
     Unset,

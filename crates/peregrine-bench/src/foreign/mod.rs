@@ -1,0 +1,178 @@
+//! The experiment `foreign`: measures calls of other RPC systems, and their representations.
+//!
+//! Calls by ONC RPC are compared with exchanges of as many bytes by the same protocol and, with the feature
+//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). All calls cross loopback.
+
+mod array;
+pub(crate) mod onc;
+
+use peregrine::sys::pin_to;
+
+pub(crate) use self::array::ARRAY;
+use self::onc::{Calls, Protocol};
+use crate::cases::{Placement, Waiting};
+use crate::local::split;
+use crate::network::far::Far;
+use crate::network::link::Link;
+use crate::network::{Filter, Subject, on_each_link, rounds, row};
+use crate::row::Row;
+use crate::subject::Failure;
+use crate::{Progress, Selection, machine};
+
+/// The name of the limit that is the C library's ONC RPC, at both ends.
+pub(crate) const TIRPC: &str = "libtirpc";
+
+/// Calls that are measured in the same rounds as their limits.
+struct Measured {
+    case: &'static str,
+    protocol: Protocol,
+    wait: Waiting,
+    /// The number of bytes of arguments.
+    bytes: u32,
+    /// Whether the limits include an exchange of as many bytes.
+    pingpong: bool,
+    /// Whether the limits include libtirpc.
+    tirpc: bool,
+}
+
+const MEASURED: [Measured; 4] = {
+    use Protocol::{Tcp, Udp};
+    use Waiting::{Block, Spin};
+    const NULL: Measured = Measured {
+        case: "null",
+        protocol: Udp,
+        wait: Spin,
+        bytes: 0,
+        pingpong: true,
+        tirpc: false,
+    };
+    [
+        NULL,
+        Measured { wait: Block, tirpc: true, ..NULL },
+        Measured { protocol: Tcp, wait: Block, ..NULL },
+        Measured {
+            case: "in-48000",
+            protocol: Tcp,
+            wait: Block,
+            bytes: onc::LARGE,
+            pingpong: false,
+            tirpc: true,
+        },
+    ]
+};
+
+/// Measures everything that was selected.
+pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    let filter = Filter::only(Link::Loopback);
+    on_each_link(selection, &filter, PLACEMENT, |_, far| {
+        for measured in MEASURED.iter().filter(|one| selection.has_case(one.case)) {
+            let Measured { case, protocol, wait, .. } = measured;
+            progress.show(&format!("{}, {}: {case}", protocol.name(), wait.name()));
+            rows.extend(calls(selection, measured, far)?);
+        }
+        Ok(())
+    })?;
+    if selection.has_case(ARRAY) {
+        progress.show(ARRAY);
+        rows.push(on_one_processor(|| array::measure(selection))?);
+    }
+    Ok(rows)
+}
+
+/// Where the processes run.
+const PLACEMENT: Placement = Placement::TwoCores;
+
+/// Measures calls and their limits in the same rounds. Returns a row for each limit.
+fn calls(selection: &Selection, measured: &Measured, far: &mut Far) -> Result<Vec<Row>, Failure> {
+    let &Measured { case, protocol, wait, bytes, pingpong, tirpc } = measured;
+    let ours = Calls { protocol, wait, bytes };
+    let (mut names, mut subjects) = (Vec::new(), vec![Box::new(ours) as Box<dyn Subject>]);
+    if pingpong {
+        let limit = protocol.pingpong(wait);
+        names.push(limit.name());
+        subjects.push(limit);
+    }
+    if tirpc && let Some(peer) = peer(measured, far)? {
+        names.push(TIRPC);
+        subjects.push(peer);
+    }
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let samples = rounds(selection, far, subjects)?;
+    let (ours, cpu) = split(&samples[0]);
+    let rows = names.into_iter().zip(&samples[1..]).map(|(name, samples)| {
+        let (limit, _) = split(samples);
+        let row = row(case, Some(protocol.name()), wait, PLACEMENT, far.link());
+        let row = row.ours(&ours, &cpu).limit(name, &limit).ratio(&ours, &limit);
+        Row { bindings: 1, ..row }
+    });
+    Ok(rows.collect())
+}
+
+/// Starts the client and the server of libtirpc. Returns `None`, and reports why, if there is no such program.
+#[cfg(feature = "peers")]
+fn peer(measured: &Measured, far: &Far) -> Result<Option<Box<dyn Subject>>, Failure> {
+    use crate::network::other::{Pair, Peer};
+    let peer = match measured.protocol {
+        Protocol::Udp => Peer::OncRpc,
+        Protocol::Tcp => Peer::OncRpcTcp,
+    };
+    if let Some(why) = peer.missing() {
+        eprintln!("{}, {}, {TIRPC}: skipped: {why}", measured.protocol.name(), measured.case);
+        return Ok(None);
+    }
+    let cpus = PLACEMENT.processors(&machine::processors()).unwrap_or_default();
+    Ok(Some(Box::new(Pair::start_onc(peer, far, cpus, measured.bytes)?)))
+}
+
+/// Reports that there is no such program.
+#[cfg(not(feature = "peers"))]
+fn peer(measured: &Measured, _: &Far) -> Result<Option<Box<dyn Subject>>, Failure> {
+    let (path, case) = (measured.protocol.name(), measured.case);
+    eprintln!(
+        "{path}, {case}, {TIRPC}: skipped: this program was built without the feature `peers`"
+    );
+    Ok(None)
+}
+
+/// Runs `measure` on one processor, on a thread of its own.
+fn on_one_processor<T: Send>(
+    measure: impl FnOnce() -> Result<T, Failure> + Send,
+) -> Result<T, Failure> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // If possible, this processor does not handle the machine's interrupts.
+            if let Some(cpu) = machine::processors().last() {
+                pin_to(*cpu)?;
+            }
+            measure()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::marks::{self, Mark};
+
+    #[test]
+    fn every_row_has_a_mark() {
+        let marked = |row: Row, limit| {
+            let row = row.ours(&[3.0], &[]).limit(limit, &[4.0]).ratio(&[3.0], &[4.0]);
+            assert!(matches!(marks::of(&row), Some(Mark::Ratio(..))), "{row:?}");
+        };
+        for Measured { case, protocol, wait, pingpong, tirpc, .. } in MEASURED {
+            let row = || row(case, Some(protocol.name()), wait, PLACEMENT, Link::Loopback);
+            if pingpong {
+                marked(row(), protocol.pingpong(wait).name());
+            }
+            if tirpc {
+                marked(row(), TIRPC);
+            }
+        }
+        marked(Row::new(ARRAY), array::COPIES);
+    }
+}

@@ -1,0 +1,144 @@
+//! Measures calls by ONC RPC across loopback. The server is in the far process, and exists only while one
+//! sample is measured.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, CallError, Running, Server, interface};
+
+use crate::cases::Waiting;
+use crate::network::far::{Far, Order};
+use crate::network::{Exchanged, Streamed, Subject, per_call};
+use crate::subject::{Failure, Sample};
+
+/// The protocol that carries messages of ONC RPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Udp,
+    Tcp,
+}
+
+impl Protocol {
+    pub(crate) const ALL: [Self; 2] = [Self::Udp, Self::Tcp];
+
+    /// Returns the name of the path in every row.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "onc-udp",
+            Self::Tcp => "onc-tcp",
+        }
+    }
+
+    /// Returns the prefix of addresses.
+    const fn scheme(self) -> &'static str {
+        match self {
+            Self::Udp => "onc+udp",
+            Self::Tcp => "onc+tcp",
+        }
+    }
+
+    /// Returns the limit of a null call: as many bytes in each direction as the call and the reply have.
+    pub(super) fn pingpong(self, wait: Waiting) -> Box<dyn Subject> {
+        let spin = wait == Waiting::Spin;
+        match self {
+            Self::Udp => Box::new(Exchanged::pingpong(spin, CALL_BYTES, REPLY_BYTES)),
+            Self::Tcp => {
+                let (there, back) = (RECORD_BYTES + CALL_BYTES, RECORD_BYTES + REPLY_BYTES);
+                Box::new(Streamed { spin, there, back })
+            }
+        }
+    }
+}
+
+/// The number of bytes of a null call without credentials (RFC 5531, section 9).
+const CALL_BYTES: usize = 40;
+/// The number of bytes of the reply.
+const REPLY_BYTES: usize = 24;
+/// The number of bytes before each message on a connection.
+const RECORD_BYTES: usize = 4;
+
+/// The largest number of bytes of arguments.
+pub(super) const LARGE: u32 = 48_000;
+
+/// The procedures that are measured.
+#[interface(onc(program = 0x2000_0078, version = 1))]
+trait Program {
+    /// Does nothing.
+    #[onc(1)]
+    fn null(&self) -> peregrine::Result<()>;
+    /// Takes bytes.
+    #[onc(2)]
+    fn take(&self, #[max_len(LARGE)] bytes: &[u8]) -> peregrine::Result<()>;
+}
+
+#[derive(Debug)]
+struct Object;
+
+impl Program for Object {
+    #[inline(never)]
+    fn null(&self) -> peregrine::Result<()> {
+        black_box(());
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+}
+
+/// Starts a server that listens at an address.
+///
+/// # Errors
+/// If the server cannot listen there.
+pub(crate) fn serve(protocol: Protocol, wait: Waiting, at: IpAddr) -> Result<Running, CallError> {
+    let server = Server::new().wait(wait.wait()).threads(2);
+    let server = server.export("onc-program", ProgramServer::new(Object))?;
+    server.listen(&format!("{}:{at}:0", protocol.scheme()))?.spawn()
+}
+
+/// The subject that makes Peregrine's calls by ONC RPC.
+pub(super) struct Calls {
+    pub(super) protocol: Protocol,
+    pub(super) wait: Waiting,
+    /// The number of bytes of arguments. With 0, the calls are null calls.
+    pub(super) bytes: u32,
+}
+
+impl Subject for Calls {
+    fn name(&self) -> &'static str {
+        "peregrine"
+    }
+
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        let &mut Self { protocol, wait, bytes } = self;
+        let at = far.order(Order::Onc(protocol, wait))?;
+        let address = format!("{}:{}", protocol.scheme(), at[0]);
+        let client = ProgramClient::bind_with(&address, &BindOptions::default().wait(wait.wait()))?;
+        let bytes = vec![0xa5; bytes as usize];
+        let run = |calls: u32| -> peregrine::Result<Duration> {
+            let start = Instant::now();
+            for _ in 0..calls {
+                match &bytes[..] {
+                    [] => client.null()?,
+                    bytes => client.take(black_box(bytes))?,
+                }
+            }
+            Ok(start.elapsed())
+        };
+        run(warm)?;
+        let before = far.cpu_time()?;
+        // Reading the processor times disturbs both processes. A few calls that are not timed let the
+        // processes settle.
+        let settle = (calls / 8).clamp(1, 100);
+        run(settle)?;
+        let took = run(calls)?;
+        let ran = far.cpu_time()?.saturating_sub(before);
+        drop(client);
+        far.end_order()?;
+        let cpu_ns = ran.as_nanos() as f64 / f64::from(calls + settle);
+        Ok(Sample { cpu_ns: Some(cpu_ns), ..per_call(took, calls) })
+    }
+}

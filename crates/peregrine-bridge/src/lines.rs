@@ -1,0 +1,62 @@
+//! What happens while a call runs, and the lines of an answer that say so.
+
+use core::task::{Context, Poll, ready};
+
+use hyper::body::Bytes;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::failure::Failure;
+
+/// What a running call reports to the connection.
+pub(crate) enum Event {
+    /// An item of a stream, as a line of JSON.
+    Item(Bytes),
+    /// The end of the call.
+    End(Result<Value, Failure>),
+}
+
+/// A running call, seen from its connection. The call is given up when this value is dropped.
+pub(crate) struct Pending {
+    pub(crate) events: mpsc::Receiver<Event>,
+    /// The call holds the other end, which notices the drop.
+    pub(crate) _waits: oneshot::Sender<()>,
+}
+
+/// The items of a call's streams and the end of the call: one JSON object in each line.
+pub(crate) struct Lines {
+    /// The item that has arrived already.
+    first: Option<Bytes>,
+    pending: Pending,
+    has_ended: bool,
+}
+
+impl Lines {
+    pub(crate) const fn new(first: Bytes, pending: Pending) -> Self {
+        Self { first: Some(first), pending, has_ended: false }
+    }
+
+    /// Returns the next line, or `None` after the last one.
+    pub(crate) fn poll_line(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if let Some(first) = self.first.take() {
+            return Poll::Ready(Some(first));
+        }
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let end = match ready!(self.pending.events.poll_recv(context)) {
+            Some(Event::Item(item)) => return Poll::Ready(Some(item)),
+            Some(Event::End(end)) => end,
+            None => Err(Failure::internal()),
+        };
+        self.has_ended = true;
+        Poll::Ready(Some(line(&end.unwrap_or_else(|failure| failure.to_json()))))
+    }
+}
+
+/// Returns a JSON value as a line.
+pub(crate) fn line(value: &Value) -> Bytes {
+    let mut line = value.to_string();
+    line.push('\n');
+    line.into()
+}

@@ -1,0 +1,188 @@
+//! A running bridge: its threads, its connections, and how it stops.
+
+use core::fmt;
+use core::time::Duration;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use crate::patience::Patient;
+use crate::route::Shared;
+use crate::setup::Bridge;
+
+/// The maximum number of open connections. Further clients wait until one is closed.
+const CONNECTIONS_MAX: usize = 256;
+/// The maximum size in bytes of the header of a request.
+const HEADER_BYTES_MAX: usize = 16 << 10;
+/// The number of threads that receive and send.
+const THREADS: usize = 2;
+/// How long a bridge that stops waits for running calls.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+/// How long a bridge pauses if it cannot accept a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A running bridge. It stops when this value is dropped.
+pub struct Running {
+    /// `None` only while this value is dropped.
+    runtime: Option<Runtime>,
+    serves: Option<JoinHandle<()>>,
+    stop: StopHandle,
+    addresses: Vec<SocketAddr>,
+}
+
+/// Stops a bridge from another thread.
+#[derive(Clone, Debug)]
+pub struct StopHandle(watch::Sender<bool>);
+
+impl StopHandle {
+    /// Makes the bridge stop: it accepts no more connections, and ends after running calls have ended, at
+    /// the latest after five seconds.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Running {
+    pub(crate) fn start(bridge: Bridge) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            // One thread for each call, and one for each server that is asked for its description.
+            .max_blocking_threads(bridge.limits.calls + bridge.targets.len())
+            .thread_name("bridge")
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let entered = runtime.enter();
+        let listeners = bridge.listeners.into_iter().map(TcpListener::from_std);
+        let listeners: Vec<TcpListener> = listeners.collect::<Result<_, _>>()?;
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
+        drop(entered);
+        let stop = watch::Sender::new(false);
+        let shared = Arc::new(Shared::new(bridge.targets, bridge.limits));
+        let serves = runtime.spawn(serve(shared, listeners, stop.subscribe()));
+        let stop = StopHandle(stop);
+        Ok(Self { runtime: Some(runtime), serves: Some(serves), stop, addresses })
+    }
+
+    /// Returns the addresses at which the bridge listens.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Returns a handle that stops the bridge.
+    pub fn stop_handle(&self) -> StopHandle {
+        self.stop.clone()
+    }
+
+    /// Waits until the bridge was stopped.
+    ///
+    /// # Panics
+    /// If it is called in an async task.
+    pub fn wait(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let (Some(runtime), Some(serves)) = (&self.runtime, self.serves.take()) {
+            // An error means that the task has panicked. It has ended in this case, too.
+            let _ = runtime.block_on(serves);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.end();
+        if let Some(runtime) = self.runtime.take() {
+            // Calls that still run are given up, because their connections are dropped.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// Accepts connections until the bridge is stopped. Returns after running requests have ended.
+async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, stop: watch::Receiver<bool>) {
+    let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let graceful = Arc::new(GracefulShutdown::new());
+    let accepts = listeners.into_iter().map(|listener| {
+        let (shared, connections) = (Arc::clone(&shared), Arc::clone(&connections));
+        tokio::spawn(accept(shared, listener, connections, Arc::clone(&graceful), stop.clone()))
+    });
+    for accepts in accepts.collect::<Vec<_>>() {
+        let _ = accepts.await;
+    }
+    // The tasks that accept have ended, so no other reference is left.
+    if let Some(graceful) = Arc::into_inner(graceful) {
+        let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
+    }
+}
+
+/// Accepts connections at one address until the bridge is stopped.
+async fn accept(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    connections: Arc<Semaphore>,
+    graceful: Arc<GracefulShutdown>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let accepted = async {
+        loop {
+            // The semaphore is never closed.
+            let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => connect(&shared, stream, permit, &graceful),
+                // The process may have no free descriptor.
+                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+            }
+        }
+    };
+    tokio::select! {
+        () = accepted => {}
+        _ = stop.wait_for(|stopped| *stopped) => {}
+    }
+}
+
+/// Serves the requests of one connection.
+fn connect(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    permit: OwnedSemaphorePermit,
+    graceful: &GracefulShutdown,
+) {
+    // Without an address the connection is closed already.
+    let Ok(here) = stream.local_addr() else { return };
+    let _ = stream.set_nodelay(true);
+    let limit = shared.limits.client_limit;
+    let shared = Arc::clone(shared);
+    let service = service_fn(move |request| {
+        let shared = Arc::clone(&shared);
+        async move { Ok::<_, core::convert::Infallible>(shared.answer(request, here.ip()).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limit)
+        .max_header_size(HEADER_BYTES_MAX)
+        .serve_connection(TokioIo::new(Patient::new(stream, limit)), service);
+    let connection = graceful.watch(connection);
+    tokio::spawn(async move {
+        // An error concerns only this connection, whose client sees that it was closed.
+        let _ = connection.await;
+        drop(permit);
+    });
+}

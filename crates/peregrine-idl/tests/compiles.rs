@@ -1,0 +1,102 @@
+//! What imports print compiles against `peregrine`. One crate contains all of it, as modules.
+
+#[path = "onc/random.rs"]
+mod onc_random;
+#[path = "courier/programs.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod programs;
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use peregrine_idl::courier::export_courier;
+use peregrine_idl::{export_onc, import_onc};
+use proptest::strategy::{Strategy, ValueTree as _};
+use proptest::test_runner::{Config, TestRunner};
+
+/// The number of random files of each system.
+const RANDOM: u32 = 12;
+
+/// Returns the first values of a strategy, which are the same in each run.
+fn some<T: core::fmt::Debug>(of: impl Strategy<Value = T>) -> Vec<T> {
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        proptest::test_runner::TestRng::deterministic_rng(Default::default()),
+    );
+    (0..RANDOM).map(|_| of.new_tree(&mut runner).expect("a value").current()).collect()
+}
+
+/// Imports a file of ONC RPC, and defines the types that it uses and does not declare.
+fn onc(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let imported = support::onc(&text, path).unwrap_or_else(|error| panic!("{error}"));
+    let mut rust = imported.rust;
+    for name in &imported.missing {
+        let line = format!("// `{name}` is declared nowhere: define the type `");
+        let name = rust.split_once(&line).and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
+        rust = format!("{rust}\npub type {name} = Vec<u8>;\n");
+    }
+    rust
+}
+
+fn courier(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap();
+    let imported = support::courier(&text, path.file_name().unwrap().to_str().unwrap());
+    imported.unwrap_or_else(|error| panic!("{error}")).rust
+}
+
+/// Returns the Rust texts of all files, each with the name of its file.
+fn texts() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    let mut add = |path: &Path, rust: String| all.push((path.display().to_string(), rust));
+    let stored = support::files_in(&support::tests("onc"), "x");
+    for path in stored.iter().chain(&support::installed()) {
+        add(path, onc(path));
+    }
+    for path in support::files_in(&support::tests("courier"), "cr") {
+        add(&path, courier(&path));
+    }
+    for tree in some(onc_random::specification()) {
+        let text = export_onc(&tree);
+        let imported = import_onc(&text, "random.x").unwrap_or_else(|error| panic!("{error}"));
+        all.push((text, imported.rust));
+    }
+    for program in some(programs::program()) {
+        let text = export_courier(&program);
+        let imported = support::courier(&text, "Random.cr");
+        all.push((text, imported.unwrap_or_else(|error| panic!("{error}")).rust));
+    }
+    all
+}
+
+#[test]
+fn imports_compile() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let package = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("imported");
+    let _ = fs::remove_dir_all(package.join("src"));
+    fs::create_dir_all(package.join("src")).unwrap();
+    let manifest = format!(
+        "[package]\nname = \"imported\"\nedition = \"2024\"\npublish = false\n[dependencies]\n\
+         peregrine = {{ path = {:?} }}\n[profile.dev]\ndebug = 0\n[workspace]\n",
+        root.join("crates/peregrine").canonicalize().unwrap()
+    );
+    fs::write(package.join("Cargo.toml"), manifest).unwrap();
+    // The versions of this workspace, which are on this machine.
+    fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
+    let mut modules = "#![allow(dead_code)]\n".to_owned();
+    for (number, (source, rust)) in texts().into_iter().enumerate() {
+        modules += &format!("mod file{number};\n");
+        let source: String = source.lines().map(|line| format!("// {line}\n")).collect();
+        let file = package.join("src").join(format!("file{number}.rs"));
+        fs::write(file, format!("{rust}\n{source}")).unwrap();
+    }
+    fs::write(package.join("src/lib.rs"), modules).unwrap();
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut check = Command::new(cargo);
+    check.args(["check", "--offline", "--quiet"]).current_dir(&package);
+    check.env("CARGO_TARGET_DIR", package.join("target")).env_remove("RUSTFLAGS");
+    let output = check.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

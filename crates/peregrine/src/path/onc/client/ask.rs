@@ -1,0 +1,65 @@
+//! Calls that the library itself makes: to find out whether a server has a program, and to rpcbind.
+
+use std::time::Instant;
+
+use super::Link;
+use super::slots::Outcome;
+use crate::call::{OnExhausted, Wait};
+use crate::error::{CallError, Kind, Phase};
+use crate::protocol::onc::failure::Failure;
+
+impl Link {
+    /// Makes a call, and returns its results, or why the server did not run it.
+    ///
+    /// # Errors
+    /// If the call cannot be sent.
+    pub(in crate::path::onc) fn ask(
+        &self,
+        procedure: u32,
+        arguments: &[u8],
+        until: Instant,
+    ) -> Result<Result<Vec<u8>, Failure>, CallError> {
+        let frame = self.frames.take(|| Some(until), |_| true, OnExhausted::More);
+        let frame = frame.ok_or_else(|| self.error_of(Failure::TimedOut, 0))?;
+        if frame.call_space().write(0, arguments).is_none() {
+            return Err(CallError::too_large(arguments.len(), self.arguments_max(), None));
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        self.begin(frame.index(), procedure, arguments.len(), Some(left), true)?;
+        let ended = match self.sends(frame.index(), Some(until)) {
+            true => self.wait(frame.index(), Wait::Block, Some(until)),
+            false => None,
+        };
+        let Some(ended) = ended else {
+            self.give_up(frame.index());
+            if self.holds(frame.index()) {
+                // The link is dropped with the message.
+                frame.capture();
+            }
+            return Ok(Err(Failure::TimedOut));
+        };
+        Ok(match ended.outcome {
+            Outcome::Results(bytes) => {
+                let mut results = vec![0; bytes as usize];
+                let read = frame.reply_space().read(0, &mut results);
+                read.map(|()| results).ok_or(Failure::TimedOut)
+            }
+            Outcome::TooLong(_) => {
+                let text = "the results do not fit a message";
+                return Err(CallError::not_executed(Kind::TooLarge, Phase::Bind, text));
+            }
+            Outcome::Failed(failure) => Err(failure),
+        })
+    }
+
+    /// Returns the error of binding if a call of [`ask`](Self::ask) has failed.
+    pub(in crate::path::onc) fn bind_error(&self, failure: Failure) -> CallError {
+        let error = self.error_of(failure, 0);
+        let kind = match error.kind() {
+            Kind::ServerGone => Kind::Unreachable,
+            Kind::Withdrawn => Kind::NotFound,
+            kind => kind,
+        };
+        CallError::not_executed(kind, Phase::Bind, error.detail())
+    }
+}

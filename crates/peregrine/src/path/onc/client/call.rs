@@ -1,0 +1,156 @@
+//! `OncPath`: the path of one binding to a program of ONC RPC.
+
+use std::borrow::Cow;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use super::slots::{Ended, Outcome};
+use super::{Link, Wire};
+use crate::call::chain::WaitingInside;
+use crate::call::{Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, inside};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::keeper::Watch;
+
+/// The path of one binding.
+pub(in crate::path::onc) struct OncPath {
+    // Dropped first, so that the keeper does not watch a closed socket.
+    pub(super) watch: OnceLock<Watch>,
+    pub(super) link: Arc<Link>,
+    /// The number of each procedure, in the order of the methods.
+    procedures: Cow<'static, [u32]>,
+    wait: Wait,
+    /// The address of the server, and the program, as text for people.
+    to: String,
+}
+
+impl OncPath {
+    pub(in crate::path::onc) fn new(
+        link: Arc<Link>,
+        procedures: Cow<'static, [u32]>,
+        wait: Wait,
+        to: String,
+    ) -> Self {
+        Self { watch: OnceLock::new(), link, procedures, wait, to }
+    }
+
+    /// Returns the program's number of a procedure.
+    fn procedure(&self, number: u32) -> Result<u32, CallError> {
+        match self.procedures.get(number as usize) {
+            Some(procedure) => Ok(*procedure),
+            None if number == PING => Ok(0),
+            None => Err(not_there()),
+        }
+    }
+
+    /// Begins a call. Sends as much of it as the socket accepts.
+    fn start(&self, call: &mut Call<'_, '_, '_>, may_wait: bool) -> Result<(), CallError> {
+        let procedure = self.procedure(call.procedure)?;
+        let Layout { head, total, .. } = call.layout();
+        if head != total {
+            // A foreign call has no blocks.
+            return Err(not_there());
+        }
+        let most = self.link.arguments_max();
+        if head > most {
+            return Err(CallError::too_large(head, most, None));
+        }
+        call.head.flush();
+        let deadline = call.limit.deadline();
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.link.begin(call.frame.index(), procedure, head, left, may_wait)
+    }
+
+    /// Turns the outcome of a call into what the stub expects.
+    pub(super) fn take(&self, ended: Ended) -> Result<Returned, CallError> {
+        self.link.tidy_soon();
+        match ended.outcome {
+            Outcome::Results(head_bytes) => {
+                Ok(Returned { answer: Answer::Ok, head_at: 0, head_bytes })
+            }
+            Outcome::TooLong(bytes) => {
+                let text = format!("the results have {bytes} bytes, which do not fit a message");
+                Err(CallError::new(Kind::TooLarge, Executed::Maybe, text))
+            }
+            Outcome::Failed(failure) => Err(self.link.error_of(failure, ended.transmissions)),
+        }
+    }
+}
+
+#[cold]
+fn not_there() -> CallError {
+    let text = "a program of ONC RPC has only the procedures of its interface";
+    CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, text)
+}
+
+impl CallPath for OncPath {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        self.start(call, true)?;
+        let _waiting = inside().map(|_| WaitingInside::begin());
+        let (frame, deadline) = (call.frame.index(), call.limit.deadline());
+        let ended = match self.link.sends(frame, deadline) {
+            true => self.link.wait(frame, self.wait, deadline),
+            false => None,
+        };
+        match ended {
+            Some(ended) => self.take(ended),
+            None => Err(self.link.give_up(frame)),
+        }
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.start(call, false)?;
+        Ok(Begun::Pending)
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        Some(self.take(self.link.poll(call.frame.index())?))
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.arm_pending(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        self.link.disarm(call.frame.index());
+        self.link.give_up(call.frame.index())
+    }
+
+    fn is_prepared(&self, _frame: u32) -> bool {
+        true
+    }
+
+    fn prepare(&self, _frame: u32, _deadline: Option<Instant>) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.link.arguments_max()
+    }
+
+    fn wait(&self) -> Wait {
+        self.wait
+    }
+
+    fn kind(&self) -> PathKind {
+        match self.link.wire {
+            Wire::Udp(_) => PathKind::OncUdp,
+            Wire::Tcp(_) => PathKind::OncTcp,
+        }
+    }
+
+    fn explain(&self) -> String {
+        self.to.clone()
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.link.has_ended()
+    }
+
+    fn captures(&self, _frame: u32) -> bool {
+        false
+    }
+
+    fn is_released(&self, frame: u32) -> bool {
+        !self.link.holds(frame)
+    }
+}

@@ -1,0 +1,234 @@
+//! Pending calls: calls that a future has begun, and for which no thread waits.
+//!
+//! A future receives what has arrived each time that it is polled, if no other thread leads. Before it sleeps,
+//! it arms its bell. From then on, the bell rings when the reply arrives, when the call must be sent again, and
+//! at the deadline. While futures sleep and no thread leads, the keeper watches the socket, and leads for a
+//! moment when something arrives ([`leader`](crate::path::leader)). The keeper also learns that a connection
+//! has ended, and sends the messages that a connection did not accept at once.
+
+use core::sync::atomic::{AtomicBool, Ordering, fence};
+use core::time::Duration;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use rustix::event::epoll::EventFlags;
+
+use super::call::OncPath;
+use super::slots::{Ended, State};
+use super::{Link, Looks, Progress, Wire, left};
+use crate::call::pending::{Bells, Rings};
+use crate::keeper::{Keeper, Next, WatchHandle, Watched};
+use crate::path::leader::Substitute;
+
+/// How long the keeper pauses while another thread receives.
+const SOON: Duration = Duration::from_millis(5);
+
+/// How long the memory of a large message is kept for another large message, at least.
+const TIDY: Duration = Duration::from_secs(1);
+
+/// Whether the keeper receives when something arrives.
+#[derive(Default)]
+pub(super) struct Arming {
+    armed: AtomicBool,
+    /// The keeper's watch of the socket, once there is one.
+    watch: OnceLock<WatchHandle>,
+}
+
+impl Substitute for Arming {
+    fn stand_by(&self) {
+        // SYNC: onc-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise the
+        // keeper has not begun to handle the last report of the kernel. When it does, it sees everything that
+        // this thread did before.
+        fence(Ordering::SeqCst);
+        if !self.armed.swap(true, Ordering::SeqCst) {
+            self.renew();
+        }
+    }
+}
+
+impl Arming {
+    /// Makes the keeper call [`Watched::tick`] after this time.
+    fn remind(&self, after: Duration) {
+        if let Some(watch) = self.watch.get() {
+            watch.remind_by(Instant::now() + after);
+        }
+    }
+
+    pub(super) fn renew(&self) {
+        if let Some(watch) = self.watch.get() {
+            watch.renew();
+        }
+    }
+}
+
+impl OncPath {
+    /// Makes the keeper watch the socket.
+    ///
+    /// # Errors
+    /// If the keeper cannot watch the socket.
+    pub(in crate::path::onc) fn watch(&self) -> io::Result<()> {
+        if self.watch.get().is_some() {
+            return Ok(());
+        }
+        let watch = Keeper::of_process()?.watch(Arc::new(Watcher(Arc::clone(&self.link))))?;
+        let handle = watch.handle();
+        // Another thread may have done the same. Then its watch stays, and this one ends.
+        if self.watch.set(watch).is_ok() && self.link.arming.watch.set(handle).is_ok() {
+            // The socket may have been armed since the watch began.
+            self.link.arming.renew();
+        }
+        Ok(())
+    }
+
+    pub(super) fn arm_pending(&self, frame: u32, deadline: Option<Instant>) {
+        let armed = self.watch().and_then(|()| self.link.arm(frame, deadline));
+        if !armed.is_ok_and(|armed| armed) {
+            // The future is polled at once, and tries again.
+            self.link.frames.bell(frame).ring();
+        }
+    }
+}
+
+impl Link {
+    /// Takes the outcome of a pending call, if there is one.
+    pub(super) fn poll(self: &Arc<Self>, frame: u32) -> Option<Ended> {
+        if !self.has_outcome(frame)
+            && let Some(leader) = self.leadership.try_lead()
+        {
+            self.lead(leader, Looks::All);
+        }
+        if self.holds(frame) {
+            // The frame must not be used again before the message was sent.
+            self.flush();
+            if self.holds(frame) {
+                return None;
+            }
+        }
+        match self.progress(frame) {
+            Progress::Take(ended) => {
+                self.disarm(frame);
+                Some(ended)
+            }
+            Progress::Wait(_) => None,
+        }
+    }
+
+    /// Returns whether the call of a frame has an outcome that its caller has not taken.
+    pub(super) fn has_outcome(&self, frame: u32) -> bool {
+        matches!(self.slot(frame).lock().state, State::Ended(_))
+    }
+
+    /// Makes the bell of a frame ring when its call has something to do. Returns false if it has something to
+    /// do already.
+    fn arm(self: &Arc<Self>, frame: u32, deadline: Option<Instant>) -> io::Result<bool> {
+        self.slot(frame).lock().is_armed = true;
+        self.leadership.sleep(frame);
+        // A thread that brings the outcome stores it, and then wakes the future. The future was registered, and
+        // now looks for the outcome. So the future sees the outcome, or is woken.
+        let due = match &self.slot(frame).lock().state {
+            State::Waits(call) => call.datagram.map(|call| call.due()),
+            State::Ended(_) | State::Idle => return Ok(self.holds(frame)),
+        };
+        let now = Instant::now();
+        let at = left(due, deadline, now).and_then(|left| now.checked_add(left));
+        if at.is_some() {
+            Bells::of_process().watch(&self.rings(), frame, at, false)?;
+        }
+        Ok(true)
+    }
+
+    /// Ends the sleep of a call that has ended, or is given up.
+    pub(super) fn disarm(self: &Arc<Self>, frame: u32) {
+        let was_armed = core::mem::take(&mut self.slot(frame).lock().is_armed);
+        if was_armed {
+            self.leadership.rouse(frame);
+            Bells::of_process().forget(&self.rings(), frame);
+        }
+    }
+
+    /// Makes the keeper release the memory of large messages from now on.
+    #[inline]
+    pub(super) fn tidy_soon(&self) {
+        if self.tidying.begins() {
+            self.arming.remind(TIDY);
+        }
+    }
+
+    fn rings(self: &Arc<Self>) -> Arc<dyn Rings> {
+        Arc::clone(self) as _
+    }
+}
+
+impl Rings for Link {
+    fn word(&self, _: u32) -> Option<(&core::sync::atomic::AtomicU32, u32)> {
+        None
+    }
+    fn examine(&self, _: u32) {}
+    fn ring(&self, frame: u32) {
+        self.frames.bell(frame).ring();
+    }
+}
+
+/// The keeper's view of a link.
+struct Watcher(Arc<Link>);
+
+impl Watched for Watcher {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match &self.0.wire {
+            Wire::Udp(socket) => socket.descriptor(0),
+            Wire::Tcp(stream) => stream.as_fd(),
+        }
+    }
+
+    fn interest(&self) -> EventFlags {
+        let link = &*self.0;
+        let mut events = EventFlags::ONESHOT;
+        events.set(EventFlags::IN, link.arming.armed.load(Ordering::SeqCst));
+        if matches!(link.wire, Wire::Tcp(_)) {
+            events |= EventFlags::RDHUP;
+            events.set(EventFlags::OUT, link.is_stuck.load(Ordering::SeqCst));
+        }
+        events
+    }
+
+    fn tick(self: Arc<Self>) -> Next {
+        let link = &*self.0;
+        if link.tidying.tidy(&link.frames)
+            && let Some(watch) = link.arming.watch.get()
+        {
+            watch.remind_by_without_waking(Instant::now() + TIDY);
+        }
+        Next::Sleep
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        self.ready_for(EventFlags::empty())
+    }
+
+    fn ready_for(self: Arc<Self>, events: EventFlags) -> Next {
+        let link = &*self.0;
+        // SYNC: onc-armed, in `Arming::stand_by`.
+        link.arming.armed.swap(false, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if link.is_stuck.load(Ordering::SeqCst) {
+            link.flush();
+        }
+        let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+        let is_tcp = matches!(link.wire, Wire::Tcp(_));
+        match link.leadership.try_lead() {
+            Some(leader) => link.lead(leader, Looks::All),
+            // The leader takes what has arrived. If it leaves now, it may miss the end of the connection.
+            None if is_tcp && ends => return Next::Pause(SOON),
+            None => {}
+        }
+        if link.has_ended() {
+            return Next::Forget;
+        }
+        if is_tcp {
+            link.arming.renew();
+        }
+        Next::Sleep
+    }
+}

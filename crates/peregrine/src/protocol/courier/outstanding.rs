@@ -1,0 +1,104 @@
+//! The calls of one connection whose replies have not arrived.
+//!
+//! A server of the standard answers one call before it reads the next one. So a client may send further calls
+//! meanwhile, for example after a call whose result it does not need. Their replies arrive in the same order.
+
+use std::collections::VecDeque;
+
+/// The largest number of calls without reply. The replies of servers that reject all of them still fit the
+/// buffers of the connection, so a client that sends without reading does not stop the server.
+pub(crate) const CALLS_MAX: usize = 1024;
+
+/// The largest number of calls is outstanding already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// A reply that does not belong to the oldest call. The client closes the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnexpectedReply;
+
+/// The calls, oldest first. `T` says who waits for the reply. It may say that nobody does.
+#[derive(Debug)]
+pub(crate) struct Outstanding<T> {
+    next: u16,
+    calls: VecDeque<(u16, T)>,
+}
+
+impl<T> Outstanding<T> {
+    pub(crate) const fn new() -> Self {
+        Self { next: 0, calls: VecDeque::new() }
+    }
+
+    /// Adds a call, which the driver sends after all earlier ones. Returns its transaction number.
+    ///
+    /// # Errors
+    /// Fails if [`CALLS_MAX`] calls are outstanding. The driver reads replies first.
+    pub(crate) fn add(&mut self, waiter: T) -> Result<u16, Full> {
+        if self.calls.len() >= CALLS_MAX {
+            return Err(Full);
+        }
+        let transaction = self.next;
+        self.next = transaction.wrapping_add(1);
+        self.calls.push_back((transaction, waiter));
+        Ok(transaction)
+    }
+
+    /// Returns who waits for the reply to a call. A caller that gives up changes this, because its reply
+    /// still arrives.
+    pub(crate) fn find(&mut self, transaction: u16) -> Option<&mut T> {
+        let mut calls = self.calls.iter_mut();
+        calls.find(|(number, _)| *number == transaction).map(|(_, waiter)| waiter)
+    }
+
+    /// Removes the oldest call, to which a reply with this transaction number has arrived.
+    ///
+    /// # Errors
+    /// Fails if the oldest call has another number, or if there is none.
+    pub(crate) fn answered(&mut self, transaction: u16) -> Result<T, UnexpectedReply> {
+        let call = self.calls.pop_front_if(|(number, _)| *number == transaction);
+        call.map(|(_, waiter)| waiter).ok_or(UnexpectedReply)
+    }
+
+    /// Removes all calls, oldest first, because the connection has ended.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        core::mem::take(&mut self.calls).into_iter().map(|(_, waiter)| waiter)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_arrive_in_the_order_of_the_calls() {
+        let mut calls = Outstanding::new();
+        assert_eq!([calls.add('a'), calls.add('b'), calls.add('c')], [Ok(0), Ok(1), Ok(2)]);
+        assert_eq!(calls.answered(1), Err(UnexpectedReply));
+        assert_eq!((calls.answered(0), calls.answered(0)), (Ok('a'), Err(UnexpectedReply)));
+        // The caller gives up. The reply still has its place.
+        *calls.find(1).expect("a call") = '-';
+        assert_eq!(calls.find(0), None);
+        assert_eq!((calls.answered(1), calls.len()), (Ok('-'), 1));
+        assert!(calls.drain().eq(['c']));
+        assert_eq!((calls.len(), calls.answered(2)), (0, Err(UnexpectedReply)));
+    }
+
+    #[test]
+    fn calls_are_bounded_and_numbers_wrap() {
+        let mut calls = Outstanding::new();
+        for number in 0..CALLS_MAX {
+            assert_eq!(calls.add(number), Ok(number as u16));
+        }
+        assert_eq!(calls.add(0), Err(Full));
+        for number in CALLS_MAX..70_000 {
+            let oldest = number - CALLS_MAX;
+            assert_eq!(calls.answered(oldest as u16), Ok(oldest));
+            assert_eq!(calls.add(number), Ok(number as u16));
+        }
+        assert_eq!(calls.len(), CALLS_MAX);
+    }
+}

@@ -1,0 +1,656 @@
+//! The server's end of packet Courier: which calls run, and what answers each packet. It has no timers, and
+//! sends only in answer to packets and when a call ends.
+//!
+//! The cache of replies makes a call run once while the cache remembers it. A call in parts also needs a
+//! cookie of this server. A server that was restarted does not accept the cookies of its predecessor, so a
+//! call in parts does not run again after a restart.
+
+use core::hash::Hasher;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+
+use super::message::{Call, Rejection, Reply};
+use super::packet::{
+    Body, Division, Incoming, Name, PAYLOAD_MAX, PIECE, Packet, Part, Report, WHOLE_PAYLOAD_MAX,
+    WINDOW, message, payload, send_missing,
+};
+use super::packet_client::WINDOW_FIRST;
+use crate::protocol::exchange::time::{Moment, SECOND};
+use crate::protocol::replies::{Bounds, HOST_SHARE, Key, Peer, Replies, Ticket, Verdict};
+
+/// How many bytes of a whole call identify it.
+const CHECKED_BYTES: usize = 256;
+/// The largest number of calls of which parts are missing. Their memory is [`PARTIAL_BYTES_MAX`] at most.
+const PARTIAL_CALLS_MAX: usize = 256;
+/// The largest number of bytes that the calls have together of which parts are missing. One host may use a
+/// part of this number and of [`PARTIAL_CALLS_MAX`], as in the cache.
+const PARTIAL_BYTES_MAX: usize = 64 << 20;
+/// A call of which no part has arrived for this time is forgotten. Its client has given up.
+const PARTIAL_AGE: u64 = 30 * SECOND;
+
+/// The numbers of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Identity {
+    /// Clients of other implementations may use the same number for another call after a restart. So the
+    /// content counts, too: its length, and a checksum of its beginning. The checksum is keyed with a secret,
+    /// so a client cannot compute a call that is taken for another one.
+    Whole {
+        id: u32,
+        client: u16,
+        bytes: usize,
+        checksum: u64,
+    },
+    Parts {
+        id: u32,
+        conversation: u32,
+    },
+}
+
+/// How the reply to a call is sent.
+#[derive(Clone, Copy, Debug)]
+enum ReplyForm {
+    Whole { id: u32, client: u16 },
+    Parts { name: Name, piece: u16 },
+}
+
+/// A call that runs. The server returns it with the reply.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Running {
+    ticket: Ticket<Identity>,
+    form: ReplyForm,
+    transaction: u16,
+}
+
+/// A call that the driver runs now.
+#[derive(Debug)]
+pub(crate) struct Work {
+    pub(crate) call: Call,
+    /// The whole message, with the header of the call.
+    pub(crate) message: Vec<u8>,
+    /// The offset of the arguments in the message.
+    pub(crate) arguments: usize,
+    pub(crate) running: Running,
+}
+
+/// A call of which parts are missing, or for which the cache has no room.
+#[derive(Debug)]
+struct Partial {
+    ip: IpAddr,
+    incoming: Incoming,
+    /// When a part arrived.
+    touched: Moment,
+}
+
+/// The state of a server.
+#[derive(Debug)]
+pub(crate) struct PacketServer {
+    secret: [u8; 16],
+    cache: Replies<Identity>,
+    partial: BTreeMap<Key<Identity>, Partial>,
+    /// The longest payload of a reply in parts. It fits the share of one host in the cache.
+    reply_bytes_max: usize,
+}
+
+impl PacketServer {
+    /// Makes a server. `secret` must be random, and new after each restart.
+    pub(crate) fn new(secret: [u8; 16], bounds: Bounds) -> Self {
+        let reply_bytes_max = PAYLOAD_MAX.min(bounds.bytes / HOST_SHARE);
+        Self { secret, cache: Replies::new(bounds), partial: BTreeMap::new(), reply_bytes_max }
+    }
+
+    /// Returns the number of calls that are remembered, of bytes in replies, and of calls of which parts are
+    /// missing.
+    pub(crate) fn size(&self) -> (usize, usize, usize) {
+        let (calls, bytes) = self.cache.size();
+        (calls, bytes, self.partial.len())
+    }
+
+    /// Takes a datagram. Returns the call that it completes, if the call is to run. `send` sends a datagram
+    /// back to `from`. What cannot be read gets no answer.
+    pub(crate) fn receive(
+        &mut self,
+        now: Moment,
+        from: SocketAddr,
+        datagram: &[u8],
+        send: &mut impl FnMut(&[u8]),
+    ) -> Option<Work> {
+        self.cache.expire(now);
+        match Packet::parse(datagram).ok()? {
+            Packet::Whole { id, client, payload } => {
+                self.receive_whole(now, from, (id, client), payload, send)
+            }
+            Packet::Parts(name, body) => {
+                let cookie = self.cookie(from, name.conversation);
+                if matches!(body, Body::Hello) || cookie != name.cookie {
+                    let is_of_client =
+                        matches!(body, Body::Hello | Body::Call(_) | Body::HaveReply(_));
+                    if is_of_client {
+                        send(&Packet::Parts(Name { cookie, ..name }, Body::Welcome).to_vec());
+                    }
+                    return None;
+                }
+                match body {
+                    Body::Call(part) => self.receive_part(now, from, name, &part, send),
+                    Body::HaveReply(report) => {
+                        self.receive_report(from, name, &report, send);
+                        None
+                    }
+                    _ => None,
+                }
+            }
+        }
+    }
+
+    /// Notes that a call has ended, and sends its reply: the message with its header. A reply that is too
+    /// long is replaced by a rejection.
+    pub(crate) fn end(
+        &mut self,
+        now: Moment,
+        running: Running,
+        reply: &[u8],
+        send: &mut impl FnMut(&[u8]),
+    ) {
+        let Running { ticket, form, transaction } = running;
+        let mut payload = payload(reply);
+        let most = match form {
+            ReplyForm::Whole { .. } => WHOLE_PAYLOAD_MAX,
+            ReplyForm::Parts { .. } => self.reply_bytes_max,
+        };
+        if payload.len() > most {
+            payload = rejected(transaction);
+        }
+        self.cache.end(now, ticket, &payload);
+        send_reply(form, &payload, send);
+    }
+
+    fn cookie(&self, from: SocketAddr, conversation: u32) -> u64 {
+        let mut hasher = self.hasher();
+        match from.ip().to_canonical() {
+            IpAddr::V4(ip) => hasher.write(&ip.octets()),
+            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+        }
+        hasher.write_u16(from.port());
+        hasher.write_u32(conversation);
+        hasher.finish()
+    }
+
+    fn hasher(&self) -> siphasher::sip::SipHasher13 {
+        siphasher::sip::SipHasher13::new_with_key(&self.secret)
+    }
+
+    fn receive_whole(
+        &mut self,
+        now: Moment,
+        from: SocketAddr,
+        (id, client): (u32, u16),
+        payload: &[u8],
+        send: &mut impl FnMut(&[u8]),
+    ) -> Option<Work> {
+        let message = message(payload).ok()?;
+        let (call, arguments) = Call::parse(message).ok()?;
+        let mut hasher = self.hasher();
+        hasher.write(&payload[..payload.len().min(CHECKED_BYTES)]);
+        let (bytes, checksum) = (payload.len(), hasher.finish());
+        let identity = Identity::Whole { id, client, bytes, checksum };
+        let form = ReplyForm::Whole { id, client };
+        match self.cache.begin(now, Key { peer: Peer::datagram(from), call: identity }, 0) {
+            Verdict::Execute(ticket) => {
+                let running = Running { ticket, form, transaction: call.transaction };
+                return Some(Work { call, message: message.to_vec(), arguments, running });
+            }
+            Verdict::Replay(reply) => send_reply(form, reply, send),
+            Verdict::Forgotten => send_reply(form, &rejected(call.transaction), send),
+            Verdict::InProgress | Verdict::Full => {}
+        }
+        None
+    }
+
+    /// Takes a part of a call.
+    fn receive_part(
+        &mut self,
+        now: Moment,
+        from: SocketAddr,
+        name: Name,
+        part: &Part<'_>,
+        send: &mut impl FnMut(&[u8]),
+    ) -> Option<Work> {
+        let key = key(from, name);
+        let form = ReplyForm::Parts { name, piece: part.division.piece };
+        if let Some(verdict) = self.cache.look(key, 0) {
+            // A part that asks was sent again, because the reply has not arrived. Other copies may be
+            // duplicates that the network made.
+            match verdict {
+                _ if !part.asks => {}
+                Verdict::Replay(reply) => send_reply(form, reply, send),
+                Verdict::InProgress => send(&Packet::Parts(name, Body::Working).to_vec()),
+                _ => send(&Packet::Parts(name, Body::Forgotten).to_vec()),
+            }
+            return None;
+        }
+        let is_only = part.division.count() == 1;
+        if !is_only && !self.assemble(now, from, name, part, send) {
+            return None;
+        }
+        let Verdict::Execute(ticket) = self.cache.begin(now, key, 0) else {
+            // The cache is full of calls that run. The client sends a part again, which tries again.
+            return None;
+        };
+        let payload = if is_only {
+            part.data.to_vec()
+        } else {
+            self.partial.remove(&key).map(|partial| partial.incoming.into_payload())?
+        };
+        let read = message(&payload).ok().and_then(|message| {
+            let (call, arguments) = Call::parse(message).ok()?;
+            Some((call, message.to_vec(), arguments))
+        });
+        let Some((call, message, arguments)) = read else {
+            self.cache.not_executed(ticket);
+            return None;
+        };
+        let running = Running { ticket, form, transaction: call.transaction };
+        Some(Work { call, message, arguments, running })
+    }
+
+    /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, reports to
+    /// a client that asks.
+    fn assemble(
+        &mut self,
+        now: Moment,
+        from: SocketAddr,
+        name: Name,
+        part: &Part<'_>,
+        send: &mut impl FnMut(&[u8]),
+    ) -> bool {
+        let key = key(from, name);
+        if !self.partial.contains_key(&key) && !self.make_room(now, from, part.division) {
+            return false;
+        }
+        let partial = self.partial.entry(key).or_insert_with(|| Partial {
+            ip: from.ip().to_canonical(),
+            incoming: Incoming::new(part.division),
+            touched: now,
+        });
+        if partial.incoming.division() != part.division {
+            return false;
+        }
+        if partial.incoming.receive(part) {
+            partial.touched = now;
+        }
+        let is_whole = partial.incoming.is_whole();
+        if !is_whole && part.asks {
+            let report = partial.incoming.report(WINDOW as u16);
+            send(&Packet::Parts(name, Body::HaveCall(report)).to_vec());
+        }
+        is_whole
+    }
+
+    /// Answers a client that reports which parts of a reply have arrived, or asks about its call.
+    fn receive_report(
+        &mut self,
+        from: SocketAddr,
+        name: Name,
+        report: &Report,
+        send: &mut impl FnMut(&[u8]),
+    ) {
+        let piece = report.division.map_or(PIECE, |division| division.piece);
+        let form = ReplyForm::Parts { name, piece };
+        let key = key(from, name);
+        match self.cache.look(key, 0) {
+            Some(Verdict::Replay(reply)) => match report.division {
+                None => send_reply(form, reply, send),
+                Some(division) if Division::of(reply.len(), piece) == Some(division) => {
+                    let end = division.count();
+                    let window = report.window.min(WINDOW as u16);
+                    send_missing(reply, division, &report.arrivals, end, window, |part| {
+                        send(&Packet::Parts(name, Body::Reply(part)).to_vec());
+                    });
+                }
+                Some(_) => {}
+            },
+            Some(Verdict::InProgress) => send(&Packet::Parts(name, Body::Working).to_vec()),
+            // The client knows that all parts have arrived, so the call has run.
+            None | Some(_) => send(&Packet::Parts(name, Body::Forgotten).to_vec()),
+        }
+    }
+
+    /// Makes room for another call of which parts are missing. Returns `false` if there is none.
+    fn make_room(&mut self, now: Moment, from: SocketAddr, division: Division) -> bool {
+        let full = |calls: usize, bytes: usize, part: usize| {
+            calls >= PARTIAL_CALLS_MAX / part
+                || bytes + division.total as usize > PARTIAL_BYTES_MAX / part
+        };
+        let ip = from.ip().to_canonical();
+        for is_first in [true, false] {
+            let size = |partial: &Partial| partial.incoming.division().total as usize;
+            let own = || self.partial.values().filter(|partial| partial.ip == ip);
+            let all = || self.partial.values();
+            let is_full = full(all().count(), all().map(size).sum(), 1)
+                || full(own().count(), own().map(size).sum(), HOST_SHARE);
+            if !is_full {
+                return true;
+            }
+            if is_first {
+                self.partial.retain(|_, partial| now.since(partial.touched) < PARTIAL_AGE);
+            }
+        }
+        false
+    }
+}
+
+fn key(from: SocketAddr, name: Name) -> Key<Identity> {
+    let Name { id, conversation, .. } = name;
+    Key { peer: Peer::datagram(from), call: Identity::Parts { id, conversation } }
+}
+
+/// Returns the payload that says that a call may have run, but has no reply any more.
+fn rejected(transaction: u16) -> Vec<u8> {
+    payload(&Reply::rejected(transaction, Rejection::UNSPECIFIED).to_vec())
+}
+
+/// Sends a reply, or its first parts.
+fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(&[u8])) {
+    match form {
+        ReplyForm::Whole { id, client } => send(&Packet::Whole { id, client, payload }.to_vec()),
+        ReplyForm::Parts { name, piece } => {
+            let Some(division) = Division::of(payload.len(), piece) else { return };
+            let (arrivals, end) = (Default::default(), division.count());
+            send_missing(payload, division, &arrivals, end, WINDOW_FIRST, |part| {
+                send(&Packet::Parts(name, Body::Reply(part)).to_vec());
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::courier::failure::Failure;
+    use crate::protocol::courier::message::Answer;
+    use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
+    use crate::protocol::exchange::client_end::Executed;
+    use crate::protocol::exchange::time::MILLISECOND;
+
+    const START: Moment = Moment(1000 * SECOND);
+    const BOUNDS: Bounds = Bounds { calls: 16, bytes: 80_000, age: 120 * SECOND };
+    const PARTS: Form = Form::Parts(512);
+
+    /// A client, a server, and the datagrams between them.
+    struct Pair {
+        now: Moment,
+        from: SocketAddr,
+        to: Association,
+        server: PacketServer,
+        to_server: Vec<Vec<u8>>,
+        to_client: Vec<Vec<u8>>,
+        datagrams: usize,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            Self {
+                now: START,
+                from: SocketAddr::from(([10, 0, 0, 1], 700)),
+                to: Association::new(9),
+                server: PacketServer::new([1; 16], BOUNDS),
+                to_server: Vec::new(),
+                to_client: Vec::new(),
+                datagrams: 0,
+            }
+        }
+
+        fn begin(&mut self, id: u32, form: Form, argument_bytes: usize) -> PacketCall {
+            let mut message = vec![0; 12 + argument_bytes];
+            let call = Call { transaction: 4, program: 2, version: 3, procedure: 0 };
+            call.emit(&mut message).expect("room");
+            let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+            PacketCall::begin(id, payload(&message), form, self.now, 60 * SECOND, &self.to, send)
+                .expect("a short call")
+        }
+
+        /// Delivers datagrams until there are none. Returns the call that runs, and the end at the client.
+        fn deliver(
+            &mut self,
+            call: &mut PacketCall,
+        ) -> (Option<Work>, Option<Result<Vec<u8>, Failure>>) {
+            let (mut work, mut ended) = (None, None);
+            while !self.to_server.is_empty() || !self.to_client.is_empty() {
+                for bytes in core::mem::take(&mut self.to_server) {
+                    self.datagrams += 1;
+                    let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
+                    let new = self.server.receive(self.now, self.from, &bytes, send);
+                    assert!(new.is_none() || work.is_none(), "the call runs twice");
+                    work = work.or(new);
+                }
+                for bytes in core::mem::take(&mut self.to_client) {
+                    self.datagrams += 1;
+                    let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+                    ended = ended.or(call.receive(self.now, &bytes, &mut self.to, send));
+                }
+            }
+            (work, ended)
+        }
+
+        fn end(&mut self, work: Work, result_bytes: usize) {
+            let reply = Reply { transaction: work.call.transaction, answer: Answer::Return };
+            let reply = [reply.to_vec(), vec![7; result_bytes]].concat();
+            let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
+            self.server.end(self.now, work.running, &reply, send);
+        }
+
+        /// Makes a call, and returns the number of bytes of its results and of datagrams.
+        fn call(&mut self, id: u32, form: Form, bytes: [usize; 2]) -> (usize, usize) {
+            let before = self.datagrams;
+            let mut call = self.begin(id, form, bytes[0]);
+            let (work, ended) = self.deliver(&mut call);
+            assert_eq!(ended, None);
+            let work = work.expect("the call runs");
+            assert_eq!(work.message.len() - work.arguments, bytes[0]);
+            self.end(work, bytes[1]);
+            let (again, ended) = self.deliver(&mut call);
+            assert!(again.is_none());
+            let reply = ended.expect("a reply").expect("results");
+            (reply.len() - 4, self.datagrams - before)
+        }
+
+        /// Waits until the client sends again.
+        fn wait(&mut self, call: &mut PacketCall) {
+            while self.to_server.is_empty() {
+                let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+                match call.step(self.now, &self.to, send) {
+                    Step::Wait(until) if self.to_server.is_empty() => self.now = until,
+                    Step::Wait(_) => {}
+                    Step::GiveUp(failure) => panic!("{failure}"),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn short_call_and_reply_are_two_datagrams() {
+        let mut pair = Pair::new();
+        assert_eq!(pair.call(1, Form::Whole, [10, 20]), (20, 2));
+        // The first call in parts asks for a cookie, and so does a call after a pause.
+        assert_eq!(pair.call(1, PARTS, [10, 20]), (20, 4));
+        assert_eq!(pair.call(2, PARTS, [10, 20]), (20, 2));
+        pair.now = pair.now.after(SECOND);
+        assert_eq!(pair.call(3, PARTS, [10, 20]), (20, 4));
+        assert_eq!(pair.server.size().0, 4);
+    }
+
+    #[test]
+    fn long_call_and_reply_have_one_report_for_each_window() {
+        let mut pair = Pair::new();
+        // 20 parts in windows of 4, 8 and 8; and the same for the reply.
+        let bytes = 20 * 512 - 16;
+        let reports = 2 + 2;
+        assert_eq!(pair.call(1, PARTS, [bytes, bytes - 8]), (bytes - 8, 2 + 40 + reports));
+        assert_eq!(pair.call(2, Form::Whole, [60_000, 8000]), (8000, 2));
+        assert_eq!(pair.server.size().2, 0);
+    }
+
+    #[test]
+    fn duplicate_is_answered_only_if_it_asks() {
+        let mut pair = Pair::new();
+        pair.call(1, PARTS, [10, 20]);
+        let mut call = pair.begin(2, PARTS, 10);
+        let first = pair.to_server.clone();
+        let (work, _) = pair.deliver(&mut call);
+        let before = pair.datagrams;
+        pair.to_server.clone_from(&first);
+        assert!(pair.deliver(&mut call).0.is_none());
+        assert_eq!(pair.datagrams, before + 1);
+        // The client sends its part again. The server says that the call runs.
+        pair.wait(&mut call);
+        assert_eq!(call.transmissions(), 2);
+        assert!(pair.deliver(&mut call).0.is_none());
+        assert_eq!(pair.datagrams, before + 3);
+        // The reply is lost. The client asks, and the server sends the reply again.
+        pair.end(work.expect("the call runs"), 20);
+        pair.to_client.clear();
+        pair.wait(&mut call);
+        assert!(matches!(pair.deliver(&mut call), (None, Some(Ok(_)))));
+        assert_eq!(pair.datagrams, before + 5);
+        let mut call = pair.begin(3, Form::Whole, 10);
+        let first = pair.to_server.clone();
+        let (work, _) = pair.deliver(&mut call);
+        pair.to_server.clone_from(&first);
+        assert!(pair.deliver(&mut call).0.is_none());
+        pair.end(work.expect("the call runs"), 20);
+        pair.to_client.clear();
+        pair.to_server = first;
+        assert!(matches!(pair.deliver(&mut call), (None, Some(Ok(_)))));
+    }
+
+    #[test]
+    fn lost_part_is_sent_again_and_no_other() {
+        let mut pair = Pair::new();
+        pair.call(1, PARTS, [10, 20]);
+        let mut call = pair.begin(2, PARTS, 3 * 512 - 16);
+        assert_eq!(pair.to_server.len(), 3);
+        pair.to_server.remove(1);
+        let before = pair.datagrams;
+        let (work, _) = pair.deliver(&mut call);
+        // Two parts, a report, and the lost part.
+        assert_eq!(pair.datagrams, before + 4);
+        assert_eq!(call.transmissions(), 1);
+        pair.end(work.expect("the call runs"), 2 * 512 - 8);
+        pair.to_client.pop();
+        // The client waits, and then asks for what is missing.
+        assert_eq!(pair.deliver(&mut call).1, None);
+        pair.wait(&mut call);
+        assert!(matches!(pair.deliver(&mut call), (None, Some(Ok(_)))));
+    }
+
+    #[test]
+    fn restarted_server_refuses_the_cookies_of_its_predecessor() {
+        let mut pair = Pair::new();
+        pair.call(1, PARTS, [10, 20]);
+        let mut call = pair.begin(2, PARTS, 10);
+        pair.server = PacketServer::new([2; 16], BOUNDS);
+        let (work, ended) = pair.deliver(&mut call);
+        assert!(work.is_none());
+        assert_eq!(ended, Some(Err(Failure::Restarted)));
+        assert_eq!(Failure::Restarted.executed(call.transmissions()), Executed::Maybe);
+        // A call of which a part was never sent was certainly not executed.
+        pair.server = PacketServer::new([1; 16], BOUNDS);
+        pair.call(3, PARTS, [10, 20]);
+        pair.server = PacketServer::new([2; 16], BOUNDS);
+        let mut call = pair.begin(4, PARTS, 10_000);
+        assert_eq!(pair.deliver(&mut call).1, Some(Err(Failure::Restarted)));
+        assert_eq!(Failure::Restarted.executed(call.transmissions()), Executed::No);
+        // The next call asks for a cookie first.
+        assert_eq!(pair.call(5, PARTS, [10, 20]), (20, 4));
+    }
+
+    #[test]
+    fn reply_that_is_too_long_or_discarded_is_a_failure() {
+        let mut pair = Pair::new();
+        let share = BOUNDS.bytes / HOST_SHARE;
+        let mut call = pair.begin(1, PARTS, 10);
+        let (work, _) = pair.deliver(&mut call);
+        pair.end(work.expect("the call runs"), share);
+        let reply = pair.deliver(&mut call).1.expect("a reply").expect("a message");
+        let (reply, _) = Reply::parse(&reply).expect("a reply");
+        let failure = Failure::of(&reply.answer).expect("a failure");
+        assert_eq!((reply.transaction, failure), (4, Failure::Unspecified(0xffff)));
+        let mut call = pair.begin(2, PARTS, 10);
+        let (work, _) = pair.deliver(&mut call);
+        pair.end(work.expect("the call runs"), 20);
+        pair.to_client.clear();
+        // Later replies of the host discard this one.
+        assert_eq!(pair.call(3, Form::Whole, [10, share - 8]).0, share - 8);
+        pair.wait(&mut call);
+        assert_eq!(pair.deliver(&mut call).1, Some(Err(Failure::ReplyDiscarded)));
+    }
+
+    #[test]
+    fn answer_to_an_unproven_address_is_not_larger_than_the_packet() {
+        let mut server = PacketServer::new([1; 16], BOUNDS);
+        let from = SocketAddr::from(([10, 0, 0, 1], 700));
+        let name = Name { id: 1, conversation: 2, cookie: 3 };
+        let division = Division::of(100, 512).expect("a division");
+        let part = Part { division, position: 0, asks: true, data: &[0; 100] };
+        for body in [Body::Hello, Body::Call(part), Body::Welcome, Body::Working] {
+            let packet = Packet::Parts(name, body).to_vec();
+            let mut answers = Vec::new();
+            let send = &mut |bytes: &[u8]| answers.push(bytes.len());
+            assert!(server.receive(START, from, &packet, send).is_none());
+            assert!(answers.iter().sum::<usize>() <= packet.len(), "{body:?}");
+        }
+        assert_eq!(server.size(), (0, 0, 0));
+    }
+
+    #[test]
+    fn partial_calls_are_bounded_and_forgotten() {
+        let mut server = PacketServer::new([1; 16], BOUNDS);
+        let division = Division::of(PAYLOAD_MAX, 512).expect("a division");
+        let part = Part { division, position: 0, asks: true, data: &[0; 512] };
+        let partial = |server: &mut PacketServer, now: Moment, host: u8, id: u32| {
+            let from = SocketAddr::from(([10, 0, 0, host], 700));
+            let cookie = server.cookie(from, 2);
+            let packet = Packet::Parts(Name { id, conversation: 2, cookie }, Body::Call(part));
+            let mut answers = 0;
+            let work = server.receive(now, from, &packet.to_vec(), &mut |_| answers += 1);
+            assert!(work.is_none());
+            answers
+        };
+        let most = PARTIAL_BYTES_MAX / PAYLOAD_MAX;
+        for id in 0..100 {
+            partial(&mut server, START, 1, id);
+        }
+        assert_eq!(server.size().2, most / HOST_SHARE);
+        for host in 2..50 {
+            partial(&mut server, START.after(MILLISECOND), host, 1);
+        }
+        assert_eq!(server.size().2, most / HOST_SHARE + 48);
+        let later = START.after(PARTIAL_AGE);
+        assert_eq!(partial(&mut server, later, 1, 500), 1);
+        assert_eq!(server.size().2, 1 + 48);
+        // Another division of the same call is ignored.
+        let other = Part { division: Division { total: 1000, ..division }, ..part };
+        let from = SocketAddr::from(([10, 0, 0, 1], 700));
+        let name = Name { id: 500, conversation: 2, cookie: server.cookie(from, 2) };
+        let packet = Packet::Parts(name, Body::Call(other)).to_vec();
+        assert!(server.receive(later, from, &packet, &mut |_| panic!("no answer")).is_none());
+    }
+
+    #[test]
+    fn whole_calls_with_the_same_number_are_told_apart_by_their_content() {
+        let mut pair = Pair::new();
+        assert_eq!(pair.call(1, Form::Whole, [10, 20]), (20, 2));
+        assert_eq!(pair.call(1, Form::Whole, [12, 20]), (20, 2));
+        // What is no call of a known version gets no answer.
+        let call = Call { transaction: 4, program: 2, version: 3, procedure: 0 };
+        let mut message = vec![0; 12];
+        call.emit(&mut message).expect("room");
+        let mut other_version = payload(&message);
+        other_version[1..4].copy_from_slice(&[4, 0, 9]);
+        for payload in [&payload(&message)[..15], &payload(&[0, 1, 0, 0]), &other_version] {
+            let packet = Packet::Whole { id: 9, client: 2, payload }.to_vec();
+            let mut send = |_: &[u8]| panic!("no answer");
+            assert!(pair.server.receive(START, pair.from, &packet, &mut send).is_none());
+        }
+    }
+}
