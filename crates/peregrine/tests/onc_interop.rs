@@ -26,7 +26,7 @@ const NAME: &str = "localhost";
 /// what the importer prints.
 macro_rules! imported {
     ($($name:ident),*) => {$(
-        #[allow(dead_code, missing_docs, unreachable_pub)]
+        #[allow(dead_code, missing_docs, unreachable_pub, clippy::enum_variant_names, clippy::use_self)]
         mod $name {
             include!(concat!("onc_interop/imported/", stringify!($name), ".txt"));
         }
@@ -35,7 +35,7 @@ macro_rules! imported {
 
 imported!(every, mount, nfs3, nis, rstat, rusers, rusers2, sm_inter, statd, wall, yp);
 
-#[allow(dead_code, missing_docs, unreachable_pub)]
+#[allow(dead_code, missing_docs, unreachable_pub, clippy::enum_variant_names, clippy::use_self)]
 mod rpcb_prot {
     include!("onc_interop/imported/rpcb_prot.txt");
 

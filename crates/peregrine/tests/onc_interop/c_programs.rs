@@ -347,7 +347,7 @@ fn check_refusals(address: &str) {
     fails(beyond.echo_brief(b"abcdef".to_vec()), Kind::BadArguments, Executed::No, address);
     fails(beyond.missing(7), Kind::NoSuchProcedure, Executed::No, address);
     fails(OtherVersionClient::bind(address), Kind::InterfaceMismatch, Executed::No, address);
-    fails(OtherProgramClient::bind(address), Kind::Withdrawn, Executed::No, address);
+    fails(OtherProgramClient::bind(address), Kind::NotFound, Executed::No, address);
 }
 
 /// Lets a client in Rust call the C server.
@@ -369,7 +369,7 @@ fn c_server_serves(transport: &str, large: usize) {
     let address = server.address(transport);
     let identity = AuthSys::new(1234, 56).groups(&[56, 78]).machine("desk");
     let options = BindOptions::default().onc_auth_sys(identity);
-    let claiming = TypesClient::bind_with(&address, options).expect("a server");
+    let claiming = TypesClient::bind_with(&address, &options).expect("a server");
     assert_eq!(claiming.user().expect("a number"), 1234);
     fails(client.fail(), Kind::Relayed, Executed::Maybe, &address);
     check_refusals(&address);

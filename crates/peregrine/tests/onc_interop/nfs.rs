@@ -92,8 +92,10 @@ impl Nfs for Directory {
     }
 
     fn read(&self, handle: Handle, offset: u64, count: u32) -> peregrine::Result<ReadResult> {
-        let &[id @ 1..] = &*handle.0 else { return Ok(ReadResult::Default(NOT_FOUND, None)) };
-        let (_, bytes) = &self.files[usize::from(id) - 1];
+        let index = handle.0.first().and_then(|id| usize::from(*id).checked_sub(1));
+        let Some((_, bytes)) = index.and_then(|index| self.files.get(index)) else {
+            return Ok(ReadResult::Default(NOT_FOUND, None));
+        };
         let begin = bytes.len().min(usize::try_from(offset).expect("an offset"));
         let data: Vec<u8> =
             bytes[begin..].iter().copied().take(count.min(READ_MAX) as usize).collect();

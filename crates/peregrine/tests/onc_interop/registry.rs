@@ -54,7 +54,8 @@ fn our_client_uses_every_procedure_of_rpcbind() {
             let ours = || entry(PROGRAM, 5, "udp", "127.0.0.1.3.9");
             assert_eq!(third.getaddr(ours()).expect("an address"), text(""));
             assert!(third.set(ours()).expect("a flag"), "{transport}");
-            assert!(!third.set(ours()).expect("a flag"), "{transport}");
+            let elsewhere = entry(PROGRAM, 5, "udp", "127.0.0.1.3.11");
+            assert!(!third.set(elsewhere).expect("a flag"), "{transport}");
             assert!(fourth.set(entry(PROGRAM, 5, "tcp", "127.0.0.1.3.10")).expect("a flag"));
             assert_eq!(third.getaddr(ours()).expect("an address"), text("127.0.0.1.3.9"));
             assert_eq!(fourth.getversaddr(ours()).expect("an address"), text("127.0.0.1.3.9"));
@@ -73,8 +74,9 @@ fn our_client_uses_every_procedure_of_rpcbind() {
                 peregrine::registered_programs(&format!("onc+{transport}:{HOST}")).expect("a list");
             let of = |program| all.iter().filter(move |one| one.program == program);
             assert_eq!(of(PROGRAM).map(|one| one.version).collect::<Vec<_>>(), [5, 5]);
+            let is_named = std::path::Path::new("/etc/rpc").exists();
             let mut names = of(100_000).map(|one| one.name.as_deref());
-            assert!(names.all(|name| name == Some("portmapper")), "{all:?}");
+            assert!(!is_named || names.all(|name| name == Some("portmapper")), "{all:?}");
             assert!(
                 third.gettime().expect("seconds").abs_diff(fourth.gettime().expect("seconds")) < 60
             );
