@@ -254,12 +254,12 @@ impl PacketService for OncSocket {
         let message = Work::message(&message, input.memory());
         // A panic of the procedure becomes a result. So this panic is another one, and the call has no reply.
         let ran = catching(|| call.run(message, BYTES_MAX, serving, reply));
+        let ended = sys::boot_ns();
         match ran {
             Ok(Some(_)) => self.send(reply, &from),
             Ok(None) => {}
             Err(refusal) => self.panicked(Box::new(refusal.text)),
         }
-        let ended = sys::boot_ns();
         reply.trim();
         ended
     }
