@@ -26,7 +26,8 @@ enum Host {
 enum Transport {
     /// The port of the client's socket.
     Datagram(u16),
-    Stream,
+    /// The port of the client's end of the connection.
+    Stream(u16),
     /// The number of the client's process.
     Local(u32),
 }
@@ -44,10 +45,11 @@ impl Peer {
         Self { host: Host::of(from), transport: Transport::Datagram(from.port()) }
     }
 
-    /// Takes the other end of a TCP connection. The port does not count: a client that has lost its
-    /// connection connects from another port and sends its calls again.
+    /// Takes the other end of a TCP connection. The port counts, because two programs of one machine may
+    /// send the same call. A client that has lost its connection and sends its calls again must connect from
+    /// the same port.
     pub(crate) fn stream(from: SocketAddr) -> Self {
-        Self { host: Host::of(from), transport: Transport::Stream }
+        Self { host: Host::of(from), transport: Transport::Stream(from.port()) }
     }
 
     /// Takes the user and process at the other end of a local socket, as the kernel reports them.
