@@ -24,8 +24,8 @@ struct Browser {
 impl Browser {
     /// Starts chromium. Returns `None` if it is not installed.
     fn start() -> Option<Self> {
-        let version = Command::new("chromium").arg("--version").stdout(Stdio::null()).status();
-        if !version.is_ok_and(|version| version.success()) {
+        let version = Command::new("chromium").arg("--version").output();
+        if !version.is_ok_and(|version| version.status.success()) {
             eprintln!("skipped: chromium is not installed, so the page is not tested");
             return None;
         }

@@ -7,7 +7,7 @@
 //! not run twice.
 
 use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::exchange::time::{Moment, SECOND};
 
@@ -26,7 +26,8 @@ enum Host {
 enum Transport {
     /// The port of the client's socket.
     Datagram(u16),
-    Stream,
+    /// The port of the client's end of the connection.
+    Stream(u16),
     /// The number of the client's process.
     Local(u32),
 }
@@ -44,10 +45,11 @@ impl Peer {
         Self { host: Host::of(from), transport: Transport::Datagram(from.port()) }
     }
 
-    /// Takes the other end of a TCP connection. The port does not count: a client that has lost its
-    /// connection connects from another port and sends its calls again.
+    /// Takes the other end of a TCP connection. The port counts, because two programs of one machine may
+    /// send the same call. A client that has lost its connection and sends its calls again must connect from
+    /// the same port.
     pub(crate) fn stream(from: SocketAddr) -> Self {
-        Self { host: Host::of(from), transport: Transport::Stream }
+        Self { host: Host::of(from), transport: Transport::Stream(from.port()) }
     }
 
     /// Takes the user and process at the other end of a local socket, as the kernel reports them.
@@ -99,9 +101,8 @@ impl Bounds {
 enum State {
     /// The call runs, and its newest copy came from this connection.
     Running { from: u64 },
-    /// The call has ended. Its number in the order of ends, when it ended, and the reply unless it was
-    /// discarded.
-    Done { end: u64, at: Moment, reply: Option<Box<[u8]>> },
+    /// The call has ended. Its number in the order of ends, and the reply unless it was discarded.
+    Done { end: u64, reply: Option<Box<[u8]>> },
 }
 
 /// What a server does with a call.
@@ -119,12 +120,56 @@ pub(crate) enum Verdict<'a, C> {
     Full,
 }
 
+/// A call that has ended, in [`Order`].
+#[derive(Clone, Copy, Debug)]
+struct Place<C> {
+    /// The number in the order of ends.
+    end: u64,
+    at: Moment,
+    key: Key<C>,
+}
+
+/// Calls in the order in which they have ended. Almost always the oldest is removed. A place in the middle
+/// that was removed becomes empty, and the list is shortened when half of it is empty.
+#[derive(Debug)]
+struct Order<C> {
+    /// The first place is not empty.
+    places: VecDeque<(u64, Option<Place<C>>)>,
+    len: usize,
+}
+
+impl<C: Copy> Order<C> {
+    /// Adds the call that has ended last.
+    fn push(&mut self, place: Place<C>) {
+        self.places.push_back((place.end, Some(place)));
+        self.len += 1;
+    }
+
+    fn oldest(&self) -> Option<Place<C>> {
+        self.places.front().and_then(|(_, place)| *place)
+    }
+
+    fn remove(&mut self, end: u64) {
+        if self.places.pop_front_if(|(first, _)| *first == end).is_none() {
+            let Ok(index) = self.places.binary_search_by_key(&end, |(end, _)| *end) else { return };
+            if self.places[index].1.take().is_none() {
+                return;
+            }
+        }
+        self.len -= 1;
+        while self.places.pop_front_if(|(_, place)| place.is_none()).is_some() {}
+        if self.places.len() > 2 * self.len + 16 {
+            self.places.retain(|(_, place)| place.is_some());
+        }
+    }
+}
+
 /// The calls that have ended, oldest first: of one host, or of all.
 #[derive(Debug)]
 struct Ended<C> {
-    calls: BTreeMap<u64, Key<C>>,
+    calls: Order<C>,
     /// Those of the calls that still have their replies.
-    replies: BTreeMap<u64, Key<C>>,
+    replies: Order<C>,
     bytes: usize,
     /// The number of calls that run.
     running: usize,
@@ -132,13 +177,14 @@ struct Ended<C> {
 
 impl<C> Default for Ended<C> {
     fn default() -> Self {
-        Self { calls: BTreeMap::new(), replies: BTreeMap::new(), bytes: 0, running: 0 }
+        let order = || Order { places: VecDeque::new(), len: 0 };
+        Self { calls: order(), replies: order(), bytes: 0, running: 0 }
     }
 }
 
 impl<C> Ended<C> {
     fn len(&self) -> usize {
-        self.calls.len() + self.running
+        self.calls.len + self.running
     }
 }
 
@@ -201,18 +247,18 @@ impl<C: Copy + Ord> Replies<C> {
         let kept = (reply.len() <= self.host_bytes()).then(|| reply.into());
         for ended in [&mut self.all, self.hosts.entry(host).or_default()] {
             ended.running -= 1;
-            ended.calls.insert(end, key);
+            ended.calls.push(Place { end, at: now, key });
             if kept.is_some() {
-                ended.replies.insert(end, key);
+                ended.replies.push(Place { end, at: now, key });
                 ended.bytes += reply.len();
             }
         }
-        let before = self.entries.insert(key, State::Done { end, at: now, reply: kept });
+        let before = self.entries.insert(key, State::Done { end, reply: kept });
         while self.hosts[&host].bytes > self.host_bytes() {
-            self.discard_reply(Self::oldest(&self.hosts[&host].replies));
+            self.discard_reply(self.hosts[&host].replies.oldest());
         }
         while self.all.bytes > self.bounds.bytes {
-            self.discard_reply(Self::oldest(&self.all.replies));
+            self.discard_reply(self.all.replies.oldest());
         }
         match before {
             Some(State::Running { from }) => from,
@@ -230,13 +276,11 @@ impl<C: Copy + Ord> Replies<C> {
 
     /// Forgets the calls that ended long ago.
     pub(crate) fn expire(&mut self, now: Moment) {
-        while let Some(key) = Self::oldest(&self.all.calls) {
-            match self.entries.get(&key) {
-                Some(State::Done { at, .. }) if now.since(*at) >= self.bounds.age => {
-                    self.forget(key)
-                }
-                _ => return,
+        while let Some(Place { at, key, .. }) = self.all.calls.oldest() {
+            if now.since(at) < self.bounds.age {
+                return;
             }
+            self.forget(key);
         }
     }
 
@@ -258,20 +302,16 @@ impl<C: Copy + Ord> Replies<C> {
     fn make_room(&mut self, host: Host) -> bool {
         let of_host = self.hosts.get(&host);
         if of_host.is_some_and(|ended| ended.len() >= self.host_calls()) {
-            let Some(key) = of_host.and_then(|ended| Self::oldest(&ended.calls)) else {
+            let Some(oldest) = of_host.and_then(|ended| ended.calls.oldest()) else {
                 return false;
             };
-            self.forget(key);
+            self.forget(oldest.key);
         }
         if self.all.len() >= self.bounds.calls {
-            let Some(key) = Self::oldest(&self.all.calls) else { return false };
-            self.forget(key);
+            let Some(oldest) = self.all.calls.oldest() else { return false };
+            self.forget(oldest.key);
         }
         true
-    }
-
-    fn oldest(calls: &BTreeMap<u64, Key<C>>) -> Option<Key<C>> {
-        calls.first_key_value().map(|(_, key)| *key)
     }
 
     /// Applies a change to the share of a host. Drops the share if nothing is left in it.
@@ -285,13 +325,12 @@ impl<C: Copy + Ord> Replies<C> {
     }
 
     /// Discards the reply of a call that has ended. The call is still remembered.
-    fn discard_reply(&mut self, key: Option<Key<C>>) {
-        let Some(key) = key else { return };
-        let Some(State::Done { end, reply, .. }) = self.entries.get_mut(&key) else { return };
+    fn discard_reply(&mut self, oldest: Option<Place<C>>) {
+        let Some(Place { end, key, .. }) = oldest else { return };
+        let Some(State::Done { reply, .. }) = self.entries.get_mut(&key) else { return };
         let Some(reply) = reply.take() else { return };
-        let end = *end;
         let discard = |ended: &mut Ended<C>| {
-            ended.replies.remove(&end);
+            ended.replies.remove(end);
             ended.bytes -= reply.len();
         };
         discard(&mut self.all);
@@ -300,12 +339,16 @@ impl<C: Copy + Ord> Replies<C> {
 
     /// Forgets a call that has ended.
     fn forget(&mut self, key: Key<C>) {
-        self.discard_reply(Some(key));
-        let Some(State::Done { end, .. }) = self.entries.remove(&key) else { return };
-        self.all.calls.remove(&end);
-        self.of_host(key.peer.host, |ended| {
-            ended.calls.remove(&end);
-        });
+        let Some(State::Done { end, reply }) = self.entries.remove(&key) else { return };
+        let forget = |ended: &mut Ended<C>| {
+            ended.calls.remove(end);
+            if let Some(reply) = &reply {
+                ended.replies.remove(end);
+                ended.bytes -= reply.len();
+            }
+        };
+        forget(&mut self.all);
+        self.of_host(key.peer.host, forget);
     }
 
     /// Returns the number of hosts that have a share.
@@ -323,19 +366,24 @@ impl<C: Copy + Ord> Replies<C> {
             State::Done { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()),
             State::Running { .. } => 0,
         };
-        assert_eq!(ended, self.all.calls.len());
+        assert_eq!(ended, self.all.calls.len);
         assert_eq!(self.entries.len(), self.all.len());
         assert_eq!(self.entries.values().map(bytes).sum::<usize>(), self.all.bytes);
         assert!(self.entries.len() <= self.bounds.calls && self.all.bytes <= self.bounds.bytes);
         let hosts = || self.hosts.values();
-        assert_eq!(hosts().map(|ended| ended.calls.len()).sum::<usize>(), ended);
+        assert_eq!(hosts().map(|ended| ended.calls.len).sum::<usize>(), ended);
         assert_eq!(hosts().map(|ended| ended.running).sum::<usize>(), self.all.running);
         assert_eq!(hosts().map(|ended| ended.bytes).sum::<usize>(), self.all.bytes);
-        let replies = hosts().map(|ended| ended.replies.len()).sum::<usize>();
-        assert_eq!(replies, self.all.replies.len());
+        let replies = hosts().map(|ended| ended.replies.len).sum::<usize>();
+        assert_eq!(replies, self.all.replies.len);
         for ended in hosts() {
             assert!(0 < ended.len() && ended.len() <= self.host_calls());
             assert!(ended.bytes <= self.host_bytes());
+        }
+        for order in hosts().chain([&self.all]).flat_map(|ended| [&ended.calls, &ended.replies]) {
+            let full = order.places.iter().filter(|(_, place)| place.is_some()).count();
+            assert_eq!(full, order.len);
+            assert!(order.places.len() <= 2 * order.len + 16);
         }
     }
 }

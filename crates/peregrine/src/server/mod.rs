@@ -127,6 +127,10 @@ impl Server {
     /// With `udp:` instead of `tcp:`, the server listens for datagrams. With `eth:`, it listens for datagrams
     /// and Ethernet frames: see [`Server::listen_beyond_this_machine`].
     ///
+    /// With `onc+udp:` or `onc+tcp:`, the server listens for clients of ONC RPC (Sun RPC), and serves the
+    /// exports whose interface is a program of ONC RPC: `#[interface(onc(program = N, version = N))]`. Such
+    /// clients are not asked to bind, and may be programs in any language.
+    ///
     /// Every user of the machine can call the exports at this port. Exports that are limited to
     /// [users](ExportOptions::users) or [groups](ExportOptions::groups) are not offered there, because such a
     /// connection does not prove the user.

@@ -127,7 +127,13 @@ impl Paths {
 
     /// Returns the numbers of datagrams that were lost.
     pub(super) fn losses(&self) -> Losses {
-        self.datagrams.losses()
+        let losses = self.datagrams.losses();
+        let [overflowed, rejected, unsent] = self.onc_datagrams.losses();
+        Losses {
+            overflowed: losses.overflowed + overflowed,
+            rejected: losses.rejected + rejected,
+            unsent: losses.unsent + unsent,
+        }
     }
 }
 

@@ -104,8 +104,7 @@ fn client_that_connects_again_gets_the_reply_to_its_call() {
     assert_eq!(first.ask(&count(1)), success(1, &words(&[1])));
     first.send(&call(2, 2, 2, &[]));
     world.begun.recv().unwrap();
-    drop(first);
-    let mut second = world.tcp();
+    let mut second = world.tcp_again(first);
     assert_eq!(second.ask(&count(1)), success(1, &words(&[1])));
     second.send(&call(2, 2, 2, &[]));
     // The server has taken the copy before it takes this call.

@@ -151,6 +151,23 @@ impl World {
         Tcp(stream)
     }
 
+    /// Resets a client's connection, and connects again from the same port.
+    pub(crate) fn tcp_again(&self, Tcp(stream): Tcp) -> Tcp {
+        use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+        let from = stream.local_addr().unwrap();
+        // The kernel resets a connection that is closed without lingering, and forgets its ports at once.
+        sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        bind(&socket, &from).unwrap();
+        connect(&socket, &self.at("onc+tcp")).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Tcp(stream)
+    }
+
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
     }

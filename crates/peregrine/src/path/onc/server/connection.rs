@@ -12,7 +12,7 @@ use rustix::event::epoll::EventFlags;
 use super::callers::Callers;
 use super::connections::OncConnections;
 use super::{AcceptedCall, Received, ReplyBuffer, Source};
-use crate::call::EStack;
+use crate::call::{EStack, Refusal};
 use crate::counters::Counting;
 use crate::device::tcp::Stream;
 use crate::keeper::{Next, Watched};
@@ -29,8 +29,11 @@ use crate::protocol::stream::server_end::MessageTimer;
 use crate::serving::procedure::Serving;
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// The number of bytes to receive at a time. A record of at most this size needs no reservation.
+/// The number of bytes to receive at a time.
 const CHUNK: usize = 16 << 10;
+/// A record that uses at most this memory needs no reservation. The number of connections bounds the memory
+/// of such records.
+const UNRESERVED: usize = 2 * CHUNK;
 
 /// A connection of a server.
 pub(super) struct OncConnection {
@@ -65,6 +68,12 @@ struct Kept {
     reserved: Option<Reservation>,
     /// Measures how much longer the client may take to send the record.
     timer: MessageTimer,
+}
+
+/// A record, and the memory that was reserved for it.
+struct ArrivedRecord {
+    record: Vec<u8>,
+    reserved: Option<Reservation>,
 }
 
 /// The state of a thread that attends to connections.
@@ -195,7 +204,7 @@ impl OncConnection {
             let mut arrived = &input[..bytes];
             loop {
                 match self.next_record(&mut arrived) {
-                    Ok(Some((record, reserved))) => {
+                    Ok(Some(ArrivedRecord { record, reserved })) => {
                         if let Some(attended) = self.record(&record, reserved, worker, connections)
                         {
                             return attended;
@@ -231,17 +240,13 @@ impl OncConnection {
         }
     }
 
-    /// Takes the next record from the bytes that have arrived. Also returns the memory that was reserved for
-    /// it. Keeps the bytes after the record, for another thread that may receive while the call runs.
-    fn next_record(
-        &self,
-        arrived: &mut &[u8],
-    ) -> Result<Option<(Vec<u8>, Option<Reservation>)>, Broken> {
+    /// Takes the next record from the bytes that have arrived. Keeps the bytes after the record, for another thread that may receive while the call runs.
+    fn next_record(&self, arrived: &mut &[u8]) -> Result<Option<ArrivedRecord>, Broken> {
         let mut kept = self.kept();
         let Some(record) = kept.record.take(arrived)? else { return Ok(None) };
         kept.timer = MessageTimer::default();
         kept.unread = arrived.to_vec();
-        Ok(Some((record, kept.reserved.take())))
+        Ok(Some(ArrivedRecord { record, reserved: kept.reserved.take() }))
     }
 
     /// Reserves memory for the next bytes of a record. Returns false if no memory is left.
@@ -249,7 +254,7 @@ impl OncConnection {
         let mut kept = self.kept();
         let bytes = kept.record.memory_after(CHUNK);
         let before = kept.reserved.as_ref().map_or(0, Reservation::bytes);
-        if kept.record.len() == 0 || bytes <= before {
+        if bytes <= UNRESERVED.max(before) {
             return true;
         }
         match &mut kept.reserved {
@@ -342,7 +347,7 @@ impl OncConnection {
             self.hand_on();
             match reserved.as_ref().is_none_or(Reservation::may_wait) {
                 true => Ok(()),
-                false => Err(crate::call::Refusal::exhausted("no memory for waiting calls")),
+                false => Err(Refusal::exhausted("waiting calls have used all memory")),
             }
         });
         // Until here, the memory in which the call has waited counts as reserved.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::callers::Callers;
@@ -44,6 +45,10 @@ struct OncSocket {
     callers: Callers,
     /// Bounds the memory of calls that wait for a thread.
     intake: Arc<Intake>,
+    /// The number of datagrams that are no calls.
+    rejected: AtomicU64,
+    /// The number of replies that were not sent, because the send buffer was full.
+    unsent: AtomicU64,
 }
 
 /// The state of one receiving thread.
@@ -91,11 +96,27 @@ impl OncDatagrams {
             desk: Desk::new(&self.core, PathKind::OncUdp)?,
             callers: Callers::new(limits::CALLERS_MAX, limits::CALLERS_PER_HOST),
             intake: Arc::default(),
+            rejected: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
         };
         let (wait, admission) = (self.core.threads.wait, self.core.admission());
         let receivers = Receivers::start(service, wait, admission)?;
         self.sockets.lock().push(receivers);
         Ok(address)
+    }
+
+    /// Returns three numbers of datagrams: those that did not fit into a receive buffer, those that were no
+    /// calls, and replies that were not sent.
+    pub(crate) fn losses(&self) -> [u64; 3] {
+        self.all().iter().fold([0; 3], |[overflowed, rejected, unsent], socket| {
+            let socket = socket.service();
+            let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+            [
+                overflowed + socket.socket.overflowed().map_or(0, u64::from),
+                rejected + count(&socket.rejected),
+                unsent + count(&socket.unsent),
+            ]
+        })
     }
 
     fn all(&self) -> Vec<Arc<Receivers<OncSocket>>> {
@@ -145,7 +166,9 @@ impl ServerPath for OncDatagrams {
 impl OncSocket {
     fn send(&self, reply: &ReplyBuffer, to: &Address) {
         // A reply that is not sent counts as lost. The client sends its call again.
-        let _ = self.socket.send(&[Window::from(reply.message())], Some(to));
+        if self.socket.send(&[Window::from(reply.message())], Some(to)).is_err() {
+            self.unsent.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -210,7 +233,9 @@ impl PacketService for OncSocket {
             callers: &self.callers,
         };
         match self.desk.take(source, message, serving, reply) {
-            Received::Nothing { .. } => {}
+            Received::Nothing { is_foreign } => {
+                self.rejected.fetch_add(u64::from(is_foreign), Ordering::Relaxed);
+            }
             Received::Answered => self.send(reply, from),
             Received::Call(call) => {
                 let message = Message::Received(0..arrival.bytes);
@@ -229,12 +254,12 @@ impl PacketService for OncSocket {
         let message = Work::message(&message, input.memory());
         // A panic of the procedure becomes a result. So this panic is another one, and the call has no reply.
         let ran = catching(|| call.run(message, BYTES_MAX, serving, reply));
+        let ended = sys::boot_ns();
         match ran {
             Ok(Some(_)) => self.send(reply, &from),
             Ok(None) => {}
             Err(refusal) => self.panicked(Box::new(refusal.text)),
         }
-        let ended = sys::boot_ns();
         reply.trim();
         ended
     }

@@ -211,7 +211,7 @@ pub(super) struct ServerConnection {
     waits: AtomicBool,
     watching: Watching,
     connections: Weak<Connections>,
-    threads: Arc<ConnectionThreads<ServerConnection>>,
+    threads: Arc<ConnectionThreads<Self>>,
 }
 
 impl ServerConnection {
