@@ -146,14 +146,16 @@ fn reverse_numbers<T: Plain>(from: &[u8], to: &mut [MaybeUninit<u8>]) {
         let space = unsafe { Space::new(start, bytes) };
         done = space.copy_shuffled(Window::of(from), shuffles, 0, false);
     }
-    // SAFETY: `from` and `to` have `bytes` bytes, and `to` is borrowed exclusively.
-    unsafe {
-        core::ptr::copy_nonoverlapping(from.as_ptr().add(done), start.add(done), bytes - done)
-    };
+    let rest = bytes - done;
+    // SAFETY: `done` is at most `bytes`, the length of `from`.
+    let from = unsafe { from.as_ptr().add(done) };
+    // SAFETY: `done` is at most `bytes`, the length of `to`.
+    let start = unsafe { start.add(done) };
+    // SAFETY: `rest` bytes follow both places, and `to` is borrowed exclusively.
+    unsafe { core::ptr::copy_nonoverlapping(from, start, rest) };
     if let Some(swap) = swap {
         // SAFETY: the bytes have just been written, and are borrowed exclusively.
-        let rest = unsafe { core::slice::from_raw_parts_mut(start.add(done), bytes - done) };
-        swap.units(rest);
+        swap.units(unsafe { core::slice::from_raw_parts_mut(start, rest) });
     }
 }
 
