@@ -240,7 +240,8 @@ impl OncConnection {
         }
     }
 
-    /// Takes the next record from the bytes that have arrived. Keeps the bytes after the record, for another thread that may receive while the call runs.
+    /// Takes the next record from the bytes that have arrived. Keeps the bytes after the record, for another
+    /// thread that may receive while the call runs.
     fn next_record(&self, arrived: &mut &[u8]) -> Result<Option<ArrivedRecord>, Broken> {
         let mut kept = self.kept();
         let Some(record) = kept.record.take(arrived)? else { return Ok(None) };

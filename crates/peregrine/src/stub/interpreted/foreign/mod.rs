@@ -37,8 +37,11 @@ pub(super) struct ForeignNotes {
     /// The steps of named types that are byte strings.
     byte_strings: Vec<OpId>,
     /// For each procedure, why ONC RPC and Courier cannot carry it. It is found at the first call.
-    lacks: OnceLock<Box<[[OnceLock<Option<Unfit>>; 2]]>>,
+    lacks: OnceLock<Box<[[Lack; 2]]>>,
 }
+
+/// Why a system cannot carry a procedure. `None`: it can.
+type Lack = OnceLock<Option<Unfit>>;
 
 /// The numbers of the variants of an enum.
 #[derive(Clone, Debug)]

@@ -156,11 +156,12 @@ impl Program {
         let count = self.count(one, value)?;
         check_max(count, max)?;
         if self.op(one) == Op::Number(Number::U8) {
-            return Ok(match value {
+            match value {
                 Dynamic::Plain(bytes) => to.byte_string(bytes)?,
                 Dynamic::List(values) => to.byte_string(&bytes_of(values)?)?,
                 other => return Err(Unfit::expected("a sequence", other.kind()).into()),
-            });
+            }
+            return Ok(());
         }
         to.count(count)?;
         deeper(to, |to| match value {
@@ -245,7 +246,7 @@ fn put_number<R: Cells>(number: Number, value: &Dynamic, to: &mut Output<'_, R>)
         to.fixed(&((value >> 32) as u32))?;
         to.fixed(&(value as u32))
     };
-    Ok(match (number, value) {
+    match (number, value) {
         (Number::Bool, Dynamic::Bool(value)) => to.cell(u32::from(*value))?,
         (Number::U8, Dynamic::U8(value)) => to.cell(u32::from(*value))?,
         (Number::I8, Dynamic::I8(value)) => to.cell(*value as u32)?,
@@ -258,7 +259,8 @@ fn put_number<R: Cells>(number: Number, value: &Dynamic, to: &mut Output<'_, R>)
         (Number::F32, Dynamic::F32(value)) => to.fixed(&value.to_bits())?,
         (Number::F64, Dynamic::F64(value)) => wide(value.to_bits(), to)?,
         (_, other) => return Err(Unfit::expected(number.text(), other.kind()).into()),
-    })
+    }
+    Ok(())
 }
 
 fn check_max(count: usize, max: u32) -> Put {
