@@ -1,7 +1,7 @@
 //! A server of ONC RPC, and clients that send messages which the tests make themselves.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -101,8 +101,8 @@ impl World {
 
     pub(crate) fn with(name: &str, options: impl FnOnce(Server) -> Server) -> Self {
         let listens = |server: Server| {
-            let server = server.listen("onc+udp:127.0.0.1:0")?;
-            server.listen("onc+tcp:127.0.0.1:0")
+            let server = server.listen(&format!("onc+udp:{}:0", own_address()))?;
+            server.listen(&format!("onc+tcp:{}:0", own_address()))
         };
         Self::listening(name, |server| listens(options(server)).unwrap())
     }
@@ -171,6 +171,13 @@ impl World {
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::SeqCst)
     }
+}
+
+/// Returns an address of this machine that no other process uses. A server that listens again finds its port
+/// free there.
+fn own_address() -> IpAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 77, high, low.clamp(1, 254)).into()
 }
 
 /// Returns a name for an export that no other process uses.
