@@ -1,4 +1,4 @@
-//! One object answers clients of Peregrine and of ONC RPC at the same time.
+//! Old systems, other systems: a chapter of docs/GUIDE.md.
 
 use peregrine::foreign::Foreign;
 use peregrine::{Server, Value, interface};
