@@ -3,8 +3,8 @@
 use super::{Cells, Courier, Foreign, Input, Invalid, Output, Overflow, Reports};
 use crate::error::CallError;
 
-/// An interface that is also a program of another RPC system: of ONC RPC for [`Xdr`], of Courier for
-/// [`Courier`].
+/// An interface that is also a program of another RPC system: of ONC RPC for [`Xdr`](super::Xdr), and of
+/// Courier for [`Courier`].
 ///
 /// `#[interface]` implements this trait for the client of a trait that has the argument `onc(...)` or
 /// `courier(...)`. Each method then has the attribute `#[onc(N)]` or `#[courier(N)]`, with the number of its

@@ -343,12 +343,11 @@ impl World {
         }
     }
 
-    /// Ends the connection of a client. The client connects from another port, and sends its calls again
-    /// with the same numbers.
+    /// Ends the connection of a client. The client connects again from the same port, and sends its calls
+    /// again with the same numbers.
     fn reconnect(&mut self, client: usize) {
         let one = &mut self.clients[client];
         one.connection += 1;
-        one.address.set_port(one.address.port() + 100);
         one.arrives = [self.now; 2];
         one.input = Assembler::new(REPLY_BYTES_MAX + 8);
         one.server_input = Assembler::new(CALL_BYTES_MAX + 8);
