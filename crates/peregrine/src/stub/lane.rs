@@ -139,11 +139,14 @@ impl Lane {
                 let mut woken = core::mem::replace(&mut state.woken, spare);
                 drop(state);
                 woken.drain(..).for_each(Waker::wake);
-                state = self.state.lock();
-                // The memory is used again.
-                state.spare_woken = woken;
+                // The memory is used again, unless another thread uses the state now. This thread may hold
+                // the lock of another lane, so it must not wait for this lock.
+                if let Some(mut state) = self.state.try_lock() {
+                    state.spare_woken = woken;
+                }
+            } else {
+                drop(state);
             }
-            drop(state);
             // SYNC: rung. This thread releases the state, and then looks at the flag. A thread that rings
             // sets the flag, and then tries to take the state. So at least one of the two handles the ring.
             if !self.rung.load(Ordering::SeqCst) {
