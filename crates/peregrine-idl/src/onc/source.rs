@@ -87,7 +87,9 @@ impl Sources {
         let is_text = |line: &str| !line.is_empty();
         let first = lines.iter().position(|line| is_text(line)).unwrap_or(lines.len());
         let last = lines.iter().rposition(|line| is_text(line)).map_or(first, |last| last + 1);
-        lines[first..last].join("\n")
+        // The end of a comment may be in the text of a line comment. An export writes block comments, and
+        // must not end them there.
+        lines[first..last].join("\n").replace("*/", "* /")
     }
 }
 
