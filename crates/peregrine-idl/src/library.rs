@@ -23,6 +23,7 @@ const TEXT: &str = "
     enum SocketAddr { V4(SocketAddrV4), V6(SocketAddrV6) }
     struct OsString { bytes: Vec<u8> }
     struct PathBuf { bytes: Vec<u8> }
+    struct ByteString(Vec<u8>);
     #[derive(Plain)]
     struct Uuid { bytes: [u8; 16] }
     struct SignedDuration { secs: i64, nanos: i32 }
@@ -43,6 +44,7 @@ const TEXT: &str = "
 /// `time::Duration` is not here. After `use std::time;`, this path is a type of the standard library, so its
 /// meaning is not certain.
 const OTHERS: &[(&str, &str, &str)] = &[
+    ("foreign", "ByteString", "ByteString"),
     ("uuid", "Uuid", "Uuid"),
     ("chrono", "FixedOffset", "UtcOffset"),
     ("chrono", "NaiveDate", "LocalDate"),
@@ -84,6 +86,7 @@ const PRINTED: &[(&str, &str, &str)] = &[
     ("SocketAddr", "std::net::SocketAddr", "enum V4 {0: SocketAddrV4} V6 {0: SocketAddrV6}"),
     ("OsString", "std::ffi::OsString", "struct {bytes: sequence<u8>}"),
     ("PathBuf", "std::path::PathBuf", "struct {bytes: sequence<u8>}"),
+    ("ByteString", "peregrine::foreign::ByteString", "struct {0: sequence<u8>}"),
 ];
 
 /// How an expression creates a struct of the standard library. The fields of such a struct are private.

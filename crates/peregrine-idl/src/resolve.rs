@@ -6,6 +6,7 @@ use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
     DescribedProcedure, DescribedType, DescribedVariant, Shape,
 };
+use peregrine::limits::CANONICAL_DEPTH_MAX;
 use proc_macro2::Span;
 use syn::{Error, Result};
 
@@ -15,10 +16,9 @@ use crate::syntax::{
     Align, Body, Definition, Field, Growth, Method, Parameter, Source, Type, TypeName, Variant,
 };
 
-/// Returns the interface that a text describes.
-pub(crate) fn described(source: Source) -> Result<Described> {
-    let Some(Definition { span, body: Body::Interface(root), .. }) = source.types.get(&source.root)
-    else {
+/// Returns the interface of a text whose trait has the path `root`.
+pub(crate) fn described(source: &Source, root: &str) -> Result<Described> {
+    let Some(Definition { span, body: Body::Interface(root), .. }) = source.types.get(root) else {
         return Err(Error::new(Span::call_site(), "there is no trait"));
     };
     let spans: Vec<Span> =
@@ -30,6 +30,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
         numbers: HashMap::new(),
         uses: Vec::new(),
         arguments: HashMap::new(),
+        aliases: 0,
+        depth: 0,
         defaults: Vec::new(),
     };
     let mut described = Described {
@@ -55,7 +57,11 @@ pub(crate) fn described(source: Source) -> Result<Described> {
             return Err(Error::new(used, what));
         }
         let (body, align, span) = match definition {
-            Some(Definition { span, parameters, body }) => {
+            Some(Definition { body: Body::Alias(_), .. }) => {
+                let what = format!("`{path}` is another name of too many types, or of itself");
+                return Err(Error::new(used, what));
+            }
+            Some(Definition { span, parameters, body, .. }) => {
                 if parameters.len() != arguments.len() {
                     let (count, given) = (parameters.len(), arguments.len());
                     let what = format!("`{path}` has {count} type parameters, not {given}");
@@ -106,6 +112,10 @@ pub(crate) fn described(source: Source) -> Result<Described> {
 /// The largest number of types. `Page<A>` and `Page<B>` count as two types. Without this limit, a type `T<A>`
 /// that contains `T<Vec<A>>` would lead to an infinite number of types.
 const TYPES_MAX: usize = 1 << 16;
+
+/// The largest number of uses of aliases. Without this limit, aliases that use others several times would lead
+/// to types of exponential size.
+const ALIASES_MAX: usize = 1 << 16;
 
 /// A default, which is evaluated after all types are known.
 struct Pending {
@@ -199,6 +209,9 @@ struct Resolver<'a> {
     uses: Vec<Use>,
     /// The arguments of the type that is being resolved, by the names of the type parameters.
     arguments: HashMap<String, Type>,
+    /// How many uses of aliases have been resolved, and how many of them contain the current type.
+    aliases: usize,
+    depth: usize,
     defaults: Vec<Pending>,
 }
 
@@ -218,7 +231,7 @@ impl Resolver<'_> {
 
     fn procedure(&mut self, method: &Method, place: impl Fn(usize) -> Place) -> DescribedProcedure {
         let mut parameters = Vec::new();
-        for Parameter { name, direction, shape, ty, max_len, growth } in &method.parameters {
+        for Parameter { name, direction, shape, ty, max_len, growth, .. } in &method.parameters {
             let growth = self.growth(place(parameters.len()), growth);
             parameters.push(DescribedParameter {
                 name: name.clone(),
@@ -306,6 +319,17 @@ impl Resolver<'_> {
                 let closed = self.closed(written);
                 let Type::Named(closed) = closed else { return self.ty_of(&closed) };
                 let is_defined = self.types.contains_key(&closed.path);
+                if let Some(Definition { body: Body::Alias(of), .. }) = self.types.get(&closed.path)
+                    && closed.arguments.is_empty()
+                    && self.aliases < ALIASES_MAX
+                    && self.depth < CANONICAL_DEPTH_MAX
+                {
+                    self.aliases += 1;
+                    self.depth += 1;
+                    let ty = self.ty_of(of);
+                    self.depth -= 1;
+                    return ty;
+                }
                 if let Some(other) = library::other(&closed).filter(|_| !is_defined) {
                     return self.ty_of(&other);
                 }
@@ -368,6 +392,12 @@ impl Resolver<'_> {
                 };
                 DescribedBody::Enum(variants.iter().enumerate().map(variant).collect())
             }
+            // The caller has refused aliases.
+            Body::Alias(ty) => DescribedBody::Struct(vec![DescribedField {
+                name: "0".to_owned(),
+                ty: self.ty(ty),
+                growth: DescribedGrowth::default(),
+            }]),
             Body::Interface(one) => {
                 let place =
                     |procedure, parameter| Place::NestedParameter(number, procedure, parameter);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use peregrine::interface::{DescribedPlainVariant, DescribedType, Direction, Shape};
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream};
 
 use crate::default::Written;
 
@@ -15,17 +15,49 @@ pub(crate) enum Kind {
 }
 
 /// All items of a text.
+#[derive(Default)]
 pub(crate) struct Source {
-    /// The path of the trait that is the interface.
-    pub(crate) root: String,
     /// The types and the traits, by their paths. The path of a type is its name. If the type is in a module,
     /// the name of the module precedes the name of the type.
     pub(crate) types: HashMap<String, Definition>,
+    /// The items in the order of the text.
+    pub(crate) items: Vec<Item>,
+    /// The documentation of the modules, by their names.
+    pub(crate) modules: HashMap<String, String>,
+}
+
+/// An item of a text.
+pub(crate) enum Item {
+    /// A struct, an enum, an alias or a trait, by its path.
+    Type(String),
+    /// A constant, or a function.
+    Constant(Constant),
+    /// The content of an `impl` block, and the name of the type if the block is not for a trait.
+    Impl(Option<String>, TokenStream),
+}
+
+/// A constant, or a function, which may have parameters.
+pub(crate) struct Constant {
+    pub(crate) name: String,
+    pub(crate) span: Span,
+    pub(crate) docs: String,
+    pub(crate) module: Option<String>,
+    /// The tokens after the name, without the semicolon at the end.
+    pub(crate) tokens: TokenStream,
+}
+
+/// The identity of an interface in another RPC system.
+pub(crate) struct Program {
+    /// `onc` or `courier`.
+    pub(crate) system: String,
+    /// The number and the version. A Courier program that is started by its name has none.
+    pub(crate) numbers: Option<(u32, u32)>,
 }
 
 pub(crate) struct Trait {
     pub(crate) name: String,
     pub(crate) version: u32,
+    pub(crate) programs: Vec<Program>,
     pub(crate) docs: String,
     pub(crate) methods: Vec<Method>,
 }
@@ -34,6 +66,8 @@ pub(crate) struct Method {
     pub(crate) name: String,
     pub(crate) span: Span,
     pub(crate) docs: String,
+    /// The number that the procedure has in other RPC systems: `onc`, `courier`.
+    pub(crate) numbers: Vec<(&'static str, u32)>,
     pub(crate) idempotent: bool,
     pub(crate) oneway: bool,
     pub(crate) was: Vec<String>,
@@ -44,6 +78,7 @@ pub(crate) struct Method {
 
 pub(crate) struct Parameter {
     pub(crate) name: String,
+    pub(crate) span: Span,
     pub(crate) direction: Direction,
     pub(crate) shape: Shape,
     pub(crate) ty: Type,
@@ -98,22 +133,38 @@ impl TypeName {
 /// A struct, an enum or a trait.
 pub(crate) struct Definition {
     pub(crate) span: Span,
+    pub(crate) docs: String,
+    /// The content of the attributes `#[foreign(...)]`.
+    pub(crate) foreign: Vec<TokenStream>,
     /// The names of the type parameters.
     pub(crate) parameters: Vec<String>,
     pub(crate) body: Body,
 }
 
 pub(crate) enum Body {
-    Plain { align: Option<Align>, fields: Vec<Field> },
-    PlainEnum { repr: DescribedType, variants: Vec<DescribedPlainVariant> },
+    Plain {
+        align: Option<Align>,
+        fields: Vec<Field>,
+    },
+    PlainEnum {
+        repr: DescribedType,
+        variants: Vec<DescribedPlainVariant>,
+    },
     Struct(Vec<Field>),
     Enum(Vec<Variant>),
+    /// Another name of a type.
+    Alias(Type),
     Interface(Trait),
 }
 
 /// A variant of an enum that is not plain.
 pub(crate) struct Variant {
     pub(crate) name: String,
+    pub(crate) span: Span,
+    pub(crate) docs: String,
+    pub(crate) foreign: Vec<TokenStream>,
+    /// The discriminant.
+    pub(crate) number: i128,
     pub(crate) fields: Vec<Field>,
     pub(crate) was: Vec<String>,
     pub(crate) is_other: bool,
@@ -129,6 +180,8 @@ pub(crate) enum Align {
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) span: Span,
+    pub(crate) docs: String,
+    pub(crate) foreign: Vec<TokenStream>,
     pub(crate) ty: Type,
     pub(crate) growth: Growth,
 }

@@ -1,8 +1,8 @@
 //! Tests that programs of Courier become Rust, that they are printed and read again, and that wrong texts are
 //! refused at the right place, within bounds of time and memory.
 
-use peregrine_idl::Diagnostics;
 use peregrine_idl::courier::*;
+use peregrine_idl::{Diagnostics, ForeignSystem, export_traits};
 use proptest::prelude::*;
 use support::stored;
 
@@ -59,7 +59,21 @@ fn programs_become_the_stored_rust() {
         assert_eq!(again.program, imported.program, "{exported}");
         assert_eq!(again.rust, imported.rust);
         assert_eq!(export_courier(&again.program), exported);
+        check_export(&imported.rust);
     }
+}
+
+/// Checks that a Rust text becomes a program, that importing the program leads to the same Rust text, and that
+/// the program is stable.
+fn check_export(rust: &str) {
+    let export = |rust: &str| {
+        export_traits(rust, "export.rs", ForeignSystem::Courier)
+            .unwrap_or_else(|error| panic!("{error}\n{rust}"))
+    };
+    let program = export(rust);
+    let again = import(&program).unwrap_or_else(|error| panic!("{error}\n{program}"));
+    assert_eq!(again.rust, rust, "{program}");
+    assert_eq!(export(&again.rust), program);
 }
 
 #[test]
@@ -247,6 +261,7 @@ proptest! {
         prop_assert_eq!(&imported.program, &program, "{}", text);
         prop_assert_eq!(export_courier(&imported.program), text);
         is_closed(&imported.rust);
+        check_export(&imported.rust);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser as _};
-use syn::{Error, LitStr, Result, Token};
+use syn::{Error, LitStr, Result, Token, token};
 
 use crate::default::Written;
-use crate::syntax::{Align, Growth};
+use crate::syntax::{Align, Growth, Program};
 use crate::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
 
 /// The attributes before an item.
@@ -29,6 +29,7 @@ pub(super) struct Arguments {
     pub(super) name: Option<String>,
     pub(super) version: u32,
     pub(super) max_len: Option<u32>,
+    pub(super) programs: Vec<Program>,
 }
 
 /// Parses all attributes before an item. Attributes that apply to the whole text (`#![...]`, `//!`) are
@@ -137,6 +138,27 @@ impl Attributes {
         Ok(growth)
     }
 
+    /// Returns the content of the attributes `#[foreign(...)]`.
+    pub(super) fn foreign(&self) -> Vec<TokenStream> {
+        let content = |one: &Attribute| match one.arguments.clone().into_iter().next() {
+            Some(TokenTree::Group(group)) => group.stream(),
+            _ => TokenStream::new(),
+        };
+        self.of("foreign").map(content).collect()
+    }
+
+    /// Returns the numbers in `#[onc(N)]` and `#[courier(N)]`.
+    pub(super) fn numbers(&self) -> Result<Vec<(&'static str, u32)>> {
+        let mut all = Vec::new();
+        for system in ["onc", "courier"] {
+            for one in self.of(system) {
+                let parser = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
+                all.push((system, parser.parse2(one.arguments.clone())?));
+            }
+        }
+        Ok(all)
+    }
+
     /// Returns the arguments of `#[interface]`.
     pub(super) fn interface(&self) -> Result<Arguments> {
         match self.of("interface").next() {
@@ -175,8 +197,16 @@ fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
     list(&parentheses(input)?, |input| {
         let before = input.fork();
         let (word, _) = name(input)?;
+        if ["onc", "courier"].contains(&&*word) {
+            let numbers = match input.peek(token::Paren) {
+                true => Some(program(input)?),
+                false => None,
+            };
+            found.programs.push(Program { system: word, numbers });
+            return Ok(());
+        }
         if !["name", "version", "max_len"].contains(&&*word) {
-            return Err(expected(&before, "`name`, `version` or `max_len`"));
+            return Err(expected(&before, "`name`, `version`, `max_len`, `onc` or `courier`"));
         }
         sign::<Token![=]>(input, "`=`")?;
         match &*word {
@@ -187,6 +217,25 @@ fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Parses `(program = N, version = N)`.
+fn program(input: ParseStream<'_>) -> Result<(u32, u32)> {
+    let inside = parentheses(input)?;
+    let (mut found, before) = ([None; 2], inside.fork());
+    list(&inside, |input| {
+        let (word, span) = name(input)?;
+        sign::<Token![=]>(input, "`=`")?;
+        let Some(at) = ["program", "version"].iter().position(|one| *one == word) else {
+            return Err(Error::new(span, "expected `program` or `version`"));
+        };
+        found[at] = Some(number(input, "u32")?);
+        Ok(())
+    })?;
+    match found {
+        [Some(program), Some(version)] => Ok((program, version)),
+        _ => Err(expected(&before, "`program = N, version = N`")),
+    }
 }
 
 fn interface_name(input: ParseStream<'_>) -> Result<String> {
