@@ -273,7 +273,7 @@ fn error_has_position_and_reason() {
             "#[interface(nmae = 1)]\ntrait A {}",
             1,
             13,
-            "expected `name`, `version` or `max_len`, found `nmae`",
+            "expected `name`, `version`, `max_len`, `onc` or `courier`, found `nmae`",
         ),
         (
             "#[interface(name = \"a b\")]\ntrait A {}",

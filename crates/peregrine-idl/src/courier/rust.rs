@@ -180,7 +180,7 @@ impl<'w> Printer<'w> {
     fn name_inner(&mut self, unit: usize, hint: &str, ty: &'w Type, in_field: bool) {
         let is_bounded_field = in_field && matches!(ty, Type::Sequence(..));
         if !is_bounded_field && has_name(self.world, unit, ty) && !matches!(ty, Type::Named(_)) {
-            let name = self.names[unit].take(hint.to_owned());
+            let name = self.names[unit].take(hint);
             self.inner.insert(core::ptr::from_ref(ty), name.clone());
             return self.name_parts(unit, &name, ty);
         }

@@ -142,6 +142,15 @@ impl<'a> Writer<'a> {
         Some(file::Dependency { name: Name::from(name), numbers })
     }
 
+    /// Returns the program itself, as others depend upon it.
+    fn main(&self) -> Option<file::Dependency> {
+        let (_, interface) = self.interface()?;
+        let program = interface.programs.iter().find(|one| one.system == "courier")?;
+        let (program, version) = program.numbers?;
+        let numbers = Numbers { program, version: version as u16 };
+        Some(file::Dependency { name: Name::from(&*ascii(&interface.name)), numbers })
+    }
+
     fn program(&mut self) -> file::Program {
         let interfaces = self.interfaces();
         if let Some((second, _)) = interfaces.get(1) {
@@ -167,10 +176,16 @@ impl<'a> Writer<'a> {
             name = ascii(&interface.name);
             self.procedures(interface, &mut declarations);
         }
-        let mut depends: Vec<file::Dependency> =
-            self.source.modules.keys().filter_map(|module| self.dependency(module)).collect();
-        depends.sort_by(|one, other| one.name.text.cmp(&other.name.text));
+        let depends = self.depends();
         file::Program { docs, name: Name::from(&*name), numbers, depends, declarations }
+    }
+
+    /// Returns the programs whose types are in modules.
+    fn depends(&self) -> Vec<file::Dependency> {
+        let modules = self.source.modules.keys();
+        let mut all: Vec<_> = modules.filter_map(|module| self.dependency(module)).collect();
+        all.sort_by(|one, other| one.name.text.cmp(&other.name.text));
+        all
     }
 
     /// Returns the program whose types a module has.
@@ -180,7 +195,9 @@ impl<'a> Writer<'a> {
         let module = same.next().cloned().unwrap_or_default();
         let declarations = self.declarations(&module);
         let (name, numbers) = (of.name.clone(), Some(of.numbers));
-        file::Program { docs: String::new(), name, numbers, depends: Vec::new(), declarations }
+        let others = self.depends().into_iter().filter(|one| one != of);
+        let depends = others.chain(self.main()).collect();
+        file::Program { docs: String::new(), name, numbers, depends, declarations }
     }
 
     /// Returns the types and the constants of a module.
@@ -330,7 +347,11 @@ impl<'a> Writer<'a> {
     /// Returns a type or a constant as it is written in a module.
     fn reference(&self, path: &str, at: Option<&str>) -> Reference {
         let module = module_of(path);
-        let program = module.filter(|_| module != at).and_then(|module| self.dependency(module));
+        let program = match module {
+            _ if module == at => None,
+            Some(module) => self.dependency(module),
+            None => self.main(),
+        };
         let name = self.names.get(path).map_or_else(|| last_of(path), String::as_str);
         Reference { program: program.map(|one| one.name), name: Name::from(name) }
     }

@@ -32,6 +32,7 @@ pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<String, 
         type_names: reserved(),
         constants: reserved(),
         members: HashMap::new(),
+        numbers: Vec::new(),
         more: Vec::new(),
     };
     let tree = writer.specification();
@@ -52,6 +53,8 @@ struct Writer<'a> {
     constants: Chosen,
     /// The members of each enumeration, by its path: the name in Rust, the name in the file, and the number.
     members: HashMap<String, Vec<(String, String, i128)>>,
+    /// The constants that are numbers: the name as a variant, the name in the file, and the number.
+    numbers: Vec<(String, String, i128)>,
     /// Types that only the file needs.
     more: Vec<Item>,
 }
@@ -158,6 +161,9 @@ impl<'a> Writer<'a> {
         };
         let wanted = [ascii(name)];
         let chosen = self.constants.pick(&wanted, |one| shouty(one) == *name);
+        if let file::ConstantValue::Number(file::Value::Number(number)) = &value {
+            self.numbers.push((camel(&chosen), chosen.clone(), *number));
+        }
         let (docs, name) = (docs.clone(), self.name(chosen, *span));
         Some(Item::Constant(file::Constant { docs, name, value }))
     }
@@ -317,10 +323,11 @@ impl<'a> Writer<'a> {
                 continue;
             };
             let case = i128::from(case);
-            let of = |name: &str| members.iter().find(|(own, _, of)| own == name && *of == case);
+            let same = |one: &&(String, String, i128)| one.0 == variant.name && one.2 == case;
+            let named = members.iter().chain(&self.numbers).find(same);
             let is_number = variant.name == number_name(case);
             let any = members.iter().find(|(.., of)| *of == case).filter(|_| !is_number);
-            let case = match of(&variant.name).or(any) {
+            let case = match named.or(any) {
                 Some((_, name, _)) => file::Value::Name(self.name(name.clone(), variant.span)),
                 None if is_bool => {
                     let word = if case == 0 { "FALSE" } else { "TRUE" };
@@ -428,18 +435,16 @@ impl<'a> Writer<'a> {
     /// Returns the type of an element. The language has no element that is an array or an optional value, so
     /// such a type gets a name.
     fn part(&mut self, ty: &syntax::Type, span: Span, hint: &str) -> file::Type {
-        // An element of 16 bytes has a type without brackets, which takes the same bytes.
-        if let syntax::Type::Array(of, 16) = ty
-            && matches!(**of, syntax::Type::Simple(DescribedType::U8))
-        {
-            return file::Type::Quadruple;
-        }
         let converted = self.ty(ty, None, span, hint);
         self.specifier(converted, span, hint)
     }
 
     fn specifier(&mut self, ty: file::Type, span: Span, hint: &str) -> file::Type {
         use file::Type::{Array, Bytes, Opaque, Pointer, Sequence};
+        // There is a type of 16 bytes without brackets.
+        if ty == Opaque(file::Value::Number(16)) {
+            return file::Type::Quadruple;
+        }
         let is_text = matches!(ty, file::Type::String(_));
         if !is_text && !matches!(ty, Array(..) | Bytes(_) | Opaque(_) | Pointer(_) | Sequence(..)) {
             return ty;

@@ -66,12 +66,12 @@ pub(super) fn rust(checked: &Checked<'_>, file: &str, warnings: Diagnostics) -> 
     let tree = checked.tree;
     for definition in &tree.definitions {
         if let Definition::Type(one) = definition {
-            let name = printer.names.take(&names::camel(&one.name.text));
+            let name = printer.names.take(names::camel(&one.name.text));
             printer.types.insert(&one.name.text, name);
         }
     }
     for missing in &checked.missing {
-        let name = printer.names.take(&names::camel(missing));
+        let name = printer.names.take(names::camel(missing));
         printer.types.insert(missing, name);
     }
     let mut constants = Names::default();
@@ -140,7 +140,7 @@ impl<'a> Printer<'a> {
 
     fn constant(&mut self, one: &Constant, constants: &mut Names) {
         let docs = docs(&one.docs);
-        let name = ident(&constants.take(&names::shouty(&one.name.text)));
+        let name = ident(&constants.take(names::shouty(&one.name.text)));
         self.items.push(match &one.value {
             ConstantValue::Text(text) => quote!(#docs pub const #name: &str = #text;),
             ConstantValue::Number(value) => {
@@ -214,11 +214,11 @@ impl<'a> Printer<'a> {
             let docs = docs(&member.docs);
             if let Some(first) = known.get(&number) {
                 // A second name of the same number.
-                let name = ident(&names.take(&names::shouty(&member.name.text)));
+                let name = ident(&names.take(names::shouty(&member.name.text)));
                 others.push(quote!(#docs pub const #name: Self = Self::#first;));
                 continue;
             }
-            let variant = ident(&names.take(&names::camel(&member.name.text)));
+            let variant = ident(&names.take(names::camel(&member.name.text)));
             let literal = Literal::i32_unsuffixed(number);
             variants.push(quote!(#docs #variant = #literal));
             known.insert(number, variant);
@@ -239,7 +239,7 @@ impl<'a> Printer<'a> {
         let mut printed = Vec::new();
         for (number, field) in fields.iter().enumerate() {
             let docs = docs(&field.docs);
-            let ident_of = ident(&names.take(&names::snake(&field.name.text)));
+            let ident_of = ident(&names.take(names::snake(&field.name.text)));
             let is_last = number + 1 == fields.len();
             if is_last && self.is_link(&field.ty, original) {
                 let node = ident(name);
@@ -437,7 +437,7 @@ impl<'a> Printer<'a> {
             tried = format!("{wanted}{number}");
         }
         for end in MADE {
-            let _ = self.names.take(&format!("{tried}{end}"));
+            let _ = self.names.take(format!("{tried}{end}"));
         }
         self.names.take(&tried)
     }
@@ -454,7 +454,7 @@ impl<'a> Printer<'a> {
             if number == 0 {
                 continue;
             }
-            let method_name = names.take(&names::snake(procedure_name(&one.name.text)));
+            let method_name = names.take(names::snake(procedure_name(&one.name.text)));
             let hint = names::camel(&method_name);
             let mut parameters = Names::default();
             let mut printed = Vec::new();

@@ -182,7 +182,7 @@ impl<'w> Printer<'w> {
         let owner = self.world.end_of_type(id);
         let Procedure { arguments, results, .. } = procedure;
         let mut names = Names::default();
-        names.take("self".to_owned());
+        names.take("self");
         let mut parameters = vec!["&self".to_owned()];
         for Fields { names: of, ty } in arguments {
             let ty = self.ty(0, owner, ty, false);
@@ -274,7 +274,7 @@ impl<'w> Printer<'w> {
             let fields = self.fields(0, owner, fields);
             text.push_str(&variant(&names.take(camel(&name.text)), &fields));
         }
-        let call = names.take("Call".to_owned());
+        let call = names.take("Call");
         let _ = write!(
             text,
             "    /// The call failed for a reason that is not the procedure's.\n    {call}(CallError),\n}}\n\n\
