@@ -72,7 +72,12 @@ fn check_export(rust: &str) {
     };
     let program = export(rust);
     let again = import(&program).unwrap_or_else(|error| panic!("{error}\n{program}"));
-    assert_eq!(again.rust, rust, "{program}");
+    // Rust has only a comment for a procedure that is left out.
+    let kept = |rust: &str| -> Vec<String> {
+        let is_kept = |line: &&str| !line.trim_start().starts_with("// Procedure ");
+        rust.lines().filter(is_kept).map(str::to_owned).collect()
+    };
+    assert_eq!(kept(&again.rust), kept(rust), "{program}");
     assert_eq!(export(&again.rust), program);
 }
 
