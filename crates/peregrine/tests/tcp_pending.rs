@@ -217,7 +217,8 @@ fn one_thread_has_hundreds_of_calls_in_flight() {
     let work = work_at(&address, &options);
     let work = work.with_timeout(2 * LIMIT);
     // Threads of earlier tests of this program may still be ending.
-    let others = |name: &String| !["keepe", "bells", "timer"].iter().any(|known| name.contains(known));
+    let others =
+        |name: &String| !["keepe", "bells", "timer"].iter().any(|known| name.contains(known));
     let before = threads().into_iter().filter(others).count();
     let mut tasks = Tasks::new();
     for number in 0..CALLS {
