@@ -8,7 +8,7 @@ use crate::page::path_of;
 use crate::schema::{Schemas, object};
 use crate::target::{Bound, Target};
 
-/// An export, and its binding or why there is none.
+/// An export, and its binding. If the export cannot be bound, the failure takes the place of the binding.
 pub(crate) type View<'a> = (&'a Target, Result<std::sync::Arc<Bound>, Failure>);
 
 /// Returns the document. Exports whose server cannot be bound have no paths.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use peregrine_bridge::{Bridge as Bridged, SetupError, StopHandle};
 use serde_json::json;
-use signal_hook::consts::SIGTERM;
 
 use crate::args::{Bridge, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
@@ -65,16 +64,7 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     }
     running.wait();
     let time = output::age(begun.elapsed().as_millis() as u64);
-    let stopped = || format!("the bridge ran for {time}");
-    if interrupt.signal() == Some(SIGTERM) {
-        // SIGTERM is the regular way to stop a server, so the exit code is 0.
-        interrupt.leave();
-        if format == Format::Human {
-            output::note(stopped());
-        }
-        return Ok(());
-    }
-    interrupt.check(stopped)
+    interrupt.ended(|| format!("the bridge ran for {time}"))
 }
 
 /// Stops the bridge on a signal.

@@ -13,7 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::Format;
-use crate::output::{Failure, OrFail as _};
+use crate::output::{self, Failure, OrFail as _};
 
 /// How long the report of an interruption may take.
 const REPORT_LIMIT: Duration = Duration::from_millis(500);
@@ -105,6 +105,21 @@ impl Interrupt {
     /// Returns the number of the first signal. Returns `None` if no signal has arrived.
     pub(crate) fn signal(&self) -> Option<i32> {
         Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+    }
+
+    /// Ends a command that serves until a signal stops it. `what` describes what the command has done.
+    ///
+    /// # Errors
+    /// After any signal but SIGTERM, which is the regular way to stop a server.
+    pub(crate) fn ended(&self, what: impl FnOnce() -> String) -> Result<(), Failure> {
+        if self.signal() != Some(SIGTERM) {
+            return self.check(what);
+        }
+        self.leave();
+        if self.shared.options.format == Format::Human {
+            output::note(what());
+        }
+        Ok(())
     }
 
     /// Returns a flag that other threads can read. It is set when a signal has arrived.

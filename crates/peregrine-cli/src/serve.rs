@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
-use signal_hook::consts::SIGTERM;
 
 use crate::args::{Format, Serve};
 use crate::files::{Directory, FilesServer};
@@ -83,16 +82,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     }
     server.wait();
     let time = output::age(begun.elapsed().as_millis() as u64);
-    let stopped = || format!("`{name}` was served for {time}; its name is removed");
-    if interrupt.signal() == Some(SIGTERM) {
-        // SIGTERM is the regular way to stop a server, so the exit code is 0.
-        interrupt.leave();
-        if format == Format::Human {
-            output::note(stopped());
-        }
-        return Ok(());
-    }
-    interrupt.check(stopped)
+    interrupt.ended(|| format!("`{name}` was served for {time}; its name is removed"))
 }
 
 /// Stops the server on a signal.

@@ -194,7 +194,8 @@ impl<'w> Checker<'w, '_> {
         self.problems.report(span, reason);
     }
 
-    /// Returns the declaration to which a reference leads. Reports it if there is none.
+    /// Returns the declaration to which a reference leads. Reports an error if the reference leads to no
+    /// declaration.
     fn find(&mut self, reference: &Reference, what: &str) -> Option<Id> {
         let Name { text, span } = &reference.name;
         let program = reference.program.as_ref();

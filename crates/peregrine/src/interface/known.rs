@@ -89,7 +89,8 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns the program of another RPC system that the interface is, too. Returns `None` if it is none.
+    /// Returns the numbers by which the system `system` knows this interface. Returns `None` if the interface
+    /// is not a program of this system.
     pub fn program(&self, system: System) -> Option<&Program> {
         self.programs().iter().find(|program| program.system == system)
     }

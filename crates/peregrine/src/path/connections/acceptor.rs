@@ -1,4 +1,4 @@
-//! [`Acceptor`]: a socket that accepts the connections of a server. The keeper watches it.
+//! [`Acceptors`]: the sockets that accept the connections of a server. The keeper watches them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::tcp::{Listener, Stream};
-use crate::keeper::{Next, Watched};
+use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::sync::Mutex;
 
 /// Something that takes connections.
 pub(in crate::path) trait Admit: Send + Sync {
@@ -18,10 +19,39 @@ pub(in crate::path) trait Admit: Send + Sync {
     fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()>;
 }
 
+/// The listening sockets of one path.
+#[derive(Default)]
+pub(in crate::path) struct Acceptors(Mutex<Vec<Watch>>);
+
+impl Acceptors {
+    /// Starts to accept connections at a listening socket. `admits` takes the connections.
+    ///
+    /// # Errors
+    /// If the keeper cannot watch the socket.
+    pub(in crate::path) fn open<A: Admit + 'static>(
+        &self,
+        keeper: &Arc<Keeper>,
+        listener: Listener,
+        admits: &Arc<A>,
+    ) -> io::Result<()> {
+        let acceptor = Arc::new(Acceptor { listener, admits: Arc::clone(admits) });
+        let watch = keeper.watch(acceptor)?;
+        self.0.lock().push(watch);
+        Ok(())
+    }
+
+    /// Closes the sockets.
+    pub(in crate::path) fn close(&self) {
+        // Dropping a watch takes a lock of the keeper. So the watches are dropped after the lock is released.
+        let watches = core::mem::take(&mut *self.0.lock());
+        drop(watches);
+    }
+}
+
 /// A listening socket.
-pub(in crate::path) struct Acceptor<A> {
-    pub(in crate::path) listener: Listener,
-    pub(in crate::path) admits: Arc<A>,
+struct Acceptor<A> {
+    listener: Listener,
+    admits: Arc<A>,
 }
 
 impl<A: Admit> Watched for Acceptor<A> {

@@ -1,11 +1,11 @@
-//! Finds the ports of programs, by asking rpcbind, and registers programs there.
+//! Finds the ports of programs, by asking rpcbind.
 //!
 //! An answer of rpcbind is not trusted: only the port of an address is used, with the host that was asked.
 //! Otherwise rpcbind could make clients send calls to any machine.
 
 mod names;
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -197,50 +197,6 @@ impl Rpcbind {
         }
     }
 
-    /// Registers a program of this machine, which listens at `port` over the path `kind`. Returns false if
-    /// another program is registered already.
-    ///
-    /// # Errors
-    /// If rpcbind does not answer, or refuses.
-    #[allow(dead_code)] // for the server half
-    pub(in crate::path) fn register(
-        &self,
-        (program, version): (u32, u32),
-        kind: PathKind,
-        port: u16,
-        until: Instant,
-    ) -> Result<bool, CallError> {
-        let network = self.network(kind);
-        let any: IpAddr = match self.at.is_ipv6() {
-            true => Ipv6Addr::UNSPECIFIED.into(),
-            false => Ipv4Addr::UNSPECIFIED.into(),
-        };
-        let address = Universal::Socket(SocketAddr::new(any, port)).to_string();
-        let owner = rustix::process::geteuid().as_raw().to_string();
-        let (network, address, owner) = (network.name(), &*address, &*owner);
-        let of = Registration { program, version, network, address, owner };
-        let mapping = Mapping { program, version, protocol: protocol(kind), port: port.into() };
-        self.ask(Request::Set(of), Request::SetMapping(mapping), until, has_changed)
-    }
-
-    /// Removes what [`register`](Self::register) has registered. Version 2 of rpcbind removes the program from
-    /// all paths. Returns false if it was not registered.
-    ///
-    /// # Errors
-    /// If rpcbind does not answer, or refuses.
-    #[allow(dead_code)] // for the server half
-    pub(in crate::path) fn unregister(
-        &self,
-        (program, version): (u32, u32),
-        kind: PathKind,
-        until: Instant,
-    ) -> Result<bool, CallError> {
-        let network = self.network(kind).name();
-        let of = Registration { program, version, network, address: "", owner: "" };
-        let mapping = Mapping { program, version, protocol: protocol(kind), port: 0 };
-        self.ask(Request::Unset(of), Request::UnsetMapping(mapping), until, has_changed)
-    }
-
     /// Returns all programs that rpcbind lists.
     ///
     /// # Errors
@@ -314,13 +270,6 @@ impl Rpcbind {
             ) => Ok(Err(unreachable(link.bind_error(failure)))),
             Err(failure) => Err(unreachable(link.bind_error(failure))),
         }
-    }
-}
-
-const fn has_changed(answer: &Answer<'_>) -> Option<bool> {
-    match answer {
-        Answer::Changed(changed) => Some(*changed),
-        _ => None,
     }
 }
 
@@ -493,34 +442,6 @@ mod tests {
         drop(socket);
         for kind in BOTH {
             assert_eq!(port(Rpcbind { at, kind }).unwrap_err().kind(), Kind::Unreachable);
-        }
-    }
-
-    #[test]
-    fn programs_are_registered_and_removed() {
-        for kind in BOTH {
-            let of = rpcbind(kind, |_, request| {
-                Some(Ok(match request {
-                    Request::Set(of) => {
-                        assert_eq!((of.program, of.network), (7, "tcp"));
-                        Answer::Changed(of.address == "0.0.0.0.1.2")
-                    }
-                    Request::Unset(of) => Answer::Changed(of.network == "tcp"),
-                    _ => panic!("{request:?}"),
-                }))
-            });
-            let until = until(LONG);
-            assert!(of.register((7, 1), PathKind::OncTcp, 258, until).unwrap());
-            assert!(of.unregister((7, 1), PathKind::OncTcp, until).unwrap());
-            let old = rpcbind(kind, |_, request| {
-                Some(match request {
-                    Request::SetMapping(of) => Ok(Answer::Changed(of.port == 258)),
-                    Request::UnsetMapping(_) => Ok(Answer::Changed(false)),
-                    _ => Err(Outcome::ProgramUnavailable),
-                })
-            });
-            assert!(old.register((7, 1), PathKind::OncTcp, 258, until).unwrap());
-            assert!(!old.unregister((7, 1), PathKind::OncTcp, until).unwrap());
         }
     }
 

@@ -17,7 +17,8 @@ pub(crate) struct Full;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnexpectedReply;
 
-/// The calls, oldest first. `T` says who waits for the reply. It may say that nobody does.
+/// The calls without replies, the oldest first. The value `T` of a call says which caller waits for the reply,
+/// or that no caller waits.
 #[derive(Debug)]
 pub(crate) struct Outstanding<T> {
     next: u16,
@@ -43,8 +44,8 @@ impl<T> Outstanding<T> {
         Ok(transaction)
     }
 
-    /// Returns who waits for the reply to a call. A caller that gives up changes this, because its reply
-    /// still arrives.
+    /// Returns the value that says which caller waits for the reply to a call. A caller that gives up changes
+    /// this value, because the reply still arrives.
     pub(crate) fn find(&mut self, transaction: u16) -> Option<&mut T> {
         let mut calls = self.calls.iter_mut();
         calls.find(|(number, _)| *number == transaction).map(|(_, waiter)| waiter)
@@ -53,7 +54,7 @@ impl<T> Outstanding<T> {
     /// Removes the oldest call, to which a reply with this transaction number has arrived.
     ///
     /// # Errors
-    /// Fails if the oldest call has another number, or if there is none.
+    /// Fails if the oldest call has another number, or if no call waits for a reply.
     pub(crate) fn answered(&mut self, transaction: u16) -> Result<T, UnexpectedReply> {
         let call = self.calls.pop_front_if(|(number, _)| *number == transaction);
         call.map(|(_, waiter)| waiter).ok_or(UnexpectedReply)

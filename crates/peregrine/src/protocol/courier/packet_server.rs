@@ -315,7 +315,7 @@ impl PacketServer {
         }
     }
 
-    /// Makes room for another call of which parts are missing. Returns `false` if there is none.
+    /// Makes room for another call of which parts are missing. Returns `false` if no room can be made.
     fn make_room(&mut self, now: Moment, from: SocketAddr, division: Division) -> bool {
         let full = |calls: usize, bytes: usize, part: usize| {
             calls >= PARTIAL_CALLS_MAX / part

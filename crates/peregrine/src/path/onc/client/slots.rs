@@ -2,7 +2,7 @@
 //!
 //! | state | the call |
 //! |---|---|
-//! | `Idle` | there is none |
+//! | `Idle` | does not exist: the frame is free |
 //! | `Waits` | was begun, and has no outcome yet |
 //! | `Ended` | has an outcome, which its caller has not taken yet |
 //!

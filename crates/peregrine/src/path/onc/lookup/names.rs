@@ -8,7 +8,7 @@ const FILE: &str = "/etc/rpc";
 /// The largest number of bytes of the file that are read.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Returns the names of programs by their numbers. There are none if the file cannot be read.
+/// Returns the names of programs by their numbers. Returns an empty map if the file cannot be read.
 pub(super) fn names() -> BTreeMap<u32, String> {
     use std::io::Read as _;
     let mut text = String::new();

@@ -12,9 +12,9 @@ use crate::address::host_of;
 use crate::call::PathKind;
 use crate::counters::ThreadKind;
 use crate::device::tcp::{Listener, Stream};
-use crate::keeper::{Watch, Watched};
+use crate::keeper::Watched;
 use crate::limits;
-use crate::path::connections::acceptor::{Acceptor, Admit};
+use crate::path::connections::acceptor::{Acceptors, Admit};
 use crate::path::connections::intake::Intake;
 use crate::path::connections::receive::{IDLE, hear_out};
 use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
@@ -35,7 +35,7 @@ pub(crate) struct OncConnections {
     table: Mutex<ConnectionTable<OncConnection>>,
     threads: Arc<ConnectionThreads<OncConnection>>,
     /// The keeper's watches of the sockets that accept connections.
-    acceptors: Mutex<Vec<Watch>>,
+    acceptors: Acceptors,
     next: AtomicU64,
     /// Bounds the memory of calls that have not begun to run.
     pub(super) intake: Arc<Intake>,
@@ -55,7 +55,7 @@ impl OncConnections {
             desk: Desk::new(core, PathKind::OncTcp)?,
             table: Mutex::ranked(Rank::Clients, ConnectionTable::default()),
             threads: ConnectionThreads::new(core),
-            acceptors: Mutex::default(),
+            acceptors: Acceptors::default(),
             next: AtomicU64::new(1),
             intake: Arc::default(),
             terms,
@@ -88,10 +88,7 @@ impl OncConnections {
     /// # Errors
     /// If the keeper cannot watch the socket.
     pub(crate) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
-        let acceptor = Arc::new(Acceptor { listener, admits: Arc::clone(self) });
-        let watch = self.core.keeper.watch(acceptor)?;
-        self.acceptors.lock().push(watch);
-        Ok(())
+        self.acceptors.open(&self.core.keeper, listener, self)
     }
 
     fn all(&self) -> Vec<Arc<OncConnection>> {
@@ -130,10 +127,7 @@ impl ServerPath for OncConnections {
     }
 
     fn close(&self) {
-        // Dropping a watch takes a lock of the keeper. So the watches are dropped after the lock of
-        // `acceptors` is released.
-        let acceptors = core::mem::take(&mut *self.acceptors.lock());
-        drop(acceptors);
+        self.acceptors.close();
     }
 
     fn revoke(&self, export: &Export) {

@@ -25,7 +25,7 @@ impl Missing {
 /// Returns the first export that has this version of a program.
 ///
 /// # Errors
-/// If there is none.
+/// If no export has this version of the program.
 pub(super) fn exported(
     exports: &[Arc<Export>],
     number: u32,

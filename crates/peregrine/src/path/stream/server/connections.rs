@@ -19,9 +19,9 @@ use crate::counters::{Counting, SessionCounters, ThreadKind, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::keeper::{Next, Watch, Watched};
+use crate::keeper::{Next, Watched};
 use crate::limits;
-use crate::path::connections::acceptor::{Acceptor, Admit};
+use crate::path::connections::acceptor::{Acceptors, Admit};
 use crate::path::connections::intake::{Intake, Resume};
 use crate::path::connections::receive::hear_out;
 use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
@@ -43,7 +43,7 @@ pub(crate) struct Connections {
     table: Mutex<ConnectionTable<ServerConnection>>,
     threads: Arc<ConnectionThreads<ServerConnection>>,
     /// The keeper's watches of the sockets that accept connections.
-    acceptors: Mutex<Vec<Watch>>,
+    acceptors: Acceptors,
     next: AtomicU64,
     /// Bounds the memory of calls that have not begun to run.
     intake: Arc<Intake>,
@@ -59,7 +59,7 @@ impl Connections {
             core: Arc::clone(core),
             table: Mutex::ranked(Rank::Clients, ConnectionTable::default()),
             threads: ConnectionThreads::new(core),
-            acceptors: Mutex::default(),
+            acceptors: Acceptors::default(),
             next: AtomicU64::new(0),
             intake: Arc::default(),
             replies: Intake::of_replies(),
@@ -77,10 +77,7 @@ impl Connections {
     /// # Errors
     /// If the keeper cannot watch the socket.
     pub(crate) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
-        let acceptor = Arc::new(Acceptor { listener, admits: Arc::clone(self) });
-        let watch = self.core.keeper.watch(acceptor)?;
-        self.acceptors.lock().push(watch);
-        Ok(())
+        self.acceptors.open(&self.core.keeper, listener, self)
     }
 
     fn all(&self) -> Vec<Arc<ServerConnection>> {
@@ -139,10 +136,7 @@ impl ServerPath for Connections {
     }
 
     fn close(&self) {
-        // Dropping a watch takes a lock of the keeper. So the watches are dropped after the lock of
-        // `acceptors` is released.
-        let acceptors = core::mem::take(&mut *self.acceptors.lock());
-        drop(acceptors);
+        self.acceptors.close();
     }
 
     fn revoke(&self, export: &Export) {
