@@ -399,23 +399,25 @@ pub(crate) fn serves(
 fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
     let own = format_ident!("__arg_{}", parameter.ident);
     let ty = carried(parameter);
-    let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
-    let take = quote! {
-        let #own = match __input.cells_of::<#ty>()? {
-            ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
-            ::core::option::Option::None => #foreign::take(&mut __input)?,
-        };
-    };
-    let check = match (&parameter.form, &parameter.max_len) {
+    let take = match (&parameter.form, &parameter.max_len) {
         (Form::Text | Form::Slice, Some(_)) => {
             let limit = limit(parameter.max_len.as_ref());
-            quote!(::peregrine::__rt::check_len(#own.len(), #limit)?;)
+            let bounded = quote!(<#ty as ::peregrine::foreign::Bounded<#representation>>);
+            quote!(let #own = #bounded::take_at_most(#limit, &mut __input)?;)
         }
-        _ => TokenStream::new(),
+        _ => {
+            let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
+            quote! {
+                let #own = match __input.cells_of::<#ty>()? {
+                    ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
+                    ::core::option::Option::None => #foreign::take(&mut __input)?,
+                };
+            }
+        }
     };
     let pass = match parameter.form {
         Form::Value => quote!(#own),
         _ => quote!(&#own),
     };
-    (quote!(#take #check), pass)
+    (take, pass)
 }

@@ -236,7 +236,7 @@ pub mod __rt {
         AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered, Outcome,
         Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,
         after_oneway, after_oneway_async, answer_foreign, assign, call, call_foreign, call_oneway,
-        call_oneway_async, call_swapped, check_len, check_put, flush, flush_async, outcome_of,
+        call_oneway_async, call_swapped, check_put, flush, flush_async, outcome_of,
         target, wait_for,
     };
     pub use crate::value::{

@@ -1,5 +1,5 @@
-//! Wraps TCP sockets: listening, connecting, sending and receiving. This module does not know what the
-//! transferred bytes mean.
+//! Wraps TCP sockets: listening, connecting, sending and receiving. A client can also connect to a local stream
+//! socket. This module does not know what the transferred bytes mean.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
     connect, getpeername, getsockname, listen, recv, send, shutdown, socket_with, sockopt,
 };
 
@@ -113,6 +113,17 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// Connects to a local socket, which the file at `path` names.
+    ///
+    /// # Errors
+    /// If no process accepts connections there, or too many connections wait to be accepted.
+    pub(crate) fn local(path: &str) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Self(socket).connected()
     }
 
     /// Begins to connect. Returns the stream, and whether it is already connected.

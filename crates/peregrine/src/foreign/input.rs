@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use super::{Cells, Foreign, Invalid};
+use super::{Cells, Foreign, Invalid, System};
 use crate::limits;
 
 /// A cursor over received bytes.
@@ -48,6 +48,18 @@ impl<'a, R: Cells> Input<'a, R> {
     #[inline]
     pub const fn finish(&self) -> Result<(), Invalid> {
         if self.rest.is_empty() { Ok(()) } else { Err(Invalid::Long) }
+    }
+
+    /// Checks that all bytes of results have been taken. Bytes after results of ONC RPC are ignored, because
+    /// some servers send more than their interface file says, and other clients ignore these bytes.
+    ///
+    /// # Errors
+    /// [`Invalid::Long`] if bytes are left after results of another system.
+    pub(crate) fn finish_results(&self) -> Result<(), Invalid> {
+        match R::SYSTEM {
+            System::Onc => Ok(()),
+            System::Courier => self.finish(),
+        }
     }
 
     /// Takes one cell.

@@ -14,6 +14,7 @@ use super::client::{Header, Link, Wire};
 use crate::address::Address;
 use crate::call::{Frames, PathKind};
 use crate::device::Socket;
+use crate::device::tcp::Stream;
 use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
@@ -59,6 +60,15 @@ pub(super) fn open(
         }
     };
     Link::new(wire, header, frames).map_err(system("reading random bytes"))
+}
+
+/// Opens a link to a program at a local socket.
+fn open_local(path: &str, header: Header, frames: Frames) -> Result<Arc<Link>, CallError> {
+    let stream = Stream::local(path).map_err(|error| {
+        let text = format!("connecting to {path}");
+        CallError::not_executed(Kind::Unreachable, Phase::Bind, text).because(error)
+    })?;
+    Link::new(Wire::Tcp(stream), header, frames).map_err(system("reading random bytes"))
 }
 
 /// A program of ONC RPC that rpcbind lists: see [`registered_programs`].
@@ -140,24 +150,27 @@ pub(super) fn no_address() -> CallError {
 
 /// The rpcbind of a machine.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::path) struct Rpcbind {
-    pub(in crate::path) at: SocketAddr,
+pub(super) struct Rpcbind {
+    pub(super) at: SocketAddr,
     /// The path over which rpcbind is asked.
-    pub(in crate::path) kind: PathKind,
+    pub(super) kind: PathKind,
+    /// The path of the local socket over which rpcbind is asked instead.
+    pub(super) socket: Option<&'static str>,
+}
+
+/// Returns the network of a server that listens at an address.
+pub(super) const fn network_of(kind: PathKind, at: &SocketAddr) -> Network {
+    match (kind, at.is_ipv6()) {
+        (PathKind::OncTcp, false) => Network::Tcp,
+        (PathKind::OncTcp, true) => Network::Tcp6,
+        (_, false) => Network::Udp,
+        (_, true) => Network::Udp6,
+    }
 }
 
 impl Rpcbind {
-    pub(in crate::path) const fn of(ip: IpAddr, kind: PathKind) -> Self {
-        Self { at: SocketAddr::new(ip, PORT), kind }
-    }
-
-    const fn network(&self, kind: PathKind) -> Network {
-        match (kind, self.at.is_ipv6()) {
-            (PathKind::OncTcp, false) => Network::Tcp,
-            (PathKind::OncTcp, true) => Network::Tcp6,
-            (_, false) => Network::Udp,
-            (_, true) => Network::Udp6,
-        }
+    pub(super) const fn of(ip: IpAddr, kind: PathKind) -> Self {
+        Self { at: SocketAddr::new(ip, PORT), kind, socket: None }
     }
 
     /// Returns the port of a program over the path with which rpcbind is asked.
@@ -170,7 +183,7 @@ impl Rpcbind {
         version: u32,
         until: Instant,
     ) -> Result<u16, CallError> {
-        let network = self.network(self.kind);
+        let network = network_of(self.kind, &self.at);
         let of = Registration { program, version, network: network.name(), address: "", owner: "" };
         let protocol = protocol(self.kind);
         let mapping = Mapping { program, version, protocol, port: 0 };
@@ -215,7 +228,7 @@ impl Rpcbind {
 
     /// Makes a request to the newest version of rpcbind that the machine has: `request` of versions 4 and 3,
     /// or `old` of version 2.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         request: Request<'_>,
         old: Request<'_>,
@@ -247,7 +260,10 @@ impl Rpcbind {
         until: Instant,
     ) -> Result<Result<Vec<u8>, CallError>, CallError> {
         let unreachable = |error: CallError| {
-            let text = format!("asking rpcbind at {}", self.at);
+            let text = match self.socket {
+                Some(path) => format!("asking rpcbind at {path}"),
+                None => format!("asking rpcbind at {}", self.at),
+            };
             let kind = error.kind();
             CallError::not_executed(kind, Phase::Resolve, text)
                 .because(error.chain())
@@ -257,7 +273,11 @@ impl Rpcbind {
             .ok_or_else(|| violated("a header without credentials is too long"))?;
         let frames = Frames::private(1, 1, LIST_BYTES_MAX)
             .map_err(system("cannot allocate memory for a call to rpcbind"))?;
-        let link = open(self.at, self.kind, header, frames, None, until).map_err(unreachable)?;
+        let link = match self.socket {
+            Some(path) => open_local(path, header, frames),
+            None => open(self.at, self.kind, header, frames, None, until),
+        };
+        let link = link.map_err(unreachable)?;
         let mut arguments = Vec::new();
         request.push(&mut arguments);
         let asked = link.ask(request.procedure(), &arguments, until).map_err(unreachable)?;
@@ -273,7 +293,7 @@ impl Rpcbind {
     }
 }
 
-const fn protocol(kind: PathKind) -> u32 {
+pub(super) const fn protocol(kind: PathKind) -> u32 {
     match kind {
         PathKind::OncTcp => PROTOCOL_TCP,
         _ => PROTOCOL_UDP,
@@ -350,7 +370,7 @@ mod tests {
                     }
                 }
             });
-            return Rpcbind { at, kind };
+            return Rpcbind { at, kind, socket: None };
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -369,7 +389,7 @@ mod tests {
                 }
             }
         });
-        Rpcbind { at, kind }
+        Rpcbind { at, kind, socket: None }
     }
 
     const BOTH: [PathKind; 2] = [PathKind::OncUdp, PathKind::OncTcp];

@@ -5,13 +5,15 @@
 //! adds these parts.
 //!
 //! * `client`: makes calls. `connect` binds, and `lookup` asks rpcbind for ports.
-//! * `server`: receives and runs calls.
+//! * `server`: receives and runs calls. `registration` registers its programs at rpcbind.
 
 mod client;
 mod connect;
 mod lookup;
+mod registration;
 mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
 pub use lookup::{RegisteredProgram, registered_programs};
+pub(crate) use registration::Registrations;
 pub(crate) use server::{OncConnections, OncDatagrams};

@@ -77,6 +77,8 @@ struct AcceptedCall {
     /// The number of the connection at which the call has arrived.
     connection: u64,
     xid: u32,
+    /// The program and its version.
+    program: (u32, u32),
     procedure: u32,
     /// The offset of the arguments in the message.
     arguments_at: usize,
@@ -227,6 +229,7 @@ impl Desk {
                     row,
                     connection: source.connection,
                     xid: call.xid,
+                    program: (call.program, call.version),
                     procedure: call.procedure,
                     arguments_at,
                     ticket: Some(ticket),
@@ -292,7 +295,8 @@ impl AcceptedCall {
             Ok(guard) => guard,
             Err(refusal) => return self.refused(&refusal, reply),
         };
-        let call = ForeignCall { system: System::Onc, procedure: self.procedure, arguments };
+        let ((program, version), procedure) = (self.program, self.procedure);
+        let call = ForeignCall { system: System::Onc, program, version, procedure, arguments };
         let most = room.min(row.message_bytes + SUCCESS_BYTES);
         let mut failed = None;
         let results = reply.begin_results();
