@@ -187,6 +187,7 @@ pub mod limits;
 mod path;
 mod protocol;
 mod registry;
+mod rpcbind;
 mod server;
 pub mod server_info;
 mod serving;
@@ -208,6 +209,7 @@ pub use binding::{
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
+pub use rpcbind::Rpcbind;
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
 pub use stub::{

@@ -130,16 +130,21 @@ fn list(address: &str) -> Result<Vec<RegisteredProgram>, CallError> {
         }
         match rpcbind.list(until) {
             Ok(mut all) => {
-                let names = names();
-                for one in &mut all {
-                    one.name = names.get(&one.program).cloned();
-                }
+                name_programs(&mut all);
                 return Ok(all);
             }
             Err(error) => failure = failure.or(Some(error)),
         }
     }
     Err(failure.unwrap_or_else(no_address))
+}
+
+/// Sets the names of programs from the file `/etc/rpc` of this machine.
+pub(crate) fn name_programs(programs: &mut [RegisteredProgram]) {
+    let names = names();
+    for one in programs {
+        one.name = names.get(&one.program).cloned();
+    }
 }
 
 /// Returns the error of a host without addresses.
@@ -159,7 +164,7 @@ pub(super) struct Rpcbind {
 }
 
 /// Returns the network of a server that listens at an address.
-pub(super) const fn network_of(kind: PathKind, at: &SocketAddr) -> Network {
+pub(crate) const fn network_of(kind: PathKind, at: &SocketAddr) -> Network {
     match (kind, at.is_ipv6()) {
         (PathKind::OncTcp, false) => Network::Tcp,
         (PathKind::OncTcp, true) => Network::Tcp6,
