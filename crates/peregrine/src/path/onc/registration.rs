@@ -226,11 +226,11 @@ impl Entry {
         let until = until(PROBE);
         let header = Header::new(program, version, Auth::NONE);
         let frames = Frames::private(1, 1, PROBE_BYTES_MAX).ok();
-        let link = header.zip(frames).map(|(header, frames)| {
-            open(SocketAddr::new(ip, port), self.kind, header, frames, None, until)
-        });
-        let Some(Ok(link)) = link else { return false };
-        matches!(link.ask(0, &[], until), Ok(Ok(_)))
+        let Some((header, frames)) = header.zip(frames) else { return false };
+        let at = SocketAddr::new(ip, port);
+        open(at, self.kind, header, frames, None, until)
+            .and_then(|link| link.ask(0, &[], until))
+            .is_ok_and(|asked| asked.is_ok())
     }
 
     /// Registers the program. Returns false if rpcbind refuses.
