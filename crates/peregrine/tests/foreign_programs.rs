@@ -64,8 +64,7 @@ fn served(
     procedure: u32,
     arguments: &[u8],
 ) -> Result<(ForeignAnswer, Vec<u8>), (Kind, Executed)> {
-    let (program, version) =
-        if system == System::Onc { (0x2000_0001, 2) } else { (5, 1) };
+    let (program, version) = if system == System::Onc { (0x2000_0001, 2) } else { (5, 1) };
     let call = ForeignCall { system, program, version, procedure, arguments };
     let mut results = vec![0xaa; 2];
     let answer = match system {

@@ -1,7 +1,7 @@
 //! Wraps TCP sockets: listening, connecting, sending and receiving. A client can also connect to a local stream
 //! socket. This module does not know what the transferred bytes mean.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,13 +9,17 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-    connect, getpeername, getsockname, listen, recv, send, shutdown, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, getpeername, getsockname, listen, recv, send, shutdown,
+    socket_with, sockopt,
 };
 
 use crate::limits;
 use crate::sys::{Parts, TcpHealth, receive_two, tcp_health};
 use crate::value::Space;
+
+/// The first port that [`Stream::privileged`] uses. Servers have most of the ports below it.
+const FIRST_PRIVILEGED: u16 = 600;
 
 /// A connected socket. An operation blocks only if the caller requests that.
 #[derive(Debug)]
@@ -124,6 +128,28 @@ impl Stream {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Self(socket).connected()
+    }
+
+    /// Connects to an IPv4 port of this machine from a port below 1024, which proves to the peer that this
+    /// program is privileged. Connects from any port if this program may not use such a port.
+    ///
+    /// # Errors
+    /// If the peer does not accept the connection.
+    pub(crate) fn privileged(to: &SocketAddr) -> io::Result<Self> {
+        for port in (FIRST_PRIVILEGED..1024).rev() {
+            let socket = socket_for(to, SocketFlags::empty())?;
+            let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            match bind(&socket, &from).and_then(|()| connect(&socket, to)) {
+                Ok(()) => return Ok(Self(socket)),
+                // Another program uses the port, or has used it for a connection to the peer.
+                Err(rustix::io::Errno::ADDRINUSE | rustix::io::Errno::ADDRNOTAVAIL) => {}
+                Err(rustix::io::Errno::ACCESS) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let socket = socket_for(to, SocketFlags::empty())?;
+        connect(&socket, to)?;
+        Ok(Self(socket))
     }
 
     /// Begins to connect. Returns the stream, and whether it is already connected.

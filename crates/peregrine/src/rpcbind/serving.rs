@@ -61,8 +61,7 @@ fn unset(table: &Table, version: u32, asker: &Asker, rpcb: &Rpcb) -> bool {
 
 /// Returns the address of a program in the network of the caller, as the standard requires.
 fn address(table: &Table, asker: &Asker, rpcb: &Rpcb) -> ByteString {
-    let place =
-        asker.network.and_then(|network| table.find(rpcb.program, rpcb.version, network));
+    let place = asker.network.and_then(|network| table.find(rpcb.program, rpcb.version, network));
     place.and_then(|place| told(&place, asker)).unwrap_or_default().into()
 }
 
@@ -187,9 +186,9 @@ impl RpcbindV4 for Arc<Table> {
         let all = self.of_version(rpcb.program, rpcb.version);
         let family = asker.network.map(family);
         let same = all.iter().rev().filter(|one| family == Some(self::family(one.network)));
-        Ok(same.filter_map(|one| listed(one, &asker)).fold(None, |rest, first| {
-            Some(Box::new(Places { first, rest }))
-        }))
+        Ok(same
+            .filter_map(|one| listed(one, &asker))
+            .fold(None, |rest, first| Some(Box::new(Places { first, rest }))))
     }
 
     fn getstat(&self) -> Result<[Calls; 3]> {

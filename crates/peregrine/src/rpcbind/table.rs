@@ -131,9 +131,8 @@ impl Table {
             return false;
         }
         let mut entries = self.entries();
-        let is_same = |one: &&Entry| {
-            (one.program, one.version, one.network) == (program, version, network)
-        };
+        let is_same =
+            |one: &&Entry| (one.program, one.version, one.network) == (program, version, network);
         if let Some(present) = entries.iter().find(is_same) {
             return present.place == place && owner.may_change(present.owner);
         }

@@ -6,7 +6,7 @@ use peregrine::__rt::{ForeignCall, Refusal, Serve as _};
 use peregrine::call::ForeignAnswer;
 use peregrine::foreign::System;
 use peregrine::interface::{Described, DescribedType};
-use peregrine::{Dynamic, Executed, GenericParameter, Kind, GenericServer, Server, interface};
+use peregrine::{Dynamic, Executed, GenericParameter, GenericServer, Kind, Server, interface};
 
 use super::*;
 
@@ -70,8 +70,7 @@ fn couriers() -> GenericServer {
 /// was not executed.
 fn called(server: &GenericServer, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, Kind> {
     let is_onc = server.described().name == "Xdrs";
-    let (system, program) =
-        if is_onc { (System::Onc, 0x2000_0000) } else { (System::Courier, 1) };
+    let (system, program) = if is_onc { (System::Onc, 0x2000_0000) } else { (System::Courier, 1) };
     let call = ForeignCall { system, program, version: 1, procedure, arguments };
     let mut results = vec![];
     let answer = server.serve_foreign(&call, &mut results);
@@ -236,8 +235,7 @@ fn errors_are_reported_with_their_numbers() {
     ] {
         let server = GenericServer::new(described.clone(), move |_| Ok(Err(error.clone())));
         let system = System::Courier;
-        let call =
-            ForeignCall { system, program: 1, version: 1, procedure: 3, arguments: &[0, 1] };
+        let call = ForeignCall { system, program: 1, version: 1, procedure: 3, arguments: &[0, 1] };
         let mut results = Vec::new();
         match (server.serve_foreign(&call, &mut results), expected) {
             (Ok(answer), Ok((number, arguments))) => {

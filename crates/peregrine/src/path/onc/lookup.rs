@@ -64,6 +64,7 @@ pub(super) fn open(
     link(wire, kind, header, frames)
 }
 
+/// Makes a link from a connected socket.
 fn link(
     wire: Wire,
     kind: PathKind,
@@ -73,15 +74,6 @@ fn link(
     let random = sys::random().map_err(system("reading random bytes"))?;
     let calls = Calls::new(u32::from_ne_bytes(random), frames.layout().count);
     Ok(OncLink::new(wire, kind, Onc::new(header), calls, frames))
-}
-
-/// Opens a link to a program at a local socket.
-fn open_local(path: &str, header: Header, frames: Frames) -> Result<Arc<OncLink>, CallError> {
-    let stream = Stream::local(path).map_err(|error| {
-        let text = format!("connecting to {path}");
-        CallError::not_executed(Kind::Unreachable, Phase::Bind, text).because(error)
-    })?;
-    link(Wire::Tcp(stream), PathKind::OncTcp, header, frames)
 }
 
 /// A program of ONC RPC that rpcbind lists: see [`registered_programs`].
@@ -172,8 +164,18 @@ pub(super) struct Rpcbind {
     pub(super) at: SocketAddr,
     /// The path over which rpcbind is asked.
     pub(super) kind: PathKind,
-    /// The path of the local socket over which rpcbind is asked instead.
-    pub(super) socket: Option<&'static str>,
+    pub(super) way: Way,
+}
+
+/// How a connection to rpcbind is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// As any connection.
+    Plain,
+    /// From a port below 1024, if this program may use one.
+    Privileged,
+    /// To the local socket at this path.
+    Local(&'static str),
 }
 
 /// Returns the network of a server that listens at an address.
@@ -188,7 +190,7 @@ pub(crate) const fn network_of(kind: PathKind, at: &SocketAddr) -> Network {
 
 impl Rpcbind {
     pub(super) const fn of(ip: IpAddr, kind: PathKind) -> Self {
-        Self { at: SocketAddr::new(ip, PORT), kind, socket: None }
+        Self { at: SocketAddr::new(ip, PORT), kind, way: Way::Plain }
     }
 
     /// Returns the port of a program over the path with which rpcbind is asked.
@@ -278,9 +280,9 @@ impl Rpcbind {
         until: Instant,
     ) -> Result<Result<Vec<u8>, CallError>, CallError> {
         let unreachable = |error: CallError| {
-            let text = match self.socket {
-                Some(path) => format!("asking rpcbind at {path}"),
-                None => format!("asking rpcbind at {}", self.at),
+            let text = match self.way {
+                Way::Local(path) => format!("asking rpcbind at {path}"),
+                _ => format!("asking rpcbind at {}", self.at),
             };
             let kind = error.kind();
             CallError::not_executed(kind, Phase::Resolve, text)
@@ -291,9 +293,18 @@ impl Rpcbind {
             .ok_or_else(|| violated("a header without credentials is too long"))?;
         let frames = Frames::private(1, 1, LIST_BYTES_MAX)
             .map_err(system("cannot allocate memory for a call to rpcbind"))?;
-        let link = match self.socket {
-            Some(path) => open_local(path, header, frames),
+        let stream = match self.way {
+            Way::Plain => None,
+            Way::Privileged => Some(Stream::privileged(&self.at)),
+            Way::Local(path) => Some(Stream::local(path)),
+        };
+        let link = match stream {
             None => open(self.at, self.kind, header, frames, None, until),
+            Some(Ok(stream)) => link(Wire::Tcp(stream), PathKind::OncTcp, header, frames),
+            Some(Err(error)) => {
+                let text = "connecting to rpcbind";
+                Err(CallError::not_executed(Kind::Unreachable, Phase::Bind, text).because(error))
+            }
         };
         let link = link.map_err(unreachable)?;
         let mut arguments = Vec::new();
@@ -347,7 +358,7 @@ fn listed_mapping(one: &Mapping, ip: IpAddr) -> Option<RegisteredProgram> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::protocol::onc::message::{Call, Outcome, Reply, Versions};
     use core::time::Duration;
@@ -357,7 +368,8 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     /// Answers a request of a version. `None`: sends nothing.
-    type Answers = fn(u32, &Request<'_>) -> Option<Result<Answer<'static>, Outcome>>;
+    pub(in crate::path::onc) type Answers =
+        fn(u32, &Request<'_>) -> Option<Result<Answer<'static>, Outcome>>;
 
     fn answered(message: &[u8], answers: Answers) -> Option<Vec<u8>> {
         let (call, at) = Call::parse(message).expect("a call");
@@ -375,7 +387,7 @@ mod tests {
     }
 
     /// Starts an rpcbind at a port of its own, until the program ends.
-    fn rpcbind(kind: PathKind, answers: Answers) -> Rpcbind {
+    pub(in crate::path::onc) fn rpcbind(kind: PathKind, answers: Answers) -> Rpcbind {
         if kind == PathKind::OncUdp {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let at = socket.local_addr().unwrap();
@@ -388,7 +400,7 @@ mod tests {
                     }
                 }
             });
-            return Rpcbind { at, kind, socket: None };
+            return Rpcbind { at, kind, way: Way::Plain };
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -407,7 +419,7 @@ mod tests {
                 }
             }
         });
-        Rpcbind { at, kind, socket: None }
+        Rpcbind { at, kind, way: Way::Plain }
     }
 
     const BOTH: [PathKind; 2] = [PathKind::OncUdp, PathKind::OncTcp];
@@ -462,7 +474,7 @@ mod tests {
         for kind in BOTH {
             let of = rpcbind(kind, |_, _| Some(Ok(Answer::Address("127.0.0.1.999.1"))));
             assert_eq!(port(of).unwrap_err().kind(), Kind::ProtocolMismatch);
-            let of = rpcbind(kind, |_, _| Some(Ok(Answer::Time(7))));
+            let of = rpcbind(kind, |_, _| Some(Ok(Answer::Changed(true))));
             assert_eq!(port(of).unwrap_err().kind(), Kind::ProtocolMismatch);
         }
     }
@@ -479,7 +491,7 @@ mod tests {
         let at = socket.local_addr().unwrap();
         drop(socket);
         for kind in BOTH {
-            assert_eq!(port(Rpcbind { at, kind }).unwrap_err().kind(), Kind::Unreachable);
+            assert_eq!(port(Rpcbind { at, kind, way: Way::Plain }).unwrap_err().kind(), Kind::Unreachable);
         }
     }
 

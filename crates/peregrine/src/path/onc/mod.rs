@@ -14,7 +14,7 @@ mod registration;
 mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
-pub(crate) use lookup::{name_programs, network_of};
 pub use lookup::{RegisteredProgram, registered_programs};
+pub(crate) use lookup::{name_programs, network_of};
 pub(crate) use registration::Registrations;
 pub(crate) use server::{OncConnections, OncDatagrams};

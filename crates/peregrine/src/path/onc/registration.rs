@@ -2,7 +2,8 @@
 //! removes them when the server ends.
 //!
 //! rpcbind is asked over its local socket. There, the kernel tells rpcbind the user of this process, and only
-//! this user and root can remove the programs. If there is no such socket, rpcbind is asked at port 111.
+//! this user and root can remove the programs. If there is no such socket, rpcbind is asked at port 111, if
+//! possible from a port below 1024, which proves that this process is privileged.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::Header;
-use super::lookup::{RegisteredProgram, Rpcbind, network_of, open, protocol};
+use super::lookup::{RegisteredProgram, Rpcbind, Way, network_of, open, protocol};
 use crate::address::Endpoint;
 use crate::call::{Frames, PathKind};
 use crate::error::{CallError, Kind, Phase};
@@ -74,7 +75,8 @@ fn entries(exports: &[Arc<Export>], endpoints: &[Endpoint]) -> Result<Vec<Entry>
     let programs = programs(exports);
     let mut all = Vec::new();
     for endpoint in endpoints {
-        let Endpoint::Foreign(kind @ (PathKind::OncUdp | PathKind::OncTcp), place) = endpoint else {
+        let Endpoint::Foreign(kind @ (PathKind::OncUdp | PathKind::OncTcp), place) = endpoint
+        else {
             continue;
         };
         for at in place.resolve()? {
@@ -96,10 +98,7 @@ impl Registrations {
     /// # Errors
     /// If rpcbind does not answer or refuses, or another server has one of the programs. Then nothing stays
     /// registered.
-    pub(crate) fn make(
-        exports: &[Arc<Export>],
-        endpoints: &[Endpoint],
-    ) -> Result<Self, CallError> {
+    pub(crate) fn make(exports: &[Arc<Export>], endpoints: &[Endpoint]) -> Result<Self, CallError> {
         let all = entries(exports, endpoints)?;
         let until = until(LIMIT);
         let (rpcbind, listed) = Rpcbind::of_this_machine(until)?;
@@ -139,8 +138,9 @@ impl Registrations {
         let until = until(LIMIT);
         let Ok(listed) = self.rpcbind.list(until) else { return };
         for entry in removed {
-            let is_ours =
-                |one: &RegisteredProgram| entry.is_listed_as(one) && port_of(one) == Some(entry.at.port());
+            let is_ours = |one: &RegisteredProgram| {
+                entry.is_listed_as(one) && port_of(one) == Some(entry.at.port())
+            };
             if listed.iter().any(is_ours) {
                 let _ = entry.unregister(&self.rpcbind, until);
             }
@@ -162,8 +162,9 @@ impl Rpcbind {
     /// # Errors
     /// If none answers.
     fn of_this_machine(until: Instant) -> Result<(Self, Vec<RegisteredProgram>), CallError> {
-        let at_port = Self::of(IpAddr::V4(Ipv4Addr::LOCALHOST), PathKind::OncTcp);
-        let local = Self { socket: Some(SOCKET), ..at_port };
+        let any = Self::of(IpAddr::V4(Ipv4Addr::LOCALHOST), PathKind::OncTcp);
+        let local = Self { way: Way::Local(SOCKET), ..any };
+        let at_port = Self { way: Way::Privileged, ..any };
         let listed = |rpcbind: Self| rpcbind.list(until).map(|listed| (rpcbind, listed));
         listed(local).or_else(|_: CallError| listed(at_port)).map_err(|error| {
             let text = "rpcbind cannot be asked to register programs";
@@ -270,5 +271,80 @@ const fn has_changed(answer: &Answer<'_>) -> Option<bool> {
     match answer {
         Answer::Changed(changed) => Some(*changed),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::onc::lookup::tests::rpcbind;
+    use crate::protocol::onc::message::Outcome;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    fn entry(at: &str) -> Entry {
+        Entry { program: (7, 1), kind: PathKind::OncTcp, at: at.parse().unwrap() }
+    }
+
+    #[test]
+    fn programs_are_registered_and_removed_in_every_version() {
+        for kind in [PathKind::OncUdp, PathKind::OncTcp] {
+            let of = rpcbind(kind, |version, request| {
+                assert_eq!(version, 4);
+                Some(Ok(match request {
+                    Request::Set(of) => {
+                        assert_eq!((of.program, of.version, of.network), (7, 1, "tcp"));
+                        Answer::Changed(of.address == "127.0.0.1.1.2")
+                    }
+                    Request::Unset(of) => Answer::Changed((of.network, of.address) == ("tcp", "")),
+                    _ => panic!("{request:?}"),
+                }))
+            });
+            let (entry, until) = (entry("127.0.0.1:258"), until(LONG));
+            assert!(entry.register(&of, until).unwrap());
+            assert!(entry.unregister(&of, until).unwrap());
+            let old = rpcbind(kind, |_, request| {
+                Some(match request {
+                    Request::SetMapping(of) => {
+                        Ok(Answer::Changed((of.protocol, of.port) == (6, 258)))
+                    }
+                    Request::UnsetMapping(_) => Ok(Answer::Changed(false)),
+                    _ => Err(Outcome::ProgramUnavailable),
+                })
+            });
+            assert!(entry.register(&old, until).unwrap());
+            assert!(!entry.unregister(&old, until).unwrap());
+        }
+    }
+
+    #[test]
+    fn left_registration_is_replaced_if_rpcbind_allows_it() {
+        fn listed(address: &str) -> RegisteredProgram {
+            let (network, address) = ("tcp".to_owned(), address.to_owned());
+            let owner = "1000".to_owned();
+            RegisteredProgram { program: 7, version: 1, network, address, owner, name: None }
+        }
+        let entry = entry("127.0.0.1:258");
+        let replaced = |changed: bool, left: &str| {
+            let of = match changed {
+                true => rpcbind(PathKind::OncTcp, |_, _| Some(Ok(Answer::Changed(true)))),
+                false => rpcbind(PathKind::OncTcp, |_, _| Some(Ok(Answer::Changed(false)))),
+            };
+            entry.replaces(&listed(left), &of, until(LONG)).map_err(|error| error.kind())
+        };
+        // No server is at port 1.
+        assert_eq!(replaced(true, "0.0.0.0.0.1"), Ok(()));
+        assert_eq!(replaced(false, "0.0.0.0.0.1"), Err(Kind::Denied));
+        // The port of this server itself, which an earlier server had.
+        assert_eq!(replaced(true, "0.0.0.0.1.2"), Ok(()));
+        // rpcbind lies, and the address has no meaning.
+        assert_eq!(replaced(true, "somewhere"), Ok(()));
+    }
+
+    #[test]
+    fn answer_without_meaning_is_an_error() {
+        let of = rpcbind(PathKind::OncTcp, |_, _| Some(Ok(Answer::Address("true"))));
+        let error = entry("127.0.0.1:258").register(&of, until(LONG)).unwrap_err();
+        assert_eq!(error.kind(), Kind::ProtocolMismatch, "{error}");
     }
 }
