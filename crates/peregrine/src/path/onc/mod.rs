@@ -17,4 +17,4 @@ pub(crate) use connect::{OncTcp, OncUdp};
 pub use lookup::{RegisteredProgram, registered_programs};
 pub(crate) use lookup::{name_programs, network_of};
 pub(crate) use registration::Registrations;
-pub(crate) use server::{OncConnections, OncDatagrams};
+pub(crate) use server::{OncConnections, OncDatagrams, onc_connections};
