@@ -83,7 +83,7 @@ pub(super) struct Calls {
     /// How many programs were registered, and how many were removed.
     pub(super) set: i32,
     pub(super) unset: i32,
-    /// How often each address was asked for. rpcbind does not count this.
+    /// How often each address was asked for.
     pub(super) addresses: Option<Box<AddressCalls>>,
     /// How often rpcbind made a call for others. It never does.
     pub(super) indirect: Option<Box<IndirectCalls>>,

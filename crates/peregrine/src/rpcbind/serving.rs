@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::asker::Asker;
 use super::interface::{
-    Calls, Mapping, Mappings, Netbuf, Place as ListedPlace, Places, Portmap, Rpcb, RpcbindV3,
-    RpcbindV4, Rpcbs,
+    AddressCalls, Calls, Mapping, Mappings, Netbuf, Place as ListedPlace, Places, Portmap, Rpcb,
+    RpcbindV3, RpcbindV4, Rpcbs,
 };
-use super::table::{Entry, Place, Table, anywhere, network_of_protocol};
+use super::table::{Asked, Entry, Place, Table, anywhere, network_of_protocol};
 use crate::device::udp::Udp;
 use crate::error::{CallError, Executed, Kind, Result};
 use crate::foreign::ByteString;
@@ -60,8 +60,9 @@ fn unset(table: &Table, version: u32, asker: &Asker, rpcb: &Rpcb) -> bool {
 }
 
 /// Returns the address of a program in the network of the caller, as the standard requires.
-fn address(table: &Table, asker: &Asker, rpcb: &Rpcb) -> ByteString {
-    let place = asker.network.and_then(|network| table.find(rpcb.program, rpcb.version, network));
+fn address(table: &Table, by: u32, asker: &Asker, rpcb: &Rpcb) -> ByteString {
+    let program = (rpcb.program, rpcb.version);
+    let place = asker.network.and_then(|network| table.find(by, program, network));
     place.and_then(|place| told(&place, asker)).unwrap_or_default().into()
 }
 
@@ -107,8 +108,8 @@ impl Portmap for Arc<Table> {
         self.count(2, 3, false);
         let asker = Asker::of_call();
         let network = network_of_protocol(mapping.protocol);
-        let place =
-            network.and_then(|network| self.find(mapping.program, mapping.version, network));
+        let program = (mapping.program, mapping.version);
+        let place = network.and_then(|network| self.find(2, program, network));
         Ok(match place {
             Some(Place::Socket(at)) if asker.reaches(at.ip(), near).is_some() => at.port().into(),
             _ => 0,
@@ -139,7 +140,7 @@ macro_rules! common {
 
         fn getaddr(&self, rpcb: Rpcb) -> Result<ByteString> {
             self.count($version, 3, false);
-            Ok(address(self, &Asker::of_call(), &rpcb))
+            Ok(address(self, $version, &Asker::of_call(), &rpcb))
         }
 
         fn dump(&self) -> Result<Option<Box<Rpcbs>>> {
@@ -198,7 +199,12 @@ impl RpcbindV4 for Arc<Table> {
             procedures: counts.procedures,
             set: counts.set,
             unset: counts.unset,
-            addresses: None,
+            addresses: counts.asked.iter().rev().fold(None, |rest, one| {
+                let &Asked { program, version, network, success, failure } = one;
+                let network = network.name().into();
+                let calls = AddressCalls { program, version, success, failure, network, rest };
+                Some(Box::new(calls))
+            }),
             indirect: None,
         }))
     }

@@ -19,6 +19,8 @@ use crate::sync::{Mutex, MutexGuard};
 const ALL_MAX: usize = 1024;
 /// The largest number of registrations while some of them do not belong to the superuser.
 const OTHERS_MAX: usize = 768;
+/// The largest number of programs whose requests for addresses are counted, for each version.
+const ASKED_MAX: usize = 64;
 /// The largest number of bytes in the path of a local socket.
 const PATH_BYTES_MAX: usize = 107;
 
@@ -67,11 +69,22 @@ pub(super) struct Table {
 }
 
 /// How often the procedures of a version were called.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub(super) procedures: [i32; 13],
     pub(super) set: i32,
     pub(super) unset: i32,
+    pub(super) asked: Vec<Asked>,
+}
+
+/// How often the address of a program was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) program: u32,
+    pub(super) version: u32,
+    pub(super) network: Network,
+    pub(super) success: i32,
+    pub(super) failure: i32,
 }
 
 impl Table {
@@ -81,19 +94,41 @@ impl Table {
 
     /// Counts a call of a procedure of version 2, 3 or 4. `has_changed` is the result of SET and UNSET.
     pub(super) fn count(&self, version: u32, procedure: usize, has_changed: bool) {
+        self.counted(version, |counts| {
+            if let Some(count) = counts.procedures.get_mut(procedure) {
+                add(count, true);
+            }
+            add(&mut counts.set, procedure == 1 && has_changed);
+            add(&mut counts.unset, procedure == 2 && has_changed);
+        });
+    }
+
+    /// Counts that the address of a program was asked for by a procedure of version 2, 3 or 4.
+    fn count_asked(&self, by: u32, program: (u32, u32), network: Network, is_found: bool) {
+        self.counted(by, |counts| {
+            let is_same =
+                |one: &Asked| ((one.program, one.version), one.network) == (program, network);
+            let at = counts.asked.iter().position(is_same).unwrap_or_else(|| {
+                let (program, version) = program;
+                counts.asked.push(Asked { program, version, network, success: 0, failure: 0 });
+                counts.asked.len() - 1
+            });
+            add(&mut counts.asked[at].success, is_found);
+            add(&mut counts.asked[at].failure, !is_found);
+            counts.asked.truncate(ASKED_MAX);
+        });
+    }
+
+    fn counted(&self, version: u32, count: impl FnOnce(&mut Counts)) {
         let mut counts = self.counts.lock();
-        let Some(counts) = counts.get_mut(version as usize - 2) else { return };
-        let add = |count: &mut i32, more: bool| *count = count.saturating_add(more.into());
-        if let Some(count) = counts.procedures.get_mut(procedure) {
-            add(count, true);
+        if let Some(counts) = counts.get_mut(version as usize - 2) {
+            count(counts);
         }
-        add(&mut counts.set, procedure == 1 && has_changed);
-        add(&mut counts.unset, procedure == 2 && has_changed);
     }
 
     /// Returns how often the procedures of versions 2, 3 and 4 were called.
     pub(super) fn counts(&self) -> [Counts; 3] {
-        *self.counts.lock()
+        self.counts.lock().clone()
     }
 
     /// Adds rpcbind itself, which listens at `at`.
@@ -162,13 +197,21 @@ impl Table {
         entries.len() < before
     }
 
-    /// Returns where a program listens in a network. If the version is not registered there, returns where the
+    /// Returns where a program listens in a network, for a caller of version `by` of rpcbind. If the version is not registered there, returns where the
     /// highest version of the program listens, because its server tells which versions it has.
-    pub(super) fn find(&self, program: u32, version: u32, network: Network) -> Option<Place> {
+    pub(super) fn find(
+        &self,
+        by: u32,
+        (program, version): (u32, u32),
+        network: Network,
+    ) -> Option<Place> {
         let entries = self.entries();
         let here = entries.iter().filter(|one| (one.program, one.network) == (program, network));
         let found = here.max_by_key(|one| (one.version == version, one.version));
-        found.map(|one| one.place.clone())
+        let found = found.map(|one| one.place.clone());
+        drop(entries);
+        self.count_asked(by, (program, version), network, found.is_some());
+        found
     }
 
     /// Returns the registrations of exactly this version of a program.
@@ -204,6 +247,10 @@ impl Table {
         };
         self.entries().iter().map(listed).collect()
     }
+}
+
+fn add(count: &mut i32, more: bool) {
+    *count = count.saturating_add(more.into());
 }
 
 /// Returns the network of a protocol of version 2.
@@ -325,10 +372,17 @@ mod tests {
         for (version, address) in [(1, "0.0.0.0.8.1"), (3, "0.0.0.0.8.3"), (2, "0.0.0.0.8.2")] {
             assert!(table.set(&user(), (7, version), "udp", address));
         }
-        let found = |version| table.find(7, version, Network::Udp).map(|place| place.text());
+        let found = |version| table.find(4, (7, version), Network::Udp).map(|place| place.text());
         assert_eq!(found(1).as_deref(), Some("0.0.0.0.8.1"));
         assert_eq!(found(9).as_deref(), Some("0.0.0.0.8.3"));
-        assert_eq!(table.find(7, 1, Network::Tcp), None);
-        assert_eq!(table.find(8, 1, Network::Udp), None);
+        assert_eq!(table.find(4, (7, 1), Network::Tcp), None);
+        assert_eq!(table.find(4, (8, 1), Network::Udp), None);
+        let asked = table.counts()[2].asked.clone();
+        let counted: Vec<_> = asked.iter().map(|one| (one.success, one.failure)).collect();
+        assert_eq!(counted, [(1, 0), (1, 0), (0, 1), (0, 1)]);
+        for program in 0..1000 {
+            table.find(4, (program, 1), Network::Udp);
+        }
+        assert_eq!(table.counts()[2].asked.len(), ASKED_MAX);
     }
 }

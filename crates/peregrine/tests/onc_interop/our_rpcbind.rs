@@ -34,6 +34,9 @@ impl Next for Adder {
     }
 }
 
+/// The addresses at which our rpcbind listens, unless other machines use it.
+const HERE: [&str; 2] = [HOST, "[::1]"];
+
 /// The address of our rpcbind, and of a machine that reaches it.
 const NEAR: &str = "192.0.2.1";
 const FAR: &str = "192.0.2.2";
@@ -84,18 +87,29 @@ impl Tool {
     }
 }
 
+/// Ends the server in C, and waits until it has removed its program.
+fn end(mut server: Daemon) {
+    let pid = rustix::process::Pid::from_child(server.child());
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a process");
+    until("the program is removed", || registered() == 0);
+}
+
 /// Returns a command on the other machine.
 fn far(program: &str) -> Command {
     command("nsenter", &["--net=/run/netns/far", program])
 }
 
-/// Starts our rpcbind.
-fn our_rpcbind(host: &str) -> (Rpcbind, Running) {
-    let server = Server::new().listen_beyond_this_machine(&format!("onc+udp:{host}:111"));
-    let server =
-        server.and_then(|server| server.listen_beyond_this_machine(&format!("onc+tcp:{host}:111")));
+/// Starts our rpcbind. Without a local socket, libtirpc asks it over IPv6 if the machine has IPv6.
+fn our_rpcbind(hosts: [&str; 2]) -> (Rpcbind, Running) {
+    let mut server = Server::new();
+    for host in hosts {
+        for scheme in ["onc+udp", "onc+tcp"] {
+            let endpoint = format!("{scheme}:{host}:111");
+            server = server.listen_beyond_this_machine(&endpoint).expect("the port of rpcbind");
+        }
+    }
     let rpcbind = Rpcbind::new();
-    let running = rpcbind.spawn(server.expect("the port of rpcbind")).expect("a server");
+    let running = rpcbind.spawn(server).expect("a server");
     (rpcbind, running)
 }
 
@@ -121,7 +135,7 @@ fn registered() -> usize {
 #[test]
 fn rpcinfo_asks_our_rpcbind() {
     alone("our_rpcbind::rpcinfo_asks_our_rpcbind", &["rpcinfo"], || {
-        let (rpcbind, _running) = our_rpcbind(HOST);
+        let (rpcbind, _running) = our_rpcbind(HERE);
         for network in ["udp", "tcp"] {
             for version in ["2", "3", "4"] {
                 let ready = run("rpcinfo", &["-T", network, HOST, "100000", version]);
@@ -141,7 +155,7 @@ fn rpcinfo_asks_our_rpcbind() {
         let places = run("rpcinfo", &["-l", HOST, NUMBER, "1"]);
         assert!(places.contains("udp") && places.contains("127.0.0.1."), "{places}");
         let calls = run("rpcinfo", &["-m", HOST]);
-        assert!(calls.contains("VERSION 4"), "{calls}");
+        assert!(calls.contains("(version 4) statistics"), "{calls}");
         let all = rpcbind.registered();
         assert_eq!(all.iter().filter(|one| one.program == PROGRAM).count(), 2);
         assert_eq!(all.iter().filter(|one| one.owner == "superuser").count(), all.len());
@@ -151,7 +165,7 @@ fn rpcinfo_asks_our_rpcbind() {
 #[test]
 fn our_rpcbind_has_every_procedure_that_makes_no_calls() {
     alone("our_rpcbind::our_rpcbind_has_every_procedure_that_makes_no_calls", &[], || {
-        let _rpcbind = our_rpcbind(HOST);
+        let _rpcbind = our_rpcbind(HERE);
         check_every_procedure();
         for transport in ["udp", "tcp"] {
             let address = format!("onc+{transport}:{HOST}:111");
@@ -179,7 +193,7 @@ fn our_rpcbind_has_every_procedure_that_makes_no_calls() {
 #[test]
 fn table_of_our_rpcbind_does_not_grow_without_end() {
     alone("our_rpcbind::table_of_our_rpcbind_does_not_grow_without_end", &[], || {
-        let _rpcbind = our_rpcbind(HOST);
+        let _rpcbind = our_rpcbind(HERE);
         let rpcbind = RpcbV4Client::bind(&format!("onc+tcp:{HOST}:111")).expect("version 4");
         let set = |version| rpcbind.set(entry(PROGRAM, version, "udp", "127.0.0.1.8.1"));
         let accepted = (0..2000).filter(|version| set(*version).expect("a flag")).count();
@@ -195,8 +209,8 @@ fn c_programs_find_each_other_by_our_rpcbind() {
     let needs = ["rpcinfo"];
     alone("our_rpcbind::c_programs_find_each_other_by_our_rpcbind", &needs, || {
         let Some(tool) = Tool::compiled() else { return };
-        let _rpcbind = our_rpcbind(HOST);
-        let mut server = tool.serve();
+        let _rpcbind = our_rpcbind(HERE);
+        let server = tool.serve();
         for transport in ["udp", "tcp"] {
             assert_eq!(tool.says(&["call", HOST, transport]), "21", "{transport}");
             run("rpcinfo", &["-T", transport, HOST, NUMBER, "1"]);
@@ -205,10 +219,7 @@ fn c_programs_find_each_other_by_our_rpcbind() {
         let port = tool.says(&["pmap_getport", "17"]).parse::<u16>().expect("a port");
         let [high, low] = port.to_be_bytes();
         assert_eq!(tool.says(&["rpcb_getaddr", HOST, "udp"]), format!("{HOST}.{high}.{low}"));
-        // A signal lets the server remove its program.
-        let pid = rustix::process::Pid::from_child(server.child());
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a process");
-        until("the program is removed", || registered() == 0);
+        end(server);
         assert_eq!(tool.says(&["pmap_set", "17", "2049"]), "changed");
         assert_eq!(tool.says(&["pmap_set", "17", "2050"]), "unchanged");
         assert_eq!(tool.says(&["pmap_getport", "17"]), "2049");
@@ -240,15 +251,16 @@ fn check_registration(tool: &Tool) {
     assert_eq!(registered(), 0);
     // A server that is killed leaves its program behind.
     drop(tool.serve());
-    assert_eq!(registered(), 2);
+    assert_eq!(registered(), 4);
     assert_ne!(tool.says(&["call", HOST, "tcp"]), "21");
     let running = started("next").expect("the program is replaced");
     assert_eq!(next().expect("the server in Rust"), 21);
-    // What another server has registered in the meantime stays.
-    let _other = tool.serve();
+    // The server in C replaces what is registered. That stays when our server ends.
+    let other = tool.serve();
     running.stop();
-    assert_eq!(registered(), 2);
+    assert_eq!(registered(), 4);
     assert_eq!(tool.says(&["call", HOST, "udp"]), "21");
+    end(other);
 }
 
 #[test]
@@ -260,8 +272,11 @@ fn our_server_registers_at_debians_rpcbind() {
         assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No), "{error}");
         let _rpcbind = Daemon::rpcbind();
         check_registration(&tool);
-        // rpcbind knows the user of the server from the local socket.
-        let _running = started("mine").expect_err("a server in C").kind();
+        // rpcbind knows the user of a server from the local socket.
+        let _running = started("next").expect("a registered server");
+        let all = peregrine::registered_programs(&format!("onc+tcp:{HOST}")).expect("a list");
+        let mut ours = all.iter().filter(|one| one.program == PROGRAM);
+        assert!(ours.all(|one| one.owner == "superuser"), "{all:?}");
     });
 }
 
@@ -269,7 +284,7 @@ fn our_server_registers_at_debians_rpcbind() {
 fn our_server_registers_at_our_rpcbind() {
     alone("our_rpcbind::our_server_registers_at_our_rpcbind", &["rpcinfo"], || {
         let Some(tool) = Tool::compiled() else { return };
-        let _rpcbind = our_rpcbind(HOST);
+        let _rpcbind = our_rpcbind(HERE);
         check_registration(&tool);
     });
 }
@@ -292,7 +307,7 @@ fn other_machines_ask_our_rpcbind_and_change_nothing() {
     alone("our_rpcbind::other_machines_ask_our_rpcbind_and_change_nothing", &needs, || {
         let Some(tool) = Tool::compiled() else { return };
         make_network();
-        let _rpcbind = our_rpcbind("0.0.0.0");
+        let _rpcbind = our_rpcbind(["0.0.0.0", "[::]"]);
         for transport in ["udp", "tcp"] {
             assert_eq!(tool.says_far(&["set", NEAR, transport]), "unchanged");
         }
@@ -309,9 +324,9 @@ fn other_machines_ask_our_rpcbind_and_change_nothing() {
             }
         }
         // Lists are long, and the address of a datagram may be forged.
-        assert_eq!(tool.says_far(&["dump", NEAR, "tcp"]), "2");
+        assert_eq!(tool.says_far(&["dump", NEAR, "tcp"]), "4");
         assert_eq!(tool.says_far(&["dump", NEAR, "udp"]), "RPC: Remote system error");
-        assert_eq!(tool.says(&["dump", HOST, "udp"]), "2");
+        assert_eq!(tool.says(&["dump", HOST, "udp"]), "4");
         drop(server);
         // Other machines do not reach a server that listens at the loopback interface.
         let _running = started("next").expect("a registered server");

@@ -45,19 +45,19 @@ pub(crate) fn check_every_procedure() {
         let address = format!("onc+{transport}:{HOST}:111");
         let fourth = RpcbV4Client::bind(&address).expect("version 4");
         let third = RpcbV3Client::bind(&address).expect("version 3");
-        let ours = || entry(PROGRAM, 5, "udp", "127.0.0.1.3.9");
+        let ours = || entry(PROGRAM, 5, "udp", "127.0.0.1.13.9");
         assert_eq!(third.getaddr(ours()).expect("an address"), text(""));
         assert!(third.set(ours()).expect("a flag"), "{transport}");
-        let elsewhere = entry(PROGRAM, 5, "udp", "127.0.0.1.3.11");
+        let elsewhere = entry(PROGRAM, 5, "udp", "127.0.0.1.13.11");
         assert!(!third.set(elsewhere).expect("a flag"), "{transport}");
-        assert!(fourth.set(entry(PROGRAM, 5, "tcp", "127.0.0.1.3.10")).expect("a flag"));
+        assert!(fourth.set(entry(PROGRAM, 5, "tcp", "127.0.0.1.13.10")).expect("a flag"));
         // rpcbind returns the address in the network over which it is asked.
-        let here = if transport == "udp" { "127.0.0.1.3.9" } else { "127.0.0.1.3.10" };
+        let here = if transport == "udp" { "127.0.0.1.13.9" } else { "127.0.0.1.13.10" };
         assert_eq!(third.getaddr(ours()).expect("an address"), text(here));
         assert_eq!(fourth.getversaddr(ours()).expect("an address"), text(here));
         let other = entry(PROGRAM, 6, "udp", "");
         assert_eq!(fourth.getversaddr(other).expect("an address"), text(""));
-        let both = ["tcp 127.0.0.1.3.10", "udp 127.0.0.1.3.9"];
+        let both = ["tcp 127.0.0.1.13.10", "udp 127.0.0.1.13.9"];
         assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), both);
         assert_eq!(listed(&fourth.dump().expect("a list"), PROGRAM), both);
         let places = fourth.getaddrlist(ours()).expect("a list");

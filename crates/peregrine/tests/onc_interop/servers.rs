@@ -67,7 +67,7 @@ fn our_client_asks_rpc_rstatd() {
         // Both moments are in seconds since 1970, and `rup` prints their difference.
         assert!(found.boottime.tv_sec > 0 && found.curtime.tv_sec >= found.boottime.tv_sec);
         let shown = run("rup", &[HOST]);
-        assert!(shown.contains("load average"), "{shown}");
+        assert!(shown.contains("load"), "{shown}");
     });
 }
 

@@ -491,7 +491,10 @@ pub(super) mod tests {
         let at = socket.local_addr().unwrap();
         drop(socket);
         for kind in BOTH {
-            assert_eq!(port(Rpcbind { at, kind, way: Way::Plain }).unwrap_err().kind(), Kind::Unreachable);
+            assert_eq!(
+                port(Rpcbind { at, kind, way: Way::Plain }).unwrap_err().kind(),
+                Kind::Unreachable
+            );
         }
     }
 
