@@ -85,8 +85,11 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     interrupt.ended(|| format!("`{name}` was served for {time}; its name is removed"))
 }
 
-/// Stops the server on a signal.
-fn handle_signals(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Failure> {
+/// Stops a server on a signal.
+pub(crate) fn handle_signals(
+    format: Format,
+    stop: Arc<OnceLock<StopHandle>>,
+) -> Result<Interrupt, Failure> {
     let signals = InterruptOptions { format, grace: GRACE, executed: "no" };
     let first = move || {
         if let Some(stop) = stop.get() {
