@@ -134,22 +134,33 @@ impl Stream {
     /// program is privileged. Connects from any port if this program may not use such a port.
     ///
     /// # Errors
-    /// If the peer does not accept the connection.
-    pub(crate) fn privileged(to: &SocketAddr) -> io::Result<Self> {
-        for port in (FIRST_PRIVILEGED..1024).rev() {
-            let socket = socket_for(to, SocketFlags::empty())?;
-            let from = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
-            match bind(&socket, &from).and_then(|()| connect(&socket, to)) {
-                Ok(()) => return Ok(Self(socket)),
-                // Another program uses the port, or has used it for a connection to the peer.
-                Err(rustix::io::Errno::ADDRINUSE | rustix::io::Errno::ADDRNOTAVAIL) => {}
-                Err(rustix::io::Errno::ACCESS) => break,
+    /// If the peer does not accept the connection before `until`.
+    pub(crate) fn privileged(to: &SocketAddr, until: Instant) -> io::Result<Self> {
+        let ports = (FIRST_PRIVILEGED..1024).rev().map(Some).chain([None]);
+        for port in ports {
+            let socket = socket_for(to, SocketFlags::NONBLOCK)?;
+            let from = port.map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
+            let bound = from.map_or(Ok(()), |from| bind(&socket, &from));
+            match bound.and_then(|()| connect(&socket, to)) {
+                Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
+                    let stream = Self(socket);
+                    if !stream.wait(WaitFor::Writable, Some(until))?.writable {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    sockopt::socket_error(&stream.0).and_then(|error| error)?;
+                    return stream.connected();
+                }
+                // Another program uses the port, or has used it for a connection to the peer, or this program
+                // is not privileged.
+                Err(
+                    rustix::io::Errno::ADDRINUSE
+                    | rustix::io::Errno::ADDRNOTAVAIL
+                    | rustix::io::Errno::ACCESS,
+                ) if port.is_some() => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let socket = socket_for(to, SocketFlags::empty())?;
-        connect(&socket, to)?;
-        Ok(Self(socket))
+        Err(io::ErrorKind::AddrInUse.into())
     }
 
     /// Begins to connect. Returns the stream, and whether it is already connected.

@@ -193,7 +193,8 @@ impl Server {
     /// What a killed server has left registered is replaced. If another server still answers there, this
     /// server does not start.
     ///
-    /// rpcbind tells every host that can reach it which programs are registered, and at which ports.
+    /// rpcbind tells every host that can reach it which programs are registered, and at which ports. If rpcbind is
+    /// restarted, it may forget them.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -210,12 +211,11 @@ impl Server {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     ///
-    /// # Errors
-    /// [`run`](Self::run) and [`spawn`](Self::spawn) fail in the following cases:
+    /// [`run`](Self::run) and [`spawn`](Self::spawn) fail in the following cases, with these
+    /// [`Kind`](crate::Kind)s:
     ///
-    /// * No rpcbind answers within 5 seconds.
-    /// * Another server or another user has registered one of the programs ([`Kind`](crate::Kind) `NameTaken`
-    ///   and `Denied`).
+    /// * No rpcbind answers within 5 seconds (`Unreachable` or `TimedOut`).
+    /// * Another server has one of the programs (`NameTaken`), or another user has registered it (`Denied`).
     /// * The server exports no program of ONC RPC, or listens at no `onc+udp:` or `onc+tcp:` (`BadName`).
     pub const fn register_programs(mut self) -> Self {
         self.registers = true;

@@ -295,7 +295,7 @@ impl Rpcbind {
             .map_err(system("cannot allocate memory for a call to rpcbind"))?;
         let stream = match self.way {
             Way::Plain => None,
-            Way::Privileged => Some(Stream::privileged(&self.at)),
+            Way::Privileged => Some(Stream::privileged(&self.at, until)),
             Way::Local(path) => Some(Stream::local(path)),
         };
         let link = match stream {
