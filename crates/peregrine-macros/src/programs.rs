@@ -395,16 +395,15 @@ pub(crate) fn serves(
     })
 }
 
-/// Generates code that takes an argument, and code that passes the argument to the method.
+/// Generates code that takes an argument, and code that passes the argument to the method. Texts and bytes are
+/// borrowed from the message.
 fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
     let own = format_ident!("__arg_{}", parameter.ident);
-    let ty = carried(parameter);
-    let take = match (&parameter.form, &parameter.max_len) {
-        (Form::Text | Form::Slice, Some(_)) => {
-            let limit = limit(parameter.max_len.as_ref());
-            let bounded = quote!(<#ty as ::peregrine::foreign::Bounded<#representation>>);
-            quote!(let #own = #bounded::take_at_most(#limit, &mut __input)?;)
-        }
+    let ty = &parameter.ty;
+    let limit = limit(parameter.max_len.as_ref());
+    let take = match parameter.form {
+        Form::Text => quote!(let #own = __input.text(#limit)?;),
+        Form::Slice => quote!(let #own = __input.elements::<#ty>(#limit)?;),
         _ => {
             let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
             quote! {
@@ -416,7 +415,7 @@ fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, To
         }
     };
     let pass = match parameter.form {
-        Form::Value => quote!(#own),
+        Form::Value | Form::Text => quote!(#own),
         _ => quote!(&#own),
     };
     (take, pass)

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use super::{Cells, Foreign, Invalid, System};
+use super::{Bounded, Cells, Foreign, Invalid, System};
 use crate::limits;
 
 /// A cursor over received bytes.
@@ -26,6 +26,27 @@ pub struct Input<'a, R: Cells> {
     /// The number of elements without bytes that were taken, in all sequences together.
     empty: usize,
     representation: PhantomData<R>,
+}
+
+/// The elements of a sequence that was taken.
+#[derive(Debug)]
+pub enum Elements<'a, T> {
+    /// A part of the received bytes.
+    Borrowed(&'a [T]),
+    /// Converted elements.
+    Owned(Vec<T>),
+}
+
+impl<T> core::ops::Deref for Elements<'_, T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Borrowed(elements) => elements,
+            Self::Owned(elements) => elements,
+        }
+    }
 }
 
 impl<'a, R: Cells> Input<'a, R> {
@@ -156,6 +177,24 @@ impl<'a, R: Cells> Input<'a, R> {
     #[inline]
     pub fn fixed<T: Foreign<R>>(&mut self) -> Result<T, Invalid> {
         T::take_at(self.claim(T::LEAST)?)
+    }
+
+    /// Takes a sequence of at most `most` elements. Borrows elements that need no conversion.
+    ///
+    /// # Errors
+    /// As for [`Bounded::take_at_most`] of [`Vec`].
+    #[doc(hidden)]
+    #[inline]
+    pub fn elements<T: Foreign<R>>(&mut self, most: usize) -> Result<Elements<'a, T>, Invalid> {
+        if T::PACKED {
+            let mut ahead = Self { ..*self };
+            let bytes = ahead.byte_string(most)?;
+            if let Some(elements) = T::unconverted(bytes) {
+                *self = ahead;
+                return Ok(Elements::Borrowed(elements));
+            }
+        }
+        Vec::take_at_most(most, self).map(Elements::Owned)
     }
 
     /// Takes the cells of a value if any cells are a value of `T`. The caller then reads them by
