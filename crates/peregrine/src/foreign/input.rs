@@ -71,15 +71,15 @@ impl<'a, R: Cells> Input<'a, R> {
         if self.rest.is_empty() { Ok(()) } else { Err(Invalid::Long) }
     }
 
-    /// Checks that all bytes of results have been taken. Bytes after results of ONC RPC are ignored, because
-    /// some servers send more than their interface file says, and other clients ignore these bytes.
+    /// Checks that all bytes of results have been taken. Cells after results of ONC RPC are ignored, because
+    /// some servers send more than their interface file says, and other clients ignore these cells.
     ///
     /// # Errors
-    /// [`Invalid::Long`] if bytes are left after results of another system.
+    /// [`Invalid::Long`] if other bytes are left.
     pub(crate) fn finish_results(&self) -> Result<(), Invalid> {
         match R::SYSTEM {
-            System::Onc => Ok(()),
-            System::Courier => self.finish(),
+            System::Onc if self.rest.len().is_multiple_of(R::CELL) => Ok(()),
+            _ => self.finish(),
         }
     }
 

@@ -53,7 +53,7 @@ fn our_client_asks_rpc_rusersd() {
 }
 
 /// Debian's rpc.rstatd sends a cell of XDR more than its interface file says. The C library and Peregrine ignore
-/// bytes after the last value of the results.
+/// cells after the last value of the results.
 #[test]
 fn our_client_asks_rpc_rstatd() {
     let needs = ["rpcbind", "rpcinfo", "rpc.rstatd", "rup"];
