@@ -1,15 +1,17 @@
-//! Finds the ports of programs, by asking rpcbind.
+//! Finds the ports of programs, by asking rpcbind, and registers programs there.
 //!
 //! An answer of rpcbind is not trusted: only the port of an address is used, with the host that was asked.
 //! Otherwise rpcbind could make clients send calls to any machine.
 
 mod names;
+mod registration;
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::names::names;
+pub(crate) use self::registration::Registrations;
 use super::client::{Calls, Header, Onc, OncLink};
 use crate::address::Address;
 use crate::call::{Frames, PathKind};
@@ -368,8 +370,7 @@ pub(super) mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     /// Answers a request of a version. `None`: sends nothing.
-    pub(in crate::path::onc) type Answers =
-        fn(u32, &Request<'_>) -> Option<Result<Answer<'static>, Outcome>>;
+    pub(super) type Answers = fn(u32, &Request<'_>) -> Option<Result<Answer<'static>, Outcome>>;
 
     fn answered(message: &[u8], answers: Answers) -> Option<Vec<u8>> {
         let (call, at) = Call::parse(message).expect("a call");
@@ -387,7 +388,7 @@ pub(super) mod tests {
     }
 
     /// Starts an rpcbind at a port of its own, until the program ends.
-    pub(in crate::path::onc) fn rpcbind(kind: PathKind, answers: Answers) -> Rpcbind {
+    pub(super) fn rpcbind(kind: PathKind, answers: Answers) -> Rpcbind {
         if kind == PathKind::OncUdp {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let at = socket.local_addr().unwrap();

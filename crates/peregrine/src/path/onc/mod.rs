@@ -5,16 +5,14 @@
 //! adds these parts.
 //!
 //! * `client`: makes calls. `connect` binds, and `lookup` asks rpcbind for ports.
-//! * `server`: receives and runs calls. `registration` registers its programs at rpcbind.
+//! * `server`: receives and runs calls. Its programs are registered at rpcbind by `lookup`, too.
 
 mod client;
 mod connect;
 mod lookup;
-mod registration;
 mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
 pub use lookup::{RegisteredProgram, registered_programs};
-pub(crate) use lookup::{name_programs, network_of};
-pub(crate) use registration::Registrations;
+pub(crate) use lookup::{Registrations, name_programs, network_of};
 pub(crate) use server::{OncConnections, OncDatagrams, onc_connections};

@@ -10,13 +10,13 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::client::Header;
-use super::lookup::{RegisteredProgram, Rpcbind, Way, network_of, open, protocol};
+use super::{RegisteredProgram, Rpcbind, Way, network_of, open, protocol};
 use crate::address::Endpoint;
 use crate::call::{Frames, PathKind};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::until;
+use crate::path::onc::client::Header;
 use crate::protocol::onc::message::Auth;
 use crate::protocol::onc::rpcbind::{Answer, Mapping, Registration, Request};
 use crate::protocol::onc::universal::{Network, Universal};
