@@ -27,9 +27,9 @@ const NOT_LISTENING: &str = "call Server::listen with onc+udp:HOST:111 and onc+t
 /// machines without rpcbind, such as containers and test machines. Clients and servers in any language can use
 /// it, and so can [`Server::register_programs`] and addresses such as `onc+udp:HOST`.
 ///
-/// Only programs of its own machine can register others: they call from the loopback interface. A registration
-/// of a program with a port below 1024 belongs to the superuser, and only such a program can change it. Other
-/// programs of the machine can replace each other's registrations. Claimed identities (AUTH_SYS) change nothing.
+/// Only callers on its own machine can register programs: they call over the loopback interface. What a caller
+/// registers from a port below 1024 belongs to the superuser, and only such callers can remove it. Other callers
+/// on the machine can remove each other's registrations. Claimed identities (AUTH_SYS) change nothing.
 ///
 /// It makes no calls for others (CALLIT, BCAST and INDIRECT). Over UDP, it sends no lists to other machines.
 /// Otherwise attackers could use it to send many packets to a victim.

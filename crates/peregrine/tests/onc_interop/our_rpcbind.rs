@@ -52,6 +52,8 @@ impl Tool {
         }
         let flags = library_flags()?;
         let place = tempfile::tempdir().expect("a temporary directory");
+        // Other users run the program, too.
+        run("chmod", &["755", &place.path().to_string_lossy()]);
         std::fs::write(place.path().join("registered.c"), include_str!("registered.c"))
             .expect("a file");
         compile(place.path(), "registered", &["registered.c"], &flags);
@@ -66,6 +68,13 @@ impl Tool {
     fn says(&self, words: &[&str]) -> String {
         let path = self.path();
         outcome(&path.to_string_lossy(), words).1.trim().to_owned()
+    }
+
+    /// Runs a command of the program as another user than root.
+    fn says_to_user(&self, words: &[&str]) -> String {
+        let path = self.path();
+        let user = ["--reuid", "65534", "--clear-groups", &path.to_string_lossy()];
+        outcome("setpriv", &[&user[..], words].concat()).1.trim().to_owned()
     }
 
     /// Runs a command of the program on the other machine.
@@ -206,7 +215,7 @@ fn table_of_our_rpcbind_does_not_grow_without_end() {
 
 #[test]
 fn c_programs_find_each_other_by_our_rpcbind() {
-    let needs = ["rpcinfo"];
+    let needs = ["rpcinfo", "setpriv"];
     alone("our_rpcbind::c_programs_find_each_other_by_our_rpcbind", &needs, || {
         let Some(tool) = Tool::compiled() else { return };
         let _rpcbind = our_rpcbind(HERE);
@@ -227,6 +236,12 @@ fn c_programs_find_each_other_by_our_rpcbind() {
         assert_eq!(tool.says(&["pmap_unset"]), "changed");
         assert_eq!(tool.says(&["rpcb_set", "tcp", "0.0.0.0.8.1"]), "changed");
         assert_eq!(tool.says(&["rpcb_getaddr", HOST, "tcp"]), "127.0.0.1.8.1");
+        // Users cannot change what root has registered, and root can change everything.
+        assert_eq!(tool.says_to_user(&["rpcb_unset"]), "unchanged");
+        assert_eq!(tool.says_to_user(&["rpcb_set", "tcp", "0.0.0.0.8.2"]), "unchanged");
+        assert_eq!(tool.says(&["rpcb_unset"]), "changed");
+        assert_eq!(tool.says_to_user(&["rpcb_set", "tcp", "0.0.0.0.3.1"]), "unchanged");
+        assert_eq!(tool.says_to_user(&["rpcb_set", "tcp", "0.0.0.0.8.1"]), "changed");
         assert_eq!(tool.says(&["rpcb_unset"]), "changed");
         assert_eq!(registered(), 0);
         assert_eq!(next().expect_err("no server").kind(), Kind::NotFound);

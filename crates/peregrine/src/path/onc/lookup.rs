@@ -66,6 +66,12 @@ pub(super) fn open(
     link(wire, kind, header, frames)
 }
 
+/// Returns the header of calls without credentials.
+fn anonymous(program: u32, version: u32) -> Result<Header, CallError> {
+    Header::new(program, version, Auth::NONE)
+        .ok_or_else(|| violated("a header without credentials is too long"))
+}
+
 /// Makes a link from a connected socket.
 fn link(
     wire: Wire,
@@ -291,8 +297,7 @@ impl Rpcbind {
                 .because(error.chain())
                 .with_advice(NO_RPCBIND)
         };
-        let header = Header::new(PROGRAM, version, Auth::NONE)
-            .ok_or_else(|| violated("a header without credentials is too long"))?;
+        let header = anonymous(PROGRAM, version)?;
         let frames = Frames::private(1, 1, LIST_BYTES_MAX)
             .map_err(system("cannot allocate memory for a call to rpcbind"))?;
         let stream = match self.way {

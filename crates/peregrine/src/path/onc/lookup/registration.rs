@@ -5,19 +5,17 @@
 //! this user and root can remove the programs. If there is no such socket, rpcbind is asked at port 111, if
 //! possible from a port below 1024, which proves that this process is privileged.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{RegisteredProgram, Rpcbind, Way, network_of, open, protocol};
+use super::{RegisteredProgram, Rpcbind, Way, anonymous, network_of, open, protocol};
 use crate::address::Endpoint;
 use crate::call::{Frames, PathKind};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
-use crate::path::bind::until;
-use crate::path::onc::client::Header;
-use crate::protocol::onc::message::Auth;
+use crate::path::bind::{system, until};
 use crate::protocol::onc::rpcbind::{Answer, Mapping, Registration, Request};
 use crate::protocol::onc::universal::{Network, Universal};
 use crate::serving::export::Export;
@@ -215,23 +213,28 @@ impl Entry {
         }
     }
 
-    /// Returns whether a server of this machine answers procedure 0 of the program at this port.
+    /// Returns whether a server of this machine answers procedure 0 of the program at this port. The host in
+    /// the registered address is not asked, because anybody can register any host.
     fn answers_at(&self, port: u16) -> bool {
-        let (program, version) = self.program;
-        // A server that listens at all addresses of the machine is reached at that of this server, too.
-        let ip = match self.at.ip() {
-            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(ip) if ip.is_unspecified() => core::net::Ipv6Addr::LOCALHOST.into(),
-            ip => ip,
+        let loopback = match self.at {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         };
-        let until = until(PROBE);
-        let header = Header::new(program, version, Auth::NONE);
-        let frames = Frames::private(1, 1, PROBE_BYTES_MAX).ok();
-        let Some((header, frames)) = header.zip(frames) else { return false };
-        let at = SocketAddr::new(ip, port);
-        open(at, self.kind, header, frames, None, until)
-            .and_then(|link| link.ask(0, &[], until))
-            .is_ok_and(|asked| asked.is_ok())
+        let hosts = [loopback, self.at.ip()];
+        let differs = !self.at.ip().is_unspecified() && self.at.ip() != loopback;
+        hosts[..1 + usize::from(differs)].iter().any(|host| {
+            let ping = self.ping(SocketAddr::new(*host, port), until(PROBE));
+            ping.is_ok_and(|is_served| is_served)
+        })
+    }
+
+    /// Calls procedure 0 of the program at an address. Returns whether the server has the program.
+    fn ping(&self, at: SocketAddr, until: Instant) -> Result<bool, CallError> {
+        let (program, version) = self.program;
+        let frames = Frames::private(1, 1, PROBE_BYTES_MAX)
+            .map_err(system("cannot allocate memory for a call"))?;
+        let link = open(at, self.kind, anonymous(program, version)?, frames, None, until)?;
+        Ok(link.ask(0, &[], until)?.is_ok())
     }
 
     /// Registers the program. Returns false if rpcbind refuses.
