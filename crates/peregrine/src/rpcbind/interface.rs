@@ -22,7 +22,7 @@ pub(super) struct Mapping {
 pub(super) struct Mappings {
     pub(super) first: Mapping,
     #[list]
-    pub(super) rest: Option<Box<Mappings>>,
+    pub(super) rest: Option<Box<Self>>,
 }
 
 /// Which address a program has, in versions 3 and 4.
@@ -43,7 +43,7 @@ pub(super) struct Rpcb {
 pub(super) struct Rpcbs {
     pub(super) first: Rpcb,
     #[list]
-    pub(super) rest: Option<Box<Rpcbs>>,
+    pub(super) rest: Option<Box<Self>>,
 }
 
 /// One address of a program, with the properties of its network.
@@ -65,7 +65,7 @@ pub(super) struct Place {
 pub(super) struct Places {
     pub(super) first: Place,
     #[list]
-    pub(super) rest: Option<Box<Places>>,
+    pub(super) rest: Option<Box<Self>>,
 }
 
 /// An address as a `struct sockaddr` of the machine of rpcbind (`struct netbuf`).
@@ -99,7 +99,7 @@ pub(super) struct AddressCalls {
     pub(super) failure: i32,
     pub(super) network: ByteString,
     #[list]
-    pub(super) rest: Option<Box<AddressCalls>>,
+    pub(super) rest: Option<Box<Self>>,
 }
 
 /// How often rpcbind made a call of a procedure for others.
@@ -114,7 +114,7 @@ pub(super) struct IndirectCalls {
     pub(super) is_indirect: i32,
     pub(super) network: ByteString,
     #[list]
-    pub(super) rest: Option<Box<IndirectCalls>>,
+    pub(super) rest: Option<Box<Self>>,
 }
 
 /// Version 2 (portmap), which knows only IPv4.
