@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::args::{Format, Rpcbind};
 use crate::list;
 use crate::output::{self, BOLD, DIM, Failure};
-use crate::serve::handle_signals;
+use crate::serve::{handle_signals, listen};
 
 /// The port of rpcbind.
 const PORT: u16 = 111;
@@ -24,10 +24,7 @@ pub(crate) fn run(arguments: &Rpcbind, format: Format) -> Result<(), Failure> {
     let interrupt = handle_signals(format, Arc::clone(&stop))?;
     let mut server = Server::new();
     for endpoint in endpoints(&arguments.listen) {
-        server = match arguments.beyond_this_machine {
-            true => server.listen_beyond_this_machine(&endpoint)?,
-            false => server.listen(&endpoint)?,
-        };
+        server = listen(server, &endpoint, arguments.beyond_this_machine)?;
     }
     let rpcbind = peregrine::Rpcbind::new();
     let running = rpcbind.spawn(server)?;
@@ -60,7 +57,7 @@ pub(crate) fn run(arguments: &Rpcbind, format: Format) -> Result<(), Failure> {
         list::show_programs(&lost)?;
     }
     let count = lost.len();
-    interrupt.ended(|| format!("rpcbind ran for {time}, and has forgotten {count} registrations"))
+    interrupt.ended(|| format!("rpcbind ran for {time}; {count} registrations are lost"))
 }
 
 /// Returns the endpoints at which to listen. `hosts` have the form HOST or HOST:PORT.

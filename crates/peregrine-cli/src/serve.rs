@@ -1,9 +1,10 @@
 //! `serve`: exports the files of a directory until a signal stops the server.
 
+use std::error::Error as _;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
+use peregrine::{Address, Endpoint, ExportOptions, Kind, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 
@@ -41,10 +42,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     }
     let mut server = Server::new().threads(serve.threads.into());
     for endpoint in &serve.listen {
-        server = match serve.beyond_this_machine {
-            true => server.listen_beyond_this_machine(endpoint)?,
-            false => server.listen(endpoint)?,
-        };
+        server = listen(server, endpoint, serve.beyond_this_machine)?;
     }
     let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
     let _ = stop.set(server.stop_handle());
@@ -83,6 +81,20 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     server.wait();
     let time = output::age(begun.elapsed().as_millis() as u64);
     interrupt.ended(|| format!("`{name}` was served for {time}; its name is removed"))
+}
+
+/// Lets a server listen at an endpoint. `is_beyond` allows endpoints that other machines can reach.
+pub(crate) fn listen(server: Server, endpoint: &str, is_beyond: bool) -> Result<Server, Failure> {
+    if is_beyond {
+        return Ok(server.listen_beyond_this_machine(endpoint)?);
+    }
+    server.listen(endpoint).map_err(|error| match error.kind() {
+        // The error of the operating system would be the source.
+        Kind::Denied if error.source().is_none() => {
+            Failure::local(error.detail(), "--beyond-this-machine allows it")
+        }
+        _ => error.into(),
+    })
 }
 
 /// Stops a server on a signal.
