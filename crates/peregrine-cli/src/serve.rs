@@ -1,10 +1,9 @@
 //! `serve`: exports the files of a directory until a signal stops the server.
 
-use std::error::Error as _;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use peregrine::{Address, Endpoint, ExportOptions, Kind, Server, StopHandle, directory};
+use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 
@@ -85,16 +84,11 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
 
 /// Lets a server listen at an endpoint. `is_beyond` allows endpoints that other machines can reach.
 pub(crate) fn listen(server: Server, endpoint: &str, is_beyond: bool) -> Result<Server, Failure> {
-    if is_beyond {
-        return Ok(server.listen_beyond_this_machine(endpoint)?);
-    }
-    server.listen(endpoint).map_err(|error| match error.kind() {
-        // The error of the operating system would be the source.
-        Kind::Denied if error.source().is_none() => {
-            Failure::local(error.detail(), "--beyond-this-machine allows it")
-        }
-        _ => error.into(),
-    })
+    let listening = match is_beyond {
+        true => server.listen_beyond_this_machine(endpoint),
+        false => server.listen(endpoint),
+    };
+    Ok(listening?)
 }
 
 /// Stops a server on a signal.
