@@ -40,7 +40,7 @@ fn serve(described: &Described, system: System, procedure: u32, arguments: &[u8]
         })
     });
     let mut first = Vec::new();
-    let call = ForeignCall { system, procedure, arguments };
+    let call = ForeignCall { system, program: 1, version: 1, procedure, arguments };
     if !matches!(server.serve_foreign(&call, &mut first), Ok(ForeignAnswer::Returned)) {
         return;
     }
@@ -51,7 +51,7 @@ fn serve(described: &Described, system: System, procedure: u32, arguments: &[u8]
     }
     assert_eq!(first.len(), arguments.len());
     let mut second = Vec::new();
-    let call = ForeignCall { system, procedure, arguments: &first };
+    let call = ForeignCall { arguments: &first, ..call };
     assert!(matches!(server.serve_foreign(&call, &mut second), Ok(ForeignAnswer::Returned)));
     assert_eq!(first, second);
 }

@@ -131,6 +131,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Offer exports as JSON over HTTP, with a web page, until SIGINT or SIGTERM
     Bridge(Bridge),
+    /// Tell clients of ONC RPC the ports of programs, until SIGINT or SIGTERM
+    Rpcbind(Rpcbind),
     /// Copy a file from a `serve` server on this machine or over a network
     Copy(Copy),
     /// List the exports of this machine, or of a server on another one
@@ -261,6 +263,27 @@ pub(crate) struct Bridge {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub(crate) timeout: Duration,
 }
+
+/// Options of `rpcbind`.
+#[derive(Args, Debug)]
+#[command(after_help = RPCBIND_RULES)]
+pub(crate) struct Rpcbind {
+    /// Where to listen over UDP and TCP: HOST or HOST:PORT; can be repeated [default: port 111 of 127.0.0.1,
+    /// and of ::1 if this machine has IPv6]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Vec<String>,
+    /// Allow --listen at addresses that other machines can reach
+    #[arg(long, requires = "listen")]
+    pub(crate) beyond_this_machine: bool,
+}
+
+const RPCBIND_RULES: &str = "\
+Who may change what:
+  Programs of this machine register programs, and remove those of the same owner. The owner is the
+  superuser if the caller uses a port below 1024, and unknown otherwise. Other machines only ask.
+
+`peregrine list onc+tcp:127.0.0.1` shows what is registered. When the command ends, it shows which
+registrations are lost. It has versions 2, 3 and 4 of the protocol, and makes no calls for others.";
 
 /// Options of `copy`.
 #[derive(Args, Debug)]

@@ -70,6 +70,11 @@ fn of_rpcbind(address: &str, format: Format) -> Result<(), Failure> {
         output::note(format_args!("rpcbind at {address} knows no program"));
         return Ok(());
     }
+    show_programs(&programs)
+}
+
+/// Prints a table of programs of ONC RPC.
+pub(crate) fn show_programs(programs: &[RegisteredProgram]) -> Result<(), Failure> {
     let header = ["PROGRAM", "VERSION", "NETWORK", "ADDRESS", "OWNER", "NAME"];
     let rows = programs.iter().map(program_to_row).collect();
     output::say(output::table(&header, &[0, 1], rows))

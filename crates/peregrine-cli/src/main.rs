@@ -22,6 +22,7 @@ mod list;
 mod man;
 mod output;
 mod ping;
+mod rpcbind;
 mod saved;
 mod serve;
 mod stat;
@@ -55,6 +56,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Demo(demo) => demo::run(&demo, format, colour),
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Bridge(bridge) => bridge::run(&bridge, format),
+        Command::Rpcbind(rpcbind) => rpcbind::run(&rpcbind, format),
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List { address } => list::run(address.as_deref(), format),
         Command::Describe(describe) => describe::run(&describe, written),

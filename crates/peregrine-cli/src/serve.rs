@@ -41,10 +41,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     }
     let mut server = Server::new().threads(serve.threads.into());
     for endpoint in &serve.listen {
-        server = match serve.beyond_this_machine {
-            true => server.listen_beyond_this_machine(endpoint)?,
-            false => server.listen(endpoint)?,
-        };
+        server = listen(server, endpoint, serve.beyond_this_machine)?;
     }
     let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
     let _ = stop.set(server.stop_handle());
@@ -85,8 +82,20 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     interrupt.ended(|| format!("`{name}` was served for {time}; its name is removed"))
 }
 
-/// Stops the server on a signal.
-fn handle_signals(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Failure> {
+/// Lets a server listen at an endpoint. `is_beyond` allows endpoints that other machines can reach.
+pub(crate) fn listen(server: Server, endpoint: &str, is_beyond: bool) -> Result<Server, Failure> {
+    let listening = match is_beyond {
+        true => server.listen_beyond_this_machine(endpoint),
+        false => server.listen(endpoint),
+    };
+    Ok(listening?)
+}
+
+/// Stops a server on a signal.
+pub(crate) fn handle_signals(
+    format: Format,
+    stop: Arc<OnceLock<StopHandle>>,
+) -> Result<Interrupt, Failure> {
     let signals = InterruptOptions { format, grace: GRACE, executed: "no" };
     let first = move || {
         if let Some(stop) = stop.get() {

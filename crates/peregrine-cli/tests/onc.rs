@@ -5,8 +5,9 @@ mod sandbox;
 use std::net::UdpSocket;
 use std::thread;
 
-use sandbox::Sandbox;
-use serde_json::json;
+use rustix::process::Signal;
+use sandbox::{Process, Sandbox};
+use serde_json::{Value, json};
 
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
@@ -68,4 +69,44 @@ fn procedure_0_is_called_by_ping_and_explain() {
     let done = sandbox.run(&["ping", &address]);
     assert_ne!(done.code, 0);
     assert!(done.err.contains("the address names no program"), "{}", done.err);
+}
+
+/// Starts the command `rpcbind`. Returns its address over TCP.
+fn our_rpcbind(sandbox: &Sandbox) -> (Process, String) {
+    let words = ["rpcbind", "--listen", "127.0.0.1:0", "--format", "json"];
+    let mut process = Process::start(&mut sandbox.command(&words));
+    let ready: Value = serde_json::from_str(&process.line()).unwrap();
+    assert_eq!((&ready["ready"], &ready["process"]), (&true.into(), &process.0.id().into()));
+    let address = ready["addresses"][1].as_str().unwrap().to_owned();
+    assert!(address.starts_with("onc+tcp:127.0.0.1:"), "{address}");
+    (process, address)
+}
+
+#[test]
+fn rpcbind_lists_itself_and_ends_at_signals() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let sandbox = Sandbox::new();
+        let (mut process, address) = our_rpcbind(&sandbox);
+        let (code, listed) = sandbox.json(&["list", &address]);
+        let programs = listed["programs"].as_array().unwrap();
+        // Three versions over UDP and TCP.
+        assert_eq!((code, programs.len()), (0, 6));
+        assert!(programs.iter().all(|one| one["program"] == 100_000), "{listed}");
+        let done = sandbox.run(&["ping", &format!("{address}/100000.4"), "-c", "20"]);
+        assert_eq!(done.code, 0, "{}", done.err);
+        process.signal(signal);
+        let code = process.wait().code();
+        assert_eq!(code, Some(if signal == Signal::TERM { 0 } else { 130 }));
+        assert!(sandbox.is_tidy());
+    }
+}
+
+#[test]
+fn rpcbind_listens_beyond_the_machine_only_if_asked() {
+    let sandbox = Sandbox::new();
+    let done = sandbox.run(&["rpcbind", "--listen", "0.0.0.0"]);
+    assert_eq!(done.code, 3, "{}", done.err);
+    assert!(done.err.contains("can be reached from other machines"), "{}", done.err);
+    let done = sandbox.run(&["rpcbind", "--beyond-this-machine"]);
+    assert_eq!(done.code, 2, "{}", done.err);
 }

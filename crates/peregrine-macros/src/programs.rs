@@ -437,27 +437,23 @@ pub(crate) fn serves(
 fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
     let own = format_ident!("__arg_{}", parameter.ident);
     let ty = &parameter.ty;
-    let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
+    let limit = limit(parameter.max_len.as_ref());
     let take = match parameter.form {
-        Form::Text => quote!(let #own = __input.text(::core::primitive::usize::MAX)?;),
-        Form::Slice => quote!(let #own = __input.elements::<#ty>()?;),
-        _ => quote! {
-            let #own = match __input.cells_of::<#ty>()? {
-                ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
-                ::core::option::Option::None => #foreign::take(&mut __input)?,
-            };
-        },
-    };
-    let check = match (&parameter.form, &parameter.max_len) {
-        (Form::Text | Form::Slice, Some(_)) => {
-            let limit = limit(parameter.max_len.as_ref());
-            quote!(::peregrine::__rt::check_len(#own.len(), #limit)?;)
+        Form::Text => quote!(let #own = __input.text(#limit)?;),
+        Form::Slice => quote!(let #own = __input.elements::<#ty>(#limit)?;),
+        _ => {
+            let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
+            quote! {
+                let #own = match __input.cells_of::<#ty>()? {
+                    ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
+                    ::core::option::Option::None => #foreign::take(&mut __input)?,
+                };
+            }
         }
-        _ => TokenStream::new(),
     };
     let pass = match parameter.form {
         Form::Value | Form::Text => quote!(#own),
         _ => quote!(&#own),
     };
-    (quote!(#take #check), pass)
+    (take, pass)
 }

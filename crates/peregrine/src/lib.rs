@@ -187,6 +187,7 @@ pub mod limits;
 mod path;
 mod protocol;
 mod registry;
+mod rpcbind;
 mod server;
 pub mod server_info;
 mod serving;
@@ -210,6 +211,7 @@ pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
+pub use rpcbind::Rpcbind;
 pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
 pub use stub::{
     Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter,
@@ -237,8 +239,8 @@ pub mod __rt {
         AsyncCall, CallTarget, Callable, CallableBy, CallbackDrive, InPlace, Ordered, Outcome,
         Queued, Scratch, SinkDrive, SourceDrive, Streams, Stub, Travels, TravelsAsBlock,
         after_oneway, after_oneway_async, answer_foreign, assign, call, call_foreign, call_oneway,
-        call_oneway_async, call_swapped, check_len, check_put, flush, flush_async, outcome_of,
-        target, wait_for,
+        call_oneway_async, call_swapped, check_put, flush, flush_async, outcome_of, target,
+        wait_for,
     };
     pub use crate::value::{
         Block, FreesInALoop, Invalid, Native, Nodes, OutBlock, Overflow, Plain, Reader,

@@ -80,14 +80,16 @@
 //! * [`ARRIVAL_BYTES_PER_SECOND`] (256 MiB/s): a message that arrives more slowly uses up [`STALL_TIME`] or
 //!   [`LENT_STALL_TIME`].
 //!
-//! Limits of calls over networks:
+//! Limits of calls over networks. Those of calls over TCP also apply to calls of ONC RPC over TCP, which are
+//! counted separately. Those over datagrams are Peregrine's own protocol, unless ONC RPC is named:
 //!
 //! * [`CONNECTIONS_MAX`], [`CONNECTIONS_PER_HOST`] (4096, 256): `Exhausted`, and the connection is closed.
 //!   `Server::connections` and `Server::connections_per_host` allow more.
 //! * [`BINDINGS_PER_CONNECTION`] (4096): `Exhausted` at bind.
 //! * [`SILENCE`] (10 s): over TCP, a peer that is silent for longer counts as gone.
 //! * [`CALL_SILENCE`] (2.3 s): over TCP, a server that is silent for longer during a call counts as gone.
-//!   Over UDP and raw Ethernet, a client waits this long for the handle of a further call.
+//!   Over UDP and raw Ethernet, a client waits this long for the handle of a further call. For servers of
+//!   ONC RPC only [`SILENCE`] applies.
 //! * [`UNREAD_TIME`] (100 ms, 10 s): a connection whose client does not read a reply is closed after this
 //!   time. The shorter time applies if other connections wait for a thread.
 //! * [`UNSENT_BYTES_MAX`], [`UNSENT_BYTES_PER_HOST`] (1 GiB, 256 MiB): if more bytes of results wait to be
@@ -103,7 +105,8 @@
 //!   not executed. Over TCP, a host may use at most a quarter of the memory that is left.
 //! * [`CALLERS_MAX`], [`CALLERS_PER_HOST`] (16,384, 4096): over datagrams, a further client evicts the client
 //!   that was idle longest, which then binds again. If no client can be evicted, the further client gets
-//!   `Exhausted` at bind.
+//!   `Exhausted` at bind. Callers of ONC RPC do not bind. A further one evicts the oldest, which does not
+//!   notice it.
 //! * [`RETAINED_BYTES_MAX`], [`RETAINED_BYTES_PER_HOST`] (256 MiB, 64 MiB): over datagrams, calls wait until
 //!   clients acknowledge results. If no client does, the calls are refused with `Exhausted`, not executed.
 //!   Large results of async procedures wait in the same way. The refusal then says that the call may have
@@ -271,7 +274,8 @@ pub const ONEWAY_BYTES: usize = 1 << 20;
 pub const ONEWAY_DROP_TIME: core::time::Duration = core::time::Duration::from_secs(1);
 
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
-/// The limit applies separately to local calls, to calls over TCP, and to calls at each datagram socket.
+/// The limit applies separately to local calls, to calls over TCP, to calls of ONC RPC over TCP, and to calls at
+/// each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
 /// The maximum number of calls that may wait for a thread of the server. The limit applies to each user of
@@ -293,7 +297,8 @@ pub const BINDINGS_PER_USER: usize = 1 << 18;
 /// The maximum number of connections of one user that have not bound yet.
 pub const UNBOUND_PER_USER: usize = 256;
 
-/// How long a connection may take to bind. After this time, the server closes the connection.
+/// How long a connection may take to bind. After this time, the server closes the connection. A client of ONC RPC
+/// does not bind: it must make its first call in this time.
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
 /// The maximum number of sockets with descriptors from a peer that may wait to be closed. Closing a

@@ -64,7 +64,8 @@ fn served(
     procedure: u32,
     arguments: &[u8],
 ) -> Result<(ForeignAnswer, Vec<u8>), (Kind, Executed)> {
-    let call = ForeignCall { system, procedure, arguments };
+    let (program, version) = if system == System::Onc { (0x2000_0001, 2) } else { (5, 1) };
+    let call = ForeignCall { system, program, version, procedure, arguments };
     let mut results = vec![0xaa; 2];
     let answer = match system {
         System::Onc => StoreServer::new(Object).serve_foreign(&call, &mut results),
@@ -93,6 +94,8 @@ fn wrong_arguments_are_not_executed() {
     assert_eq!(served(System::Onc, 1, &[0; 12]), no(Kind::BadArguments));
     let five = to_bytes::<Xdr>(&vec![String::new(); 5]).unwrap();
     assert_eq!(served(System::Onc, 1, &[five, vec![0; 4]].concat()), no(Kind::TooLarge));
+    // The number of elements is checked before the elements, as the interpreted server does.
+    assert_eq!(served(System::Onc, 1, &[0, 0, 0, 5]), no(Kind::TooLarge));
     assert_eq!(served(System::Onc, 2, &[]), no(Kind::NoSuchProcedure));
 }
 

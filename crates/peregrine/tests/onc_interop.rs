@@ -11,6 +11,8 @@ mod clients;
 mod machine;
 #[path = "onc_interop/nfs.rs"]
 mod nfs;
+#[path = "onc_interop/our_rpcbind.rs"]
+mod our_rpcbind;
 #[path = "onc_interop/registry.rs"]
 mod registry;
 #[path = "onc_interop/servers.rs"]

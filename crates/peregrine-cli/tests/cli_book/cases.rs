@@ -119,6 +119,23 @@ pub(crate) static CASES: &[Case] = &[
         ],
     },
     Case {
+        title: "rpcbind",
+        text: "Tells clients of ONC RPC the ports of the programs that servers register, until Ctrl-C or SIGTERM \
+               stops it. It is a small rpcbind for machines without one. Without `--listen`, it listens at port \
+               111, for which it needs a permission.",
+        steps: &[
+            Step {
+                line: "rpcbind --listen 127.0.0.1:0",
+                code: 130,
+                shown: &[Human, Json],
+                until: "onc+tcp:",
+                held: false,
+                ..STEP
+            },
+            Step { line: "rpcbind --listen 192.0.2.7", code: 3, ..STEP },
+        ],
+    },
+    Case {
         title: "list",
         text: "Lists the exports of this machine. A name is *alive*, *silent* (its server does not reply), *dead* \
                (its server has ended; `clean` removes its files) or *hidden* (clients find the name in \

@@ -9,7 +9,7 @@ use crate::call::{
     Wait,
 };
 use crate::error::{CallError, Executed, Kind};
-use crate::interface::Described;
+use crate::interface::{Described, Program};
 use crate::path::bind::BoundPath;
 use crate::stub::{Argument, GenericClient, GenericParameter, GenericServer};
 use crate::value::{ByteOrder, Dynamic, bytes_of};
@@ -32,7 +32,9 @@ impl CallPath for Passed {
         let program = interface.program(system).expect("a program");
         let procedure = program.procedures[call.procedure as usize];
         let mut results = Vec::new();
-        let call_of = ForeignCall { system, procedure, arguments: &arguments };
+        let &Program { number, version, .. } = program;
+        let arguments = &arguments;
+        let call_of = ForeignCall { system, program: number, version, procedure, arguments };
         let answer = match self.serve.serve_foreign(&call_of, &mut results) {
             Ok(ForeignAnswer::Returned) => Answer::Ok,
             Ok(ForeignAnswer::Reported(number)) => {

@@ -8,7 +8,11 @@ use crate::interface::System;
 pub struct ForeignCall<'a> {
     /// The system of the client.
     pub system: System,
-    /// The number of the procedure in this system.
+    /// The number of the program that the client calls. An interface may be several programs.
+    pub program: u32,
+    /// The version of the program.
+    pub version: u32,
+    /// The number of the procedure in this version of the program.
     pub procedure: u32,
     /// The arguments, in the representation of the system.
     pub arguments: &'a [u8],

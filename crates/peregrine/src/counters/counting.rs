@@ -25,7 +25,9 @@ const SELDOM: u64 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ThreadKind {
     Local = 1,
+    /// TCP, also of ONC RPC.
     Stream = 2,
+    /// UDP and raw Ethernet, also UDP of ONC RPC.
     Datagram = 3,
 }
 

@@ -1,7 +1,7 @@
-//! Wraps TCP sockets: listening, connecting, sending and receiving. This module does not know what the
-//! transferred bytes mean.
+//! Wraps TCP sockets: listening, connecting, sending and receiving. A client can also connect to a local stream
+//! socket. This module does not know what the transferred bytes mean.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,13 +9,17 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, accept_with, bind,
-    connect, getpeername, getsockname, listen, recv, send, shutdown, socket_with, sockopt,
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, getpeername, getsockname, listen, recv, send, shutdown,
+    socket_with, sockopt,
 };
 
 use crate::limits;
 use crate::sys::{Parts, TcpHealth, receive_two, tcp_health};
 use crate::value::Space;
+
+/// The first port that [`Stream::privileged`] uses. Servers have most of the ports below it.
+const FIRST_PRIVILEGED: u16 = 600;
 
 /// A connected socket. An operation blocks only if the caller requests that.
 #[derive(Debug)]
@@ -113,6 +117,50 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// Connects to a local socket, which the file at `path` names.
+    ///
+    /// # Errors
+    /// If no process accepts connections there, or too many connections wait to be accepted.
+    pub(crate) fn local(path: &str) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Self(socket).connected()
+    }
+
+    /// Connects to an IPv4 port of this machine from a port below 1024, which proves to the peer that this
+    /// program is privileged. Connects from any port if this program may not use such a port.
+    ///
+    /// # Errors
+    /// If the peer does not accept the connection before `until`.
+    pub(crate) fn privileged(to: &SocketAddr, until: Instant) -> io::Result<Self> {
+        let ports = (FIRST_PRIVILEGED..1024).rev().map(Some).chain([None]);
+        for port in ports {
+            let socket = socket_for(to, SocketFlags::NONBLOCK)?;
+            let from = port.map(|port| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
+            let bound = from.map_or(Ok(()), |from| bind(&socket, &from));
+            match bound.and_then(|()| connect(&socket, to)) {
+                Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
+                    let stream = Self(socket);
+                    if !stream.wait(WaitFor::Writable, Some(until))?.writable {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    sockopt::socket_error(&stream.0).and_then(|error| error)?;
+                    return stream.connected();
+                }
+                // Another program uses the port, or has used it for a connection to the peer, or this program
+                // is not privileged.
+                Err(
+                    rustix::io::Errno::ADDRINUSE
+                    | rustix::io::Errno::ADDRNOTAVAIL
+                    | rustix::io::Errno::ACCESS,
+                ) if port.is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(io::ErrorKind::AddrInUse.into())
     }
 
     /// Begins to connect. Returns the stream, and whether it is already connected.

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 
-use super::{Cells, Foreign, Invalid};
+use super::{Bounded, Cells, Foreign, Invalid, System};
 use crate::limits;
 
 /// A cursor over received bytes.
@@ -69,6 +69,18 @@ impl<'a, R: Cells> Input<'a, R> {
     #[inline]
     pub const fn finish(&self) -> Result<(), Invalid> {
         if self.rest.is_empty() { Ok(()) } else { Err(Invalid::Long) }
+    }
+
+    /// Checks that all bytes of results have been taken. Cells after results of ONC RPC are ignored, because
+    /// some servers send more than their interface file says, and other clients ignore these cells.
+    ///
+    /// # Errors
+    /// [`Invalid::Long`] if other bytes are left.
+    pub(crate) fn finish_results(&self) -> Result<(), Invalid> {
+        match R::SYSTEM {
+            System::Onc if self.rest.len().is_multiple_of(R::CELL) => Ok(()),
+            _ => self.finish(),
+        }
     }
 
     /// Takes one cell.
@@ -167,22 +179,22 @@ impl<'a, R: Cells> Input<'a, R> {
         T::take_at(self.claim(T::LEAST)?)
     }
 
-    /// Takes a sequence. Borrows elements that need no conversion.
+    /// Takes a sequence of at most `most` elements. Borrows elements that need no conversion.
     ///
     /// # Errors
-    /// As for [`Vec`].
+    /// As for [`Bounded::take_at_most`] of [`Vec`].
     #[doc(hidden)]
     #[inline]
-    pub fn elements<T: Foreign<R>>(&mut self) -> Result<Elements<'a, T>, Invalid> {
+    pub fn elements<T: Foreign<R>>(&mut self, most: usize) -> Result<Elements<'a, T>, Invalid> {
         if T::PACKED {
             let mut ahead = Self { ..*self };
-            let bytes = ahead.byte_string(usize::MAX)?;
+            let bytes = ahead.byte_string(most)?;
             if let Some(elements) = T::unconverted(bytes) {
                 *self = ahead;
                 return Ok(Elements::Borrowed(elements));
             }
         }
-        Vec::take(self).map(Elements::Owned)
+        Vec::take_at_most(most, self).map(Elements::Owned)
     }
 
     /// Takes the cells of a value if any cells are a value of `T`. The caller then reads them by

@@ -23,6 +23,7 @@ use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
 use crate::path::ConnectionTerms;
 pub use crate::path::datagram::Losses;
+use crate::path::onc::Registrations;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
 pub use crate::serving::export::ExportOptions;
@@ -55,6 +56,8 @@ pub struct Server {
     listeners: Vec<Listening>,
     connections: ConnectionTerms,
     ethernet: Option<EthernetDevice>,
+    /// Whether to register the programs of ONC RPC at rpcbind.
+    registers: bool,
     disclosure: Disclosure,
     /// Reports faults. Created by the first export or by `on_fault`.
     faults: Option<Arc<Faults>>,
@@ -84,6 +87,7 @@ impl Server {
                 connections_per_host: limits::CONNECTIONS_PER_HOST,
             },
             ethernet: None,
+            registers: false,
             disclosure: Disclosure::Totals,
             faults: None,
         }
@@ -180,6 +184,42 @@ impl Server {
         let listeners = paths::listen(&parsed, beyond).map_err(|error| error.at(endpoint))?;
         self.listeners.extend(listeners);
         Ok(self)
+    }
+
+    /// Registers the programs of ONC RPC that the server exports at the rpcbind of this machine, so that clients
+    /// such as `onc+udp:HOST` find their ports. The server registers them when it starts, and removes them when
+    /// it ends or an export is withdrawn. Without this setting, a server registers nothing.
+    ///
+    /// What a killed server has left registered is replaced. If another server still answers there, this
+    /// server does not start.
+    ///
+    /// rpcbind tells every host that can reach it which programs are registered, and at which ports. If rpcbind is
+    /// restarted, it may forget them.
+    ///
+    /// ```no_run
+    /// # use peregrine::{interface, Server};
+    /// #[interface(onc(program = 0x2000_0042, version = 1))]
+    /// trait Echo {
+    ///     #[onc(1)]
+    ///     fn echo(&self, x: u32) -> peregrine::Result<u32>;
+    /// }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().export("echo", EchoServer::new(Same))?;
+    /// let running = server.listen("onc+udp:127.0.0.1:0")?.register_programs().spawn()?;
+    /// assert_eq!(EchoClient::bind("onc+udp:127.0.0.1")?.echo(7)?, 7);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// [`run`](Self::run) and [`spawn`](Self::spawn) fail in the following cases, with these
+    /// [`Kind`](crate::Kind)s:
+    ///
+    /// * No rpcbind answers within 5 seconds (`Unreachable` or `TimedOut`).
+    /// * Another server has one of the programs (`NameTaken`), or another user has registered it (`Denied`).
+    /// * The server exports no program of ONC RPC, or listens at no `onc+udp:` or `onc+tcp:` (`BadName`).
+    pub const fn register_programs(mut self) -> Self {
+        self.registers = true;
+        self
     }
 
     /// Sets the congestion control of accepted TCP connections, as with
@@ -363,7 +403,9 @@ impl Server {
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on, an error drops `running`. The drop closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
-        let mut running = Running { stop, drain, core, paths, all, addresses, signals, pid };
+        let registrations = None;
+        let mut running =
+            Running { stop, drain, core, paths, all, addresses, registrations, signals, pid };
         for listening in self.listeners {
             let endpoint = running.paths.open_endpoint(listening, self.ethernet)?;
             running.addresses.push(endpoint);
@@ -372,6 +414,9 @@ impl Server {
         let _ = running.core.listens.set(listens);
         for (export, published) in named.iter().zip(published) {
             running.paths.open_export(export, published)?;
+        }
+        if self.registers {
+            running.registrations = Some(Registrations::make(&named, &running.addresses)?);
         }
         Ok(running)
     }
@@ -392,6 +437,8 @@ pub struct Running {
     paths: Paths,
     all: Vec<Arc<dyn ServerPath>>,
     addresses: Vec<Endpoint>,
+    /// The programs that are registered at rpcbind.
+    registrations: Option<Registrations>,
     /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
     /// signal shortens the drain.
     signals: Option<Watch>,
@@ -445,7 +492,11 @@ impl Running {
         let named = |export: &Arc<Export>| export.name == name && export.is_named();
         let Some(at) = exports.iter().position(named) else { return false };
         let export = exports.remove(at);
+        let others = exports.clone();
         drop(exports);
+        if let Some(registrations) = &self.registrations {
+            registrations.keep(&others);
+        }
         export.close();
         self.all.iter().for_each(|path| path.revoke(&export));
         true
@@ -455,6 +506,9 @@ impl Running {
         // A forked child does not own the server. Stopping here would disconnect its parent's clients.
         if self.pid != std::process::id() || core::mem::replace(&mut self.pid, 0) == 0 {
             return true;
+        }
+        if let Some(registrations) = &self.registrations {
+            registrations.keep(&[]);
         }
         self.core.stopping.store(true, Ordering::Relaxed);
         self.core.exports.lock().iter().for_each(|export| export.close());

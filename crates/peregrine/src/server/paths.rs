@@ -91,7 +91,7 @@ impl Paths {
     ) -> Result<Endpoint, CallError> {
         let failed = |scheme: &str, to: SocketAddr| {
             let what = format!("cannot listen on `{scheme}:{to}`");
-            move |error| CallError::system(Phase::Export, what, error)
+            move |error| CallError::system(Phase::Export, what, error).denied_means(NO_LOW_PORT)
         };
         let no_port = |error| CallError::system(Phase::Export, "cannot read the port", error);
         let udp = |to| {
@@ -168,11 +168,15 @@ pub(super) enum Listening {
 const BEYOND: &str = "listen at an address of this machine alone, such as 127.0.0.1, or call \
      Server::listen_beyond_this_machine";
 
+/// The advice for a port that this process may not use.
+const NO_LOW_PORT: &str = "ports below 1024 need root or CAP_NET_BIND_SERVICE: listen at a higher port, or \
+     give the program this capability";
+
 /// Returns the listeners for all addresses of an endpoint's host. TCP sockets listen at once.
 pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
     let failed = |error: io::Error| {
         let what = format!("cannot listen on `{endpoint}`");
-        CallError::system(Phase::Export, what, error)
+        CallError::system(Phase::Export, what, error).denied_means(NO_LOW_PORT)
     };
     let addresses = endpoint.place().resolve()?;
     if let Some(wide) = addresses.iter().find(|address| !address.ip().is_loopback())

@@ -131,7 +131,7 @@ impl Returned<'_> {
                     None => return Err(unknown_error(number)),
                 }
             };
-            input.finish().map_err(unreadable)?;
+            input.finish_results().map_err(unreadable)?;
             Ok(O::of(result))
         })
     }
@@ -177,14 +177,6 @@ pub fn answer_foreign<F: Cells, O: Ends<F>>(outcome: &O, results: &mut Vec<u8>) 
         },
     };
     appended.map_err(Refusal::unsent)
-}
-
-/// Checks the length of an argument that the interface limits.
-///
-/// # Errors
-/// If the argument is longer.
-pub fn check_len(len: usize, max_len: usize) -> Result<(), Refusal> {
-    if len > max_len { Err(Invalid::TooLong.into()) } else { Ok(()) }
 }
 
 /// Checks the length of a value before the value is sent.

@@ -23,7 +23,7 @@ pub use compiled::{
 };
 pub(crate) use compiled::{ask, ping};
 pub(crate) use converted::{ConvertedPath, Program as Conversion, SharedPath};
-pub use foreign::{answer_foreign, call_foreign, check_len, check_put};
+pub use foreign::{answer_foreign, call_foreign, check_put};
 #[cfg(all(test, feature = "json"))]
 pub(crate) use interpreted::made_up;
 pub use interpreted::{

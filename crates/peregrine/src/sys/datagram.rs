@@ -150,6 +150,25 @@ impl Address {
         self.link().is_none().then(|| SocketAddr::from(*self))
     }
 
+    /// Returns the bytes of the address, as the kernel knows it (`struct sockaddr`).
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len as usize]
+    }
+
+    /// Returns the IP address of which these are the [bytes](Self::as_bytes). Returns `None` if they are no such
+    /// address.
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
+        let len = match family {
+            libc::AF_INET => size_of::<libc::sockaddr_in>(),
+            libc::AF_INET6 => Self::BYTES,
+            _ => return None,
+        };
+        let mut whole = [0; Self::BYTES];
+        whole[..len].copy_from_slice(bytes.get(..len)?);
+        Some(Self::of(whole, len))
+    }
+
     const fn port(&self) -> u16 {
         u16::from_be_bytes([self.bytes[2], self.bytes[3]])
     }

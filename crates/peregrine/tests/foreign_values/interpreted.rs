@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use peregrine::__rt::{ForeignCall, Serve as _};
+use peregrine::__rt::{ForeignCall, Refusal, Serve as _};
 use peregrine::call::ForeignAnswer;
 use peregrine::foreign::System;
 use peregrine::interface::{Described, DescribedType};
-use peregrine::{Dynamic, Executed, GenericParameter, GenericServer, Server, interface};
+use peregrine::{Dynamic, Executed, GenericParameter, GenericServer, Kind, Server, interface};
 
 use super::*;
 
@@ -66,26 +66,31 @@ fn couriers() -> GenericServer {
     echo(CouriersClient::INTERFACE.described().unwrap())
 }
 
-/// Calls a procedure with these arguments. Returns the results.
-fn called(server: &GenericServer, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, Executed> {
+/// Calls a procedure with these arguments. Returns the results, or the kind of the refusal. The refused call
+/// was not executed.
+fn called(server: &GenericServer, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, Kind> {
     let is_onc = server.described().name == "Xdrs";
-    let system = if is_onc { System::Onc } else { System::Courier };
-    let call = ForeignCall { system, procedure, arguments };
+    let (system, program) = if is_onc { (System::Onc, 0x2000_0000) } else { (System::Courier, 1) };
+    let call = ForeignCall { system, program, version: 1, procedure, arguments };
     let mut results = vec![];
     let answer = server.serve_foreign(&call, &mut results);
     match answer {
         Ok(answer) => assert_eq!(answer, ForeignAnswer::Returned),
-        Err(refusal) => return Err(refusal.executed()),
+        Err(refusal) => {
+            assert_eq!(refusal.executed(), Executed::No);
+            return Err(refusal.kind());
+        }
     }
     Ok(results)
 }
 
 /// Compares the interpreted server with the compiled type: both accept the same bytes, and write the same.
+/// They refuse other bytes alike.
 fn agree<R: Cells, T: Foreign<R>>(server: &GenericServer, procedure: u32, bytes: &[u8]) {
     let compiled = from_bytes::<R, T>(bytes).map(|value| to_bytes::<R>(&value).unwrap());
     match (called(server, procedure, bytes), compiled) {
         (Ok(interpreted), Ok(compiled)) => assert_eq!(interpreted, compiled),
-        (Err(executed), Err(_)) => assert_eq!(executed, Executed::No),
+        (Err(kind), Err(invalid)) => assert_eq!(kind, Refusal::from(invalid).kind(), "{bytes:?}"),
         (interpreted, compiled) => panic!("{interpreted:?}, but compiled {compiled:?}: {bytes:?}"),
     }
 }
@@ -193,7 +198,7 @@ fn lengths_are_limited_by_the_interface() {
     ] {
         let (fits, long) = (fits.unwrap(), long.unwrap());
         assert_eq!(called(&xdrs, procedure, &fits), Ok(fits));
-        assert_eq!(called(&xdrs, procedure, &long), Err(Executed::No));
+        assert_eq!(called(&xdrs, procedure, &long), Err(Kind::TooLarge));
     }
 }
 
@@ -201,15 +206,15 @@ fn lengths_are_limited_by_the_interface() {
 fn deep_and_endless_values_need_little_stack() {
     let xdrs = xdrs();
     let deep = |cells: usize| called(&xdrs, 4, &[0, 0, 0, 1].repeat(cells));
-    assert_eq!(deep(100_000), Err(Executed::No));
-    assert_eq!(called(&xdrs, 8, &[0, 0, 0, 1].repeat(100_000)), Err(Executed::No));
-    assert_eq!(called(&couriers(), 1, &vec![0; 1 << 16]), Err(Executed::No));
+    assert_eq!(deep(100_000), Err(Kind::BadArguments));
+    assert_eq!(called(&xdrs, 8, &[0, 0, 0, 1].repeat(100_000)), Err(Kind::BadArguments));
+    assert_eq!(called(&couriers(), 1, &vec![0; 1 << 16]), Err(Kind::BadArguments));
     let list = (0..200).fold(None, |next, value| Some(Box::new(Node { value, next })));
     let bytes = to_bytes::<Xdr>(&*list.unwrap()).unwrap();
     assert_eq!(called(&xdrs, 3, &bytes), Ok(bytes));
     let huge = [0xff; 12];
-    assert_eq!(called(&xdrs, 6, &huge), Err(Executed::No));
-    assert_eq!(called(&xdrs, 10, &huge), Err(Executed::No));
+    assert_eq!(called(&xdrs, 6, &huge), Err(Kind::BadArguments));
+    assert_eq!(called(&xdrs, 10, &huge), Err(Kind::TooLarge));
 }
 
 #[test]
@@ -229,7 +234,8 @@ fn errors_are_reported_with_their_numbers() {
         ),
     ] {
         let server = GenericServer::new(described.clone(), move |_| Ok(Err(error.clone())));
-        let call = ForeignCall { system: System::Courier, procedure: 3, arguments: &[0, 1] };
+        let system = System::Courier;
+        let call = ForeignCall { system, program: 1, version: 1, procedure: 3, arguments: &[0, 1] };
         let mut results = Vec::new();
         match (server.serve_foreign(&call, &mut results), expected) {
             (Ok(answer), Ok((number, arguments))) => {
@@ -267,7 +273,8 @@ fn types_without_a_form_are_named() {
     let foreign = "program onc 536870912 version 1 procedures 1\n";
     let described = Described::parse(text).unwrap().with_foreign_text(foreign).unwrap();
     assert!(matches!(described.procedures[0].parameters[0].ty, DescribedType::Named(0)));
-    let call = ForeignCall { system: System::Onc, procedure: 1, arguments: &[] };
+    let (system, program) = (System::Onc, 0x2000_0000);
+    let call = ForeignCall { system, program, version: 1, procedure: 1, arguments: &[] };
     let refusal = echo(described).serve_foreign(&call, &mut Vec::new()).unwrap_err();
     let text = format!("{refusal:?}");
     assert!(text.contains("key.inner[0]: u128 has no form in XDR"), "{text}");

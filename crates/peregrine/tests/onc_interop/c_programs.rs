@@ -38,18 +38,30 @@ fn done(command: &mut Command) -> String {
     text
 }
 
-/// Compiles the client and the server in C. Returns `None` if the compilers are not installed.
-fn compiled() -> Option<TempDir> {
-    if !are_installed(&["rpcgen", "gcc", "pkg-config"]) {
-        return None;
-    }
+/// Returns the options of the compiler for programs with libtirpc. Returns `None` if it is not installed.
+pub(crate) fn library_flags() -> Option<String> {
     let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libtirpc"]).output();
     let flags = flags.ok().filter(|output| output.status.success());
     let Some(flags) = flags else {
         eprintln!("skipped: the headers of libtirpc are not installed");
         return None;
     };
-    let flags = String::from_utf8(flags.stdout).expect("options");
+    Some(String::from_utf8(flags.stdout).expect("options"))
+}
+
+/// Compiles a program of these files in the directory `place`.
+pub(crate) fn compile(place: &Path, program: &str, files: &[&str], flags: &str) {
+    let mut gcc = Command::new("gcc");
+    gcc.current_dir(place).args(["-std=gnu11", "-w", "-o", program]);
+    done(gcc.args(files).args(flags.split_whitespace()));
+}
+
+/// Compiles the client and the server in C. Returns `None` if the compilers are not installed.
+fn compiled() -> Option<TempDir> {
+    if !are_installed(&["rpcgen", "gcc", "pkg-config"]) {
+        return None;
+    }
+    let flags = library_flags()?;
     let place = tempfile::tempdir().expect("a temporary directory");
     for (name, text) in SOURCES.iter().chain([&INTERFACE]) {
         fs::write(place.path().join(name), text).expect("a file");
@@ -64,10 +76,8 @@ fn compiled() -> Option<TempDir> {
     for (program, files) in
         [("client", ["every_client.c", "stubs.c"]), ("server", ["every_server.c", "dispatch.c"])]
     {
-        let mut gcc = Command::new("gcc");
-        gcc.current_dir(&place).args(["-std=gnu11", "-w", "-o", program]);
-        gcc.args(files).args(["every.c", "every_xdr.c"]).args(flags.split_whitespace());
-        done(&mut gcc);
+        let files = [&files[..], &["every.c", "every_xdr.c"]].concat();
+        compile(place.path(), program, &files, &flags);
     }
     Some(place)
 }

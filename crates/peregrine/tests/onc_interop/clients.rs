@@ -12,7 +12,6 @@ use super::mount::{
     Mountlist, Name,
 };
 use super::nis::{Ypall, YpallEntries, YpallEntry, YpallMap, YpallServer};
-use super::registry::register;
 use super::rstat::{RstatTimeval, RstatV3, RstatV3Server, Statstime};
 use super::rusers2::{RuUtmp, Rusers, RusersServer, Utmpidle, Utmpidlearr};
 use super::wall::{Wall, WallServer};
@@ -22,14 +21,12 @@ use super::yp::{
     YprespVal, YprespXfr, Ypstat, Ypxfrstat,
 };
 
-/// Serves an export over UDP and TCP, and registers it as a program at rpcbind.
-fn serve(server: Result<Server, CallError>, program: u32, version: u32) -> Running {
+/// Serves an export over UDP and TCP, and registers its program at rpcbind.
+fn serve(server: Result<Server, CallError>) -> Running {
     let server = server.expect("an export");
     let server = server.listen(&format!("onc+udp:{HOST}:0")).expect("a port");
     let server = server.listen(&format!("onc+tcp:{HOST}:0")).expect("a port");
-    let running = server.spawn().expect("a server");
-    register(&running, program, version);
-    running
+    server.register_programs().spawn().expect("a server")
 }
 
 struct Users;
@@ -56,7 +53,7 @@ impl Rusers for Users {
 fn rusers_asks_our_server() {
     alone("clients::rusers_asks_our_server", &["rpcbind", "rusers"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(Server::new().export("it", RusersServer::new(Users)), 100_002, 2);
+        let _running = serve(Server::new().export("it", RusersServer::new(Users)));
         let users = run("rusers", &["-l", HOST]);
         assert!(
             users.contains("grace") && users.contains("pts/3") && users.contains("far"),
@@ -101,7 +98,7 @@ fn rup_and_rsysinfo_ask_our_server() {
     let needs = ["rpcbind", "rup", "rsysinfo"];
     alone("clients::rup_and_rsysinfo_ask_our_server", &needs, || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(Server::new().export("it", RstatV3Server::new(Load)), 100_001, 3);
+        let _running = serve(Server::new().export("it", RstatV3Server::new(Load)));
         let load = run("rup", &[HOST]);
         assert!(load.contains("3 days") && load.contains("1.00 2.00 3.25"), "{load}");
         let system = run("rsysinfo", &[HOST]);
@@ -125,7 +122,7 @@ fn rwall_sends_a_message_to_our_server() {
     alone("clients::rwall_sends_a_message_to_our_server", &["rpcbind", "rwall"], || {
         let _rpcbind = Daemon::rpcbind();
         let messages: &'static Messages = Box::leak(Box::default());
-        let _running = serve(Server::new().export("it", WallServer::new(messages)), 100_008, 1);
+        let _running = serve(Server::new().export("it", WallServer::new(messages)));
         let file = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(file.path(), "The shop closes at noon.\n").expect("a file");
         run("rwall", &[HOST, &file.path().to_string_lossy()]);
@@ -184,7 +181,7 @@ impl Mount for Shares {
 fn showmount_lists_what_our_server_exports() {
     alone("clients::showmount_lists_what_our_server_exports", &["rpcbind", "showmount"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(Server::new().export("it", MountServer::new(Shares)), 100_005, 1);
+        let _running = serve(Server::new().export("it", MountServer::new(Shares)));
         let exports = run("showmount", &["-e", HOST]);
         let line = |path: &str, to: &str| {
             let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -222,7 +219,7 @@ impl Ypall for WholeMap {
 fn ypcat_reads_a_map_of_our_server() {
     alone("clients::ypcat_reads_a_map_of_our_server", &["rpcbind", "ypcat"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(Server::new().export("it", YpallServer::new(WholeMap)), 100_004, 2);
+        let _running = serve(Server::new().export("it", YpallServer::new(WholeMap)));
         let map = run("ypcat", &["-k", "-h", HOST, "-d", "office", "people"]);
         assert!(map.contains("ada Lovelace\ngrace Hopper\n"), "{map}");
     });
@@ -294,7 +291,7 @@ impl Yp for Nis {
 fn yppoll_asks_our_server() {
     alone("clients::yppoll_asks_our_server", &["rpcbind", "yppoll"], || {
         let _rpcbind = Daemon::rpcbind();
-        let _running = serve(Server::new().export("it", YpServer::new(Nis)), 100_004, 2);
+        let _running = serve(Server::new().export("it", YpServer::new(Nis)));
         let map = run("yppoll", &["-h", HOST, "-d", "office", "people"]);
         assert!(map.contains("Domain office is supported."), "{map}");
         assert!(map.contains("order number 1700000000"), "{map}");

@@ -1,7 +1,7 @@
 //! Debian's rpcbind and rpcinfo.
 
+use peregrine::Server;
 use peregrine::foreign::ByteString;
-use peregrine::{Running, Server};
 
 use super::HOST;
 use super::machine::{Daemon, alone, outcome, run};
@@ -16,21 +16,9 @@ fn text(text: &str) -> ByteString {
 }
 
 /// Returns an entry of rpcbind.
-fn entry(program: u32, version: u32, network: &str, address: &str) -> Rpcb {
+pub(crate) fn entry(program: u32, version: u32, network: &str, address: &str) -> Rpcb {
     let (r_netid, r_addr) = (text(network), text(address));
     Rpcb { r_prog: program, r_vers: version, r_netid, r_addr, r_owner: text("superuser") }
-}
-
-/// Registers the endpoints of a server as a program at Debian's rpcbind.
-pub(crate) fn register(running: &Running, program: u32, version: u32) {
-    let rpcbind = RpcbV4Client::bind(&format!("onc+tcp:{HOST}:111")).expect("rpcbind");
-    for endpoint in running.addresses() {
-        let network = if endpoint.to_string().starts_with("onc+udp") { "udp" } else { "tcp" };
-        let [high, low] = endpoint.place().port().to_be_bytes();
-        let address = format!("{HOST}.{high}.{low}");
-        let is_new = rpcbind.set(entry(program, version, network, &address)).expect("a flag");
-        assert!(is_new, "{program} {version} {network}");
-    }
 }
 
 /// Returns the addresses of a program in the results of a dump.
@@ -47,46 +35,50 @@ fn listed(list: &Option<Box<RpList>>, program: u32) -> Vec<String> {
 fn our_client_uses_every_procedure_of_rpcbind() {
     alone("registry::our_client_uses_every_procedure_of_rpcbind", &["rpcbind"], || {
         let _rpcbind = Daemon::rpcbind();
-        for transport in ["udp", "tcp"] {
-            let address = format!("onc+{transport}:{HOST}:111");
-            let fourth = RpcbV4Client::bind(&address).expect("version 4");
-            let third = RpcbV3Client::bind(&address).expect("version 3");
-            let ours = || entry(PROGRAM, 5, "udp", "127.0.0.1.3.9");
-            assert_eq!(third.getaddr(ours()).expect("an address"), text(""));
-            assert!(third.set(ours()).expect("a flag"), "{transport}");
-            let elsewhere = entry(PROGRAM, 5, "udp", "127.0.0.1.3.11");
-            assert!(!third.set(elsewhere).expect("a flag"), "{transport}");
-            assert!(fourth.set(entry(PROGRAM, 5, "tcp", "127.0.0.1.3.10")).expect("a flag"));
-            // rpcbind returns the address in the network over which it is asked.
-            let here = if transport == "udp" { "127.0.0.1.3.9" } else { "127.0.0.1.3.10" };
-            assert_eq!(third.getaddr(ours()).expect("an address"), text(here));
-            assert_eq!(fourth.getversaddr(ours()).expect("an address"), text(here));
-            let other = entry(PROGRAM, 6, "udp", "");
-            assert_eq!(fourth.getversaddr(other).expect("an address"), text(""));
-            let both = ["tcp 127.0.0.1.3.10", "udp 127.0.0.1.3.9"];
-            assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), both);
-            assert_eq!(listed(&fourth.dump().expect("a list"), PROGRAM), both);
-            let places = fourth.getaddrlist(ours()).expect("a list");
-            let nodes =
-                std::iter::successors(places.as_ref(), |node| node.rpcb_entry_next.as_ref());
-            let families: Vec<_> =
-                nodes.map(|node| node.rpcb_entry_map.r_nc_protofmly.to_text()).collect();
-            assert_eq!(families, ["inet", "inet"]);
-            let all =
-                peregrine::registered_programs(&format!("onc+{transport}:{HOST}")).expect("a list");
-            let of = |program| all.iter().filter(move |one| one.program == program);
-            assert_eq!(of(PROGRAM).map(|one| one.version).collect::<Vec<_>>(), [5, 5]);
-            let is_named = std::path::Path::new("/etc/rpc").exists();
-            let mut names = of(100_000).map(|one| one.name.as_deref());
-            assert!(!is_named || names.all(|name| name == Some("portmapper")), "{all:?}");
-            assert!(
-                third.gettime().expect("seconds").abs_diff(fourth.gettime().expect("seconds")) < 60
-            );
-            assert!(fourth.getstat().expect("statistics").iter().any(|one| one.setinfo > 0));
-            assert!(fourth.unset(entry(PROGRAM, 5, "", "")).expect("a flag"), "{transport}");
-            assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), [""; 0]);
-        }
+        check_every_procedure();
     });
+}
+
+/// Calls every procedure of versions 3 and 4 of the rpcbind of the machine.
+pub(crate) fn check_every_procedure() {
+    for transport in ["udp", "tcp"] {
+        let address = format!("onc+{transport}:{HOST}:111");
+        let fourth = RpcbV4Client::bind(&address).expect("version 4");
+        let third = RpcbV3Client::bind(&address).expect("version 3");
+        let ours = || entry(PROGRAM, 5, "udp", "127.0.0.1.13.9");
+        assert_eq!(third.getaddr(ours()).expect("an address"), text(""));
+        assert!(third.set(ours()).expect("a flag"), "{transport}");
+        let elsewhere = entry(PROGRAM, 5, "udp", "127.0.0.1.13.11");
+        assert!(!third.set(elsewhere).expect("a flag"), "{transport}");
+        assert!(fourth.set(entry(PROGRAM, 5, "tcp", "127.0.0.1.13.10")).expect("a flag"));
+        // rpcbind returns the address in the network over which it is asked.
+        let here = if transport == "udp" { "127.0.0.1.13.9" } else { "127.0.0.1.13.10" };
+        assert_eq!(third.getaddr(ours()).expect("an address"), text(here));
+        assert_eq!(fourth.getversaddr(ours()).expect("an address"), text(here));
+        let other = entry(PROGRAM, 6, "udp", "");
+        assert_eq!(fourth.getversaddr(other).expect("an address"), text(""));
+        let both = ["tcp 127.0.0.1.13.10", "udp 127.0.0.1.13.9"];
+        assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), both);
+        assert_eq!(listed(&fourth.dump().expect("a list"), PROGRAM), both);
+        let places = fourth.getaddrlist(ours()).expect("a list");
+        let nodes = std::iter::successors(places.as_ref(), |node| node.rpcb_entry_next.as_ref());
+        let families: Vec<_> =
+            nodes.map(|node| node.rpcb_entry_map.r_nc_protofmly.to_text()).collect();
+        assert_eq!(families, ["inet", "inet"]);
+        let all =
+            peregrine::registered_programs(&format!("onc+{transport}:{HOST}")).expect("a list");
+        let of = |program| all.iter().filter(move |one| one.program == program);
+        assert_eq!(of(PROGRAM).map(|one| one.version).collect::<Vec<_>>(), [5, 5]);
+        let is_named = std::path::Path::new("/etc/rpc").exists();
+        let mut names = of(100_000).map(|one| one.name.as_deref());
+        assert!(!is_named || names.all(|name| name == Some("portmapper")), "{all:?}");
+        assert!(
+            third.gettime().expect("seconds").abs_diff(fourth.gettime().expect("seconds")) < 60
+        );
+        assert!(fourth.getstat().expect("statistics").iter().any(|one| one.setinfo > 0));
+        assert!(fourth.unset(entry(PROGRAM, 5, "", "")).expect("a flag"), "{transport}");
+        assert_eq!(listed(&third.dump().expect("a list"), PROGRAM), [""; 0]);
+    }
 }
 
 /// An object that the test only pings.
@@ -98,18 +90,17 @@ impl Wall for Deaf {
     }
 }
 
-fn started() -> Running {
+fn started() -> Server {
     let server = Server::new().export("wall", WallServer::new(Deaf)).expect("an export");
     let server = server.listen(&format!("onc+udp:{HOST}:0")).expect("a port");
-    let server = server.listen(&format!("onc+tcp:{HOST}:0")).expect("a port");
-    server.spawn().expect("a server")
+    server.listen(&format!("onc+tcp:{HOST}:0")).expect("a port")
 }
 
 /// Without rpcbind, rpcinfo calls procedure 0 at the address that the user gives.
 #[test]
 fn rpcinfo_calls_procedure_0_at_an_address() {
     alone("registry::rpcinfo_calls_procedure_0_at_an_address", &["rpcinfo"], || {
-        let running = started();
+        let running = started().spawn().expect("a server");
         for endpoint in running.addresses() {
             let network = if endpoint.to_string().starts_with("onc+udp") { "udp" } else { "tcp" };
             let [high, low] = endpoint.place().port().to_be_bytes();
@@ -138,8 +129,7 @@ fn rpcinfo_finds_our_server_through_rpcbind() {
     let needs = ["rpcbind", "rpcinfo"];
     alone("registry::rpcinfo_finds_our_server_through_rpcbind", &needs, || {
         let _rpcbind = Daemon::rpcbind();
-        let running = started();
-        register(&running, 100_008, 1);
+        let _running = started().register_programs().spawn().expect("a server");
         for network in ["udp", "tcp"] {
             let ready = run("rpcinfo", &["-T", network, HOST, "100008", "1"]);
             assert!(ready.contains("program 100008 version 1 ready and waiting"), "{ready}");

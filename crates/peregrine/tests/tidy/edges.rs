@@ -92,6 +92,22 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "sys",
         ],
     ),
+    (
+        "rpcbind",
+        &[
+            "address",
+            "call",
+            "device",
+            "error",
+            "foreign",
+            "interface",
+            "path",
+            "protocol",
+            "server",
+            "sync",
+            "sys",
+        ],
+    ),
     ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
 ];
 

@@ -57,6 +57,8 @@ pub(crate) struct AcceptedCall {
     row: Arc<CallerRow>,
     /// The number of the connection at which the call has arrived.
     connection: u64,
+    /// The program and its version.
+    program: (u32, u32),
     procedure: u16,
     answers: Answers,
 }
@@ -102,6 +104,7 @@ impl Desk {
                 desk: Arc::clone(self),
                 row,
                 connection: source.connection,
+                program: (program, version),
                 procedure,
                 answers: Answers::Message(transaction),
             }),
@@ -154,8 +157,10 @@ impl Desk {
     ) -> Received<AcceptedCall> {
         let Some(row) = source.session.program.get() else { return Received::Foreign };
         let interface = row.serve.interface();
-        let program = interface.program(System::Courier);
-        let Some(index) = program.and_then(|program| program.index_of(procedure.into())) else {
+        let called = interface.program(System::Courier).and_then(|program| {
+            Some(((program.number, program.version), program.index_of(procedure.into())?))
+        });
+        let Some((program, index)) = called else {
             // Cooper's server ignores calls of procedures that it does not have.
             return Received::Nothing;
         };
@@ -164,6 +169,7 @@ impl Desk {
             desk: Arc::clone(self),
             row: Arc::clone(row),
             connection: source.connection,
+            program,
             procedure,
             answers: Answers::Cooper { has_results },
         })
@@ -238,10 +244,10 @@ impl StreamService for Desk {
             }
             _ => return Reply::Close,
         };
-        let procedure = call.procedure.into();
+        let ((program, version), procedure) = (call.program, call.procedure.into());
         let arrived = ArrivedCall {
             number: number.into(),
-            call: ForeignCall { system: System::Courier, procedure, arguments },
+            call: ForeignCall { system: System::Courier, program, version, procedure, arguments },
             results_max,
             header_bytes_max: REPLY_BYTES_MAX,
         };

@@ -1,19 +1,22 @@
-//! Finds the ports of programs, by asking rpcbind.
+//! Finds the ports of programs, by asking rpcbind, and registers programs there.
 //!
 //! An answer of rpcbind is not trusted: only the port of an address is used, with the host that was asked.
 //! Otherwise rpcbind could make clients send calls to any machine.
 
 mod names;
+mod registration;
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
 use self::names::names;
+pub(crate) use self::registration::Registrations;
 use super::client::{Calls, Header, Onc, OncLink};
 use crate::address::Address;
 use crate::call::{Frames, PathKind};
 use crate::device::Socket;
+use crate::device::tcp::Stream;
 use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
@@ -60,6 +63,22 @@ pub(super) fn open(
             Wire::Udp(socket)
         }
     };
+    link(wire, kind, header, frames)
+}
+
+/// Returns the header of calls without credentials.
+fn anonymous(program: u32, version: u32) -> Result<Header, CallError> {
+    Header::new(program, version, Auth::NONE)
+        .ok_or_else(|| violated("a header without credentials is too long"))
+}
+
+/// Makes a link from a connected socket.
+fn link(
+    wire: Wire,
+    kind: PathKind,
+    header: Header,
+    frames: Frames,
+) -> Result<Arc<OncLink>, CallError> {
     let random = sys::random().map_err(system("reading random bytes"))?;
     let calls = Calls::new(u32::from_ne_bytes(random), frames.layout().count);
     Ok(OncLink::new(wire, kind, Onc::new(header), calls, frames))
@@ -124,16 +143,21 @@ fn list(address: &str) -> Result<Vec<RegisteredProgram>, CallError> {
         }
         match rpcbind.list(until) {
             Ok(mut all) => {
-                let names = names();
-                for one in &mut all {
-                    one.name = names.get(&one.program).cloned();
-                }
+                name_programs(&mut all);
                 return Ok(all);
             }
             Err(error) => failure = failure.or(Some(error)),
         }
     }
     Err(failure.unwrap_or_else(no_address))
+}
+
+/// Sets the names of programs from the file `/etc/rpc` of this machine.
+pub(crate) fn name_programs(programs: &mut [RegisteredProgram]) {
+    let names = names();
+    for one in programs {
+        one.name = names.get(&one.program).cloned();
+    }
 }
 
 /// Returns the error of a host without addresses.
@@ -144,24 +168,37 @@ pub(super) fn no_address() -> CallError {
 
 /// The rpcbind of a machine.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::path) struct Rpcbind {
-    pub(in crate::path) at: SocketAddr,
+pub(super) struct Rpcbind {
+    pub(super) at: SocketAddr,
     /// The path over which rpcbind is asked.
-    pub(in crate::path) kind: PathKind,
+    pub(super) kind: PathKind,
+    pub(super) way: Way,
+}
+
+/// How a connection to rpcbind is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// As any connection.
+    Plain,
+    /// From a port below 1024, if this program may use one.
+    Privileged,
+    /// To the local socket at this path.
+    Local(&'static str),
+}
+
+/// Returns the network of a server that listens at an address.
+pub(crate) const fn network_of(kind: PathKind, at: &SocketAddr) -> Network {
+    match (kind, at.is_ipv6()) {
+        (PathKind::OncTcp, false) => Network::Tcp,
+        (PathKind::OncTcp, true) => Network::Tcp6,
+        (_, false) => Network::Udp,
+        (_, true) => Network::Udp6,
+    }
 }
 
 impl Rpcbind {
-    pub(in crate::path) const fn of(ip: IpAddr, kind: PathKind) -> Self {
-        Self { at: SocketAddr::new(ip, PORT), kind }
-    }
-
-    const fn network(&self, kind: PathKind) -> Network {
-        match (kind, self.at.is_ipv6()) {
-            (PathKind::OncTcp, false) => Network::Tcp,
-            (PathKind::OncTcp, true) => Network::Tcp6,
-            (_, false) => Network::Udp,
-            (_, true) => Network::Udp6,
-        }
+    pub(super) const fn of(ip: IpAddr, kind: PathKind) -> Self {
+        Self { at: SocketAddr::new(ip, PORT), kind, way: Way::Plain }
     }
 
     /// Returns the port of a program over the path with which rpcbind is asked.
@@ -174,7 +211,7 @@ impl Rpcbind {
         version: u32,
         until: Instant,
     ) -> Result<u16, CallError> {
-        let network = self.network(self.kind);
+        let network = network_of(self.kind, &self.at);
         let of = Registration { program, version, network: network.name(), address: "", owner: "" };
         let protocol = protocol(self.kind);
         let mapping = Mapping { program, version, protocol, port: 0 };
@@ -219,7 +256,7 @@ impl Rpcbind {
 
     /// Makes a request to the newest version of rpcbind that the machine has: `request` of versions 4 and 3,
     /// or `old` of version 2.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         request: Request<'_>,
         old: Request<'_>,
@@ -251,17 +288,32 @@ impl Rpcbind {
         until: Instant,
     ) -> Result<Result<Vec<u8>, CallError>, CallError> {
         let unreachable = |error: CallError| {
-            let text = format!("asking rpcbind at {}", self.at);
+            let text = match self.way {
+                Way::Local(path) => format!("asking rpcbind at {path}"),
+                _ => format!("asking rpcbind at {}", self.at),
+            };
             let kind = error.kind();
             CallError::not_executed(kind, Phase::Resolve, text)
                 .because(error.chain())
                 .with_advice(NO_RPCBIND)
         };
-        let header = Header::new(PROGRAM, version, Auth::NONE)
-            .ok_or_else(|| violated("a header without credentials is too long"))?;
+        let header = anonymous(PROGRAM, version)?;
         let frames = Frames::private(1, 1, LIST_BYTES_MAX)
             .map_err(system("cannot allocate memory for a call to rpcbind"))?;
-        let link = open(self.at, self.kind, header, frames, None, until).map_err(unreachable)?;
+        let stream = match self.way {
+            Way::Plain => None,
+            Way::Privileged => Some(Stream::privileged(&self.at, until)),
+            Way::Local(path) => Some(Stream::local(path)),
+        };
+        let link = match stream {
+            None => open(self.at, self.kind, header, frames, None, until),
+            Some(Ok(stream)) => link(Wire::Tcp(stream), PathKind::OncTcp, header, frames),
+            Some(Err(error)) => {
+                let text = "connecting to rpcbind";
+                Err(CallError::not_executed(Kind::Unreachable, Phase::Bind, text).because(error))
+            }
+        };
+        let link = link.map_err(unreachable)?;
         let mut arguments = Vec::new();
         request.push(&mut arguments);
         let asked = link.ask(request.procedure(), &arguments, until).map_err(unreachable)?;
@@ -277,7 +329,7 @@ impl Rpcbind {
     }
 }
 
-const fn protocol(kind: PathKind) -> u32 {
+pub(super) const fn protocol(kind: PathKind) -> u32 {
     match kind {
         PathKind::OncTcp => PROTOCOL_TCP,
         _ => PROTOCOL_UDP,
@@ -313,7 +365,7 @@ fn listed_mapping(one: &Mapping, ip: IpAddr) -> Option<RegisteredProgram> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::protocol::onc::message::{Call, Outcome, Reply, Versions};
     use core::time::Duration;
@@ -323,7 +375,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(20);
 
     /// Answers a request of a version. `None`: sends nothing.
-    type Answers = fn(u32, &Request<'_>) -> Option<Result<Answer<'static>, Outcome>>;
+    pub(super) type Answers = fn(u32, &Request<'_>) -> Option<Result<Answer<'static>, Outcome>>;
 
     fn answered(message: &[u8], answers: Answers) -> Option<Vec<u8>> {
         let (call, at) = Call::parse(message).expect("a call");
@@ -341,7 +393,7 @@ mod tests {
     }
 
     /// Starts an rpcbind at a port of its own, until the program ends.
-    fn rpcbind(kind: PathKind, answers: Answers) -> Rpcbind {
+    pub(super) fn rpcbind(kind: PathKind, answers: Answers) -> Rpcbind {
         if kind == PathKind::OncUdp {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let at = socket.local_addr().unwrap();
@@ -354,7 +406,7 @@ mod tests {
                     }
                 }
             });
-            return Rpcbind { at, kind };
+            return Rpcbind { at, kind, way: Way::Plain };
         }
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
@@ -373,7 +425,7 @@ mod tests {
                 }
             }
         });
-        Rpcbind { at, kind }
+        Rpcbind { at, kind, way: Way::Plain }
     }
 
     const BOTH: [PathKind; 2] = [PathKind::OncUdp, PathKind::OncTcp];
@@ -428,7 +480,7 @@ mod tests {
         for kind in BOTH {
             let of = rpcbind(kind, |_, _| Some(Ok(Answer::Address("127.0.0.1.999.1"))));
             assert_eq!(port(of).unwrap_err().kind(), Kind::ProtocolMismatch);
-            let of = rpcbind(kind, |_, _| Some(Ok(Answer::Time(7))));
+            let of = rpcbind(kind, |_, _| Some(Ok(Answer::Changed(true))));
             assert_eq!(port(of).unwrap_err().kind(), Kind::ProtocolMismatch);
         }
     }
@@ -445,7 +497,10 @@ mod tests {
         let at = socket.local_addr().unwrap();
         drop(socket);
         for kind in BOTH {
-            assert_eq!(port(Rpcbind { at, kind }).unwrap_err().kind(), Kind::Unreachable);
+            assert_eq!(
+                port(Rpcbind { at, kind, way: Way::Plain }).unwrap_err().kind(),
+                Kind::Unreachable
+            );
         }
     }
 

@@ -5,7 +5,7 @@
 //! adds these parts.
 //!
 //! * `client`: makes calls. `connect` binds, and `lookup` asks rpcbind for ports.
-//! * `server`: receives and runs calls.
+//! * `server`: receives and runs calls. Its programs are registered at rpcbind by `lookup`, too.
 
 mod client;
 mod connect;
@@ -14,4 +14,5 @@ mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
 pub use lookup::{RegisteredProgram, registered_programs};
+pub(crate) use lookup::{Registrations, name_programs, network_of};
 pub(crate) use server::{OncConnections, OncDatagrams, onc_connections};

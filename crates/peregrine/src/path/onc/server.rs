@@ -52,6 +52,8 @@ pub(crate) struct AcceptedCall {
     /// The number of the connection at which the call has arrived.
     connection: u64,
     xid: u32,
+    /// The program and its version.
+    program: (u32, u32),
     procedure: u32,
     /// The offset of the arguments in the message.
     arguments_at: usize,
@@ -141,6 +143,7 @@ impl Desk {
                     row,
                     connection: source.connection,
                     xid: call.xid,
+                    program: (call.program, call.version),
                     procedure: call.procedure,
                     arguments_at,
                     ticket: Some(ticket),
@@ -201,9 +204,10 @@ impl AcceptedCall {
         reply: &mut ReplyBuffer,
     ) -> Option<u64> {
         let arguments = message.get(self.arguments_at..).unwrap_or_default();
+        let ((program, version), procedure) = (self.program, self.procedure);
         let arrived = ArrivedCall {
             number: self.xid.into(),
-            call: ForeignCall { system: System::Onc, procedure: self.procedure, arguments },
+            call: ForeignCall { system: System::Onc, program, version, procedure, arguments },
             results_max: room.saturating_sub(SUCCESS_BYTES),
             header_bytes_max: SUCCESS_BYTES,
         };

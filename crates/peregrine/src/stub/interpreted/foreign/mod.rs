@@ -19,7 +19,7 @@ use crate::binding::Binding;
 use crate::call::{Answer, ForeignAnswer, ForeignCall, Refusal, ServedForeign};
 use crate::error::{CallError, Kind};
 use crate::foreign::{Cells, Courier, Output, Xdr};
-use crate::interface::{Case, Described, DescribedVariant, Direction, System};
+use crate::interface::{self, Case, Described, DescribedVariant, Direction, System};
 use crate::limits;
 use crate::stub::compiled::{CallTarget, Stub, does_not_fit, made};
 use crate::stub::foreign::{append, unknown_error};
@@ -376,7 +376,7 @@ impl GenericClient {
                         error.ok_or_else(|| unknown_error(number))?
                     }
                 };
-                from.input.finish().map_err(Unread::from).map_err(unreadable)?;
+                from.input.finish_results().map_err(Unread::from).map_err(unreadable)?;
                 match is_ok || !routine.fails_as_call {
                     true => Ok(is_ok),
                     false => Err(relayed(result)),
@@ -428,8 +428,11 @@ impl GenericServer {
         call: &ForeignCall<'_>,
         results: &mut Vec<u8>,
     ) -> ServedForeign {
-        let ForeignCall { system, procedure, arguments } = *call;
-        let program = self.known.program(system);
+        let ForeignCall { system, program, version, procedure, arguments } = *call;
+        let is_called = |one: &&interface::Program| {
+            (one.system, one.number, one.version) == (system, program, version)
+        };
+        let program = self.known.programs().iter().find(is_called);
         let program = program.ok_or_else(|| Refusal::no_such_program(system))?;
         let number = program.index_of(procedure);
         let number = number.ok_or_else(|| Refusal::no_such_procedure(procedure))?;
