@@ -144,8 +144,10 @@ pub(crate) enum Command {
     Describe(Describe),
     /// Show which changes of an interface break which clients
     Compare(Compare),
-    /// Print an interface file of ONC RPC (.x) as Rust traits
+    /// Print an interface file of ONC RPC (.x) or Courier (.cr) as Rust traits
     Import(Import),
+    /// Print Rust traits as an interface file of ONC RPC (.x) or Courier (.cr)
+    Export(Export),
     /// Call a procedure of any server, with arguments as NAME=VALUE or JSON
     Call(Call),
     /// Show which path a client would use, and why it would not use the others
@@ -348,12 +350,32 @@ Exit codes:
 /// Options of `import`.
 #[derive(Args, Debug)]
 pub(crate) struct Import {
-    /// The interface file; files that it includes are read from its directory
-    #[arg(value_name = "FILE.x", value_hint = ValueHint::FilePath)]
+    /// The interface file; files that it includes or depends upon are read from its directory
+    #[arg(value_name = "FILE.x|FILE.cr", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Define a macro for the preprocessor, and a constant if it has a value; can be repeated
+    /// For FILE.x: define a macro for the preprocessor, and a constant if it has a value; can be repeated
     #[arg(long, value_name = "NAME[=NUMBER]", value_parser = definition)]
     pub(crate) define: Vec<(String, Option<i64>)>,
+}
+
+/// Options of `export`.
+#[derive(Args, Debug)]
+pub(crate) struct Export {
+    /// The Rust file, with the traits and their types
+    #[arg(value_name = "FILE.rs", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The language of the interface file
+    #[arg(long, value_enum)]
+    pub(crate) to: Language,
+}
+
+/// The value of `--to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    /// ONC RPC, the language of rpcgen
+    Onc,
+    /// Courier
+    Courier,
 }
 
 /// Parses the value of `--define`.

@@ -58,7 +58,7 @@ pub(crate) fn read_for_call(
     let rust = rust.map_err(|found| {
         failed(found.to_string(), "correct the file where the marks are, or use another file")
     })?;
-    let all = peregrine_idl::parse_programs(&rust).map_err(|error| {
+    let all = peregrine_idl::parse_traits(&rust).map_err(|error| {
         failed(error.to_string(), "call by a trait: `peregrine import` prints it")
     })?;
     let named = |one: &&Described| {

@@ -529,8 +529,8 @@ fn manual_has_a_page_per_command() {
         report["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
     for command in [
-        "serve", "bridge", "copy", "list", "describe", "compare", "import", "call", "explain",
-        "ping", "doctor", "clean",
+        "serve", "bridge", "copy", "list", "describe", "compare", "import", "export", "call",
+        "explain", "ping", "doctor", "clean",
     ] {
         let page = format!("tmp/man1/peregrine-{command}.1");
         assert!(files.contains(&&*page), "{page} is not in {files:?}");

@@ -72,6 +72,16 @@ fn texts() -> Vec<(String, String)> {
 }
 
 #[test]
+fn imports_are_read_as_descriptions() {
+    for (source, rust) in texts() {
+        let traits = rust.matches("#[interface(").count();
+        let interfaces = peregrine_idl::parse_traits(&rust);
+        let interfaces = interfaces.unwrap_or_else(|error| panic!("{source}: {error}\n{rust}"));
+        assert_eq!(interfaces.len(), traits, "{source}");
+    }
+}
+
+#[test]
 fn imports_compile() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let package = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("imported");

@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
+use peregrine::interface::System;
 use peregrine_idl::onc::{Imported, Onc, Type};
-use peregrine_idl::{Diagnostics, NESTING_MAX, export_onc, import_onc};
+use peregrine_idl::{Diagnostics, NESTING_MAX, export_onc, export_traits, import_onc};
 use syn::visit::Visit;
 
 const SHOP: &str = include_str!("onc/shop.x");
@@ -76,6 +77,21 @@ fn check(imported: &Imported) {
     let lines = |rust: &str| rust.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(lines(&again.rust), lines(&imported.rust), "{written}");
     assert_eq!(export_onc(&again.specification), written);
+    check_export(imported);
+}
+
+/// Checks that the Rust text becomes a file, that importing the file leads to the same Rust text, and that the
+/// file is stable.
+fn check_export(imported: &Imported) {
+    let export = |rust: &str| {
+        export_traits(rust, "export.rs", System::Onc)
+            .unwrap_or_else(|error| panic!("{error}\n{rust}"))
+    };
+    let file = export(&imported.rust);
+    let again = import_onc(&file, "export.x").unwrap_or_else(|error| panic!("{error}\n{file}"));
+    let lines = |rust: &str| rust.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(lines(&again.rust).join("\n"), lines(&imported.rust).join("\n"), "{file}");
+    assert_eq!(export(&again.rust), file);
 }
 
 fn messages(found: &Diagnostics) -> Vec<String> {

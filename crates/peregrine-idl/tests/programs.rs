@@ -77,7 +77,7 @@ fn numbers_of_other_systems_are_read_and_printed() {
 fn imported_files_become_descriptions() {
     let file = include_str!("onc/shop.x");
     let imported = peregrine_idl::import_onc(file, "shop.x").unwrap();
-    let all = peregrine_idl::parse_programs(&imported.rust).unwrap();
+    let all = peregrine_idl::parse_traits(&imported.rust).unwrap();
     let programs: Vec<_> = all.iter().flat_map(|one| &one.programs).collect();
     let versions: Vec<_> = programs.iter().map(|one| (one.number, one.version)).collect();
     assert_eq!(versions, [(0x2000_0001, 1), (0x2000_0001, 2), (0x2000_0002, 7)]);

@@ -173,11 +173,13 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "import",
-        text: "Prints an interface file of ONC RPC (`.x`, the language of `rpcgen`) as Rust: a trait for each \
-               version of each program, with its types and constants. Conditions of the preprocessor are \
-               those of a client. `--define NAME=NUMBER` defines a macro that the file lacks. Warnings go to \
-               standard error. A type that the file does not declare is a warning, and must be written by \
-               hand. With `--format json`, the one object lists the programs, the types and the warnings.",
+        text: "Prints an interface file of ONC RPC (`.x`, the language of `rpcgen`) or Courier (`.cr`) as Rust: \
+               a trait for each version of each program, with its types and constants. Conditions of the \
+               preprocessor are those of a client. `--define NAME=NUMBER` defines a macro that the file lacks. \
+               The programs that a Courier program depends upon are in the same directory, as `NAME2.cr` (with \
+               the version) or `NAME.cr`. Warnings go to standard error. A type that the file does not declare \
+               is a warning, and must be written by hand. With `--format json`, the one object also has the \
+               description of each trait, which programs without a compiler can use.",
         steps: &[
             Step {
                 line: "import mount.x",
@@ -187,7 +189,23 @@ pub(crate) static CASES: &[Case] = &[
             },
             Step { line: "import wrong.x", code: 3, shown: &[Human, Json], ..STEP },
             Step { line: "import muont.x", code: 3, ..STEP },
+            Step { line: "import Clock2.cr", shown: &[Human, Json], ..STEP },
             Step { line: "import mount.x --define LENGTH=many", code: 2, shown: &[], ..STEP },
+        ],
+    },
+    Case {
+        title: "export",
+        text: "Prints Rust traits as an interface file of ONC RPC (`--to onc`) or Courier (`--to courier`). The \
+               traits have `onc(...)` or `courier(...)` in `#[interface]`, as those that `import` prints. What \
+               has no form in the language is an error at its line.",
+        steps: &[
+            Step {
+                line: "export clock.rs --to courier",
+                before: leave_onc_interfaces,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step { line: "export clock.rs --to onc", code: 3, shown: &[Human, Json], ..STEP },
         ],
     },
     Case {

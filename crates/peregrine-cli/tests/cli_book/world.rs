@@ -103,7 +103,7 @@ pub(crate) fn leave_interfaces(world: &World) {
     }
 }
 
-/// Writes the files that `import` reads: one with a warning, and one with two errors.
+/// Writes the files that `import` and `export` read: one has a warning, and one has two errors.
 pub(crate) fn leave_onc_interfaces(world: &World) {
     let mount = "typedef string dirpath<1024>;
 union status switch (unsigned code) {
@@ -123,6 +123,22 @@ program MOUNTPROG {
     std::fs::write(world.sandbox.path("mount.x"), mount).unwrap();
     let wrong = "struct entry {\n\tstring name[255];\n\tint size\n};\n";
     std::fs::write(world.sandbox.path("wrong.x"), wrong).unwrap();
+    let clock = "Clock: PROGRAM 15 VERSION 2 =
+BEGIN
+    Unset: ERROR = 0;
+    -- Returns the seconds since 1901.
+    Now: PROCEDURE RETURNS [seconds: LONG CARDINAL] REPORTS [Unset] = 0;
+END.
+";
+    std::fs::write(world.sandbox.path("Clock2.cr"), clock).unwrap();
+    let clock = "#[interface(name = \"Clock\", version = 2, courier(program = 15, version = 2))]
+pub trait Clock {
+    /// Returns the seconds since 1901.
+    #[courier(0)]
+    fn now(&self) -> peregrine::Result<u32>;
+}
+";
+    std::fs::write(world.sandbox.path("clock.rs"), clock).unwrap();
 }
 
 impl World {

@@ -10,6 +10,13 @@ pub struct Place {
     pub(super) end: u32,
 }
 
+impl Place {
+    /// Returns a place in the first file.
+    pub(crate) const fn new(start: usize, end: usize) -> Self {
+        Self { file: 0, start: start as u32, end: end as u32 }
+    }
+}
+
 impl PartialEq for Place {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -28,7 +28,7 @@ mod source;
 use std::io;
 
 pub use self::ast::*;
-use self::source::Sources;
+pub(crate) use self::source::Sources;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The maximum length of a file, together with the files that it includes, in bytes.
@@ -173,6 +173,18 @@ impl<'a> Onc<'a> {
             found if found.has_error() => Err(found),
             warnings => Ok(print::rust(&checked, name, warnings)),
         }
+    }
+}
+
+/// Checks a tree whose names have places in a Rust text, and writes it as an interface file.
+pub(crate) fn checked_text(
+    tree: &Specification,
+    mut sources: Sources,
+) -> Result<String, Diagnostics> {
+    let _ = check::checked(tree, &mut sources);
+    match sources.diagnostics() {
+        found if found.has_error() => Err(found),
+        _ => Ok(export::text(tree)),
     }
 }
 
