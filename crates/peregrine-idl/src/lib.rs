@@ -68,6 +68,7 @@ mod diagnostic;
 mod error;
 mod export;
 mod graph;
+mod layout;
 mod library;
 mod names;
 pub mod onc;

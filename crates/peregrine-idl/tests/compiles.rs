@@ -82,6 +82,31 @@ fn imports_are_read_as_descriptions() {
 }
 
 #[test]
+fn imports_are_formatted() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("formatted");
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    // The default settings, whatever directories further up contain.
+    fs::write(directory.join("rustfmt.toml"), "").unwrap();
+    let mut check = Command::new("rustfmt");
+    check.args(["--check", "--edition", "2024"]).current_dir(&directory);
+    for (number, (_, rust)) in texts().into_iter().enumerate() {
+        let file = directory.join(format!("file{number}.rs"));
+        fs::write(&file, rust).unwrap();
+        check.arg(file);
+    }
+    match check.output() {
+        Ok(output) => {
+            let (out, errors) = (output.stdout, output.stderr);
+            let [out, errors] =
+                [out, errors].map(|text| String::from_utf8_lossy(&text).into_owned());
+            assert!(output.status.success(), "{out}{errors}");
+        }
+        Err(error) => eprintln!("skipped: cannot run rustfmt: {error}"),
+    }
+}
+
+#[test]
 fn imports_compile() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let package = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("imported");

@@ -10,6 +10,7 @@ use super::ast::*;
 use super::check::Checked;
 use super::{Imported, ImportedInterface, ImportedProcedure, ImportedType};
 use crate::diagnostic::Diagnostics;
+use crate::layout;
 use crate::names::{self, Names, ident};
 
 /// The prefix of a numeric type that is named like the type of its element, in arrays.
@@ -131,7 +132,7 @@ impl<'a> Printer<'a> {
             // What is printed here is always syntax of Rust. The tokens are the fallback if it is not, so that
             // the compiler shows the place.
             text.push_str(&match syn::parse2::<syn::File>(item.clone()) {
-                Ok(file) => prettyplease::unparse(&file),
+                Ok(file) => layout::with_methods(&prettyplease::unparse(&file)),
                 Err(_) => item.to_string(),
             });
         }
