@@ -21,7 +21,8 @@ const STYLES: Styles = Styles::styled()
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success
-  1    the procedure returned an error; for `compare`: a change breaks clients
+  1    the procedure returned an error; for `compare`: a change breaks clients; for `--check`: the file
+       is not up to date
   2    usage error
   3    the command failed and nothing was executed: it is safe to repeat it
   4    the command failed and the call may have been executed
@@ -349,25 +350,74 @@ Exit codes:
 
 /// Options of `import`.
 #[derive(Args, Debug)]
+#[command(after_help = IMPORT_HELP)]
 pub(crate) struct Import {
-    /// The interface file; files that it includes or depends upon are read from its directory
-    #[arg(value_name = "FILE.x|FILE.cr", value_hint = ValueHint::FilePath)]
+    /// The interface file; a name that ends in .cr is one of Courier, others are of ONC RPC
+    #[arg(value_name = "FILE.x|FILE.cr", add = ArgValueCompleter::new(completions::interface_files))]
     pub(crate) file: PathBuf,
+    /// Also search files in this directory that the file includes or depends upon; can be repeated.
+    /// The directory of the file is first
+    #[arg(short = 'I', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) include: Vec<PathBuf>,
     /// For FILE.x: define a macro for the preprocessor, and a constant if it has a value; can be repeated
-    #[arg(long, value_name = "NAME[=NUMBER]", value_parser = definition)]
+    #[arg(short = 'D', long, value_name = "NAME[=NUMBER]", value_parser = definition)]
     pub(crate) define: Vec<(String, Option<i64>)>,
+    /// Also write the descriptions of the traits as JSON, for calls without a compiler
+    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
+    pub(crate) save: Option<PathBuf>,
+    /// Print nothing, but compare this file with the Rust text, or with the descriptions if its name ends
+    /// in .json
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "save")]
+    pub(crate) check: Option<PathBuf>,
 }
+
+const IMPORT_HELP: &str = "\
+Examples:
+  peregrine import mount.x > src/mount.rs         a module with a trait for each version of each program
+  peregrine import Filing6.cr -I xns > filing.rs  xns has the programs that Filing depends upon
+  peregrine import mount.x --save mount.json      descriptions for calls without a compiler:
+  peregrine call onc+udp:HOST export --interface mount.json
+  peregrine import mount.x --check src/mount.rs   in a build: is the module up to date?
+
+Implement the trait for a server, or bind its client at onc+udp:HOST or courier+tcp:HOST. The text needs
+only the crate `peregrine`. A type that the file does not declare is a warning: define it beside the text.
+Procedure 0 of ONC RPC, which does nothing, is not in a trait.
+
+Exit codes:
+  0    the file was imported; there may be warnings
+  1    the file of --check is not up to date
+  3    the file has errors, or cannot be read";
 
 /// Options of `export`.
 #[derive(Args, Debug)]
+#[command(after_help = EXPORT_HELP)]
 pub(crate) struct Export {
     /// The Rust file, with the traits and their types
-    #[arg(value_name = "FILE.rs", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "FILE.rs", add = ArgValueCompleter::new(completions::rust_files))]
     pub(crate) file: PathBuf,
     /// The language of the interface file
     #[arg(long, value_enum)]
     pub(crate) to: Language,
+    /// Print nothing, but compare this file with the interface file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) check: Option<PathBuf>,
 }
+
+const EXPORT_HELP: &str = "\
+Examples:
+  peregrine export weather.rs --to onc > weather.x      for rpcgen
+  peregrine export clock.rs --to courier > Clock2.cr
+  peregrine export weather.rs --to onc --check weather.x
+
+A trait needs numbers: `onc(program = N, version = N)` or `courier(...)` in `#[interface]`, and `#[onc(N)]`
+or `#[courier(N)]` on each method. The file may contain other items: constants with numbers and texts are
+exported, and `use` declarations, functions and `impl` blocks are skipped. Traits with one program number
+become versions of one program.
+
+Exit codes:
+  0    the traits were exported; there may be warnings
+  1    the file of --check is not up to date
+  3    the traits have no form in the language, or the file cannot be read";
 
 /// The value of `--to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -2,63 +2,144 @@
 
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use peregrine::interface::Described;
 use peregrine_idl::courier::{self, Dependency, Source, import_courier};
-use peregrine_idl::onc::{Imported, ImportedInterface, ONC_BYTES_MAX, Onc};
-use peregrine_idl::{Diagnostic, Diagnostics};
+use peregrine_idl::onc::{self, ImportedInterface, ONC_BYTES_MAX, Onc};
+use peregrine_idl::{Diagnostic, Diagnostics, ParseError};
 use serde_json::{Value, json};
 
 use crate::args::{Format, Import};
 use crate::output::{self, Failure, OrFail as _, near_files};
+use crate::{check, saved};
 
 /// Prints the Rust text on standard output, and warnings and errors on standard error.
 pub(crate) fn run(arguments: &Import, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
-    let Import { file, define } = arguments;
+    let Import { file, include, define, save, check } = arguments;
     let what = format!("cannot import {}", file.display());
     let text = read_near(file, &what)?;
-    let directory = file.parent().unwrap_or(Path::new("")).to_owned();
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let is_courier = file.extension().is_some_and(|end| end == "cr");
-    let imported = if is_courier {
-        let mut files = |one: &Dependency| depended_upon(&directory, one);
-        import_courier(&text, &name, &mut files)
-            .map(|imported| (of_courier(&imported, &name), imported.rust, imported.warnings))
-    } else {
-        let mut onc = Onc::new();
-        for (name, value) in define {
-            onc.define(name, *value);
-        }
-        onc.include(move |name| read(&directory.join(name)));
-        onc.import(&text, &name)
-            .map(|imported| (of_onc(&imported, &name), imported.rust, imported.warnings))
-    };
-    let (mut json, rust, warnings) = imported.map_err(|found| refused(&found, what, format))?;
+    let imported =
+        import(&text, file, include, define).map_err(|found| refused(&found, what, format))?;
     if !format.is_json() {
-        note(&warnings);
-        return output::print(rust.trim_end());
+        note(imported.warnings());
     }
     // Without a definition of each type that is declared nowhere, there is no description.
-    let described = peregrine_idl::parse_traits(&rust).unwrap_or_default();
-    let described: Vec<Value> = described.iter().map(|one| one.to_json()).collect();
-    json["descriptions"] = described.into();
-    json["diagnostics"] = diagnostics(&warnings).into();
-    json["rust"] = rust.into();
-    json["took_ns"] = json!(output::whole_ns(begun.elapsed()));
+    let described = peregrine_idl::parse_traits(imported.rust());
+    if let Some(path) = save {
+        let described = described.as_ref().map_err(|error| undescribed(file, error))?;
+        saved::write_all(path, described)?;
+    }
+    if let Some(path) = check {
+        return match path.extension().is_some_and(|end| end == "json") {
+            true => {
+                let described = described.map_err(|error| undescribed(file, &error))?;
+                check::compare(path, &saved::text_of_all(&described), begun, format)
+            }
+            false => check::compare(path, imported.rust(), begun, format),
+        };
+    }
+    if !format.is_json() {
+        return output::print(imported.rust().trim_end());
+    }
+    let described = described.unwrap_or_default();
+    let mut json = imported.facts();
+    json["file"] = json!(name_of(file));
+    json["descriptions"] = described.iter().map(Described::to_json).collect();
+    json["diagnostics"] = diagnostics(imported.warnings()).into();
+    json["rust"] = json!(imported.rust());
+    json["took_ns"] = output::whole_ns(begun.elapsed());
     output::print(json)
 }
 
-/// Returns the text of a program that another one depends upon. Its file is in the same directory, and has the
-/// name of the program, with the version or without it.
-fn depended_upon(directory: &Path, one: &Dependency) -> Option<Source> {
-    let (name, version) = (&one.name.text, one.numbers.version);
-    let names = [format!("{name}{version}.cr"), format!("{name}.cr")];
-    names.into_iter().find_map(|name| {
-        let text = read(&directory.join(&name)).ok()?;
-        Some(Source { name, text })
-    })
+fn undescribed(file: &Path, error: &ParseError) -> Failure {
+    Failure::Local {
+        what: format!("cannot describe the interfaces of {}", file.display()),
+        causes: vec![format!("in the Rust text, {error}")],
+        advice: "declare the missing types in the file",
+        suggestions: Vec::new(),
+    }
+}
+
+/// A file that was imported.
+pub(crate) enum Imported {
+    Onc(onc::Imported),
+    Courier(courier::Imported),
+}
+
+/// Returns whether a file is an interface file of another system.
+pub(crate) fn is_interface_file(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "x" || end == "cr")
+}
+
+/// Imports a file with this text. A file whose name ends in `.cr` is one of Courier, others are of ONC RPC.
+/// Other files that it needs are first searched in its directory, and then in those of `include`.
+pub(crate) fn import(
+    text: &str,
+    file: &Path,
+    include: &[PathBuf],
+    define: &[(String, Option<i64>)],
+) -> Result<Imported, Diagnostics> {
+    let name = name_of(file);
+    let own = file.parent().unwrap_or(Path::new(""));
+    let found = |name: &str| {
+        let mut tried = core::iter::once(own).chain(include.iter().map(PathBuf::as_path));
+        let read = tried.find_map(|directory| match read(&directory.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            read => Some(read),
+        });
+        read.unwrap_or_else(|| {
+            let tried = "there is no such file beside this one or in a directory of -I";
+            Err(io::Error::new(io::ErrorKind::NotFound, tried))
+        })
+    };
+    if file.extension().is_some_and(|end| end == "cr") {
+        // The file of a program has its name, with the version or without it.
+        let mut files = |one: &Dependency| {
+            let (name, version) = (&one.name.text, one.numbers.version);
+            let names = [format!("{name}{version}.cr"), format!("{name}.cr")];
+            names.into_iter().find_map(|name| Some(Source { text: found(&name).ok()?, name }))
+        };
+        return import_courier(text, &name, &mut files).map(Imported::Courier);
+    }
+    let mut onc = Onc::new();
+    for (name, value) in define {
+        onc.define(name, *value);
+    }
+    onc.include(found);
+    onc.import(text, &name).map(Imported::Onc)
+}
+
+impl Imported {
+    /// Returns the Rust text.
+    pub(crate) fn rust(&self) -> &str {
+        match self {
+            Self::Onc(imported) => &imported.rust,
+            Self::Courier(imported) => &imported.rust,
+        }
+    }
+
+    fn warnings(&self) -> &Diagnostics {
+        match self {
+            Self::Onc(imported) => &imported.warnings,
+            Self::Courier(imported) => &imported.warnings,
+        }
+    }
+
+    /// Returns what the file declares, as JSON.
+    fn facts(&self) -> Value {
+        match self {
+            Self::Onc(imported) => of_onc(imported),
+            Self::Courier(imported) => of_courier(imported),
+        }
+    }
+}
+
+/// Returns the name of a file without its directory.
+pub(crate) fn name_of(file: &Path) -> String {
+    file.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Reports what is wrong with a file.
@@ -84,7 +165,7 @@ pub(crate) fn read_near(file: &Path, what: &str) -> Result<String, Failure> {
 
 /// Reads a text file, but not much more of it than may be imported. Bytes that are not UTF-8 can only be in
 /// comments, and are replaced.
-pub(crate) fn read(path: &Path) -> io::Result<String> {
+fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(ONC_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > ONC_BYTES_MAX {
@@ -94,24 +175,24 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn note(found: &Diagnostics) {
+/// Prints diagnostics on standard error.
+pub(crate) fn note(found: &Diagnostics) {
     if !found.is_empty() {
         output::note(found);
     }
 }
 
-fn of_onc(imported: &Imported, file: &str) -> Value {
+fn of_onc(imported: &onc::Imported) -> Value {
     let types = imported.types.iter();
     let types = types.map(|one| json!({ "name": one.name, "rust": one.rust, "kind": one.kind }));
     json!({
-        "file": file,
         "programs": imported.interfaces.iter().map(program).collect::<Vec<_>>(),
         "types": types.collect::<Vec<_>>(),
         "missing": imported.missing,
     })
 }
 
-fn of_courier(imported: &courier::Imported, file: &str) -> Value {
+fn of_courier(imported: &courier::Imported) -> Value {
     let program = &imported.program;
     let numbers = program.numbers;
     let depends = program.depends.iter().map(|one| {
@@ -122,7 +203,6 @@ fn of_courier(imported: &courier::Imported, file: &str) -> Value {
         })
     });
     json!({
-        "file": file,
         "programs": [{
             "program": program.name.text,
             "program_number": numbers.map(|numbers| numbers.program),
@@ -150,7 +230,8 @@ fn program(one: &ImportedInterface) -> Value {
     })
 }
 
-fn diagnostics(found: &Diagnostics) -> Vec<Value> {
+/// Returns diagnostics as JSON.
+pub(crate) fn diagnostics(found: &Diagnostics) -> Vec<Value> {
     let one = |one: &Diagnostic| {
         json!({
             "severity": one.severity().name(),

@@ -4,6 +4,7 @@
 mod args;
 mod bridge;
 mod call;
+mod check;
 mod clean;
 mod compare;
 mod completions;

@@ -91,7 +91,7 @@ use crate::syntax::{Kind, Source};
 
 pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity};
 pub use error::ParseError;
-pub use export::{EXPORT_BYTES_MAX, export_traits};
+pub use export::{EXPORT_BYTES_MAX, Exported, export_traits};
 pub use onc::{export_onc, import_onc};
 pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 

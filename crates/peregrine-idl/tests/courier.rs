@@ -70,6 +70,7 @@ fn check_export(rust: &str) {
     let export = |rust: &str| {
         export_traits(rust, "export.rs", System::Courier)
             .unwrap_or_else(|error| panic!("{error}\n{rust}"))
+            .text
     };
     let program = export(rust);
     let again = import(&program).unwrap_or_else(|error| panic!("{error}\n{program}"));
@@ -270,7 +271,7 @@ proptest! {
         // Types without a declaration get one, which may put uses of them in a box. Then the text is stable.
         let once = export_traits(&imported.rust, "once.rs", System::Courier);
         let once = once.unwrap_or_else(|error| panic!("{error}\n{}", imported.rust));
-        check_export(&import(&once).unwrap_or_else(|error| panic!("{error}\n{once}")).rust);
+        check_export(&import(&once.text).unwrap_or_else(|error| panic!("{error}\n{}", once.text)).rust);
     }
 
     #[test]

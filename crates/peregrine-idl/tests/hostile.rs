@@ -61,7 +61,7 @@ fn many_types_are_read() {
     let xdr: String = (0..MANY / 4).map(|n| format!("typedef int t{n};\n")).collect();
     let imported = import_onc(&xdr, "many.x").unwrap_or_else(|error| panic!("{error}"));
     let again = export_traits(&imported.rust, "many.rs", System::Onc);
-    assert_eq!(again.map(|text| text.matches("typedef").count()).ok(), Some(MANY / 4));
+    assert_eq!(again.map(|file| file.text.matches("typedef").count()).ok(), Some(MANY / 4));
     let all: String = (0..MANY).map(|n| format!("typedef int t{n};")).collect();
     assert!(all.len() > peregrine_idl::onc::ONC_BYTES_MAX);
     assert!(import_onc(&all, "many.x").is_err());

@@ -86,6 +86,7 @@ fn check_export(imported: &Imported) {
     let export = |rust: &str| {
         export_traits(rust, "export.rs", System::Onc)
             .unwrap_or_else(|error| panic!("{error}\n{rust}"))
+            .text
     };
     let file = export(&imported.rust);
     let again = import_onc(&file, "export.x").unwrap_or_else(|error| panic!("{error}\n{file}"));

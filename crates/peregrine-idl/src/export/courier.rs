@@ -8,7 +8,8 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::{Ident, LitBool, LitInt, LitStr, Token, token};
 
 use super::{
-    Chosen, ascii, bytes, is_byte_string, is_error, last_of, module_of, shown, split, value_of,
+    Chosen, Exported, ascii, bytes, is_byte_string, is_error, last_of, module_of, shown, split,
+    value_of,
 };
 use crate::courier::{
     self as file, Count, Declaration, Fields, Name, Numbers, Problems, Reference, Simple, Tag,
@@ -21,7 +22,7 @@ use crate::syntax::{
 };
 use crate::tokens::{braces, brackets, expected, keyword, list, name, number, parentheses, sign};
 
-pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<String, Diagnostics> {
+pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<Exported, Diagnostics> {
     let mut problems = Problems::default();
     problems.enter_next(name.to_owned(), text.to_owned());
     let mut writer =
@@ -43,7 +44,8 @@ pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<String, 
         Some(file::Source { name: format!("{}.cr", one.name.text), text })
     };
     let file_name = format!("{}.cr", program.name.text);
-    file::import_courier(&written, &file_name, &mut files).map(|_| written)
+    file::import_courier(&written, &file_name, &mut files)?;
+    Ok(Exported { text: written, warnings: writer.problems.warnings })
 }
 
 struct Writer<'a> {

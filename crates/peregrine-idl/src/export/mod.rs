@@ -28,6 +28,16 @@ use crate::{names, parse, scan};
 /// ```
 pub const EXPORT_BYTES_MAX: usize = 1 << 20;
 
+/// An interface file of another RPC system, made from Rust traits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exported {
+    /// The text of the file.
+    pub text: String,
+    /// What is not in the file, although the traits are correct.
+    pub warnings: Diagnostics,
+}
+
 /// Prints the traits of a Rust text as an interface file of another RPC system. `name` is the name of the
 /// file that diagnostics show.
 ///
@@ -48,7 +58,7 @@ pub const EXPORT_BYTES_MAX: usize = 1 << 20;
 ///     #[derive(Foreign, Value)]
 ///     struct Path(#[foreign(max = 1024)] ByteString);
 /// ";
-/// let written = export_traits(text, "file.rs", System::Onc)?;
+/// let written = export_traits(text, "file.rs", System::Onc)?.text;
 /// assert!(written.contains("\t\tunsigned hyper FILEPROC_SIZE(path) = 1;\n"), "{written}");
 /// assert!(written.contains("typedef string path<1024>;\n"));
 ///
@@ -60,7 +70,7 @@ pub const EXPORT_BYTES_MAX: usize = 1 << 20;
 ///
 /// # Errors
 /// Fails with all errors if the text cannot be read, or has no form in the language.
-pub fn export_traits(text: &str, name: &str, system: System) -> Result<String, Diagnostics> {
+pub fn export_traits(text: &str, name: &str, system: System) -> Result<Exported, Diagnostics> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.len() > EXPORT_BYTES_MAX {
         let message = format!("{} bytes are more than {EXPORT_BYTES_MAX}", text.len());

@@ -8,8 +8,8 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::{Error, Token, Visibility};
 
 use super::{
-    Chosen, ascii, bytes, is_byte_string, is_error, last_of, numbered, shown, split, text_of,
-    value_of,
+    Chosen, Exported, ascii, bytes, is_byte_string, is_error, last_of, numbered, shown, split,
+    text_of, value_of,
 };
 use crate::diagnostic::Diagnostics;
 use crate::names::{Names, camel, shouty, snake};
@@ -24,7 +24,7 @@ use crate::tokens::{name, number, sign};
 const WORDS: &str = "bool case char const default double enum float hyper int long opaque program \
                      quadruple short string struct switch typedef union unsigned version void";
 
-pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<String, Diagnostics> {
+pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<Exported, Diagnostics> {
     let sources = Sources::of(name, text);
     let mut writer = Writer {
         source,
@@ -38,7 +38,8 @@ pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<String, 
         more: Vec::new(),
     };
     let tree = writer.specification();
-    file::checked_text(&tree, writer.sources)
+    let (text, warnings) = file::checked_text(&tree, writer.sources)?;
+    Ok(Exported { text, warnings })
 }
 
 fn reserved() -> Chosen {

@@ -4,7 +4,8 @@
 //!
 //! * lines for the preprocessor: `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else` and `#endif`, as for the
 //!   client's side, where only `RPC_CLNT` is defined. `#define` with a number, a name or a text is a
-//!   constant. `#include "file"` is read if [`Onc::include`] allows it. `#include <file>` is skipped;
+//!   constant. `#include "file"` is read if [`Onc::include`] allows it, and so is `#include <file.x>`.
+//!   Headers of C, as in `#include <file.h>`, are skipped;
 //! * lines that begin with `%`, which are for C programs, are skipped;
 //! * `unsigned` alone, `char`, `short` and `long` (which has 32 bits), `struct T` as the name of a type,
 //!   members of enums without a value, several arguments, and types such as `u_int` and `uint32_t`.
@@ -137,7 +138,8 @@ impl Default for Onc<'_> {
 }
 
 impl<'a> Onc<'a> {
-    /// Returns the usual way: nothing is defined except `RPC_CLNT`, and `#include "file"` is an error.
+    /// Returns the usual way: nothing is defined except `RPC_CLNT`, and including an interface file is an
+    /// error.
     pub fn new() -> Self {
         let refused = "includes are not allowed here";
         let include = move |_: &str| Err(io::Error::new(io::ErrorKind::Unsupported, refused));
@@ -150,7 +152,8 @@ impl<'a> Onc<'a> {
         self
     }
 
-    /// Sets how files are read that the file includes. The argument is the name between the quotes.
+    /// Sets how files are read that the file includes. The argument is the name between the quotes or angle
+    /// brackets.
     pub fn include(&mut self, read: impl Fn(&str) -> io::Result<String> + 'a) -> &mut Self {
         self.include = Box::new(read);
         self
@@ -176,15 +179,16 @@ impl<'a> Onc<'a> {
     }
 }
 
-/// Checks a tree whose names have places in a Rust text, and writes it as an interface file.
+/// Checks a tree whose names have places in a Rust text, and writes it as an interface file. Returns also the
+/// warnings.
 pub(crate) fn checked_text(
     tree: &Specification,
     mut sources: Sources,
-) -> Result<String, Diagnostics> {
+) -> Result<(String, Diagnostics), Diagnostics> {
     let _ = check::checked(tree, &mut sources);
     match sources.diagnostics() {
         found if found.has_error() => Err(found),
-        _ => Ok(export::text(tree)),
+        warnings => Ok((export::text(tree), warnings)),
     }
 }
 

@@ -403,11 +403,10 @@ impl Scanner<'_, '_> {
     }
 
     fn include(&mut self, rest: &str, place: Place, depth: usize) {
-        let name = rest.strip_prefix('"').and_then(|rest| rest.split('"').next());
-        let Some(name) = name else {
-            // Headers of C, in angle brackets, contain nothing for this language.
-            return;
-        };
+        let quoted = rest.strip_prefix('"').and_then(|rest| rest.split('"').next());
+        let in_angles = rest.strip_prefix('<').and_then(|rest| rest.split('>').next());
+        // Headers of C, in angle brackets, contain nothing for this language.
+        let Some(name) = quoted.or(in_angles.filter(|name| name.ends_with(".x"))) else { return };
         if depth == ONC_INCLUDES_MAX || self.sources.files.len() > 10 * ONC_INCLUDES_MAX {
             let message = format!("more than {ONC_INCLUDES_MAX} files include each other");
             return self.sources.error(place, message);
