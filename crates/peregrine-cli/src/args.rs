@@ -355,8 +355,8 @@ pub(crate) struct Import {
     /// The interface file; a name that ends in .cr is one of Courier, others are of ONC RPC
     #[arg(value_name = "FILE.x|FILE.cr", add = ArgValueCompleter::new(completions::interface_files))]
     pub(crate) file: PathBuf,
-    /// Also search files in this directory that the file includes or depends upon; can be repeated.
-    /// The directory of the file is first
+    /// Where to search files that the file includes or depends upon, after the directory of the file;
+    /// can be repeated
     #[arg(short = 'I', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) include: Vec<PathBuf>,
     /// For FILE.x: define a macro for the preprocessor, and a constant if it has a value; can be repeated
@@ -373,15 +373,19 @@ pub(crate) struct Import {
 
 const IMPORT_HELP: &str = "\
 Examples:
-  peregrine import mount.x > src/mount.rs         a module with a trait for each version of each program
-  peregrine import Filing6.cr -I xns > filing.rs  xns has the programs that Filing depends upon
-  peregrine import mount.x --save mount.json      descriptions for calls without a compiler:
+  peregrine import mount.x > src/mount.rs
+      writes a module with a trait for each version of each program of ONC RPC
+  peregrine import Filing6.cr -I xns > src/filing.rs
+      finds the programs that Filing depends upon in the directory xns
+  peregrine import mount.x --save mount.json
   peregrine call onc+udp:HOST export --interface mount.json
-  peregrine import mount.x --check src/mount.rs   in a build: is the module up to date?
+      calls a server without compiling anything
+  peregrine import mount.x --check src/mount.rs
+      fails if the module is not up to date; for builds and CI
 
-Implement the trait for a server, or bind its client at onc+udp:HOST or courier+tcp:HOST. The text needs
-only the crate `peregrine`. A type that the file does not declare is a warning: define it beside the text.
-Procedure 0 of ONC RPC, which does nothing, is not in a trait.
+The Rust text needs only the crate `peregrine`. A server implements the trait, and a client is bound at
+an address such as onc+udp:HOST or courier+tcp:HOST. A type that is declared nowhere is a warning:
+define it beside the text.
 
 Exit codes:
   0    the file was imported; there may be warnings
@@ -405,14 +409,15 @@ pub(crate) struct Export {
 
 const EXPORT_HELP: &str = "\
 Examples:
-  peregrine export weather.rs --to onc > weather.x      for rpcgen
-  peregrine export clock.rs --to courier > Clock2.cr
-  peregrine export weather.rs --to onc --check weather.x
+  peregrine export src/weather.rs --to onc > weather.x
+      writes an interface file for rpcgen
+  peregrine export src/clock.rs --to courier > Clock2.cr
+  peregrine export src/weather.rs --to onc --check weather.x
+      fails if the interface file is not up to date; for builds and CI
 
-A trait needs numbers: `onc(program = N, version = N)` or `courier(...)` in `#[interface]`, and `#[onc(N)]`
-or `#[courier(N)]` on each method. The file may contain other items: constants with numbers and texts are
-exported, and `use` declarations, functions and `impl` blocks are skipped. Traits with one program number
-become versions of one program.
+A trait has `onc(program = N, version = N)` or `courier(...)` in `#[interface]`, and each method has
+`#[onc(N)]` or `#[courier(N)]`. Traits with the same program number become versions of one program.
+Constants with numbers and texts are exported, too. Other items of the file are skipped.
 
 Exit codes:
   0    the traits were exported; there may be warnings

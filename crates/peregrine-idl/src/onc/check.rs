@@ -562,7 +562,7 @@ impl<'a> Checked<'a> {
 }
 
 /// Returns the data of all arms of a union.
-fn arms(union: &Union) -> impl Iterator<Item = &Declaration> {
+pub(super) fn arms(union: &Union) -> impl Iterator<Item = &Declaration> {
     let default = union.default.iter().filter_map(|default| default.data.as_ref());
     union.arms.iter().filter_map(|arm| arm.data.as_ref()).chain(default)
 }

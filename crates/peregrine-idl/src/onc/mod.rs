@@ -6,7 +6,10 @@
 //!   client's side, where only `RPC_CLNT` is defined. `#define` with a number, a name or a text is a
 //!   constant. `#include "file"` is read if [`Onc::include`] allows it, and so is `#include <file.x>`.
 //!   Headers of C, as in `#include <file.h>`, are skipped;
-//! * lines that begin with `%`, which are for C programs, are skipped;
+//! * lines that begin with `%`, which are for C programs, are skipped. But if the file uses a name that it does
+//!   not declare, the name may come from such a line, as in C: `%#define` with a number, or `%#include` of a
+//!   header that `rpcgen` makes from an interface file. For `<rpcsvc/nis.h>`, that file is `nis.x`. The types
+//!   `netobj`, `netbuf` and `des_block` of the RPC library are known;
 //! * `unsigned` alone, `char`, `short` and `long` (which has 32 bits), `struct T` as the name of a type,
 //!   members of enums without a value, several arguments, and types such as `u_int` and `uint32_t`.
 //!
@@ -21,6 +24,7 @@ mod ast;
 mod check;
 mod condition;
 mod export;
+mod headers;
 mod parse;
 mod print;
 mod scan;
@@ -169,8 +173,10 @@ impl<'a> Onc<'a> {
             return Err(Diagnostic::whole(message, name).into());
         }
         let mut sources = Sources::default();
-        let scanned = scan::tokens(self, text, name, &mut sources);
-        let specification = parse::specification(scanned, &mut sources);
+        let mut scanned = scan::tokens(self, text, name, &mut sources);
+        let passed = core::mem::take(&mut scanned.passed);
+        let mut specification = parse::specification(scanned, &mut sources);
+        headers::supply(self, &mut specification, passed, &mut sources);
         let checked = check::checked(&specification, &mut sources);
         match sources.diagnostics() {
             found if found.has_error() => Err(found),

@@ -1,0 +1,205 @@
+//! Declarations that a file lacks, because its C programs take them from headers: those of the RPC library,
+//! `#define` in lines with `%`, and headers that `rpcgen` makes from other interface files.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::ast::*;
+use super::check::{arms, builtin};
+use super::scan::{self, Passed};
+use super::source::Sources;
+use super::{ONC_INCLUDES_MAX, Onc, parse};
+
+/// What headers of the RPC library declare, in the language of interface files. [`builtin`] has the integers.
+const LIBRARY: &str = "const MAXNETNAMELEN = 255;
+    typedef opaque netobj<1024>;
+    typedef opaque des_block[8];
+    struct netbuf { unsigned int maxlen; opaque buf<>; };";
+
+/// Adds the declarations that `specification` needs and lacks, and that a header has. `passed` is what the
+/// lines of the file for C programs contain.
+pub(super) fn supply(
+    onc: &Onc<'_>,
+    specification: &mut Specification,
+    passed: Passed,
+    sources: &mut Sources,
+) {
+    let mut names = Names::default();
+    specification.definitions.iter().for_each(|one| names.definition(one));
+    let mut spare = Spare::default();
+    spare.add(passed.constants.into_iter().map(Definition::Constant));
+    spare.add(read(onc, LIBRARY, "the RPC library", sources).0);
+    let mut headers: VecDeque<String> = passed.headers.into();
+    let (mut needed, mut is_all) = spare.needed(&names);
+    for _ in 0..ONC_INCLUDES_MAX {
+        let Some(header) = headers.pop_front().filter(|_| !is_all) else { break };
+        let Some((name, text)) = interface_file(onc, &header) else { continue };
+        let (definitions, passed) = read(onc, &text, &name, sources);
+        spare.add(definitions);
+        spare.add(passed.constants.into_iter().map(Definition::Constant));
+        headers.extend(passed.headers);
+        (needed, is_all) = spare.needed(&names);
+    }
+    let needed = needed.into_iter().map(|place| spare.definitions[place].clone());
+    specification.definitions.splice(..0, needed);
+}
+
+fn read(onc: &Onc<'_>, text: &str, name: &str, sources: &mut Sources) -> (Vec<Definition>, Passed) {
+    let mut scanned = scan::tokens(onc, text, name, sources);
+    let passed = core::mem::take(&mut scanned.passed);
+    (parse::specification(scanned, sources).definitions, passed)
+}
+
+/// Returns the name and the text of the interface file from which `rpcgen` makes a header, if there is one.
+fn interface_file(onc: &Onc<'_>, header: &str) -> Option<(String, String)> {
+    let name = header.rsplit('/').next()?.strip_suffix(".h")?;
+    let name = format!("{name}.x");
+    let text = (onc.include)(&name).ok()?;
+    Some((name, text))
+}
+
+/// Declarations that may be needed.
+#[derive(Default)]
+struct Spare {
+    definitions: Vec<Definition>,
+    /// The names in each definition.
+    names: Vec<Names>,
+    /// The place of the definition that declares a name.
+    places: HashMap<String, usize>,
+}
+
+impl Spare {
+    /// Adds definitions. If a name is declared twice, the first definition counts.
+    fn add(&mut self, definitions: impl IntoIterator<Item = Definition>) {
+        for one in definitions {
+            let mut names = Names::default();
+            names.definition(&one);
+            let is_known = names.declared.iter().any(|name| self.places.contains_key(name));
+            // The programs of another file are not programs of this one.
+            if is_known || matches!(one, Definition::Program(_)) {
+                continue;
+            }
+            let place = self.definitions.len();
+            self.places.extend(names.declared.iter().map(|name| (name.clone(), place)));
+            self.names.push(names);
+            self.definitions.push(one);
+        }
+    }
+
+    /// Returns the places of the definitions that a file needs, in their order, and whether these are all that
+    /// it needs.
+    fn needed(&self, names: &Names) -> (Vec<usize>, bool) {
+        let (mut needed, mut is_all) = (Vec::new(), true);
+        let mut seen = HashSet::new();
+        let mut wanted: Vec<&String> = names.used.iter().collect();
+        while let Some(name) = wanted.pop() {
+            if !seen.insert(name) || names.declared.contains(name) || builtin(name).is_some() {
+                continue;
+            }
+            // A definition cannot declare what the file declares, too.
+            let place = self.places.get(name).copied();
+            match place.filter(|place| self.names[*place].declared.is_disjoint(&names.declared)) {
+                Some(place) => {
+                    needed.push(place);
+                    wanted.extend(&self.names[place].used);
+                }
+                None => is_all = false,
+            }
+        }
+        needed.sort_unstable();
+        needed.dedup();
+        (needed, is_all)
+    }
+}
+
+/// The names of types and constants that definitions declare and use.
+#[derive(Default)]
+struct Names {
+    declared: HashSet<String>,
+    used: Vec<String>,
+}
+
+impl Names {
+    fn definition(&mut self, one: &Definition) {
+        match one {
+            Definition::Constant(one) => {
+                self.declares(&one.name);
+                if let ConstantValue::Number(value) = &one.value {
+                    self.value(value);
+                }
+            }
+            Definition::Type(one) => {
+                self.declares(&one.name);
+                self.body(&one.body);
+            }
+            Definition::Program(one) => {
+                self.declares(&one.name);
+                self.value(&one.number);
+                for version in &one.versions {
+                    self.declares(&version.name);
+                    self.value(&version.number);
+                    for procedure in &version.procedures {
+                        self.declares(&procedure.name);
+                        self.value(&procedure.number);
+                        procedure.arguments.iter().for_each(|argument| self.ty(&argument.ty));
+                        self.ty(&procedure.result);
+                    }
+                }
+            }
+        }
+    }
+
+    fn declares(&mut self, name: &Name) {
+        self.declared.insert(name.text.clone());
+    }
+
+    fn uses(&mut self, name: &Name) {
+        if !["TRUE", "FALSE"].contains(&&*name.text) {
+            self.used.push(name.text.clone());
+        }
+    }
+
+    fn value(&mut self, value: &Value) {
+        if let Value::Name(name) = value {
+            self.uses(name);
+        }
+    }
+
+    fn body(&mut self, body: &Body) {
+        match body {
+            Body::Enum(members) => {
+                for member in members {
+                    self.declares(&member.name);
+                    member.value.iter().for_each(|value| self.value(value));
+                }
+            }
+            Body::Struct(fields) => fields.iter().for_each(|field| self.ty(&field.ty)),
+            Body::Union(union) => {
+                self.ty(&union.switch.ty);
+                union.arms.iter().flat_map(|arm| &arm.cases).for_each(|case| self.value(case));
+                arms(union).for_each(|data| self.ty(&data.ty));
+            }
+            Body::Alias(ty) => self.ty(ty),
+        }
+    }
+
+    fn ty(&mut self, ty: &Type) {
+        match ty {
+            Type::Named(name) => self.uses(name),
+            Type::Inline(body) => self.body(body),
+            Type::String(count) | Type::Bytes(count) => {
+                count.iter().for_each(|count| self.value(count));
+            }
+            Type::Opaque(count) => self.value(count),
+            Type::Array(of, count) => {
+                self.ty(of);
+                self.value(count);
+            }
+            Type::Sequence(of, count) => {
+                self.ty(of);
+                count.iter().for_each(|count| self.value(count));
+            }
+            Type::Pointer(of) => self.ty(of),
+            _ => {}
+        }
+    }
+}
