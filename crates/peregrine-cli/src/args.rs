@@ -21,8 +21,7 @@ const STYLES: Styles = Styles::styled()
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success
-  1    the procedure returned an error; for `compare`: a change breaks clients; for `--check`: the file
-       is not up to date
+  1    an error of the procedure; `compare`: a change breaks clients; `--check`: not up to date
   2    usage error
   3    the command failed and nothing was executed: it is safe to repeat it
   4    the command failed and the call may have been executed

@@ -278,8 +278,10 @@ impl World {
         assert!(objects.iter().all(Value::is_object), "{line}");
         let Some(last) = objects.last() else { return assert_eq!(step.code, 0, "{line}") };
         match last.get("error") {
-            // If the interfaces do not fit, `compare` reports no error, but its exit code is 1.
-            None if last["fits"] == false => assert_eq!(step.code, 1, "{line}: {last}"),
+            // If what is compared does not fit, there is no error, but the exit code is 1.
+            None if last["fits"] == false || last["is_same"] == false => {
+                assert_eq!(step.code, 1, "{line}: {last}");
+            }
             None => assert_eq!(step.code, 0, "{line}: {last}"),
             Some(error) => {
                 let members: Vec<_> = error.as_object().unwrap().keys().collect();
