@@ -3,6 +3,11 @@
 use peregrine::interface::System;
 use peregrine_idl::courier::import_courier;
 use peregrine_idl::{export_traits, import_onc, parse_traits};
+use proptest::prelude::*;
+
+#[allow(unreachable_pub)]
+#[path = "../../../fuzz/src/exports.rs"]
+mod exports;
 
 const MANY: usize = 100_000;
 
@@ -110,5 +115,38 @@ struct Loop { again: Loop }
     let found = export_traits(&text, "a.rs", System::Courier).expect_err("errors").to_string();
     for message in ["`u128` has no form in Courier", "a CHOICE has a number for each arm"] {
         assert!(found.contains(message), "{found}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// Moves, repeats and removes words of traits that are exported.
+    #[test]
+    fn edited_traits_are_exported_or_refused(
+        which in any::<prop::sample::Index>(),
+        edits in prop::collection::vec(any::<(prop::sample::Index, prop::sample::Index, u8)>(), 0..4),
+    ) {
+        let texts = [
+            include_str!("onc/shop.txt"),
+            include_str!("courier/Storage5.txt"),
+            include_str!("../../../fuzz/corpus/exports/weather"),
+            include_str!("../../../fuzz/corpus/exports/unions"),
+        ];
+        let text = which.get(&texts).trim_start_matches(['0', '1']);
+        // A word, with the spaces before it.
+        let mut words: Vec<&str> = text.split_inclusive(|c: char| !c.is_alphanumeric()).collect();
+        for (from, to, edit) in edits {
+            let (from, to) = (from.index(words.len()), to.index(words.len()));
+            match edit % 4 {
+                0 => words.swap(from, to),
+                1 => words.insert(to, words[from]),
+                2 => words[to] = words[from],
+                _ => drop(words.remove(from)),
+            }
+        }
+        for system in ["0", "1"] {
+            exports::run(format!("{system}{}", words.concat()).as_bytes());
+        }
     }
 }
