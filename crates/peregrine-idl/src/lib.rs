@@ -1,5 +1,6 @@
 //! Reads Rust traits from text as interfaces of Peregrine, and prints interfaces as Rust traits. Also turns
-//! interface files of ONC RPC into Rust traits ([`onc`]).
+//! interface files of ONC RPC ([`onc`]) and Courier ([`courier`]) into Rust traits, and Rust traits into such
+//! files ([`export_traits`]).
 //!
 //! A server implements a trait. Some programs do not compile this trait: the `peregrine` command, interface
 //! compilers, and language bindings. They represent an interface as a [`Described`]. [`parse_trait`] converts

@@ -13,7 +13,7 @@ use crate::syntax::name_of;
 use peregrine::interface::{
     Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed,
     DescribedParameter, DescribedProcedure, DescribedType, DescribedVariant, Direction, Program,
-    Shape,
+    Shape, System,
 };
 use unicode_ident::{is_xid_continue, is_xid_start};
 
@@ -225,7 +225,11 @@ impl<'a> Printer<'a> {
         let name = (ident != *own).then(|| format!("name = {own:?}"));
         let version = (version != 0).then(|| format!("version = {version}"));
         let programs = programs.iter().map(|Program { system, number, version, .. }| {
-            format!("{}(program = {number}, version = {version})", name_of(*system))
+            match (system, number, version) {
+                // A program that is started by its name.
+                (System::Courier, 0, 0) => name_of(*system).to_owned(),
+                _ => format!("{}(program = {number}, version = {version})", name_of(*system)),
+            }
         });
         let arguments: Vec<_> = name.into_iter().chain(version).chain(programs).collect();
         if !arguments.is_empty() {

@@ -123,17 +123,12 @@ fn programs(root: &Trait) -> Result<Vec<Program>> {
                 Error::new(method.span, what)
             })
         };
-        // A Courier program that is started by its name cannot be called by numbers.
-        let Some((number_of_program, version)) = one.numbers else { return Ok(None) };
-        Ok(Some(Program {
-            system: one.system,
-            number: number_of_program,
-            version,
-            procedures: root.methods.iter().map(number).collect::<Result<_>>()?,
-        }))
+        let procedures = root.methods.iter().map(number).collect::<Result<_>>()?;
+        // `#[interface]` gives the same numbers to a Courier program that is started by its name.
+        let (number, version) = one.numbers.unwrap_or((0, 0));
+        Ok(Program { system: one.system, number, version, procedures })
     };
-    let all = root.programs.iter().map(program);
-    all.filter_map(Result::transpose).collect()
+    root.programs.iter().map(program).collect()
 }
 
 /// The largest number of types. `Page<A>` and `Page<B>` count as two types. Without this limit, a type `T<A>`

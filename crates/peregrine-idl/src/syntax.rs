@@ -44,6 +44,8 @@ pub(crate) struct Constant {
     pub(crate) module: Option<String>,
     /// The tokens after the name, without the semicolon at the end.
     pub(crate) tokens: TokenStream,
+    pub(crate) is_function: bool,
+    pub(crate) is_public: bool,
 }
 
 /// The systems, each with its word in attributes.
@@ -179,6 +181,8 @@ pub(crate) struct Definition {
     pub(crate) span: Span,
     pub(crate) docs: String,
     pub(crate) foreign: Foreign,
+    /// Whether the type derives `Foreign`.
+    pub(crate) is_foreign: bool,
     /// The names of the type parameters.
     pub(crate) parameters: Vec<String>,
     pub(crate) body: Body,

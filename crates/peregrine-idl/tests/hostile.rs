@@ -95,8 +95,12 @@ trait A {
     fn a(&self, wide: u128) -> peregrine::Result<char>;
     fn b(&self) -> Result<(), String>;
 }
+#[derive(Foreign)]
 enum U { X(u8) }
+#[derive(Foreign)]
 struct Loop { again: Loop }
+struct Private { none: Mutex<u32> }
+fn main() {}
 ";
     let found = export_traits(text, "a.rs", System::Onc).expect_err("errors");
     let found: Vec<String> = found
@@ -107,11 +111,11 @@ struct Loop { again: Loop }
         "4:8 `char` has no form in XDR",
         "4:17 `u128` has no form in XDR",
         "5:8 write `#[onc(N)]` before this method: its number",
-        "7:10 write `#[foreign(case = N)]` before this variant: its number",
-        "8:8 type `loop` contains itself; only a pointer to it can be there",
+        "8:10 write `#[foreign(case = N)]` before this variant: its number",
+        "10:8 type `loop` contains itself; only a pointer to it can be there",
     ];
     assert_eq!(found, expected);
-    let text = text.replace("onc(", "courier(");
+    let text = text.replace("onc(", "courier(").replace("u8", "u16");
     let found = export_traits(&text, "a.rs", System::Courier).expect_err("errors").to_string();
     for message in ["`u128` has no form in Courier", "a CHOICE has a number for each arm"] {
         assert!(found.contains(message), "{found}");

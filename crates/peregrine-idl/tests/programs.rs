@@ -1,6 +1,7 @@
 //! Tests that the numbers and bounds of other RPC systems are read from traits and printed, and that imported
 //! interface files become descriptions.
 
+use peregrine::interface::Program;
 use peregrine_idl::{parse_trait, to_trait};
 
 #[test]
@@ -85,4 +86,15 @@ fn imported_files_become_descriptions() {
         let printed = to_trait(one);
         assert_eq!(&parse_trait(&printed).unwrap(), one, "{printed}");
     }
+}
+
+#[test]
+fn program_that_is_started_by_its_name_has_procedures() {
+    let text = "#[interface(courier)] trait Clock { #[courier(7)] fn now(&self) -> peregrine::Result<u32>; }";
+    let clock = parse_trait(text).unwrap();
+    let Program { number, version, procedures, .. } = &clock.programs[0];
+    assert_eq!((*number, *version, &**procedures), (0, 0, &[7][..]));
+    let printed = to_trait(&clock);
+    assert!(printed.contains("#[interface(courier)]\n"), "{printed}");
+    assert_eq!(parse_trait(&printed).unwrap(), clock);
 }

@@ -566,7 +566,8 @@ pub trait ChatRoom {
 #[interface(name = "listener", version = 2)]
 pub trait Listener {
     #[idempotent]
-    fn said(&self, #[default("?".to_owned())] text: String, entry: &Entry) -> peregrine::Result<()>;
+    fn said(&self, #[default("?".to_owned())] text: String, entry: &Entry)
+    -> peregrine::Result<()>;
     #[oneway]
     fn bye(&self) -> Result<(), Failed>;
 }

@@ -1,5 +1,6 @@
 //! Traits as interface files of other RPC systems: the way back from Rust.
 
+mod choice;
 mod courier;
 mod onc;
 
@@ -41,9 +42,10 @@ pub struct Exported {
 /// Prints the traits of a Rust text as an interface file of another RPC system. `name` is the name of the
 /// file that diagnostics show.
 ///
-/// The text has the form that [`parse_traits`](crate::parse_traits) reads. Its traits have `onc(...)` or
-/// `courier(...)` in `#[interface]`, and its types may have `#[foreign(...)]`. What the imports print can be
-/// exported, and importing the result leads to the same text.
+/// The text has the form that [`parse_traits`](crate::parse_traits) reads, and may be the source file of a
+/// server. Its traits have `onc(...)` or `courier(...)` in `#[interface]`, and its types may have
+/// `#[foreign(...)]`. Types that no such trait uses are exported if they derive `Foreign`, or are other names
+/// of types. What the imports print can be exported, and importing the result leads to the same text.
 ///
 /// ```
 /// use peregrine::interface::System;
@@ -82,6 +84,7 @@ pub fn export_traits(text: &str, name: &str, system: System) -> Result<Exported,
         let source = source.parse2(tokens);
         let source = source
             .map_err(|error| of_parse_error(&ParseError::of_syn(text, &error), text, name))?;
+        let source = choice::chosen(source, system);
         match system {
             System::Onc => onc::export(&source, text, name),
             System::Courier => courier::export(&source, text, name),

@@ -419,7 +419,7 @@ impl<'a> Writer<'a> {
     }
 
     fn is_library(&self, path: &str) -> bool {
-        !self.source.types.contains_key(path) && crate::library::definitions().contains_key(path)
+        !self.source.types.contains_key(path) && crate::library::has(path)
     }
 
     fn none(&mut self, ty: &syntax::Type, span: Span) -> file::Type {

@@ -84,7 +84,7 @@ pub struct Constant {
 pub enum ConstantValue {
     /// A number, or another constant.
     Number(Value),
-    /// A text between double quotes, without these. Escape sequences are kept as they are.
+    /// A text. In a file, it is between double quotes, with the escape sequences of C.
     Text(String),
 }
 

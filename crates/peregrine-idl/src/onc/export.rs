@@ -3,6 +3,7 @@
 use core::fmt::Write as _;
 
 use super::ast::*;
+use super::text::escaped;
 
 /// Prints a tree. The text is read as the same tree.
 pub(super) fn text(tree: &Specification) -> String {
@@ -16,7 +17,7 @@ pub(super) fn text(tree: &Specification) -> String {
                 out.docs(&one.docs);
                 let value = match &one.value {
                     ConstantValue::Number(value) => value_text(value),
-                    ConstantValue::Text(text) => format!("\"{text}\""),
+                    ConstantValue::Text(text) => format!("\"{}\"", escaped(text)),
                 };
                 out.line(&format!("const {} = {value};", one.name));
             }

@@ -29,6 +29,7 @@ mod parse;
 mod print;
 mod scan;
 mod source;
+mod text;
 
 use std::io;
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::ast::{Constant, ConstantValue, Name, Place, Value};
 use super::condition;
 use super::source::{Source, Sources};
+use super::text::unescaped;
 use super::{ONC_BYTES_MAX, ONC_INCLUDES_MAX, Onc};
 
 /// What a token is.
@@ -462,7 +463,7 @@ fn constant_value(value: &str, place: Place) -> Option<ConstantValue> {
     let text = plain.strip_prefix('"').and_then(|inner| inner.strip_suffix('"'));
     match (number(plain), text) {
         (Some(number), _) => Some(ConstantValue::Number(Value::Number(number))),
-        (_, Some(text)) if !text.contains('"') => Some(ConstantValue::Text(text.to_owned())),
+        (_, Some(text)) if !text.contains('"') => Some(ConstantValue::Text(unescaped(text))),
         _ if is_name(plain) => {
             let name = Name { text: plain.to_owned(), place };
             Some(ConstantValue::Number(Value::Name(name)))

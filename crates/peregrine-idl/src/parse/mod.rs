@@ -95,7 +95,10 @@ impl Found<'_> {
             if input.is_empty() {
                 break;
             }
-            input.parse::<Visibility>()?;
+            let is_public = !matches!(input.parse()?, Visibility::Inherited);
+            if input.peek(Token![async]) && input.peek2(Token![fn]) {
+                input.parse::<Token![async]>()?;
+            }
             if keyword::<Token![impl]>(input) {
                 let is_own = input.peek(Ident) && input.peek2(token::Brace);
                 let of = if is_own { Some(name(input)?.0) } else { None };
@@ -104,12 +107,12 @@ impl Found<'_> {
                 let Some(TokenTree::Group(content)) = content else { continue };
                 self.source.items.push(Item::Impl(of, content.stream()));
             } else if input.peek(Token![const]) || input.peek(Token![fn]) {
-                let is_fn = input.peek(Token![fn]);
+                let is_function = input.peek(Token![fn]);
                 input.parse::<TokenTree>()?;
                 let (name, span) = name(input)?;
-                let tokens = if is_fn { past_braces(input)? } else { past_semicolon(input)? };
+                let tokens = if is_function { past_braces(input)? } else { past_semicolon(input)? };
                 let (docs, module) = (attributes.docs, module.map(str::to_owned));
-                let one = Constant { name, span, docs, module, tokens };
+                let one = Constant { name, span, docs, module, tokens, is_function, is_public };
                 self.source.items.push(Item::Constant(one));
             } else if keyword::<Token![type]>(input) {
                 let (name, span) = name(input)?;
@@ -163,8 +166,9 @@ impl Found<'_> {
         body: Body,
     ) -> Result<()> {
         let (docs, foreign) = (attributes.docs.clone(), attributes.foreign(module)?);
-        let (one, path) =
-            (Definition { span, docs, foreign, parameters, body }, path_of(module, &name));
+        let is_foreign = attributes.has_word("derive", "Foreign");
+        let one = Definition { span, docs, foreign, is_foreign, parameters, body };
+        let path = path_of(module, &name);
         self.source.items.push(Item::Type(path.clone()));
         match self.source.types.insert(path, one) {
             None => Ok(()),
