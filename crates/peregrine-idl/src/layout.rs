@@ -99,8 +99,7 @@ impl Expression {
         match self {
             // A value without parts moves to a line of its own.
             Self::Atom(text)
-                if before + width(text) + 1 > COLUMNS
-                    && indent + INDENT + width(text) + 1 <= COLUMNS =>
+                if before + width(text) >= COLUMNS && indent + INDENT + width(text) < COLUMNS =>
             {
                 format!("\n{}{text}", " ".repeat(indent + INDENT))
             }
