@@ -109,7 +109,7 @@ impl<'a> Writer<'a> {
             }
             definitions.append(&mut self.more);
         }
-        file::Specification { definitions }
+        file::Specification { definitions: file::ordered(definitions) }
     }
 
     /// Returns the types that are declared in the file.
@@ -437,10 +437,6 @@ impl<'a> Writer<'a> {
 
     fn specifier(&mut self, ty: file::Type, span: Span, hint: &str) -> file::Type {
         use file::Type::{Array, Bytes, Opaque, Pointer, Sequence};
-        // There is a type of 16 bytes without brackets.
-        if ty == Opaque(file::Value::Number(16)) {
-            return file::Type::Quadruple;
-        }
         let is_text = matches!(ty, file::Type::String(_));
         if !is_text && !matches!(ty, Array(..) | Bytes(_) | Opaque(_) | Pointer(_) | Sequence(..)) {
             return ty;
@@ -534,7 +530,7 @@ impl<'a> Writer<'a> {
         match &method.result {
             syntax::Type::Simple(DescribedType::Unit) => file::Type::Void,
             ty => match self.ty(ty, None, method.span, &method.name) {
-                plain @ (file::Type::Pointer(_) | file::Type::String(None)) => plain,
+                plain @ file::Type::String(None) => plain,
                 ty => self.specifier(ty, method.span, &format!("{}_result", method.name)),
             },
         }
@@ -553,7 +549,13 @@ impl<'a> Writer<'a> {
             }
             let whole = syntax::Type::Sequence(Box::new(ty.clone()));
             let ty = if *shape == Shape::Buffer { &whole } else { ty };
-            let ty = self.ty(ty, *max_len, *span, &format!("{}_{name}", method.name));
+            let hint = format!("{}_{name}", method.name);
+            let ty = self.ty(ty, *max_len, *span, &hint);
+            // `rpcgen` permits only names of types, and strings.
+            let ty = match ty {
+                plain @ file::Type::String(_) => plain,
+                ty => self.specifier(ty, *span, &hint),
+            };
             let usual = match &ty {
                 file::Type::Named(of) => snake(&of.text),
                 _ => "value".to_owned(),
@@ -561,10 +563,8 @@ impl<'a> Writer<'a> {
             let is_word = WORDS.split_whitespace().any(|word| word == name);
             let own = ascii(name);
             let is_usual = numbered(&mut defaults, &usual) == crate::names::written(name);
-            use file::Type::{Array, Bytes, Opaque, Pointer, Sequence};
-            let needs = matches!(&ty, Array(..) | Bytes(_) | Opaque(_) | Pointer(_) | Sequence(..));
             let named = if is_word { format!("{own}_") } else { own };
-            let name = (needs || !is_usual).then(|| self.name(named, *span));
+            let name = (!is_usual).then(|| self.name(named, *span));
             all.push(file::Argument { name, ty });
         }
         all

@@ -17,6 +17,14 @@ impl Place {
     }
 }
 
+impl Definition {
+    /// Returns whether it is a struct or a union, both of which `rpcgen` makes structs of C.
+    pub(super) const fn is_tagged(&self) -> bool {
+        let Self::Type(TypeDefinition { body, .. }) = self else { return false };
+        matches!(body, Body::Struct(_) | Body::Union(_))
+    }
+}
+
 impl PartialEq for Place {
     fn eq(&self, _: &Self) -> bool {
         true

@@ -4,9 +4,10 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::ast::*;
-use super::check::{arms, builtin};
+use super::check::builtin;
 use super::scan::{self, Passed};
 use super::source::Sources;
+use super::uses::Names;
 use super::{ONC_INCLUDES_MAX, Onc, parse};
 
 /// What headers of the RPC library declare, in the language of interface files. [`builtin`] has the integers.
@@ -41,6 +42,13 @@ pub(super) fn supply(
     }
     let needed = needed.into_iter().map(|place| spare.definitions[place].clone());
     specification.definitions.splice(..0, needed);
+}
+
+/// Returns the types that headers of the RPC library declare.
+pub(super) fn library_types() -> Vec<Definition> {
+    let (mut all, _) = read(&Onc::new(), LIBRARY, "", &mut Sources::default());
+    all.retain(|one| matches!(one, Definition::Type(_)));
+    all
 }
 
 fn read(onc: &Onc<'_>, text: &str, name: &str, sources: &mut Sources) -> (Vec<Definition>, Passed) {
@@ -90,7 +98,7 @@ impl Spare {
     fn needed(&self, names: &Names) -> (Vec<usize>, bool) {
         let (mut needed, mut is_all) = (Vec::new(), true);
         let mut seen = HashSet::new();
-        let mut wanted: Vec<&String> = names.used.iter().collect();
+        let mut wanted: Vec<&String> = names.all().collect();
         while let Some(name) = wanted.pop() {
             if !seen.insert(name) || names.declared.contains(name) || builtin(name).is_some() {
                 continue;
@@ -100,7 +108,7 @@ impl Spare {
             match place.filter(|place| self.names[*place].declared.is_disjoint(&names.declared)) {
                 Some(place) => {
                     needed.push(place);
-                    wanted.extend(&self.names[place].used);
+                    wanted.extend(self.names[place].all());
                 }
                 None => is_all = false,
             }
@@ -108,98 +116,5 @@ impl Spare {
         needed.sort_unstable();
         needed.dedup();
         (needed, is_all)
-    }
-}
-
-/// The names of types and constants that definitions declare and use.
-#[derive(Default)]
-struct Names {
-    declared: HashSet<String>,
-    used: Vec<String>,
-}
-
-impl Names {
-    fn definition(&mut self, one: &Definition) {
-        match one {
-            Definition::Constant(one) => {
-                self.declares(&one.name);
-                if let ConstantValue::Number(value) = &one.value {
-                    self.value(value);
-                }
-            }
-            Definition::Type(one) => {
-                self.declares(&one.name);
-                self.body(&one.body);
-            }
-            Definition::Program(one) => {
-                self.declares(&one.name);
-                self.value(&one.number);
-                for version in &one.versions {
-                    self.declares(&version.name);
-                    self.value(&version.number);
-                    for procedure in &version.procedures {
-                        self.declares(&procedure.name);
-                        self.value(&procedure.number);
-                        procedure.arguments.iter().for_each(|argument| self.ty(&argument.ty));
-                        self.ty(&procedure.result);
-                    }
-                }
-            }
-        }
-    }
-
-    fn declares(&mut self, name: &Name) {
-        self.declared.insert(name.text.clone());
-    }
-
-    fn uses(&mut self, name: &Name) {
-        if !["TRUE", "FALSE"].contains(&&*name.text) {
-            self.used.push(name.text.clone());
-        }
-    }
-
-    fn value(&mut self, value: &Value) {
-        if let Value::Name(name) = value {
-            self.uses(name);
-        }
-    }
-
-    fn body(&mut self, body: &Body) {
-        match body {
-            Body::Enum(members) => {
-                for member in members {
-                    self.declares(&member.name);
-                    member.value.iter().for_each(|value| self.value(value));
-                }
-            }
-            Body::Struct(fields) => fields.iter().for_each(|field| self.ty(&field.ty)),
-            Body::Union(union) => {
-                self.ty(&union.switch.ty);
-                union.arms.iter().flat_map(|arm| &arm.cases).for_each(|case| self.value(case));
-                arms(union).for_each(|data| self.ty(&data.ty));
-            }
-            Body::Alias(ty) => self.ty(ty),
-        }
-    }
-
-    fn ty(&mut self, ty: &Type) {
-        match ty {
-            Type::Named(name) => self.uses(name),
-            Type::Inline(body) => self.body(body),
-            Type::String(count) | Type::Bytes(count) => {
-                count.iter().for_each(|count| self.value(count));
-            }
-            Type::Opaque(count) => self.value(count),
-            Type::Array(of, count) => {
-                self.ty(of);
-                self.value(count);
-            }
-            Type::Sequence(of, count) => {
-                self.ty(of);
-                count.iter().for_each(|count| self.value(count));
-            }
-            Type::Pointer(of) => self.ty(of),
-            _ => {}
-        }
     }
 }

@@ -30,11 +30,13 @@ mod print;
 mod scan;
 mod source;
 mod text;
+mod uses;
 
 use std::io;
 
 pub use self::ast::*;
 pub(crate) use self::source::Sources;
+pub(crate) use self::uses::ordered;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The maximum length of a file, together with the files that it includes, in bytes.
@@ -193,10 +195,15 @@ pub(crate) fn checked_text(
     mut sources: Sources,
 ) -> Result<(String, Diagnostics), Diagnostics> {
     let _ = check::checked(tree, &mut sources);
-    match sources.diagnostics() {
-        found if found.has_error() => Err(found),
-        warnings => Ok((export::text(tree), warnings)),
+    let warnings = sources.diagnostics();
+    if warnings.has_error() {
+        return Err(warnings);
     }
+    // C programs have these types from headers.
+    let library = headers::library_types();
+    let is_own = |one: &&Definition| !library.contains(one);
+    let definitions = tree.definitions.iter().filter(is_own).cloned().collect();
+    Ok((export::text(&Specification { definitions }), warnings))
 }
 
 /// Imports an interface file of ONC RPC (`.x`). `name` is the name of the file that diagnostics show. [`Onc`]
