@@ -1,8 +1,5 @@
 //! `rpcgen` reads what is exported, and C programs compile with the result.
 
-#[allow(dead_code, reason = "other tests use the rest")]
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -34,14 +31,9 @@ const TRAIT: &str = "
 fn exported_files_are_those_of_rpcgen() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rpcgen");
     fs::create_dir_all(&directory).unwrap();
-    let guide = support::tests("../../peregrine/examples/guide_foreign.rs");
-    let mut texts = vec![TRAIT.to_owned(), fs::read_to_string(guide).unwrap()];
-    for path in support::installed() {
-        let text = fs::read_to_string(&path).unwrap();
-        texts.push(support::onc(&text, &path).unwrap_or_else(|error| panic!("{error}")).rust);
-    }
-    for text in texts {
-        let exported = export_traits(&text, "export.rs", System::Onc);
+    let guide = include_str!("../../peregrine/examples/guide_foreign.rs");
+    for text in [TRAIT, guide] {
+        let exported = export_traits(text, "export.rs", System::Onc);
         let exported = exported.unwrap_or_else(|error| panic!("{error}\n{text}"));
         fs::write(directory.join("export.x"), &exported.text).unwrap();
         for (end, what) in [("export.h", "-h"), ("export_xdr.c", "-c"), ("export_clnt.c", "-l")] {

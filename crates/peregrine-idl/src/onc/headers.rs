@@ -11,10 +11,10 @@ use super::uses::Names;
 use super::{ONC_INCLUDES_MAX, Onc, parse};
 
 /// What headers of the RPC library declare, in the language of interface files. [`builtin`] has the integers.
-const LIBRARY: &str = "const MAXNETNAMELEN = 255;
-    typedef opaque netobj<1024>;
+const LIBRARY: &str = "typedef opaque netobj<1024>;
     typedef opaque des_block[8];
-    struct netbuf { unsigned int maxlen; opaque buf<>; };";
+    struct netbuf { unsigned int maxlen; opaque buf<>; };
+    const MAXNETNAMELEN = 255;";
 
 /// Adds the declarations that `specification` needs and lacks, and that a header has. `passed` is what the
 /// lines of the file for C programs contain.
