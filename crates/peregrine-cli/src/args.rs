@@ -21,7 +21,7 @@ const STYLES: Styles = Styles::styled()
 const EXIT_CODES: &str = "\
 Exit codes:
   0    success
-  1    the procedure returned an error; for `compare`: a change breaks clients
+  1    an error of the procedure; `compare`: a change breaks clients; `--check`: not up to date
   2    usage error
   3    the command failed and nothing was executed: it is safe to repeat it
   4    the command failed and the call may have been executed
@@ -146,8 +146,10 @@ pub(crate) enum Command {
     Describe(Describe),
     /// Show which changes of an interface break which clients
     Compare(Compare),
-    /// Print an interface file of ONC RPC (.x) as Rust traits
+    /// Print an interface file of ONC RPC (.x) or Courier (.cr) as Rust traits
     Import(Import),
+    /// Print Rust traits as an interface file of ONC RPC (.x) or Courier (.cr)
+    Export(Export),
     /// Call a procedure of any server, with arguments as NAME=VALUE or JSON
     Call(Call),
     /// Show which path a client would use, and why it would not use the others
@@ -370,13 +372,87 @@ Exit codes:
 
 /// Options of `import`.
 #[derive(Args, Debug)]
+#[command(after_help = IMPORT_HELP)]
 pub(crate) struct Import {
-    /// The interface file; files that it includes are read from its directory
-    #[arg(value_name = "FILE.x", value_hint = ValueHint::FilePath)]
+    /// The interface file; a name that ends in .cr is one of Courier, others are of ONC RPC
+    #[arg(value_name = "FILE.x|FILE.cr", add = ArgValueCompleter::new(completions::interface_files))]
     pub(crate) file: PathBuf,
-    /// Define a macro for the preprocessor, and a constant if it has a value; can be repeated
-    #[arg(long, value_name = "NAME[=NUMBER]", value_parser = definition)]
+    /// Where to search files that the file includes or depends upon, after the directory of the file;
+    /// can be repeated
+    #[arg(short = 'I', long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) include: Vec<PathBuf>,
+    /// For FILE.x: define a macro for the preprocessor, and a constant if it has a value; can be repeated
+    #[arg(short = 'D', long, value_name = "NAME[=NUMBER]", value_parser = definition)]
     pub(crate) define: Vec<(String, Option<i64>)>,
+    /// Also write the descriptions of the traits as JSON, for calls without a compiler
+    #[arg(long, value_name = "FILE.json", value_hint = ValueHint::FilePath)]
+    pub(crate) save: Option<PathBuf>,
+    /// Print nothing, but compare this file with the Rust text, or with the descriptions if its name ends
+    /// in .json
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "save")]
+    pub(crate) check: Option<PathBuf>,
+}
+
+const IMPORT_HELP: &str = "\
+Examples:
+  peregrine import mount.x > src/mount.rs
+      writes a module with a trait for each version of each program of ONC RPC
+  peregrine import Filing6.cr -I xns > src/filing.rs
+      finds the programs that Filing depends upon in the directory xns
+  peregrine import mount.x --save mount.json
+  peregrine call onc+udp:HOST export --interface mount.json
+      calls a server without compiling anything
+  peregrine import mount.x --check src/mount.rs
+      fails if the module is not up to date; for builds and CI
+
+The Rust text needs only the crate `peregrine`. A server implements the trait, and a client is bound at
+an address such as onc+udp:HOST or courier+tcp:HOST. A type that is declared nowhere is a warning:
+define it beside the text.
+
+Exit codes:
+  0    the file was imported; there may be warnings
+  1    the file of --check is not up to date
+  3    the file has errors, or cannot be read";
+
+/// Options of `export`.
+#[derive(Args, Debug)]
+#[command(after_help = EXPORT_HELP)]
+pub(crate) struct Export {
+    /// The Rust file, with the traits and their types
+    #[arg(value_name = "FILE.rs", add = ArgValueCompleter::new(completions::rust_files))]
+    pub(crate) file: PathBuf,
+    /// The language of the interface file
+    #[arg(long, value_enum)]
+    pub(crate) to: Language,
+    /// Print nothing, but compare this file with the interface file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) check: Option<PathBuf>,
+}
+
+const EXPORT_HELP: &str = "\
+Examples:
+  peregrine export src/weather.rs --to onc > weather.x
+      writes an interface file for rpcgen
+  peregrine export src/clock.rs --to courier > Clock2.cr
+  peregrine export src/weather.rs --to onc --check weather.x
+      fails if the interface file is not up to date; for builds and CI
+
+A trait has `onc(program = N, version = N)` or `courier(...)` in `#[interface]`, and each method has
+`#[onc(N)]` or `#[courier(N)]`. Traits with the same program number become versions of one program.
+Constants with numbers and texts are exported, too. Other items of the file are skipped.
+
+Exit codes:
+  0    the traits were exported; there may be warnings
+  1    the file of --check is not up to date
+  3    the traits have no form in the language, or the file cannot be read";
+
+/// The value of `--to`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Language {
+    /// ONC RPC, the language of rpcgen
+    Onc,
+    /// Courier
+    Courier,
 }
 
 /// Parses the value of `--define`.

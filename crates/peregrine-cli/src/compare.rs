@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Compare, format: Format) -> Result<(), Failure> {
     }
     match ages.verdict() {
         Verdict::Equal | Verdict::AnyOrder => Ok(()),
-        _ => Err(Failure::Breaks),
+        _ => Err(Failure::Differs),
     }
 }
 

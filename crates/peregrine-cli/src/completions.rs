@@ -144,12 +144,28 @@ pub(crate) fn addresses(begun: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Returns the candidates for an argument of `compare`: exports of this machine, and files with interfaces.
 pub(crate) fn interfaces(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let is_wanted = |path: &Path| {
-        path.is_file() && path.extension().is_some_and(|end| end == "rs" || end == "json")
-    };
     let mut all = addresses(begun);
-    all.extend(PathCompleter::any().filter(is_wanted).complete(begun));
+    all.extend(files(begun, &["rs", "json"]));
     all
+}
+
+/// Returns the interface files of ONC RPC and Courier.
+pub(crate) fn interface_files(begun: &OsStr) -> Vec<CompletionCandidate> {
+    files(begun, &["x", "cr"])
+}
+
+/// Returns the Rust files.
+pub(crate) fn rust_files(begun: &OsStr) -> Vec<CompletionCandidate> {
+    files(begun, &["rs"])
+}
+
+/// Returns the files whose names have one of these ends, and the directories.
+fn files(begun: &OsStr, ends: &'static [&'static str]) -> Vec<CompletionCandidate> {
+    let is_wanted = |path: &Path| {
+        let end = path.extension().and_then(OsStr::to_str);
+        path.is_file() && end.is_some_and(|end| ends.contains(&end))
+    };
+    PathCompleter::any().filter(is_wanted).complete(begun)
 }
 
 /// Returns the procedures of the interface that the command line names.

@@ -4,6 +4,7 @@
 mod args;
 mod bridge;
 mod call;
+mod check;
 mod clean;
 mod compare;
 mod completions;
@@ -12,6 +13,7 @@ mod demo;
 mod describe;
 mod doctor;
 mod explain;
+mod export;
 mod files;
 mod header;
 mod home;
@@ -62,6 +64,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Describe(describe) => describe::run(&describe, written),
         Command::Compare(compare) => compare::run(&compare, format),
         Command::Import(import) => import::run(&import, format),
+        Command::Export(export) => export::run(&export, format),
         Command::Call(call) => call::run(&call, format),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),

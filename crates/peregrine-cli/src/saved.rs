@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use peregrine::interface::Described;
-use peregrine_idl::courier::{Dependency, Source, import_courier};
-use peregrine_idl::onc::Onc;
+use serde_json::Value;
 
 use crate::import;
 use crate::output::{Failure, OrFail as _, near_files};
@@ -20,65 +19,72 @@ pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
     std::fs::write(path, text).or_fail(format!("cannot write {}", path.display()))
 }
 
-/// Reads the description for a call from a file. A file of ONC RPC or Courier can have several programs:
-/// the call is of the one that the address names, as in `onc+udp:HOST/100005.3`, or of the last one that has
-/// the procedure.
+/// Writes the descriptions of a file of another system as JSON.
+pub(crate) fn write_all(path: &Path, all: &[Described]) -> Result<(), Failure> {
+    std::fs::write(path, text_of_all(all)).or_fail(format!("cannot write {}", path.display()))
+}
+
+/// Returns descriptions as JSON: one as an object, and several as an array.
+pub(crate) fn text_of_all(all: &[Described]) -> String {
+    match all {
+        [one] => format!("{:#}\n", one.to_json()),
+        all => format!("{:#}\n", all.iter().map(Described::to_json).collect::<Value>()),
+    }
+}
+
+/// Reads the description for a call from a file. A file of ONC RPC or Courier, and JSON that was made from it,
+/// can have several programs: the call is of the one that the address names, as in `onc+udp:HOST/100005.3`,
+/// or of the last one that has the procedure.
 pub(crate) fn read_for_call(
     path: &Path,
     address: &str,
     procedure: &str,
 ) -> Result<Described, Failure> {
-    let is_of = |end: &str| path.extension().is_some_and(|extension| extension == end);
-    if !is_of("x") && !is_of("cr") {
-        return read(path);
+    let mut all = read_all(path)?;
+    let named = |one: &Described| {
+        one.programs
+            .iter()
+            .any(|program| address.ends_with(&format!("/{}.{}", program.number, program.version)))
+    };
+    let has = |one: &Described| one.procedure(procedure).is_some();
+    let found = all.iter().position(named).or_else(|| all.iter().rposition(has));
+    match found.or_else(|| all.len().checked_sub(1)) {
+        Some(place) => Ok(all.swap_remove(place)),
+        None => {
+            let what = format!("{} has no program", path.display());
+            Err(Failure::local(what, "use another file"))
+        }
+    }
+}
+
+/// Reads all descriptions of a file.
+fn read_all(path: &Path) -> Result<Vec<Described>, Failure> {
+    if !import::is_interface_file(path) {
+        return read_file(path, all_in);
     }
     let what = || format!("cannot read an interface from {}", path.display());
-    let text = import::read(path).or_fail(what()).map_err(|failure| match path.exists() {
-        true => failure,
-        false => failure.suggest(near_files(path)),
-    })?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let directory = path.parent().unwrap_or(Path::new(""));
-    let rust = match is_of("x") {
-        true => {
-            let mut onc = Onc::new();
-            let directory = directory.to_owned();
-            onc.include(move |name| import::read(&directory.join(name)));
-            onc.import(&text, &name).map(|imported| imported.rust)
-        }
-        false => import_courier(&text, &name, &mut |dependency| depended(directory, dependency))
-            .map(|imported| imported.rust),
-    };
+    let text = import::read_near(path, &what())?;
     let failed = |cause: String, advice| Failure::Local {
         what: what(),
         causes: vec![cause],
         advice,
         suggestions: Vec::new(),
     };
-    let rust = rust.map_err(|found| {
+    let imported = import::import(&text, path, &[], &[]).map_err(|found| {
         failed(found.to_string(), "correct the file where the marks are, or use another file")
     })?;
-    let all = peregrine_idl::parse_programs(&rust).map_err(|error| {
-        failed(error.to_string(), "call by a trait: `peregrine import` prints it")
-    })?;
-    let named = |one: &&Described| {
-        one.programs
-            .iter()
-            .any(|program| address.ends_with(&format!("/{}.{}", program.number, program.version)))
-    };
-    let has = |one: &&Described| one.procedure(procedure).is_some();
-    let found = all.iter().find(named).or_else(|| all.iter().rev().find(has)).or(all.last());
-    found.cloned().ok_or_else(|| failed("the file has no program".into(), "use another file"))
+    peregrine_idl::parse_traits(imported.rust())
+        .map_err(|error| failed(error.to_string(), "call by a trait: `peregrine import` prints it"))
 }
 
-/// Returns the text of a Courier program that another one depends upon: from `Name2.cr` or `Name.cr`.
-fn depended(directory: &Path, dependency: &Dependency) -> Option<Source> {
-    let (name, version) = (&dependency.name.text, dependency.numbers.version);
-    let names = [format!("{name}{version}.cr"), format!("{name}.cr")];
-    names.into_iter().find_map(|name| {
-        let text = import::read(&directory.join(&name)).ok()?;
-        Some(Source { name, text })
-    })
+/// Reads descriptions from a text in any of the three forms, or from an array in JSON.
+fn all_in(text: &str) -> Result<Vec<Described>, String> {
+    if !text.trim_start().starts_with('[') {
+        return Ok(vec![parse_like(text, None)?]);
+    }
+    let all: Vec<Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let all = all.iter().map(|one| Described::from_json(one).map_err(|error| error.to_string()));
+    all.collect()
 }
 
 /// Reads a description, in any of the three forms, from a file.
@@ -89,13 +95,18 @@ pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
 /// Reads a description. In a trait, only the derives of a type say whether the type is plain. If the derives
 /// are missing, the type is plain if the type of the same name in `like` is plain.
 pub(crate) fn read_like(path: &Path, like: Option<&Described>) -> Result<Described, Failure> {
+    read_file(path, |text| parse_like(text, like))
+}
+
+/// Reads a text file, and what is described in it.
+fn read_file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Failure> {
     let what = || format!("cannot read an interface from {}", path.display());
     let text =
         std::fs::read_to_string(path).or_fail(what()).map_err(|failure| match path.exists() {
             true => failure,
             false => failure.suggest(near_files(path)),
         })?;
-    parse_like(&text, like).map_err(|cause| Failure::Local {
+    parse(&text).map_err(|cause| Failure::Local {
         what: what(),
         causes: vec![cause],
         advice: "save one with `peregrine describe ADDRESS --format json`, or as the trait that `describe` \
@@ -114,6 +125,9 @@ fn parse_like(text: &str, like: Option<&Described>) -> Result<Described, String>
     if begins("{") {
         let json = serde_json::from_str(text).map_err(|error| error.to_string())?;
         return Described::from_json(&json).map_err(|error| error.to_string());
+    }
+    if begins("[") {
+        return Err("several interfaces are described here, but only calls choose one".to_owned());
     }
     match begins("interface ") {
         true => Described::parse(text).map_err(|error| error.to_string()),
@@ -152,6 +166,13 @@ mod tests {
         };
         assert_eq!(number("onc+udp:host", "add"), (2, 7));
         assert_eq!(number("onc+udp:host/536870912.1", "add"), (1, 1));
+        let saved = file("two.json", &text_of_all(&read_all(&x).unwrap()));
+        for (address, procedure) in [("onc+udp:host", "add"), ("onc+udp:host/536870912.1", "nop")] {
+            let [one, other] =
+                [&x, &saved].map(|path| read_for_call(path, address, procedure).unwrap());
+            assert_eq!(one, other);
+        }
+        assert!(read(&saved).is_err());
         let foreign = read_for_call(&x, "", "add").unwrap().foreign_text();
         assert!(foreign.contains(" max 9"), "{foreign}");
         let cr = file(

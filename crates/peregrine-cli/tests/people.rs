@@ -485,8 +485,13 @@ fn shell_completes_commands_options_and_names() {
     terminal.until("3 calls: min");
     terminal.write("peregrine ping local:arch\t");
     terminal.until("peregrine ping local:archive-of-files");
-    // For `compare`, bash completes the names of both files and exports.
     fs::write(sandbox.path("photos.rs"), "").unwrap();
+    fs::write(sandbox.path("photos.x"), "").unwrap();
+    terminal.write("\nperegrine import pho\t");
+    terminal.until("peregrine import photos.x");
+    terminal.write("\nperegrine export --to onc pho\t");
+    terminal.until("peregrine export --to onc photos.rs");
+    // For `compare`, bash completes the names of both files and exports.
     terminal.write("\nperegrine compare pho\t");
     terminal.until("peregrine compare photos.rs");
     terminal.write("arch\t");
@@ -529,8 +534,8 @@ fn manual_has_a_page_per_command() {
         report["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
     for command in [
-        "serve", "bridge", "copy", "list", "describe", "compare", "import", "call", "explain",
-        "ping", "doctor", "clean",
+        "serve", "bridge", "copy", "list", "describe", "compare", "import", "export", "call",
+        "explain", "ping", "doctor", "clean",
     ] {
         let page = format!("tmp/man1/peregrine-{command}.1");
         assert!(files.contains(&&*page), "{page} is not in {files:?}");

@@ -45,6 +45,11 @@ impl ParseError {
         Self::new(line, last.chars().count() + 1, error.to_string())
     }
 
+    /// Returns what is wrong, without the position.
+    pub(crate) fn reason(&self) -> &str {
+        &self.reason
+    }
+
     /// Returns the line of the text in which the error is. The first line is 1.
     ///
     /// ```

@@ -1,5 +1,6 @@
 //! Reads Rust traits from text as interfaces of Peregrine, and prints interfaces as Rust traits. Also turns
-//! interface files of ONC RPC into Rust traits ([`onc`]).
+//! interface files of ONC RPC ([`onc`]) and Courier ([`courier`]) into Rust traits, and Rust traits into such
+//! files ([`export_traits`]).
 //!
 //! A server implements a trait. Some programs do not compile this trait: the `peregrine` command, interface
 //! compilers, and language bindings. They represent an interface as a [`Described`]. [`parse_trait`] converts
@@ -25,8 +26,8 @@
 //! * modules that contain structs, enums and traits of callbacks, one level deep;
 //! * the numbers and bounds of other RPC systems: `onc(...)` and `courier(...)` in `#[interface]`,
 //!   `#[onc(N)]` and `#[courier(N)]`, and `#[foreign(...)]` with numbers;
-//! * other names for types, such as `type Key = [u8; 8];`;
-//! * `use` declarations, constants and `impl` blocks, which are skipped, and comments;
+//! * other names of types, such as `type Key = [u8; 8];`;
+//! * `use` declarations, constants, functions and `impl` blocks, which are skipped, and comments;
 //! * documentation comments. Those of the trait and of its methods are kept.
 //!
 //! A name that is not a valid name in Rust may be in quotes: `fn "get-size"(&self) -> ...`. Interfaces that
@@ -66,7 +67,9 @@ pub mod courier;
 mod default;
 mod diagnostic;
 mod error;
+mod export;
 mod graph;
+mod layout;
 mod library;
 mod names;
 pub mod onc;
@@ -85,10 +88,11 @@ use peregrine::interface::{Described, DescribedBody};
 use peregrine::limits::CANONICAL_BYTES_MAX;
 use syn::parse::{ParseStream, Parser};
 
-use crate::syntax::Kind;
+use crate::syntax::{Kind, Source};
 
 pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity};
 pub use error::ParseError;
+pub use export::{EXPORT_BYTES_MAX, Exported, export_traits};
 pub use onc::{export_onc, import_onc};
 pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 
@@ -113,7 +117,35 @@ pub use scan::{NESTING_MAX, NUMBER_LETTERS_MAX};
 /// # Errors
 /// Fails if the text is not such a trait, or exceeds a bound. The error contains the line and the column.
 pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
-    parse(text, &HashMap::new())
+    parse(text, &HashMap::new(), of_root)
+}
+
+/// Reads all interfaces of a text: each trait that is not the trait of a callback. The text is like that of
+/// [`parse_trait`], but may have several such traits, and none.
+///
+/// The result of [`import_onc`] and [`courier::import_courier`] is such a text, so that a program can call a
+/// server of ONC RPC or Courier without a compiler.
+///
+/// ```
+/// use peregrine_idl::{import_onc, parse_traits};
+///
+/// let text = "program CLOCK {
+///     version FIRST { int GET(void) = 1; } = 1;
+///     version SECOND { hyper GET(void) = 1; } = 2;
+/// } = 0x20000002;";
+/// let imported = import_onc(text, "clock.x")?;
+/// let interfaces = parse_traits(&imported.rust)?;
+/// assert_eq!(interfaces[1].to_string(), "interface clock version 2\nget() -> i64 or CallError#0\n\
+///                                        CallError#0 = struct {chain: text}\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// Fails in the same cases as [`parse_trait`], except that the number of traits does not matter.
+pub fn parse_traits(text: &str) -> Result<Vec<Described>, ParseError> {
+    parse(text, &HashMap::new(), |_, source| {
+        parse::roots(source).iter().map(|root| resolve::described(source, root)).collect()
+    })
 }
 
 /// Reads a trait like [`parse_trait`]. If a type has no derives, it gets the kind that the type of the same
@@ -141,63 +173,44 @@ pub fn parse_trait_like(text: &str, like: &Described) -> Result<Described, Parse
         };
         Some((one.name.clone(), kind))
     });
-    parse(text, &kinds.collect())
+    parse(text, &kinds.collect(), of_root)
 }
 
-/// Reads all traits of a text that was imported from an interface file of another RPC system: one trait for
-/// each program. None of them is that of a callback.
-///
-/// ```
-/// let file = "program P { version V { int F(int) = 1; } = 2; } = 0x20000000;";
-/// let imported = peregrine_idl::import_onc(file, "p.x")?;
-/// let all = peregrine_idl::parse_programs(&imported.rust)?;
-/// assert_eq!((all[0].programs[0].number, all[0].programs[0].version), (0x2000_0000, 2));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// Fails in the same cases as [`parse_trait`], except that there may be several traits, or none.
-pub fn parse_programs(text: &str) -> Result<Vec<Described>, ParseError> {
-    on_a_thread(text, |text| {
-        let tokens = scan::tokens(text)?;
-        parse::programs
-            .parse2(tokens)
-            .and_then(resolve::all_described)
-            .map_err(|error| ParseError::of_syn(text, &error))
-    })
+/// Returns the only interface of a text.
+fn of_root(input: ParseStream<'_>, source: &Source) -> syn::Result<Described> {
+    resolve::described(source, &parse::root(input, source)?)
 }
 
-fn parse(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseError> {
-    on_a_thread(text, |text| read(text, kinds))
-}
-
-/// Reads a text of limited length by `read`.
-fn on_a_thread<T: Send>(
+/// Reads a text within bounds, and returns what `make` makes of it.
+fn parse<T: Send>(
     text: &str,
-    read: impl Fn(&str) -> Result<T, ParseError> + Sync,
+    kinds: &HashMap<String, Kind>,
+    make: impl Fn(ParseStream<'_>, &Source) -> syn::Result<T> + Sync,
 ) -> Result<T, ParseError> {
     if text.len() > CANONICAL_BYTES_MAX {
         let reason = format!("{} bytes are more than {CANONICAL_BYTES_MAX}", text.len());
         return Err(ParseError::new(1, 1, reason));
     }
-    // `proc_macro2` keeps each text until the thread that has read it ends, because spans refer to the text.
-    // With a new thread for each text, the memory of the process does not grow.
-    thread::scope(|scope| {
-        let name = "peregrine-idl".to_owned();
-        match thread::Builder::new().name(name).spawn_scoped(scope, || read(text)) {
-            Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
-            Err(_) => read(text),
-        }
+    on_a_thread(|| {
+        let tokens = scan::tokens(text)?;
+        let source = |input: ParseStream<'_>| {
+            let source = parse::source(input, kinds)?;
+            make(input, &source)
+        };
+        source.parse2(tokens).map_err(|error| ParseError::of_syn(text, &error))
     })
 }
 
-fn read(text: &str, kinds: &HashMap<String, Kind>) -> Result<Described, ParseError> {
-    let tokens = scan::tokens(text)?;
-    let source = |input: ParseStream<'_>| parse::source(input, kinds);
-    source
-        .parse2(tokens)
-        .and_then(resolve::described)
-        .map_err(|error| ParseError::of_syn(text, &error))
+/// Runs a function that reads tokens. `proc_macro2` keeps each text until the thread that has read it ends,
+/// because spans refer to the text. With a new thread for each text, the memory of the process does not grow.
+fn on_a_thread<T: Send>(run: impl Fn() -> T + Sync) -> T {
+    thread::scope(|scope| {
+        let name = "peregrine-idl".to_owned();
+        match thread::Builder::new().name(name).spawn_scoped(scope, &run) {
+            Ok(reader) => reader.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(_) => run(),
+        }
+    })
 }
 
 /// Prints an interface as a trait in Rust, with the types that it needs.

@@ -1,7 +1,8 @@
 //! Definitions of the values that come from the standard library and from other crates, written like the
 //! types in an interface's text.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
 
 use peregrine::interface::{Described, DescribedNamed, DescribedType};
 use syn::parse::Parser as _;
@@ -121,6 +122,12 @@ pub(crate) fn constructor_of(described: &Described, named: &DescribedNamed) -> O
 pub(crate) fn definitions() -> HashMap<String, Definition> {
     let tokens = scan::tokens(TEXT).unwrap_or_default();
     parse::definitions.parse2(tokens).unwrap_or_default()
+}
+
+/// Returns whether there is a definition of this name.
+pub(crate) fn has(name: &str) -> bool {
+    static NAMES: OnceLock<HashSet<String>> = OnceLock::new();
+    NAMES.get_or_init(|| definitions().into_keys().collect()).contains(name)
 }
 
 /// Returns the type that replaces a type of another crate, such as `LocalDate` for `chrono::NaiveDate`.

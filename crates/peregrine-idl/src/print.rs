@@ -7,7 +7,9 @@ use std::collections::HashSet;
 
 use self::default::{Choices, Types};
 use crate::graph;
+use crate::layout;
 use crate::library;
+use crate::syntax::name_of;
 use peregrine::interface::{
     Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed,
     DescribedParameter, DescribedProcedure, DescribedType, DescribedVariant, Direction, Program,
@@ -223,7 +225,11 @@ impl<'a> Printer<'a> {
         let name = (ident != *own).then(|| format!("name = {own:?}"));
         let version = (version != 0).then(|| format!("version = {version}"));
         let programs = programs.iter().map(|Program { system, number, version, .. }| {
-            format!("{}(program = {number}, version = {version})", word(*system))
+            match (system, number, version) {
+                // A program that is started by its name.
+                (System::Courier, 0, 0) => name_of(*system).to_owned(),
+                _ => format!("{}(program = {number}, version = {version})", name_of(*system)),
+            }
         });
         let arguments: Vec<_> = name.into_iter().chain(version).chain(programs).collect();
         if !arguments.is_empty() {
@@ -269,7 +275,7 @@ impl<'a> Printer<'a> {
         if within.is_none() {
             for program in &self.described.programs {
                 let number = program.procedures.get(number).copied().unwrap_or_default();
-                self.line(format_args!("{indent}#[{}({number})]", word(program.system)));
+                self.line(format_args!("{indent}#[{}({number})]", name_of(program.system)));
             }
         }
         if !procedure.was.is_empty() {
@@ -285,15 +291,7 @@ impl<'a> Printer<'a> {
             false => format!("Result<{result}, {}>", self.ty(&procedure.error, within)),
         };
         let name = name(&procedure.name);
-        let one = format!("{indent}fn {name}({}) -> {returns};", parameters.join(", "));
-        if one.chars().count() <= 100 {
-            return self.line(format_args!("{one}"));
-        }
-        self.line(format_args!("{indent}fn {name}("));
-        for parameter in parameters {
-            self.line(format_args!("{indent}    {parameter},"));
-        }
-        self.line(format_args!("{indent}) -> {returns};"));
+        self.text.push_str(&layout::method(indent, &name, &parameters, &returns));
     }
 
     fn parameter(&self, parameter: &DescribedParameter, within: Option<usize>) -> String {
@@ -577,14 +575,6 @@ impl<'a> Printer<'a> {
             self.line(format_args!("{indent}    {before}pub {}: {ty},", name(&field.name)));
         }
         self.line(format_args!("{indent}}}"));
-    }
-}
-
-/// Returns the word for a system in attributes.
-const fn word(system: System) -> &'static str {
-    match system {
-        System::Courier => "courier",
-        _ => "onc",
     }
 }
 

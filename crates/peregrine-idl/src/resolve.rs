@@ -3,39 +3,24 @@
 use std::collections::HashMap;
 
 use peregrine::interface::{
-    Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, Program, Shape, System,
+    Case, Described, DescribedBody, DescribedField, DescribedGrowth, DescribedNamed,
+    DescribedParameter, DescribedProcedure, DescribedType, DescribedVariant, Program, Shape,
 };
 use peregrine::limits::CANONICAL_DEPTH_MAX;
 use proc_macro2::Span;
 use syn::{Error, Result};
 
 use crate::default::{self, Written};
-use crate::library;
 use crate::syntax::{
-    Align, Body, Definition, Field, Growth, Method, Parameter, Source, Trait, Type, TypeName,
-    Variant,
+    Align, Body, Definition, Field, Foreign, Growth, Method, Parameter, Source, Trait, Type,
+    TypeName, Variant, name_of,
 };
+use crate::{library, syntax};
 
-/// Returns the interface that a text describes.
-pub(crate) fn described(source: Source) -> Result<Described> {
-    let first = source.roots.first();
-    first.map_or_else(|| Err(no_trait()), |root| described_as(&source, root))
-}
-
-/// Returns all interfaces that a text describes.
-pub(crate) fn all_described(source: Source) -> Result<Vec<Described>> {
-    source.roots.iter().map(|root| described_as(&source, root)).collect()
-}
-
-fn no_trait() -> Error {
-    Error::new(Span::call_site(), "there is no trait")
-}
-
-/// Returns the interface of the trait with the path `root`.
-fn described_as(source: &Source, root: &str) -> Result<Described> {
+/// Returns the interface of a text whose trait has the path `root`.
+pub(crate) fn described(source: &Source, root: &str) -> Result<Described> {
     let Some(Definition { span, body: Body::Interface(root), .. }) = source.types.get(root) else {
-        return Err(no_trait());
+        return Err(Error::new(Span::call_site(), "there is no trait"));
     };
     let spans: Vec<Span> =
         core::iter::once(*span).chain(root.methods.iter().map(|method| method.span)).collect();
@@ -80,7 +65,7 @@ fn described_as(source: &Source, root: &str) -> Result<Described> {
                 );
                 return Err(Error::new(used, what));
             }
-            Some(Definition { span, parameters, body }) => {
+            Some(Definition { span, parameters, body, .. }) => {
                 if parameters.len() != arguments.len() {
                     let (count, given) = (parameters.len(), arguments.len());
                     let what = format!("`{path}` has {count} type parameters, not {given}");
@@ -130,21 +115,18 @@ fn described_as(source: &Source, root: &str) -> Result<Described> {
 
 /// Returns the programs of an interface, with the number of each procedure.
 fn programs(root: &Trait) -> Result<Vec<Program>> {
-    let program = |one: &crate::syntax::Program| {
-        let place = usize::from(one.system == System::Courier);
+    let program = |one: &syntax::Program| {
         let number = |method: &Method| {
-            method.numbers[place].ok_or_else(|| {
-                let name = if place == 0 { "onc" } else { "courier" };
+            method.number(one.system).ok_or_else(|| {
+                let name = name_of(one.system);
                 let what = format!("write `#[{name}(N)]` before `{}`: its number", method.name);
                 Error::new(method.span, what)
             })
         };
-        Ok(Program {
-            system: one.system,
-            number: one.number,
-            version: one.version,
-            procedures: root.methods.iter().map(number).collect::<Result<_>>()?,
-        })
+        let procedures = root.methods.iter().map(number).collect::<Result<_>>()?;
+        // `#[interface]` gives the same numbers to a Courier program that is started by its name.
+        let (number, version) = one.numbers.unwrap_or((0, 0));
+        Ok(Program { system: one.system, number, version, procedures })
     };
     root.programs.iter().map(program).collect()
 }
@@ -268,7 +250,7 @@ impl Resolver<'_> {
 
     fn procedure(&mut self, method: &Method, place: impl Fn(usize) -> Place) -> DescribedProcedure {
         let mut parameters = Vec::new();
-        for Parameter { name, direction, shape, ty, max_len, growth } in &method.parameters {
+        for Parameter { name, direction, shape, ty, max_len, growth, .. } in &method.parameters {
             let growth = self.growth(place(parameters.len()), growth);
             parameters.push(DescribedParameter {
                 name: name.clone(),
@@ -404,7 +386,7 @@ impl Resolver<'_> {
             name: field.name.clone(),
             ty: self.ty(&field.ty),
             growth: self.growth(place(number), &field.growth),
-            max: field.max,
+            max: field.foreign.max,
         };
         fields.iter().enumerate().map(field).collect()
     }
@@ -421,15 +403,16 @@ impl Resolver<'_> {
             }
             Body::Struct(fields) => DescribedBody::Struct(self.fields(fields, of_struct)),
             Body::Enum(variants) => {
-                let variant = |(place, one): (usize, &Variant)| DescribedVariant {
+                let variant = |((place, one), case): ((usize, &Variant), _)| DescribedVariant {
                     name: one.name.clone(),
                     fields: self
                         .fields(&one.fields, |field| Place::VariantField(number, place, field)),
                     was: one.was.clone(),
                     is_other: one.is_other,
-                    case: one.case,
+                    case,
                 };
-                DescribedBody::Enum(variants.iter().enumerate().map(variant).collect())
+                let all = variants.iter().enumerate().zip(cases(variants));
+                DescribedBody::Enum(all.map(variant).collect())
             }
             // An alias was replaced by its type.
             Body::Alias(_) => DescribedBody::Struct(Vec::new()),
@@ -442,6 +425,20 @@ impl Resolver<'_> {
         };
         (body, None)
     }
+}
+
+/// Returns the numbers of variants in other RPC systems. These are the discriminants, if no variant has
+/// fields or an attribute with a number. A number that is the index of the variant is left out.
+fn cases(variants: &[Variant]) -> Vec<Option<Case>> {
+    let is_plain = syntax::is_enumeration(variants);
+    let one = |(index, variant): (i64, &Variant)| match variant.foreign {
+        _ if is_plain => Case::numbered(index, variant.number as i64),
+        Foreign { error: Some(error), .. } => Some(Case::Error(error)),
+        Foreign { is_default: true, .. } => Some(Case::Default),
+        Foreign { case: Some(case), .. } => Case::numbered(index, case),
+        Foreign { .. } => None,
+    };
+    (0..).zip(variants).map(one).collect()
 }
 
 /// Returns a text that is unique for a named type and its arguments.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use peregrine::interface::{Case, DescribedPlainVariant, DescribedType, Direction, Shape, System};
-use proc_macro2::Span;
+use peregrine::interface::{DescribedPlainVariant, DescribedType, Direction, Shape, System};
+use proc_macro2::{Span, TokenStream};
 
 use crate::default::Written;
 
@@ -15,45 +15,94 @@ pub(crate) enum Kind {
 }
 
 /// All items of a text.
+#[derive(Default)]
 pub(crate) struct Source {
-    /// The paths of the traits that are interfaces. There is one, unless the text is of another RPC system.
-    pub(crate) roots: Vec<String>,
     /// The types and the traits, by their paths. The path of a type is its name. If the type is in a module,
     /// the name of the module precedes the name of the type.
     pub(crate) types: HashMap<String, Definition>,
+    /// The items in the order of the text.
+    pub(crate) items: Vec<Item>,
+    /// The documentation of the modules, by their names.
+    pub(crate) modules: HashMap<String, String>,
 }
 
-pub(crate) struct Trait {
+/// An item of a text.
+pub(crate) enum Item {
+    /// A struct, an enum, an alias or a trait, by its path.
+    Type(String),
+    /// A constant, or a function.
+    Constant(Constant),
+    /// The content of an `impl` block, and the name of the type if the block is not for a trait.
+    Impl(Option<String>, TokenStream),
+}
+
+/// A constant, or a function, which may have parameters.
+pub(crate) struct Constant {
     pub(crate) name: String,
-    pub(crate) version: u32,
+    pub(crate) span: Span,
     pub(crate) docs: String,
-    pub(crate) methods: Vec<Method>,
-    pub(crate) programs: Vec<Program>,
+    pub(crate) module: Option<String>,
+    /// The tokens after the name, without the semicolon at the end.
+    pub(crate) tokens: TokenStream,
+    pub(crate) is_function: bool,
+    pub(crate) is_public: bool,
+}
+
+/// The systems, each with its word in attributes.
+pub(crate) const SYSTEMS: [(&str, System); 2] =
+    [("onc", System::Onc), ("courier", System::Courier)];
+
+/// Returns the word for a system in attributes.
+pub(crate) fn name_of(system: System) -> &'static str {
+    SYSTEMS.iter().find(|(_, one)| *one == system).map_or("", |(word, _)| word)
 }
 
 /// A program of another RPC system, without the numbers of its procedures.
 pub(crate) struct Program {
     pub(crate) system: System,
-    pub(crate) number: u32,
+    /// The number and the version. A Courier program that is started by its name has none.
+    pub(crate) numbers: Option<(u32, u32)>,
+}
+
+pub(crate) struct Trait {
+    pub(crate) name: String,
     pub(crate) version: u32,
+    pub(crate) programs: Vec<Program>,
+    pub(crate) docs: String,
+    pub(crate) methods: Vec<Method>,
+}
+
+impl Trait {
+    /// Returns the trait as a program of a system.
+    pub(crate) fn program(&self, system: System) -> Option<&Program> {
+        self.programs.iter().find(|one| one.system == system)
+    }
 }
 
 pub(crate) struct Method {
     pub(crate) name: String,
     pub(crate) span: Span,
     pub(crate) docs: String,
+    /// The numbers that the procedure has in other RPC systems.
+    pub(crate) numbers: Vec<(System, u32)>,
     pub(crate) idempotent: bool,
     pub(crate) oneway: bool,
     pub(crate) was: Vec<String>,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) result: Type,
     pub(crate) error: Type,
-    /// The numbers of the procedure in ONC RPC and in Courier.
-    pub(crate) numbers: [Option<u32>; 2],
+}
+
+impl Method {
+    /// Returns the number that the procedure has in a system.
+    pub(crate) fn number(&self, system: System) -> Option<u32> {
+        self.numbers.iter().find(|(one, _)| *one == system).map(|(_, number)| *number)
+    }
 }
 
 pub(crate) struct Parameter {
     pub(crate) name: String,
+    pub(crate) span: Span,
     pub(crate) direction: Direction,
     pub(crate) shape: Shape,
     pub(crate) ty: Type,
@@ -105,9 +154,35 @@ impl TypeName {
     }
 }
 
+/// What `#[foreign(...)]` says of a type, a variant or a field.
+#[derive(Default)]
+pub(crate) struct Foreign {
+    /// The largest count of a field.
+    pub(crate) max: Option<u32>,
+    /// The number of a variant.
+    pub(crate) case: Option<i64>,
+    /// Whether a variant has all other numbers.
+    pub(crate) is_default: bool,
+    /// The number of an error that Courier procedures report.
+    pub(crate) error: Option<u16>,
+    /// The type of the numbers of a union.
+    pub(crate) switch: Option<Type>,
+}
+
+impl Foreign {
+    /// Returns whether a variant has a number, or all other numbers.
+    pub(crate) const fn has_number(&self) -> bool {
+        self.case.is_some() || self.is_default || self.error.is_some()
+    }
+}
+
 /// A struct, an enum or a trait.
 pub(crate) struct Definition {
     pub(crate) span: Span,
+    pub(crate) docs: String,
+    pub(crate) foreign: Foreign,
+    /// Whether the type derives `Foreign`.
+    pub(crate) is_foreign: bool,
     /// The names of the type parameters.
     pub(crate) parameters: Vec<String>,
     pub(crate) body: Body,
@@ -132,10 +207,20 @@ pub(crate) enum Body {
 /// A variant of an enum that is not plain.
 pub(crate) struct Variant {
     pub(crate) name: String,
+    pub(crate) span: Span,
+    pub(crate) docs: String,
+    pub(crate) foreign: Foreign,
+    /// The discriminant.
+    pub(crate) number: i128,
     pub(crate) fields: Vec<Field>,
     pub(crate) was: Vec<String>,
     pub(crate) is_other: bool,
-    pub(crate) case: Option<Case>,
+}
+
+/// Returns whether variants have only discriminants: no fields, and no attribute with a number.
+pub(crate) fn is_enumeration(variants: &[Variant]) -> bool {
+    let is_plain = |one: &Variant| one.fields.is_empty() && !one.foreign.has_number();
+    variants.iter().all(is_plain)
 }
 
 /// The alignment that `#[repr]` declares.
@@ -148,8 +233,8 @@ pub(crate) enum Align {
 pub(crate) struct Field {
     pub(crate) name: String,
     pub(crate) span: Span,
+    pub(crate) docs: String,
+    pub(crate) foreign: Foreign,
     pub(crate) ty: Type,
     pub(crate) growth: Growth,
-    /// The largest count that other RPC systems may send.
-    pub(crate) max: Option<u32>,
 }

@@ -28,17 +28,12 @@ fn some<T: core::fmt::Debug>(of: impl Strategy<Value = T>) -> Vec<T> {
     (0..RANDOM).map(|_| of.new_tree(&mut runner).expect("a value").current()).collect()
 }
 
-/// Imports a file of ONC RPC, and defines the types that it uses and does not declare.
+/// Imports a file of ONC RPC, which must declare all types that it uses.
 fn onc(path: &Path) -> String {
     let text = fs::read_to_string(path).unwrap();
     let imported = support::onc(&text, path).unwrap_or_else(|error| panic!("{error}"));
-    let mut rust = imported.rust;
-    for name in &imported.missing {
-        let line = format!("// `{name}` is declared nowhere: define the type `");
-        let name = rust.split_once(&line).and_then(|(_, rest)| rest.split_once('`')).unwrap().0;
-        rust = format!("{rust}\npub type {name} = Vec<u8>;\n");
-    }
-    rust
+    assert_eq!(imported.missing, [""; 0], "{}", path.display());
+    imported.rust
 }
 
 fn courier(path: &Path) -> String {
@@ -69,6 +64,41 @@ fn texts() -> Vec<(String, String)> {
         all.push((text, imported.unwrap_or_else(|error| panic!("{error}")).rust));
     }
     all
+}
+
+#[test]
+fn imports_are_read_as_descriptions() {
+    for (source, rust) in texts() {
+        let traits = rust.matches("#[interface(").count();
+        let interfaces = peregrine_idl::parse_traits(&rust);
+        let interfaces = interfaces.unwrap_or_else(|error| panic!("{source}: {error}\n{rust}"));
+        assert_eq!(interfaces.len(), traits, "{source}");
+    }
+}
+
+#[test]
+fn imports_are_formatted() {
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("formatted");
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    // The default settings, whatever directories further up contain.
+    fs::write(directory.join("rustfmt.toml"), "").unwrap();
+    let mut check = Command::new("rustfmt");
+    check.args(["--check", "--edition", "2024"]).current_dir(&directory);
+    for (number, (_, rust)) in texts().into_iter().enumerate() {
+        let file = directory.join(format!("file{number}.rs"));
+        fs::write(&file, rust).unwrap();
+        check.arg(file);
+    }
+    match check.output() {
+        Ok(output) => {
+            let (out, errors) = (output.stdout, output.stderr);
+            let [out, errors] =
+                [out, errors].map(|text| String::from_utf8_lossy(&text).into_owned());
+            assert!(output.status.success(), "{out}{errors}");
+        }
+        Err(error) => eprintln!("skipped: cannot run rustfmt: {error}"),
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Replays the corpora of the fuzz targets `descriptions`, which parses descriptions of interfaces in all
-//! forms, and `onc` and `courier`, which import interface files of ONC RPC and of Courier.
+//! forms, `onc` and `courier`, which import interface files of ONC RPC and of Courier, and `exports`, which
+//! exports traits as such files.
 
 #[allow(unreachable_pub)]
 #[path = "../../../fuzz/src/courier.rs"]
@@ -7,6 +8,9 @@ mod courier;
 #[allow(unreachable_pub)]
 #[path = "../../../fuzz/src/descriptions.rs"]
 mod descriptions;
+#[allow(unreachable_pub)]
+#[path = "../../../fuzz/src/exports.rs"]
+mod exports;
 #[allow(unreachable_pub)]
 #[path = "../../../fuzz/src/onc.rs"]
 mod onc;
@@ -41,4 +45,9 @@ fn corpus_of_onc_is_accepted() {
 #[test]
 fn corpus_of_courier_is_accepted() {
     assert!(replay("courier", courier::run) > 4, "most of the corpus is missing");
+}
+
+#[test]
+fn corpus_of_exports_is_accepted() {
+    assert!(replay("exports", exports::run) > 4, "most of the corpus is missing");
 }

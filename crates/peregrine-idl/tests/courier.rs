@@ -1,8 +1,9 @@
 //! Tests that programs of Courier become Rust, that they are printed and read again, and that wrong texts are
 //! refused at the right place, within bounds of time and memory.
 
-use peregrine_idl::Diagnostics;
+use peregrine::interface::System;
 use peregrine_idl::courier::*;
+use peregrine_idl::{Diagnostics, export_traits};
 use proptest::prelude::*;
 use support::stored;
 
@@ -59,7 +60,27 @@ fn programs_become_the_stored_rust() {
         assert_eq!(again.program, imported.program, "{exported}");
         assert_eq!(again.rust, imported.rust);
         assert_eq!(export_courier(&again.program), exported);
+        check_export(&imported.rust);
     }
+}
+
+/// Checks that a Rust text becomes a program, that importing the program leads to the same Rust text, and that
+/// the program is stable.
+fn check_export(rust: &str) {
+    let export = |rust: &str| {
+        export_traits(rust, "export.rs", System::Courier)
+            .unwrap_or_else(|error| panic!("{error}\n{rust}"))
+            .text
+    };
+    let program = export(rust);
+    let again = import(&program).unwrap_or_else(|error| panic!("{error}\n{program}"));
+    // Rust has only a comment for a procedure that is left out.
+    let kept = |rust: &str| -> Vec<String> {
+        let is_kept = |line: &&str| !line.trim_start().starts_with("// Procedure ");
+        rust.lines().filter(is_kept).map(str::to_owned).collect()
+    };
+    assert_eq!(kept(&again.rust), kept(rust), "{program}");
+    assert_eq!(export(&again.rust), program);
 }
 
 #[test]
@@ -247,6 +268,10 @@ proptest! {
         prop_assert_eq!(&imported.program, &program, "{}", text);
         prop_assert_eq!(export_courier(&imported.program), text);
         is_closed(&imported.rust);
+        // Types without a declaration get one, which may put uses of them in a box. Then the text is stable.
+        let once = export_traits(&imported.rust, "once.rs", System::Courier);
+        let once = once.unwrap_or_else(|error| panic!("{error}\n{}", imported.rust));
+        check_export(&import(&once.text).unwrap_or_else(|error| panic!("{error}\n{}", once.text)).rust);
     }
 
     #[test]

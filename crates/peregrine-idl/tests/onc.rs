@@ -9,8 +9,9 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
+use peregrine::interface::System;
 use peregrine_idl::onc::{Imported, Onc, Type};
-use peregrine_idl::{Diagnostics, NESTING_MAX, export_onc, import_onc};
+use peregrine_idl::{Diagnostics, NESTING_MAX, export_onc, export_traits, import_onc};
 use syn::visit::Visit;
 
 const SHOP: &str = include_str!("onc/shop.x");
@@ -76,6 +77,25 @@ fn check(imported: &Imported) {
     let lines = |rust: &str| rust.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(lines(&again.rust), lines(&imported.rust), "{written}");
     assert_eq!(export_onc(&again.specification), written);
+    check_export(imported);
+}
+
+/// Checks that the Rust text becomes a file, and that the import and the export of this file are stable. Returns
+/// the Rust text of the file.
+fn check_export(imported: &Imported) -> String {
+    let export = |rust: &str| {
+        export_traits(rust, "export.rs", System::Onc)
+            .unwrap_or_else(|error| panic!("{error}\n{rust}"))
+            .text
+    };
+    let import =
+        |file: &str| import_onc(file, "a.x").unwrap_or_else(|error| panic!("{error}\n{file}")).rust;
+    let file = export(&imported.rust);
+    let rust = import(&file);
+    let again = export(&rust);
+    assert_eq!(import(&again), rust, "{file}\n{again}");
+    assert_eq!(export(&import(&again)), again);
+    rust
 }
 
 fn messages(found: &Diagnostics) -> Vec<String> {
@@ -112,10 +132,19 @@ fn whole_language_is_printed_as_expected() {
 
 #[test]
 fn files_of_this_machine_are_imported() {
-    let stored = support::files_in(&support::tests("onc"), "x");
-    for path in stored.into_iter().chain(support::installed()) {
-        let text = fs::read_to_string(&path).unwrap();
-        check(&support::onc(&text, &path).unwrap_or_else(|error| panic!("{error}")));
+    let import = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap();
+        support::onc(&text, path).unwrap_or_else(|error| panic!("{error}"))
+    };
+    for path in support::files_in(&support::tests("onc"), "x") {
+        check(&import(&path));
+    }
+    // `rpcgen` reads these files, so their exports have the same order and the same types.
+    for path in support::installed() {
+        let imported = import(&path);
+        check(&imported);
+        let lines = |rust: &str| rust.lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines(&check_export(&imported)), lines(&imported.rust), "{}", path.display());
     }
 }
 
@@ -230,15 +259,15 @@ fn meaning_is_checked() {
 
 #[test]
 fn what_is_declared_nowhere_is_named_and_the_rest_is_read() {
-    let text = "struct a { netobj b; string c<MAX>; netobj d; };\nconst E = 1;";
+    let text = "struct a { netobject b; string c<MAX>; netobject d; };\nconst E = 1;";
     let imported = import_onc(text, "a.x").unwrap();
     check_rust(&imported);
     let expected = [
-        "1:12: type `netobj` is declared nowhere; the Rust text needs a type `Netobj`",
-        "1:31: constant `MAX` is declared nowhere; `c` has no maximum length",
+        "1:12: type `netobject` is declared nowhere; the Rust text needs a type `Netobject`",
+        "1:34: constant `MAX` is declared nowhere; `c` has no maximum length",
     ];
     assert_eq!(messages(&imported.warnings), expected);
-    assert_eq!(imported.missing, ["netobj"]);
+    assert_eq!(imported.missing, ["netobject"]);
     assert!(imported.rust.contains("pub const E: u32 = 1;"), "{}", imported.rust);
 }
 
@@ -310,6 +339,52 @@ fn included_files_are_read_and_named_in_errors() {
             .to_string()
             .contains("include each other")
     );
+}
+
+#[test]
+fn what_a_file_lacks_comes_from_headers() {
+    let text = "\
+%#include <rpc/xdr.h>
+#ifdef RPC_HDR
+%#include <local/kinds.h>
+#endif
+%#define LONGEST 9 /* letters */
+struct entry { string name<LONGEST>; netobj owner; kind what; };
+";
+    let kinds = "%#include \"sizes.h\"
+enum kind { PLAIN, WIDE = WIDTH };
+typedef kind unused[MANY];
+program KINDS { version V { kind GET(void) = 1; } = 1; } = 7;";
+    let mut onc = Onc::new();
+    onc.include(|name| match name {
+        "kinds.x" => Ok(kinds.to_owned()),
+        "sizes.x" => Ok("%#include <kinds.h>\nconst WIDTH = 4;".to_owned()),
+        name => Err(std::io::Error::other(name.to_owned())),
+    });
+    let imported = onc.import(text, "entry.x").unwrap_or_else(|error| panic!("{error}"));
+    assert!(imported.warnings.is_empty(), "{}", imported.warnings);
+    assert_eq!(imported.missing, [""; 0]);
+    check(&imported);
+    let names: Vec<&str> = imported.types.iter().map(|one| &*one.name).collect();
+    assert_eq!(names, ["netobj", "kind", "entry"]);
+    for expected in [
+        "pub const LONGEST: u32 = 9;\n",
+        "pub struct Netobj(#[foreign(max = 1024)] pub Vec<u8>);\n",
+        "    Plain = 0,\n    Wide = 4,\n",
+        "    #[foreign(max = 9)]\n    pub name: ByteString,\n    pub owner: Netobj,\n    pub what: Kind,\n",
+    ] {
+        assert!(imported.rust.contains(expected), "{expected}\n{}", imported.rust);
+    }
+    assert!(imported.interfaces.is_empty());
+    // What the file declares itself is not taken from a header.
+    let own = format!("{text}\ntypedef opaque netobj[4]; const PLAIN = 3;");
+    let imported = onc.import(&own, "entry.x").unwrap();
+    assert!(imported.rust.contains("pub type Netobj = [u8; 4];"), "{}", imported.rust);
+    assert_eq!(imported.missing, ["kind"]);
+    // Headers whose files include each other end.
+    let mut endless = Onc::new();
+    endless.include(|name| Ok(format!("%#include <{}>", name.replace(".x", "x.h"))));
+    assert_eq!(endless.import("%#include <a.h>\ntypedef b c;", "b.x").unwrap().missing, ["b"]);
 }
 
 #[test]

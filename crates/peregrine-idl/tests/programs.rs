@@ -1,6 +1,7 @@
 //! Tests that the numbers and bounds of other RPC systems are read from traits and printed, and that imported
 //! interface files become descriptions.
 
+use peregrine::interface::Program;
 use peregrine_idl::{parse_trait, to_trait};
 
 #[test]
@@ -77,7 +78,7 @@ fn numbers_of_other_systems_are_read_and_printed() {
 fn imported_files_become_descriptions() {
     let file = include_str!("onc/shop.x");
     let imported = peregrine_idl::import_onc(file, "shop.x").unwrap();
-    let all = peregrine_idl::parse_programs(&imported.rust).unwrap();
+    let all = peregrine_idl::parse_traits(&imported.rust).unwrap();
     let programs: Vec<_> = all.iter().flat_map(|one| &one.programs).collect();
     let versions: Vec<_> = programs.iter().map(|one| (one.number, one.version)).collect();
     assert_eq!(versions, [(0x2000_0001, 1), (0x2000_0001, 2), (0x2000_0002, 7)]);
@@ -85,4 +86,15 @@ fn imported_files_become_descriptions() {
         let printed = to_trait(one);
         assert_eq!(&parse_trait(&printed).unwrap(), one, "{printed}");
     }
+}
+
+#[test]
+fn program_that_is_started_by_its_name_has_procedures() {
+    let text = "#[interface(courier)] trait Clock { #[courier(7)] fn now(&self) -> peregrine::Result<u32>; }";
+    let clock = parse_trait(text).unwrap();
+    let Program { number, version, procedures, .. } = &clock.programs[0];
+    assert_eq!((*number, *version, &**procedures), (0, 0, &[7][..]));
+    let printed = to_trait(&clock);
+    assert!(printed.contains("#[interface(courier)]\n"), "{printed}");
+    assert_eq!(parse_trait(&printed).unwrap(), clock);
 }

@@ -246,10 +246,10 @@ fn error_has_position_and_reason() {
         ("trait A", 1, 8, "expected `{`, found the end of the text"),
         ("trait A {}\nuse b", 2, 6, "expected `;`, found the end of the text"),
         (
-            "trait A {}\nfn b() {}",
+            "trait A {}\nstatic B: u8 = 1;",
             2,
             1,
-            "expected a trait, a struct, an enum or a module, found `fn`",
+            "expected a trait, a struct, an enum or a module, found `static`",
         ),
         (
             "trait A {}\nmod b { mod c {} }",
@@ -566,7 +566,8 @@ pub trait ChatRoom {
 #[interface(name = "listener", version = 2)]
 pub trait Listener {
     #[idempotent]
-    fn said(&self, #[default("?".to_owned())] text: String, entry: &Entry) -> peregrine::Result<()>;
+    fn said(&self, #[default("?".to_owned())] text: String, entry: &Entry)
+    -> peregrine::Result<()>;
     #[oneway]
     fn bye(&self) -> Result<(), Failed>;
 }

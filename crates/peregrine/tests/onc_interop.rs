@@ -35,16 +35,4 @@ macro_rules! imported {
     )*};
 }
 
-imported!(every, mount, nfs3, nis, rstat, rusers, rusers2, sm_inter, statd, wall, yp);
-
-#[allow(dead_code, missing_docs, unreachable_pub, clippy::enum_variant_names, clippy::use_self)]
-mod rpcb_prot {
-    include!("onc_interop/imported/rpcb_prot.txt");
-
-    /// A type of the C library that the interface file uses.
-    #[derive(Clone, Debug, PartialEq, peregrine::Value, peregrine::foreign::Foreign)]
-    pub struct Netbuf {
-        pub maxlen: u32,
-        pub buf: Vec<u8>,
-    }
-}
+imported!(every, mount, nfs3, nis, rpcb_prot, rstat, rusers, rusers2, sm_inter, statd, wall, yp);

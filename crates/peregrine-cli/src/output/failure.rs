@@ -63,8 +63,9 @@ pub(crate) enum Failure {
         /// Why it failed.
         error: io::Error,
     },
-    /// The two compared interfaces do not fit each other. The output says why.
-    Breaks,
+    /// The two compared interfaces do not fit each other, or a checked file is not up to date. The output says
+    /// why.
+    Differs,
     /// The reader of standard output has closed the pipe. The exit code is 0.
     Closed,
 }
@@ -105,7 +106,7 @@ impl Failure {
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Closed => 0,
-            Self::Refused(_) | Self::Breaks => 1,
+            Self::Refused(_) | Self::Differs => 1,
             Self::Usage { .. } => 2,
             Self::Local { .. } => 3,
             Self::Call(error) => match error.executed() {
@@ -151,7 +152,7 @@ impl Failure {
 
     fn explain(self) -> Option<Explained> {
         Some(match self {
-            Self::Closed | Self::Breaks => return None,
+            Self::Closed | Self::Differs => return None,
             Self::Refused(what) => Explained {
                 executed: "yes",
                 advice: "the procedure returned an error: check the arguments".into(),

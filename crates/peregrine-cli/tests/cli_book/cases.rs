@@ -190,11 +190,17 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "import",
-        text: "Prints an interface file of ONC RPC (`.x`, the language of `rpcgen`) as Rust: a trait for each \
-               version of each program, with its types and constants. Conditions of the preprocessor are \
-               those of a client. `--define NAME=NUMBER` defines a macro that the file lacks. Warnings go to \
-               standard error. A type that the file does not declare is a warning, and must be written by \
-               hand. With `--format json`, the one object lists the programs, the types and the warnings.",
+        text: "Prints an interface file of ONC RPC (`.x`, the language of `rpcgen`) or Courier (`.cr`) as Rust: \
+               a trait for each version of each program, with its types and constants. Conditions of the \
+               preprocessor are those of a client. `-D NAME=NUMBER` defines a macro that the file lacks. Files \
+               that it includes, and the programs that a Courier program depends upon (`NAME2.cr`, with the \
+               version, or `NAME.cr`), are beside the file or in a directory of `-I`. The text is formatted as \
+               `rustfmt` does, and a file always leads to the same text. Errors and warnings show the line, and \
+               go to standard error. A type that is declared nowhere is a warning, and must be written by hand. \
+               With `--format json`, the one object also has the description of each trait, and the \
+               diagnostics. `--save FILE` writes the descriptions to a file, with which `call --interface FILE` \
+               calls a server without a compiler. `--check FILE` compares a file with the text, or with the \
+               descriptions if its name ends in `.json`, and exits with 1 if it is not up to date.",
         steps: &[
             Step {
                 line: "import mount.x",
@@ -204,7 +210,39 @@ pub(crate) static CASES: &[Case] = &[
             },
             Step { line: "import wrong.x", code: 3, shown: &[Human, Json], ..STEP },
             Step { line: "import muont.x", code: 3, ..STEP },
+            Step { line: "import Clock2.cr --save clock.json", shown: &[Human, Json], ..STEP },
+            Step { line: "import Clock2.cr --check clock.json", shown: &[Human, Json], ..STEP },
+            Step {
+                line: "import Clock2.cr --check clock.rs",
+                code: 1,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step { line: "import mount.x --save mount.json", code: 3, ..STEP },
             Step { line: "import mount.x --define LENGTH=many", code: 2, shown: &[], ..STEP },
+        ],
+    },
+    Case {
+        title: "export",
+        text: "Prints Rust traits as an interface file of ONC RPC (`--to onc`) or Courier (`--to courier`). The \
+               traits have `onc(...)` or `courier(...)` in `#[interface]`, as those that `import` prints. What \
+               has no form in the language is an error at its line. `--check FILE` compares a file with the \
+               text, as for `import`. What `import` prints is exported as a file from which `import` prints the \
+               same again.",
+        steps: &[
+            Step {
+                line: "export clock.rs --to courier",
+                before: leave_onc_interfaces,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step { line: "export clock.rs --to onc", code: 3, shown: &[Human, Json], ..STEP },
+            Step {
+                line: "export clock.rs --to courier --check Clock2.cr",
+                code: 1,
+                shown: &[Human],
+                ..STEP
+            },
         ],
     },
     Case {

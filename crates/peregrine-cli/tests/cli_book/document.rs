@@ -218,7 +218,7 @@ Texts that differ between runs are replaced:
 | exit code | meaning |
 |---|---|
 | 0 | success, also if the reader closes the pipe early (`peregrine list \\| head -1`) |
-| 1 | the procedure returned an error; for `compare`: a change breaks clients |
+| 1 | an error of the procedure; `compare`: a change breaks clients; `--check`: not up to date |
 | 2 | usage error |
 | 3 | the command failed and nothing was executed: it is safe to repeat it |
 | 4 | the command failed and the call may have been executed |

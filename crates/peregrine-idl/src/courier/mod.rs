@@ -52,7 +52,7 @@ pub use ast::{
 pub use export::export_courier;
 
 use crate::diagnostic::Diagnostics;
-use problems::Problems;
+pub(crate) use problems::Problems;
 
 /// The maximum length of the text of one program, in bytes.
 ///

@@ -10,6 +10,21 @@ pub struct Place {
     pub(super) end: u32,
 }
 
+impl Place {
+    /// Returns a place in the first file.
+    pub(crate) const fn new(start: usize, end: usize) -> Self {
+        Self { file: 0, start: start as u32, end: end as u32 }
+    }
+}
+
+impl Definition {
+    /// Returns whether it is a struct or a union, both of which `rpcgen` makes structs of C.
+    pub(super) const fn is_tagged(&self) -> bool {
+        let Self::Type(TypeDefinition { body, .. }) = self else { return false };
+        matches!(body, Body::Struct(_) | Body::Union(_))
+    }
+}
+
 impl PartialEq for Place {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -77,7 +92,7 @@ pub struct Constant {
 pub enum ConstantValue {
     /// A number, or another constant.
     Number(Value),
-    /// A text between double quotes, without these. Escape sequences are kept as they are.
+    /// A text. In a file, it is between double quotes, with the escape sequences of C.
     Text(String),
 }
 

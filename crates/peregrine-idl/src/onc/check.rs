@@ -30,8 +30,8 @@ pub(super) struct Checked<'a> {
     constants: HashMap<&'a str, Known<'a>>,
     /// The types that are declared nowhere, in the order of their first uses.
     pub(super) missing: Vec<&'a str>,
-    /// The types that contain themselves, also through other types.
-    pub(super) recursive: HashSet<&'a str>,
+    /// The types that contain themselves, also through other types, each with the number of its cycle.
+    pub(super) recursive: HashMap<&'a str, u32>,
     /// For each alias that only renames another type, the type at the end of the chain.
     ends: HashMap<&'a str, &'a Type>,
 }
@@ -43,7 +43,7 @@ pub(super) fn checked<'a>(tree: &'a Specification, sources: &mut Sources) -> Che
         types: HashMap::new(),
         constants: HashMap::new(),
         missing: Vec::new(),
-        recursive: HashSet::new(),
+        recursive: HashMap::new(),
         ends: HashMap::new(),
     };
     checked.collect(sources);
@@ -513,9 +513,9 @@ impl<'a> Checked<'a> {
             self.parts(body, true, &mut parts);
             uses.push(parts.iter().filter_map(|part| numbers.get(part)).copied().collect());
         }
-        let recursive = graph::in_cycle(&uses).into_iter().enumerate();
-        let recursive = recursive.filter(|(_, is_in)| *is_in).map(|(number, _)| number);
-        let recursive: HashSet<&str> = recursive.map(|number| &*names[number].text).collect();
+        let numbers = graph::cycles(&uses);
+        let recursive = graph::in_cycle(&uses).into_iter().enumerate().filter(|(_, is_in)| *is_in);
+        let recursive = recursive.map(|(place, _)| (&*names[place].text, numbers[place])).collect();
         for number in graph::one_of_each(&renames) {
             let name = names[number];
             sources.error(name.place, format!("type `{name}` is defined by itself"));
@@ -527,6 +527,13 @@ impl<'a> Checked<'a> {
             sources.error(name.place, message);
         }
         self.recursive = recursive;
+    }
+
+    /// Returns whether a body mentions a type of a cycle.
+    pub(super) fn is_in_cycle(&self, body: &'a Body, number: u32) -> bool {
+        let mut parts = Vec::new();
+        self.parts(body, true, &mut parts);
+        parts.iter().any(|part| self.recursive.get(part) == Some(&number))
     }
 
     /// Collects the types that are inside of a body, not in a box or a sequence. With `all`, also those that
@@ -555,7 +562,7 @@ impl<'a> Checked<'a> {
 }
 
 /// Returns the data of all arms of a union.
-fn arms(union: &Union) -> impl Iterator<Item = &Declaration> {
+pub(super) fn arms(union: &Union) -> impl Iterator<Item = &Declaration> {
     let default = union.default.iter().filter_map(|default| default.data.as_ref());
     union.arms.iter().filter_map(|arm| arm.data.as_ref()).chain(default)
 }

@@ -1,12 +1,19 @@
 //! Prints a tree as an interface file of ONC RPC.
 
 use core::fmt::Write as _;
+use std::collections::HashSet;
 
 use super::ast::*;
+use super::text::escaped;
 
 /// Prints a tree. The text is read as the same tree.
 pub(super) fn text(tree: &Specification) -> String {
-    let mut out = Out { text: String::new(), depth: 0 };
+    let tagged = tree.definitions.iter().filter(|one| one.is_tagged());
+    let tagged = tagged.filter_map(|one| match one {
+        Definition::Type(one) => Some(&*one.name.text),
+        _ => None,
+    });
+    let mut out = Out { text: String::new(), depth: 0, later: tagged.collect() };
     for (number, definition) in tree.definitions.iter().enumerate() {
         if number > 0 {
             out.text.push('\n');
@@ -16,7 +23,7 @@ pub(super) fn text(tree: &Specification) -> String {
                 out.docs(&one.docs);
                 let value = match &one.value {
                     ConstantValue::Number(value) => value_text(value),
-                    ConstantValue::Text(text) => format!("\"{text}\""),
+                    ConstantValue::Text(text) => format!("\"{}\"", escaped(text)),
                 };
                 out.line(&format!("const {} = {value};", one.name));
             }
@@ -27,13 +34,15 @@ pub(super) fn text(tree: &Specification) -> String {
     out.text
 }
 
-struct Out {
+struct Out<'t> {
     text: String,
+    /// The structs and unions whose declarations have not ended. C needs the word `struct` before their names.
+    later: HashSet<&'t str>,
     /// How many levels the next line is indented.
     depth: usize,
 }
 
-impl Out {
+impl Out<'_> {
     fn line(&mut self, line: &str) {
         self.begin();
         self.text.push_str(line);
@@ -69,6 +78,7 @@ impl Out {
         };
         let _ = write!(self.text, "{keyword} {name} ");
         self.body(&one.body);
+        self.later.remove(&*one.name.text);
         self.text.push_str(";\n");
     }
 
@@ -196,6 +206,10 @@ impl Out {
             Type::Float => "float",
             Type::Double => "double",
             Type::Quadruple => "quadruple",
+            Type::Named(name) if self.later.contains(&*name.text) => {
+                self.text.push_str("struct ");
+                &name.text
+            }
             Type::Named(name) => &name.text,
             Type::Inline(body) => {
                 self.text.push_str(match **body {

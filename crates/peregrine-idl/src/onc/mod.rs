@@ -4,8 +4,12 @@
 //!
 //! * lines for the preprocessor: `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else` and `#endif`, as for the
 //!   client's side, where only `RPC_CLNT` is defined. `#define` with a number, a name or a text is a
-//!   constant. `#include "file"` is read if [`Onc::include`] allows it. `#include <file>` is skipped;
-//! * lines that begin with `%`, which are for C programs, are skipped;
+//!   constant. `#include "file"` is read if [`Onc::include`] allows it, and so is `#include <file.x>`.
+//!   Headers of C, as in `#include <file.h>`, are skipped;
+//! * lines that begin with `%`, which are for C programs, are skipped. But if the file uses a name that it does
+//!   not declare, the name may come from such a line, as in C: `%#define` with a number, or `%#include` of a
+//!   header that `rpcgen` makes from an interface file. For `<rpcsvc/nis.h>`, that file is `nis.x`. The types
+//!   `netobj`, `netbuf` and `des_block` of the RPC library are known;
 //! * `unsigned` alone, `char`, `short` and `long` (which has 32 bits), `struct T` as the name of a type,
 //!   members of enums without a value, several arguments, and types such as `u_int` and `uint32_t`.
 //!
@@ -20,15 +24,19 @@ mod ast;
 mod check;
 mod condition;
 mod export;
+mod headers;
 mod parse;
 mod print;
 mod scan;
 mod source;
+mod text;
+mod uses;
 
 use std::io;
 
 pub use self::ast::*;
-use self::source::Sources;
+pub(crate) use self::source::Sources;
+pub(crate) use self::uses::ordered;
 use crate::diagnostic::{Diagnostic, Diagnostics};
 
 /// The maximum length of a file, together with the files that it includes, in bytes.
@@ -137,7 +145,8 @@ impl Default for Onc<'_> {
 }
 
 impl<'a> Onc<'a> {
-    /// Returns the usual way: nothing is defined except `RPC_CLNT`, and `#include "file"` is an error.
+    /// Returns the usual way: nothing is defined except `RPC_CLNT`, and including an interface file is an
+    /// error.
     pub fn new() -> Self {
         let refused = "includes are not allowed here";
         let include = move |_: &str| Err(io::Error::new(io::ErrorKind::Unsupported, refused));
@@ -150,7 +159,8 @@ impl<'a> Onc<'a> {
         self
     }
 
-    /// Sets how files are read that the file includes. The argument is the name between the quotes.
+    /// Sets how files are read that the file includes. The argument is the name between the quotes or angle
+    /// brackets.
     pub fn include(&mut self, read: impl Fn(&str) -> io::Result<String> + 'a) -> &mut Self {
         self.include = Box::new(read);
         self
@@ -166,14 +176,34 @@ impl<'a> Onc<'a> {
             return Err(Diagnostic::whole(message, name).into());
         }
         let mut sources = Sources::default();
-        let scanned = scan::tokens(self, text, name, &mut sources);
-        let specification = parse::specification(scanned, &mut sources);
+        let mut scanned = scan::tokens(self, text, name, &mut sources);
+        let passed = core::mem::take(&mut scanned.passed);
+        let mut specification = parse::specification(scanned, &mut sources);
+        headers::supply(self, &mut specification, passed, &mut sources);
         let checked = check::checked(&specification, &mut sources);
         match sources.diagnostics() {
             found if found.has_error() => Err(found),
             warnings => Ok(print::rust(&checked, name, warnings)),
         }
     }
+}
+
+/// Checks a tree whose names have places in a Rust text, and writes it as an interface file. Returns also the
+/// warnings.
+pub(crate) fn checked_text(
+    tree: &Specification,
+    mut sources: Sources,
+) -> Result<(String, Diagnostics), Diagnostics> {
+    let _ = check::checked(tree, &mut sources);
+    let warnings = sources.diagnostics();
+    if warnings.has_error() {
+        return Err(warnings);
+    }
+    // C programs have these types from headers.
+    let library = headers::library_types();
+    let is_own = |one: &&Definition| !library.contains(one);
+    let definitions = tree.definitions.iter().filter(is_own).cloned().collect();
+    Ok((export::text(&Specification { definitions }), warnings))
 }
 
 /// Imports an interface file of ONC RPC (`.x`). `name` is the name of the file that diagnostics show. [`Onc`]

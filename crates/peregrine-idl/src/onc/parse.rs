@@ -14,6 +14,7 @@ use winnow::{ModalResult, Parser, Stateful};
 use super::ast::*;
 use super::scan::{Kind, Scanned, Token, number};
 use super::source::Sources;
+use super::text::unescaped;
 use crate::scan::NESTING_MAX;
 
 /// Words that cannot be the name of a type.
@@ -263,7 +264,7 @@ fn definition(input: &mut Input<'_>) -> Parsed<Option<Definition>> {
             let shared = input.state;
             let text = token("a text", |token, _| token.kind == Kind::Text).map(|token| {
                 let text = shared.sources.borrow().text(token.place).to_owned();
-                ConstantValue::Text(text[1..text.len() - 1].to_owned())
+                ConstantValue::Text(unescaped(&text[1..text.len() - 1]))
             });
             let value = alt((value.map(ConstantValue::Number), text));
             let (name, value) = (terminated(name, symbol(b'=', "`=`")), value).parse_next(input)?;

@@ -10,6 +10,7 @@ use super::ast::*;
 use super::check::Checked;
 use super::{Imported, ImportedInterface, ImportedProcedure, ImportedType};
 use crate::diagnostic::Diagnostics;
+use crate::layout;
 use crate::names::{self, Names, ident};
 
 /// The prefix of a numeric type that is named like the type of its element, in arrays.
@@ -23,8 +24,10 @@ struct Printer<'a> {
     items: Vec<TokenStream>,
     /// The name of the struct for an unsigned char in an array, if it is used.
     cell: Option<String>,
-    /// Whether the declared type that is printed contains itself.
-    is_recursive: bool,
+    /// The number of the cycle of the declared type that is printed, if this type contains itself.
+    cycle: Option<u32>,
+    /// Types of arguments and results, which are printed after the program.
+    passed: Vec<TokenStream>,
     uses_byte_string: bool,
     interfaces: Vec<ImportedInterface>,
     described: Vec<ImportedType>,
@@ -54,7 +57,8 @@ pub(super) fn rust(checked: &Checked<'_>, file: &str, warnings: Diagnostics) -> 
         types: HashMap::new(),
         items: Vec::new(),
         cell: None,
-        is_recursive: false,
+        cycle: None,
+        passed: Vec::new(),
         uses_byte_string: false,
         interfaces: Vec::new(),
         described: Vec::new(),
@@ -77,12 +81,17 @@ pub(super) fn rust(checked: &Checked<'_>, file: &str, warnings: Diagnostics) -> 
             Definition::Constant(one) => printer.constant(one, &mut constants),
             Definition::Type(one) => {
                 let name = printer.types[&*one.name.text].clone();
-                printer.is_recursive = checked.recursive.contains(&*one.name.text);
+                printer.cycle = checked.recursive.get(&*one.name.text).copied();
                 printer.body(&one.body, &one.name.text, &name, &one.docs);
-                printer.is_recursive = false;
+                printer.cycle = None;
             }
             Definition::Program(one) => printer.program(one),
         }
+    }
+    if let Some(cell) = &printer.cell {
+        let docs = docs("An unsigned char in an array, where it takes four bytes.");
+        let (derive, cell) = (derive(), ident(cell));
+        printer.items.push(quote!(#docs #derive pub struct #cell(pub u8);));
     }
     let rust = printer.text(file);
     let missing = checked.missing.iter().map(|name| (*name).to_owned()).collect();
@@ -123,18 +132,11 @@ impl<'a> Printer<'a> {
             // What is printed here is always syntax of Rust. The tokens are the fallback if it is not, so that
             // the compiler shows the place.
             text.push_str(&match syn::parse2::<syn::File>(item.clone()) {
-                Ok(file) => prettyplease::unparse(&file),
+                Ok(file) => layout::with_methods(&prettyplease::unparse(&file)),
                 Err(_) => item.to_string(),
             });
         }
         text
-    }
-
-    /// Returns the derives of a type. The compiler cannot find out by itself which representations a type has
-    /// that contains itself.
-    fn derive(&self) -> TokenStream {
-        let (derive, xdr) = (derive(), self.is_recursive.then(|| quote!(#[foreign(xdr)])));
-        quote!(#derive #xdr)
     }
 
     fn constant(&mut self, one: &Constant, constants: &mut Names) {
@@ -174,21 +176,25 @@ impl<'a> Printer<'a> {
             },
         };
         self.described.push(described);
-        let docs = docs(comment);
+        let (docs, derive) = (docs(comment), derive());
+        // The compiler cannot find out by itself which representations a type has that contains itself.
+        let is_recursive = self.cycle.is_some_and(|number| self.checked.is_in_cycle(body, number));
+        let xdr = is_recursive.then(|| quote!(#[foreign(xdr)]));
+        let head = quote!(#docs #derive #xdr);
         // Types without a name are printed after the type that contains them.
         let at = self.items.len();
         self.items.push(TokenStream::new());
         let item = match body {
-            Body::Enum(members) => self.enumeration(members, name, &docs),
-            Body::Struct(fields) => self.structure(fields, original, name, &docs),
-            Body::Union(union) => self.union(union, name, &docs),
+            Body::Enum(members) => self.enumeration(members, name, &head),
+            Body::Struct(fields) => self.structure(fields, original, name, &head),
+            Body::Union(union) => self.union(union, name, &head),
             Body::Alias(ty) => {
                 let field = self.field(ty, name);
                 let name = ident(name);
                 match field.attribute() {
                     Some(max) => {
-                        let (derive, ty) = (self.derive(), field.ty);
-                        quote!(#docs #derive pub struct #name(#max pub #ty);)
+                        let ty = field.ty;
+                        quote!(#head pub struct #name(#max pub #ty);)
                     }
                     None => {
                         let ty = field.ty;
@@ -200,7 +206,7 @@ impl<'a> Printer<'a> {
         self.items[at] = item;
     }
 
-    fn enumeration(&self, members: &[Member], name: &str, docs_of: &TokenStream) -> TokenStream {
+    fn enumeration(&self, members: &[Member], name: &str, head: &TokenStream) -> TokenStream {
         let mut names = Names::default();
         let mut known: HashMap<i32, Ident> = HashMap::new();
         let (mut variants, mut others) = (Vec::new(), Vec::new());
@@ -218,9 +224,9 @@ impl<'a> Printer<'a> {
             variants.push(quote!(#docs #variant = #literal));
             known.insert(number, variant);
         }
-        let (derive, name) = (self.derive(), ident(name));
+        let name = ident(name);
         let more = (!others.is_empty()).then(|| quote!(impl #name { #(#others)* }));
-        quote!(#docs_of #derive pub enum #name { #(#variants),* } #more)
+        quote!(#head pub enum #name { #(#variants),* } #more)
     }
 
     fn structure(
@@ -228,7 +234,7 @@ impl<'a> Printer<'a> {
         fields: &'a [Declaration],
         original: &str,
         name: &str,
-        docs_of: &TokenStream,
+        head: &TokenStream,
     ) -> TokenStream {
         let mut names = Names::default();
         let mut printed = Vec::new();
@@ -246,8 +252,8 @@ impl<'a> Printer<'a> {
             let (max, ty) = (field.attribute(), field.ty);
             printed.push(quote!(#docs #max pub #ident_of: #ty));
         }
-        let (derive, name) = (self.derive(), ident(name));
-        quote!(#docs_of #derive pub struct #name { #(#printed),* })
+        let name = ident(name);
+        quote!(#head pub struct #name { #(#printed),* })
     }
 
     /// Returns whether a type is a pointer to the struct `node`.
@@ -256,7 +262,7 @@ impl<'a> Printer<'a> {
         matches!(self.checked.end(of), Type::Named(name) if name.text == node)
     }
 
-    fn union(&mut self, union: &'a Union, name: &str, docs_of: &TokenStream) -> TokenStream {
+    fn union(&mut self, union: &'a Union, name: &str, head: &TokenStream) -> TokenStream {
         let switch = match self.checked.end(&union.switch.ty) {
             Type::Bool => Some(quote!(#[foreign(switch = bool)])),
             Type::Named(_) | Type::Inline(_) => {
@@ -306,8 +312,8 @@ impl<'a> Printer<'a> {
             }
             variants.push(quote!(#docs #[foreign(default)] Default(i32 #more)));
         }
-        let (derive, name) = (self.derive(), ident(name));
-        quote!(#docs_of #derive #switch pub enum #name { #(#variants),* })
+        let name = ident(name);
+        quote!(#head #switch pub enum #name { #(#variants),* })
     }
 
     /// Returns a type as it is used in a field. `hint` is the name for a type without a name.
@@ -385,10 +391,7 @@ impl<'a> Printer<'a> {
             None => {
                 let name = self.names.take(CELL);
                 self.cell = Some(name.clone());
-                let (derive, ident) = (derive(), ident(&name));
-                let docs = docs("An unsigned char in an array, where it takes four bytes.");
-                self.items.push(quote!(#docs #derive pub struct #ident(pub u8);));
-                ident
+                ident(&name)
             }
         };
         quote!(#name)
@@ -400,7 +403,7 @@ impl<'a> Printer<'a> {
         let field = self.field(ty, hint);
         let Some(max) = field.attribute() else { return field.ty };
         let (derive, name, ty) = (derive(), ident(&self.names.take(hint)), field.ty);
-        self.items.push(quote!(#derive pub struct #name(#max pub #ty);));
+        self.passed.push(quote!(#derive pub struct #name(#max pub #ty);));
         quote!(#name)
     }
 
@@ -414,6 +417,7 @@ impl<'a> Printer<'a> {
             let name = self.interface_name(&wanted);
             self.version(program, version, base, &name);
         }
+        self.items.append(&mut self.passed);
     }
 
     fn whole(&self, value: &Value) -> i128 {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::ast::{Constant, ConstantValue, Name, Place, Value};
 use super::condition;
 use super::source::{Source, Sources};
+use super::text::unescaped;
 use super::{ONC_BYTES_MAX, ONC_INCLUDES_MAX, Onc};
 
 /// What a token is.
@@ -39,6 +40,17 @@ pub(super) struct Scanned {
     pub(super) tokens: Vec<Token>,
     /// The constants that `#define` defines.
     pub(super) constants: Vec<Constant>,
+    /// What lines for C programs contain.
+    pub(super) passed: Passed,
+}
+
+/// What lines with `%`, which are for C programs, contain.
+#[derive(Default)]
+pub(super) struct Passed {
+    /// The headers that are included.
+    pub(super) headers: Vec<String>,
+    /// The constants that are defined.
+    pub(super) constants: Vec<Constant>,
 }
 
 /// A macro of the preprocessor.
@@ -68,6 +80,7 @@ struct Scanner<'s, 'o> {
     macros: HashMap<String, Macro>,
     tokens: Vec<Token>,
     constants: Vec<Constant>,
+    passed: Passed,
     /// The number of bytes of all files so far.
     bytes: usize,
 }
@@ -89,12 +102,20 @@ pub(super) fn tokens(onc: &Onc<'_>, text: &str, name: &str, sources: &mut Source
         }
         macros.insert(name.clone(), number.map_or(Macro::Other, Macro::Number));
     }
-    let mut scanner =
-        Scanner { onc, sources, macros, tokens: Vec::new(), constants, bytes: text.len() };
+    let mut scanner = Scanner {
+        onc,
+        sources,
+        macros,
+        tokens: Vec::new(),
+        constants,
+        passed: Passed::default(),
+        bytes: text.len(),
+    };
     let end = scanner.file(text.into(), name.to_owned(), 0);
     let none = Place::default();
     scanner.tokens.push(Token { kind: Kind::End, place: end, before: none, after: none });
-    Scanned { tokens: scanner.tokens, constants: scanner.constants }
+    let Scanner { tokens, constants, passed, .. } = scanner;
+    Scanned { tokens, constants, passed }
 }
 
 impl Scanner<'_, '_> {
@@ -137,8 +158,10 @@ impl Scanner<'_, '_> {
             b'/' if rest.starts_with("/*") || rest.starts_with("//") => self.comment(lines),
             b'#' if lines.starts_line => self.directive(lines, is_active, depth),
             b'%' if lines.starts_line => {
-                let _ = self.whole_line(lines);
+                let start = lines.at;
+                let line = self.whole_line(lines);
                 lines.comment = None;
+                self.pass(lines.place_from(start), &line[1..]);
             }
             b'"' => self.text(lines, is_active),
             byte if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' => {
@@ -282,6 +305,21 @@ impl Scanner<'_, '_> {
         line
     }
 
+    /// Takes what may be needed from a line for C programs. The conditions around the line do not matter.
+    fn pass(&mut self, place: Place, line: &str) {
+        let Some(words) = line.trim_start().strip_prefix('#').map(str::trim_start) else { return };
+        if let Some(name) = words.strip_prefix("include").and_then(included) {
+            self.passed.headers.push(name.to_owned());
+        } else if let Some(rest) = words.strip_prefix("define")
+            && let Some((name, value)) = rest.trim_start().split_once(char::is_whitespace)
+            && let Some(value) = constant_value(value.trim(), place)
+            && is_name(name)
+        {
+            let (docs, name) = (String::new(), Name { text: name.to_owned(), place });
+            self.passed.constants.push(Constant { docs, name, value });
+        }
+    }
+
     fn directive(&mut self, lines: &mut Lines<'_>, is_active: bool, depth: usize) {
         let comment = lines.comment.take();
         let (start, line) = (lines.at, lines.line);
@@ -366,22 +404,7 @@ impl Scanner<'_, '_> {
         let line = self.sources.text(place);
         let start = place.start + line.find(name).unwrap_or_default() as u32;
         let at = Place { file: lines.file, start, end: start + name.len() as u32 };
-        let inner = value.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
-        let plain = inner.unwrap_or(value).trim();
-        let is_name = |text: &str| {
-            text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-                && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        };
-        let text = plain.strip_prefix('"').and_then(|inner| inner.strip_suffix('"'));
-        let constant = match (number(plain), text) {
-            (Some(number), _) => Some(ConstantValue::Number(Value::Number(number))),
-            (_, Some(text)) if !text.contains('"') => Some(ConstantValue::Text(text.to_owned())),
-            _ if is_name(plain) => {
-                let name = Name { text: plain.to_owned(), place: at };
-                Some(ConstantValue::Number(Value::Name(name)))
-            }
-            _ => None,
-        };
+        let constant = constant_value(value, at);
         let known = match &constant {
             Some(ConstantValue::Number(number)) => Macro::Number(number.clone()),
             _ => Macro::Other,
@@ -403,11 +426,9 @@ impl Scanner<'_, '_> {
     }
 
     fn include(&mut self, rest: &str, place: Place, depth: usize) {
-        let name = rest.strip_prefix('"').and_then(|rest| rest.split('"').next());
-        let Some(name) = name else {
-            // Headers of C, in angle brackets, contain nothing for this language.
-            return;
-        };
+        // Headers of C, in angle brackets, contain nothing for this language.
+        let is_interface = |name: &&str| rest.starts_with('"') || name.ends_with(".x");
+        let Some(name) = included(rest).filter(is_interface) else { return };
         if depth == ONC_INCLUDES_MAX || self.sources.files.len() > 10 * ONC_INCLUDES_MAX {
             let message = format!("more than {ONC_INCLUDES_MAX} files include each other");
             return self.sources.error(place, message);
@@ -427,6 +448,35 @@ impl Scanner<'_, '_> {
     }
 }
 
+/// Returns the name of a file between quotes or angle brackets.
+fn included(rest: &str) -> Option<&str> {
+    let rest = rest.trim_start();
+    let inner = rest.strip_prefix('"').and_then(|inner| inner.split_once('"'));
+    let inner = inner.or_else(|| rest.strip_prefix('<')?.split_once('>'));
+    inner.map(|(name, _)| name)
+}
+
+/// Returns the constant that is the value of a macro at a place.
+fn constant_value(value: &str, place: Place) -> Option<ConstantValue> {
+    let inner = value.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
+    let plain = inner.unwrap_or(value).trim();
+    let text = plain.strip_prefix('"').and_then(|inner| inner.strip_suffix('"'));
+    match (number(plain), text) {
+        (Some(number), _) => Some(ConstantValue::Number(Value::Number(number))),
+        (_, Some(text)) if !text.contains('"') => Some(ConstantValue::Text(unescaped(text))),
+        _ if is_name(plain) => {
+            let name = Name { text: plain.to_owned(), place };
+            Some(ConstantValue::Number(Value::Name(name)))
+        }
+        _ => None,
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
 /// Where the scanner is in a file.
 struct Lines<'t> {
     file: u32,
@@ -443,6 +493,11 @@ struct Lines<'t> {
 }
 
 impl Lines<'_> {
+    /// Returns the place from `start` to the next byte.
+    const fn place_from(&self, start: usize) -> Place {
+        Place { file: self.file, start: start as u32, end: self.at as u32 }
+    }
+
     /// Returns the place of the next `length` bytes.
     const fn place(&self, length: usize) -> Place {
         let start = self.at as u32;

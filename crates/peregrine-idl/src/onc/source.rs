@@ -13,12 +13,18 @@ pub(super) struct Source {
 
 /// The files of an import, and the diagnostics so far.
 #[derive(Default)]
-pub(super) struct Sources {
+pub(crate) struct Sources {
     pub(super) files: Vec<Source>,
     found: Vec<(Place, Severity, String)>,
 }
 
 impl Sources {
+    /// Returns the sources with one file.
+    pub(crate) fn of(name: &str, text: &str) -> Self {
+        let file = Source { name: name.to_owned(), text: text.into() };
+        Self { files: vec![file], found: Vec::new() }
+    }
+
     /// Returns the text at a place.
     pub(super) fn text(&self, place: Place) -> &str {
         let file = self.files.get(place.file as usize);
@@ -33,12 +39,12 @@ impl Sources {
 
     /// Adds an error. A second error at the same place is usually a consequence of the first one, and is not
     /// added.
-    pub(super) fn error(&mut self, place: Place, message: impl Into<String>) {
+    pub(crate) fn error(&mut self, place: Place, message: impl Into<String>) {
         self.add(place, Severity::Error, message.into());
     }
 
     /// Adds a warning.
-    pub(super) fn warn(&mut self, place: Place, message: impl Into<String>) {
+    pub(crate) fn warn(&mut self, place: Place, message: impl Into<String>) {
         self.add(place, Severity::Warning, message.into());
     }
 

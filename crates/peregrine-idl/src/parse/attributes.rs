@@ -5,8 +5,9 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Error, LitBool, LitStr, Result, Token, token};
 
+use super::types::ty;
 use crate::default::Written;
-use crate::syntax::{Align, Growth, Program};
+use crate::syntax::{Align, Foreign, Growth, Program, SYSTEMS};
 use crate::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
 
 /// The attributes before an item.
@@ -31,15 +32,6 @@ pub(super) struct Arguments {
     pub(super) version: u32,
     pub(super) max_len: Option<u32>,
     pub(super) programs: Vec<Program>,
-}
-
-/// What `#[foreign(...)]` says of a field or a variant.
-#[derive(Default)]
-pub(super) struct Foreign {
-    pub(super) max: Option<u32>,
-    pub(super) case: Option<i64>,
-    pub(super) is_default: bool,
-    pub(super) error: Option<u16>,
 }
 
 /// Parses all attributes before an item. Attributes that apply to the whole text (`#![...]`, `//!`) are
@@ -148,23 +140,29 @@ impl Attributes {
         Ok(growth)
     }
 
-    /// Returns what `#[foreign(...)]` says of a field or a variant.
-    pub(super) fn foreign(&self) -> Result<Foreign> {
+    /// Returns what `#[foreign(...)]` says of a type, a variant or a field. `module` is the module in which it
+    /// is written.
+    pub(super) fn foreign(&self, module: Option<&str>) -> Result<Foreign> {
         let mut found = Foreign::default();
         let mut one = |input: ParseStream<'_>| {
             let before = input.fork();
             let (word, _) = name(input)?;
-            if word == "default" {
-                found.is_default = true;
-                return Ok(());
+            match &*word {
+                "default" => {
+                    found.is_default = true;
+                    return Ok(());
+                }
+                "xdr" | "courier" => return Ok(()),
+                "max" | "case" | "error" | "switch" => sign::<Token![=]>(input, "`=`")?,
+                _ => {
+                    let wanted = "`max`, `case`, `default`, `error`, `switch`, `xdr` or `courier`";
+                    return Err(expected(&before, wanted));
+                }
             }
-            if !["max", "case", "error"].contains(&&*word) {
-                return Err(expected(&before, "`max`, `case`, `default` or `error`"));
-            }
-            sign::<Token![=]>(input, "`=`")?;
             match &*word {
                 "max" => found.max = Some(number(input, "u32")?),
                 "error" => found.error = Some(number(input, "u16")?),
+                "switch" => found.switch = Some(ty(input, module, 0)?),
                 _ => {
                     found.case = Some(match input.peek(LitBool) {
                         true => input.parse::<LitBool>()?.value.into(),
@@ -181,11 +179,15 @@ impl Attributes {
         Ok(found)
     }
 
-    /// Returns the number of a procedure in another system: `#[onc(N)]` or `#[courier(N)]`.
-    pub(super) fn procedure(&self, system: System) -> Result<Option<u32>> {
-        let Some(one) = self.of(name_of(system)).next() else { return Ok(None) };
-        let procedure = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
-        procedure.parse2(one.arguments.clone()).map(Some)
+    /// Returns the numbers of a procedure in other systems: `#[onc(N)]` and `#[courier(N)]`.
+    pub(super) fn numbers(&self) -> Result<Vec<(System, u32)>> {
+        let mut all = Vec::new();
+        for (word, system) in SYSTEMS {
+            let Some(one) = self.of(word).next() else { continue };
+            let procedure = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
+            all.push((system, procedure.parse2(one.arguments.clone())?));
+        }
+        Ok(all)
     }
 
     /// Returns the arguments of `#[interface]`.
@@ -220,44 +222,17 @@ impl Attribute {
     }
 }
 
-/// Returns the word for a system in attributes.
-pub(super) const fn name_of(system: System) -> &'static str {
-    match system {
-        System::Courier => "courier",
-        _ => "onc",
-    }
-}
-
-/// Parses the arguments of `onc(program = N, version = N)`.
-fn program(system: System, inside: ParseStream<'_>) -> Result<Program> {
-    let mut found = Program { system, number: 0, version: 0 };
-    list(inside, |input| {
-        let before = input.fork();
-        let (word, _) = name(input)?;
-        let place = match &*word {
-            "program" => &mut found.number,
-            "version" => &mut found.version,
-            _ => return Err(expected(&before, "`program` or `version`")),
-        };
-        sign::<Token![=]>(input, "`=`")?;
-        *place = number(input, "u32")?;
-        Ok(())
-    })?;
-    Ok(found)
-}
-
 /// Parses the arguments of `#[interface]`: `(name = "...", version = N, max_len = N)`, and programs.
 fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
     let mut found = Arguments::default();
     list(&parentheses(input)?, |input| {
         let before = input.fork();
         let (word, _) = name(input)?;
-        let system = [System::Onc, System::Courier].into_iter().find(|one| name_of(*one) == word);
-        if let Some(system) = system {
-            // The numbers of a Courier program may be unknown.
-            if input.peek(token::Paren) {
-                found.programs.push(program(system, &parentheses(input)?)?);
-            }
+        if let Some((_, system)) = SYSTEMS.into_iter().find(|(one, _)| *one == word) {
+            // A Courier program that is started by its name has no numbers.
+            let has_numbers = system != System::Courier || input.peek(token::Paren);
+            let numbers = if has_numbers { Some(program(input)?) } else { None };
+            found.programs.push(Program { system, numbers });
             return Ok(());
         }
         if !["name", "version", "max_len"].contains(&&*word) {
@@ -272,6 +247,25 @@ fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
         Ok(())
     })?;
     Ok(found)
+}
+
+/// Parses `(program = N, version = N)`.
+fn program(input: ParseStream<'_>) -> Result<(u32, u32)> {
+    let inside = parentheses(input)?;
+    let (mut found, before) = ([None; 2], inside.fork());
+    list(&inside, |input| {
+        let (word, span) = name(input)?;
+        sign::<Token![=]>(input, "`=`")?;
+        let Some(at) = ["program", "version"].iter().position(|one| *one == word) else {
+            return Err(Error::new(span, "expected `program` or `version`"));
+        };
+        found[at] = Some(number(input, "u32")?);
+        Ok(())
+    })?;
+    match found {
+        [Some(program), Some(version)] => Ok((program, version)),
+        _ => Err(expected(&before, "`program = N, version = N`")),
+    }
 }
 
 fn interface_name(input: ParseStream<'_>) -> Result<String> {

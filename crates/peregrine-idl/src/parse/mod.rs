@@ -9,43 +9,52 @@ mod types;
 
 use std::collections::{HashMap, HashSet};
 
-use peregrine::interface::{Case, DescribedPlainVariant, DescribedType, Shape, System};
-use proc_macro2::{Delimiter, Span, TokenTree};
+use peregrine::interface::{DescribedPlainVariant, DescribedType, Shape};
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use syn::parse::ParseStream;
-use syn::{Error, Result, Token, Visibility, token};
+use syn::{Error, Ident, Result, Token, Visibility, token};
 
 use crate::syntax::{
-    Body, Definition, Field, Kind, Method, Parameter, Source, Trait, Type, Variant,
+    Body, Constant, Definition, Field, Item, Kind, Method, Parameter, Source, Trait, Type, Variant,
 };
 use crate::tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
-use attributes::{Attributes, Foreign, attributes};
-use types::{passed, ty};
+use attributes::{Attributes, attributes};
+use types::passed;
+pub(crate) use types::ty;
 
 /// Parses a whole text.
 pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> Result<Source> {
-    let mut found = Found { traits: Vec::new(), types: HashMap::new(), kinds, is_imported: false };
+    let mut found = Found { source: Source::default(), kinds };
     found.items(input, None)?;
-    match root(&found.traits, &found.types)? {
-        Some(root) => Ok(Source { roots: vec![root], types: found.types }),
-        None => Err(expected(input, "a trait")),
-    }
-}
-
-/// Parses a whole text, whose traits are programs of other RPC systems. None of them is that of a callback.
-pub(crate) fn programs(input: ParseStream<'_>) -> Result<Source> {
-    let kinds = HashMap::new();
-    let mut found =
-        Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds, is_imported: true };
-    found.items(input, None)?;
-    Ok(Source { roots: found.traits, types: found.types })
+    Ok(found.source)
 }
 
 /// Returns the path of the interface's trait: the only trait that no other trait uses for a callback. It is an
 /// error if the text has several traits that no other trait uses. If traits use each other in a circle, so
 /// that each of them is used, the first trait of the text is the interface.
-fn root(traits: &[String], types: &HashMap<String, Definition>) -> Result<Option<String>> {
+pub(crate) fn root(input: ParseStream<'_>, source: &Source) -> Result<String> {
+    let roots = roots(source);
+    if let Some(Definition { span, .. }) = roots.get(1).and_then(|second| source.types.get(second))
+    {
+        return Err(Error::new(*span, "more than one trait that no callback uses"));
+    }
+    roots.into_iter().next().ok_or_else(|| expected(input, "a trait"))
+}
+
+/// Returns the paths of the traits that no other trait uses for a callback. If there is none, returns the path
+/// of the first trait of the text.
+pub(crate) fn roots(source: &Source) -> Vec<String> {
+    let types = &source.types;
+    let is_trait = |path: &&String| {
+        matches!(types.get(*path), Some(Definition { body: Body::Interface(_), .. }))
+    };
+    let paths = source.items.iter().filter_map(|item| match item {
+        Item::Type(path) => Some(path),
+        _ => None,
+    });
+    let traits: Vec<&String> = paths.filter(is_trait).collect();
     let mut called = HashSet::new();
-    for path in traits {
+    for path in traits.iter().copied() {
         let Some(Definition { body: Body::Interface(one), .. }) = types.get(path) else { continue };
         for parameter in one.methods.iter().flat_map(|method| &method.parameters) {
             if let Type::Interface(name) = &parameter.ty {
@@ -53,32 +62,29 @@ fn root(traits: &[String], types: &HashMap<String, Definition>) -> Result<Option
             }
         }
     }
-    let mut apart = traits.iter().filter(|path| !called.contains(*path));
-    let (first, second) = (apart.next(), apart.next());
-    if let Some(Definition { span, .. }) = second.and_then(|second| types.get(second)) {
-        return Err(Error::new(*span, "more than one trait that no callback uses"));
+    let apart = traits.iter().copied().filter(|path| !called.contains(*path));
+    let apart: Vec<String> = apart.cloned().collect();
+    match apart.is_empty() {
+        true => traits.into_iter().take(1).cloned().collect(),
+        false => apart,
     }
-    Ok(first.or(traits.first()).cloned())
+}
+
+/// Parses the attributes before an item, and returns the documentation in them.
+pub(crate) fn docs(input: ParseStream<'_>) -> Result<String> {
+    attributes(input).map(|attributes| attributes.docs)
 }
 
 /// Parses types without a trait.
 pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Definition>> {
-    let kinds = HashMap::new();
-    let mut found =
-        Found { traits: Vec::new(), types: HashMap::new(), kinds: &kinds, is_imported: false };
-    found.items(input, None)?;
-    Ok(found.types)
+    source(input, &HashMap::new()).map(|source| source.types)
 }
 
 /// The items of a text that have been parsed so far.
 struct Found<'a> {
-    /// The paths of the traits, in order.
-    traits: Vec<String>,
-    types: HashMap<String, Definition>,
+    source: Source,
     /// The kinds of types, by the names of the types. They apply to types that have no derives in the text.
     kinds: &'a HashMap<String, Kind>,
-    /// Whether the text was printed by an import. Its functions, which return constants, are skipped.
-    is_imported: bool,
 }
 
 impl Found<'_> {
@@ -89,54 +95,53 @@ impl Found<'_> {
             if input.is_empty() {
                 break;
             }
-            input.parse::<Visibility>()?;
+            let is_public = !matches!(input.parse()?, Visibility::Inherited);
+            if input.peek(Token![async]) && input.peek2(Token![fn]) {
+                input.parse::<Token![async]>()?;
+            }
             if keyword::<Token![impl]>(input) {
-                skip_past(input, "`{`", |token| match token {
-                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
-                    _ => false,
-                })?;
-            } else if keyword::<Token![use]>(input) {
-                skip_past(input, "`;`", |token| match token {
-                    TokenTree::Punct(sign) => sign.as_char() == ';',
-                    _ => false,
-                })?;
-            } else if keyword::<Token![const]>(input) {
-                skip_past(input, "`;`", |token| match token {
-                    TokenTree::Punct(sign) => sign.as_char() == ';',
-                    _ => false,
-                })?;
-            } else if self.is_imported && keyword::<Token![fn]>(input) {
-                skip_past(input, "`{`", |token| match token {
-                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
-                    _ => false,
-                })?;
+                let is_own = input.peek(Ident) && input.peek2(token::Brace);
+                let of = if is_own { Some(name(input)?.0) } else { None };
+                let tokens = past_braces(input)?;
+                let content = tokens.into_iter().last();
+                let Some(TokenTree::Group(content)) = content else { continue };
+                self.source.items.push(Item::Impl(of, content.stream()));
+            } else if input.peek(Token![const]) || input.peek(Token![fn]) {
+                let is_function = input.peek(Token![fn]);
+                input.parse::<TokenTree>()?;
+                let (name, span) = name(input)?;
+                let tokens = if is_function { past_braces(input)? } else { past_semicolon(input)? };
+                let (docs, module) = (attributes.docs, module.map(str::to_owned));
+                let one = Constant { name, span, docs, module, tokens, is_function, is_public };
+                self.source.items.push(Item::Constant(one));
             } else if keyword::<Token![type]>(input) {
                 let (name, span) = name(input)?;
                 sign::<Token![=]>(input, "`=`")?;
                 let body = Body::Alias(ty(input, module, 0)?);
                 sign::<Token![;]>(input, "`;`")?;
-                self.define(module, name, Definition { span, parameters: Vec::new(), body })?;
+                self.define(module, name, span, Vec::new(), &attributes, body)?;
+            } else if keyword::<Token![use]>(input) {
+                past_semicolon(input)?;
             } else if keyword::<Token![struct]>(input) {
                 let (name, span) = name(input)?;
                 let parameters = parameters(input)?;
                 let body = structure(input, &attributes, module, self.kind(&attributes, &name))?;
-                self.define(module, name, Definition { span, parameters, body })?;
+                self.define(module, name, span, parameters, &attributes, body)?;
             } else if keyword::<Token![enum]>(input) {
                 let (name, span) = name(input)?;
                 let parameters = parameters(input)?;
                 let kind = self.kind(&attributes, &name);
                 let body = enumeration(input, &attributes, module, span, kind)?;
-                self.define(module, name, Definition { span, parameters, body })?;
+                self.define(module, name, span, parameters, &attributes, body)?;
             } else if keyword::<Token![trait]>(input) {
                 let (name, span) = name(input)?;
                 let found = interface(input, &name, &attributes, module)?;
-                self.traits.push(path_of(module, &name));
-                let body = Body::Interface(found);
-                self.define(module, name, Definition { span, parameters: Vec::new(), body })?;
+                self.define(module, name, span, Vec::new(), &attributes, Body::Interface(found))?;
             } else if module.is_some() {
                 return Err(expected(input, "a struct, an enum or a trait"));
             } else if keyword::<Token![mod]>(input) {
                 let (name, _) = name(input)?;
+                self.source.modules.insert(name.clone(), attributes.docs);
                 self.items(&braces(input)?, Some(&name))?;
             } else {
                 return Err(expected(input, "a trait, a struct, an enum or a module"));
@@ -151,9 +156,21 @@ impl Found<'_> {
         self.kinds.get(name).filter(|_| !attributes.has("derive"))
     }
 
-    fn define(&mut self, module: Option<&str>, name: String, one: Definition) -> Result<()> {
-        let span = one.span;
-        match self.types.insert(path_of(module, &name), one) {
+    fn define(
+        &mut self,
+        module: Option<&str>,
+        name: String,
+        span: Span,
+        parameters: Vec<String>,
+        attributes: &Attributes,
+        body: Body,
+    ) -> Result<()> {
+        let (docs, foreign) = (attributes.docs.clone(), attributes.foreign(module)?);
+        let is_foreign = attributes.has_word("derive", "Foreign");
+        let one = Definition { span, docs, foreign, is_foreign, parameters, body };
+        let path = path_of(module, &name);
+        self.source.items.push(Item::Type(path.clone()));
+        match self.source.types.insert(path, one) {
             None => Ok(()),
             Some(first) => {
                 let line = first.span.start().line;
@@ -188,18 +205,31 @@ fn parameters(input: ParseStream<'_>) -> Result<Vec<String>> {
     Ok(all)
 }
 
-/// Skips tokens until `last` returns true for one of them. This token is skipped, too.
-fn skip_past(
-    input: ParseStream<'_>,
-    wanted: &str,
-    last: impl Fn(&TokenTree) -> bool,
-) -> Result<()> {
+/// Returns all tokens to the next braces, with the braces.
+fn past_braces(input: ParseStream<'_>) -> Result<TokenStream> {
+    let mut tokens = TokenStream::new();
     while !input.is_empty() {
-        if last(&input.parse::<TokenTree>()?) {
-            return Ok(());
+        let token = input.parse::<TokenTree>()?;
+        let is_last =
+            matches!(&token, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
+        tokens.extend([token]);
+        if is_last {
+            return Ok(tokens);
         }
     }
-    Err(expected(input, wanted))
+    Err(expected(input, "`{`"))
+}
+
+/// Returns all tokens to the next semicolon, which is skipped.
+fn past_semicolon(input: ParseStream<'_>) -> Result<TokenStream> {
+    let mut tokens = TokenStream::new();
+    while !input.is_empty() {
+        if keyword::<Token![;]>(input) {
+            return Ok(tokens);
+        }
+        tokens.extend([input.parse::<TokenTree>()?]);
+    }
+    Err(expected(input, "`;`"))
 }
 
 /// Parses the rest of a trait, which follows its name.
@@ -218,9 +248,9 @@ fn interface(
     Ok(Trait {
         name: arguments.name.unwrap_or_else(|| name.to_owned()),
         version: arguments.version,
+        programs: arguments.programs,
         docs: attributes.docs.clone(),
         methods,
-        programs: arguments.programs,
     })
 }
 
@@ -252,13 +282,13 @@ fn method(input: ParseStream<'_>, max_len: Option<u32>, module: Option<&str>) ->
         name,
         span,
         docs: attributes.docs.clone(),
+        numbers: attributes.numbers()?,
         idempotent: attributes.has("idempotent"),
         oneway: attributes.has("oneway"),
         was: attributes.was()?,
         parameters,
         result: *result,
         error: *error,
-        numbers: [attributes.procedure(System::Onc)?, attributes.procedure(System::Courier)?],
     })
 }
 
@@ -269,11 +299,11 @@ fn parameter(
 ) -> Result<Parameter> {
     let attributes = attributes(input)?;
     let (max_len, growth) = (attributes.max_len()?, attributes.growth()?);
-    let (name, _) = name(input)?;
+    let (name, span) = name(input)?;
     sign::<Token![:]>(input, "`:`")?;
     let (direction, shape, ty) = passed(input, module)?;
     let max_len = max_len.or(default_max_len.filter(|_| shape != Shape::One));
-    Ok(Parameter { name, direction, shape, ty, max_len, growth })
+    Ok(Parameter { name, span, direction, shape, ty, max_len, growth })
 }
 
 /// Parses the rest of a struct, which follows its name.
@@ -305,24 +335,33 @@ fn unnamed(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> 
     let mut number = 0;
     list(inside, |input| {
         let attributes = attributes(input)?;
-        let (growth, max) = (attributes.growth()?, attributes.foreign()?.max);
         input.parse::<Visibility>()?;
         let span = input.span();
         let name = number.to_string();
         number += 1;
-        Ok(Field { name, span, ty: ty(input, module, 0)?, growth, max })
+        field(name, span, ty(input, module, 0)?, &attributes, module)
     })
 }
 
 fn named(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
     list(inside, |input| {
         let attributes = attributes(input)?;
-        let (growth, max) = (attributes.growth()?, attributes.foreign()?.max);
         input.parse::<Visibility>()?;
         let (name, span) = name(input)?;
         sign::<Token![:]>(input, "`:`")?;
-        Ok(Field { name, span, ty: ty(input, module, 0)?, growth, max })
+        field(name, span, ty(input, module, 0)?, &attributes, module)
     })
+}
+
+fn field(
+    name: String,
+    span: Span,
+    ty: Type,
+    attributes: &Attributes,
+    module: Option<&str>,
+) -> Result<Field> {
+    let (docs, foreign) = (attributes.docs.clone(), attributes.foreign(module)?);
+    Ok(Field { name, span, docs, foreign, ty, growth: attributes.growth()? })
 }
 
 /// Parses the rest of an enum, which follows its name. `span` is the position of the name.
@@ -342,7 +381,6 @@ fn enumeration(
     let variants = list(&braces(input)?, |input| {
         let attributes = attributes::attributes(input)?;
         let (was, is_other) = (attributes.was()?, attributes.has("other"));
-        let foreign = attributes.foreign()?;
         let (name, span) = name(input)?;
         let mut fields = Vec::new();
         if input.peek(token::Paren) {
@@ -358,44 +396,24 @@ fn enumeration(
         }
         let value = next;
         next = next.wrapping_add(1);
-        let case = match foreign {
-            Foreign { error: Some(error), .. } => Some(Case::Error(error)),
-            Foreign { is_default: true, .. } => Some(Case::Default),
-            Foreign { case, .. } => case.map(Case::Number),
-        };
-        Ok((Variant { name, fields, was, is_other, case }, value))
+        let (docs, foreign) = (attributes.docs.clone(), attributes.foreign(module)?);
+        Ok(Variant { name, span, docs, foreign, number: value, fields, was, is_other })
     })?;
     if !is_plain {
-        return Ok(Body::Enum(numbered(variants)));
+        return Ok(Body::Enum(variants));
     }
     let Some(repr) = integer(attributes).or(integer_of) else {
         let what = "a plain enum needs `#[repr(u8)]`, or another integer type in `repr`";
         return Err(Error::new(span, what));
     };
-    let plain = |(Variant { name, was, is_other, .. }, value)| DescribedPlainVariant {
+    let plain = |Variant { name, number, was, is_other, .. }| DescribedPlainVariant {
         name,
-        value,
+        value: number,
         was,
         is_other,
     };
     let variants = variants.into_iter().map(plain).collect();
     Ok(Body::PlainEnum { repr, variants })
-}
-
-/// Returns variants with their numbers in other RPC systems. These are the discriminants, if no variant has
-/// fields or an attribute with a number. A number that is the index of the variant is left out.
-fn numbered(variants: Vec<(Variant, i128)>) -> Vec<Variant> {
-    let has_discriminants =
-        variants.iter().all(|(one, _)| one.fields.is_empty() && one.case.is_none());
-    let one = |(index, (variant, value)): (i64, (Variant, i128))| {
-        let case = match (has_discriminants, variant.case) {
-            (true, _) => Case::numbered(index, value as i64),
-            (false, Some(Case::Number(number))) => Case::numbered(index, number),
-            (false, case) => case,
-        };
-        Variant { case, ..variant }
-    };
-    (0..).zip(variants).map(one).collect()
 }
 
 /// Returns the integer that `#[repr]` names.

@@ -158,7 +158,7 @@ fn path(input: ParseStream<'_>) -> Result<Path> {
 
 /// Parses a type. `depth` is the number of types that contain it. `module` is the module in which it is
 /// written.
-pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
+pub(crate) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
     if depth > CANONICAL_DEPTH_MAX {
         let wanted =
             format_args!("a type that is nested at most {CANONICAL_DEPTH_MAX} levels deep");

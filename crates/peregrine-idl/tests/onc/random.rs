@@ -170,7 +170,7 @@ pub(super) fn specification() -> impl Strategy<Value = Specification> {
         let all = (0..types).map(definition).collect::<Vec<_>>();
         (all, option::of(program(types)), docs()).prop_map(|(mut definitions, program, docs)| {
             definitions.extend(program);
-            let value = ConstantValue::Text("t\\\"x".to_owned());
+            let value = ConstantValue::Text("t\"\\x\n\u{1}2".to_owned());
             definitions.push(Definition::Constant(Constant { docs, name: "C".into(), value }));
             Specification { definitions }
         })

@@ -8,10 +8,8 @@ use super::super::problems::Problems;
 use super::super::world::Id;
 use super::items::{DERIVES, docs, structure, variant};
 use super::{Imports, Numbered, Printer};
+use crate::layout;
 use crate::names::{Names, camel, snake, written};
-
-/// The longest line of a method.
-const COLUMNS: usize = 100;
 
 /// The longest arguments of an attribute on one line, as `rustfmt` has it.
 const ATTRIBUTE_COLUMNS: usize = 70;
@@ -212,15 +210,7 @@ impl<'w> Printer<'w> {
             Some(error) => format!("Result<{result}, {error}>"),
             None => format!("peregrine::Result<{result}>"),
         };
-        let one = format!("    fn {name}({}) -> {returns};\n", parameters.join(", "));
-        if one.len() <= COLUMNS + 1 {
-            return (one, types);
-        }
-        let mut text = format!("    fn {name}(\n");
-        for parameter in parameters {
-            let _ = writeln!(text, "        {parameter},");
-        }
-        (text + &format!("    ) -> {returns};\n"), types)
+        (layout::method("    ", name, &parameters, &returns), types)
     }
 
     /// Prints an enum for each list of errors that a procedure reports. Returns also the name of the enum of

@@ -9,6 +9,7 @@ use super::super::check::is_tag;
 use super::super::world::Id;
 use super::items::docs;
 use super::{Printer, has_name};
+use crate::layout::{self, Expression};
 use crate::names::{Names, snake, written};
 
 impl<'w> Printer<'w> {
@@ -32,21 +33,27 @@ impl<'w> Printer<'w> {
         }
         let printed = self.ty(id.0, id, ty, false);
         let own = self.value(id.0, id, ty, value);
+        // The types of other programs are in modules.
+        let module = if id.0 == 0 { 0 } else { layout::INDENT };
         let _ = if self.is_function(id) {
+            let inside = module + layout::INDENT;
+            let own = layout::dedented(&own.laid_out(inside, inside, 0), module);
             writeln!(text, "pub fn {name}() -> {printed} {{\n    {own}\n}}")
         } else {
-            writeln!(text, "pub const {name}: {printed} = {own};")
+            let head = format!("pub const {name}: {printed} =");
+            let own = own.after(&head, module);
+            writeln!(text, "{head}{};", layout::dedented(&own, module))
         };
         text
     }
 
     /// Returns a value as an expression in the module of `at`. The type is within the declaration `owner`.
-    fn value(&mut self, at: usize, owner: Id, ty: &'w Type, constant: &'w Constant) -> String {
+    fn value(&mut self, at: usize, owner: Id, ty: &'w Type, constant: &'w Constant) -> Expression {
         let inner = match ty {
             Type::Named(reference) => self.declared_value(at, owner, reference, constant),
             _ => self.own_value(at, owner, ty, constant),
         };
-        inner.unwrap_or_default()
+        inner.unwrap_or_else(|| Expression::Atom(String::new()))
     }
 
     /// Returns a value of a declared type.
@@ -56,7 +63,7 @@ impl<'w> Printer<'w> {
         owner: Id,
         reference: &Reference,
         constant: &'w Constant,
-    ) -> Option<String> {
+    ) -> Option<Expression> {
         let id = self.world.id(owner.0, reference)?;
         let ty = &self.world.declaration(id).ty;
         let base = self.world.base(id.0, ty).1;
@@ -68,26 +75,26 @@ impl<'w> Printer<'w> {
         };
         let place = self.checked.places[&id];
         let value = match self.is_wrapped[place] && !is_other && !has_name(self.world, id.0, ty) {
-            true => format!("{}({value})", self.path(at, id)),
+            true => Expression::call(&self.path(at, id), value),
             false => value,
         };
         Some(match self.is_boxed(owner, id) {
-            true => format!("Box::new({value})"),
+            true => Expression::call("Box::new", value),
             false => value,
         })
     }
 
     /// Returns another constant.
-    fn other(&mut self, at: usize, base: &Type, constant: &Constant) -> Option<String> {
+    fn other(&mut self, at: usize, base: &Type, constant: &Constant) -> Option<Expression> {
         let Value::Named(reference) = &constant.value else { return None };
         let id = self.world.id(self.current, reference)?;
         let path = self.path(at, id);
-        Some(match base {
-            Type::Simple(Simple::String) => self.bytes(&path),
+        Some(Expression::Atom(match base {
+            Type::Simple(Simple::String) => return Some(self.bytes(path)),
             Type::Simple(simple) => self.number(id, *simple).unwrap_or(path),
             _ if self.is_function(id) => format!("{path}()"),
             _ => path,
-        })
+        }))
     }
 
     /// Returns the number of another constant, if its type in Rust is not the wanted one.
@@ -99,9 +106,9 @@ impl<'w> Printer<'w> {
         }
     }
 
-    fn bytes(&mut self, text: &str) -> String {
+    fn bytes(&mut self, text: String) -> Expression {
         self.imports.byte_string = true;
-        format!("ByteString::from({text})")
+        Expression::call("ByteString::from", Expression::Atom(text))
     }
 
     /// Returns a value of a type that is not a name.
@@ -111,39 +118,39 @@ impl<'w> Printer<'w> {
         owner: Id,
         ty: &'w Type,
         constant: &'w Constant,
-    ) -> Option<String> {
+    ) -> Option<Expression> {
         let is_other = matches!(&constant.value, Value::Named(name) if !is_tag(ty, name));
         if is_other {
             return self.other(at, ty, constant);
         }
         Some(match (ty, &constant.value) {
-            (_, Value::Boolean(value)) => value.to_string(),
-            (Type::Simple(simple), Value::Number(number)) => literal(*number, *simple),
-            (_, Value::Text(text)) => self.bytes(&format!("{text:?}")),
+            (_, Value::Boolean(value)) => Expression::Atom(value.to_string()),
+            (Type::Simple(simple), Value::Number(number)) => {
+                Expression::Atom(literal(*number, *simple))
+            }
+            (_, Value::Text(text)) => self.bytes(format!("{text:?}")),
             (Type::Enumeration(tags), Value::Named(reference)) => {
                 let path = self.item_path(at, owner, ty);
                 let variant = Self::variant_name(tags.iter(), &reference.name.text);
-                format!("{path}::{variant}")
+                Expression::Atom(format!("{path}::{variant}"))
             }
-            (Type::Array(_, element), Value::List(all)) => {
-                format!("[{}]", self.list(at, owner, element, all))
-            }
+            (Type::Array(_, element), Value::List(all)) => self.list("[", at, owner, element, all),
             (Type::Sequence(max, element), Value::List(all)) => {
-                let list = format!("vec![{}]", self.list(at, owner, element, all));
+                let list = self.list("vec![", at, owner, element, all);
                 match self.is_struct(owner, ty, max.as_ref()) {
-                    true => format!("{}({list})", self.item_path(at, owner, ty)),
+                    true => Expression::call(&self.item_path(at, owner, ty), list),
                     false => list,
                 }
             }
             (Type::Record(fields), value) if !fields.is_empty() => {
                 let path = self.item_path(at, owner, ty);
-                format!("{path} {{ {} }}", self.record(at, owner, fields, value)?)
+                Expression::Struct(path, self.record(at, owner, fields, value)?)
             }
             (Type::Choice(..), Value::Chosen(tag, value)) => {
                 self.arm(at, owner, ty, tag, Some(value))?
             }
             (Type::Choice(..), Value::Named(tag)) => self.arm(at, owner, ty, &tag.name, None)?,
-            _ => "()".to_owned(),
+            _ => Expression::Atom("()".to_owned()),
         })
     }
 
@@ -163,9 +170,16 @@ impl<'w> Printer<'w> {
         }
     }
 
-    fn list(&mut self, at: usize, owner: Id, element: &'w Type, all: &'w [Constant]) -> String {
-        let all: Vec<String> = all.iter().map(|one| self.value(at, owner, element, one)).collect();
-        all.join(", ")
+    fn list(
+        &mut self,
+        open: &str,
+        at: usize,
+        owner: Id,
+        element: &'w Type,
+        all: &'w [Constant],
+    ) -> Expression {
+        let all = all.iter().map(|one| self.value(at, owner, element, one)).collect();
+        Expression::List(open.to_owned(), all, ']')
     }
 
     fn record(
@@ -174,7 +188,7 @@ impl<'w> Printer<'w> {
         owner: Id,
         fields: &'w [Fields],
         value: &'w Value,
-    ) -> Option<String> {
+    ) -> Option<Vec<(String, Expression)>> {
         let mut names = Names::default();
         let flat = fields.iter().flat_map(|one| one.names.iter().map(move |name| (name, &one.ty)));
         let values: Vec<&Constant> = match value {
@@ -190,15 +204,11 @@ impl<'w> Printer<'w> {
             }
             _ => return None,
         };
-        let all: Vec<String> = flat
-            .zip(values)
-            .map(|((name, ty), one)| {
-                let name = written(&names.take(snake(&name.text)));
-                let value = self.value(at, owner, ty, one);
-                format!("{name}: {value}")
-            })
-            .collect();
-        Some(all.join(", "))
+        let one = |((name, ty), one): ((&Name, &'w Type), _)| {
+            let name = written(&names.take(snake(&name.text)));
+            (name, self.value(at, owner, ty, one))
+        };
+        Some(flat.zip(values).map(one).collect())
     }
 
     fn arm(
@@ -208,7 +218,7 @@ impl<'w> Printer<'w> {
         ty: &'w Type,
         tag: &Name,
         value: Option<&'w Constant>,
-    ) -> Option<String> {
+    ) -> Option<Expression> {
         let Type::Choice(_, arms) = ty else { return None };
         let tags = arms.iter().flat_map(|arm| &arm.tags);
         let variant = Self::variant_name(tags, &tag.text);
@@ -216,12 +226,14 @@ impl<'w> Printer<'w> {
         let is_it = |one: &Tag| one.name == *tag;
         let arm = arms.iter().find(|arm| arm.tags.iter().any(is_it))?;
         let is_empty = matches!(&arm.ty, Type::Record(fields) if fields.is_empty());
-        let Some(value) = value.filter(|_| !is_empty) else { return Some(path) };
+        let Some(value) = value.filter(|_| !is_empty) else {
+            return Some(Expression::Atom(path));
+        };
         Some(match &arm.ty {
             Type::Record(fields) if arm.tags.len() == 1 => {
-                format!("{path} {{ {} }}", self.record(at, owner, fields, &value.value)?)
+                Expression::Struct(path, self.record(at, owner, fields, &value.value)?)
             }
-            ty => format!("{path}({})", self.value(at, owner, ty, value)),
+            ty => Expression::call(&path, self.value(at, owner, ty, value)),
         })
     }
 }

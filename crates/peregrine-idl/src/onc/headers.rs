@@ -1,0 +1,120 @@
+//! Declarations that a file lacks, because its C programs take them from headers: those of the RPC library,
+//! `#define` in lines with `%`, and headers that `rpcgen` makes from other interface files.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::ast::*;
+use super::check::builtin;
+use super::scan::{self, Passed};
+use super::source::Sources;
+use super::uses::Names;
+use super::{ONC_INCLUDES_MAX, Onc, parse};
+
+/// What headers of the RPC library declare, in the language of interface files. [`builtin`] has the integers.
+const LIBRARY: &str = "typedef opaque netobj<1024>;
+    typedef opaque des_block[8];
+    struct netbuf { unsigned int maxlen; opaque buf<>; };
+    const MAXNETNAMELEN = 255;";
+
+/// Adds the declarations that `specification` needs and lacks, and that a header has. `passed` is what the
+/// lines of the file for C programs contain.
+pub(super) fn supply(
+    onc: &Onc<'_>,
+    specification: &mut Specification,
+    passed: Passed,
+    sources: &mut Sources,
+) {
+    let mut names = Names::default();
+    specification.definitions.iter().for_each(|one| names.definition(one));
+    let mut spare = Spare::default();
+    spare.add(passed.constants.into_iter().map(Definition::Constant));
+    spare.add(read(onc, LIBRARY, "the RPC library", sources).0);
+    let mut headers: VecDeque<String> = passed.headers.into();
+    let (mut needed, mut is_all) = spare.needed(&names);
+    for _ in 0..ONC_INCLUDES_MAX {
+        let Some(header) = headers.pop_front().filter(|_| !is_all) else { break };
+        let Some((name, text)) = interface_file(onc, &header) else { continue };
+        let (definitions, passed) = read(onc, &text, &name, sources);
+        spare.add(definitions);
+        spare.add(passed.constants.into_iter().map(Definition::Constant));
+        headers.extend(passed.headers);
+        (needed, is_all) = spare.needed(&names);
+    }
+    let needed = needed.into_iter().map(|place| spare.definitions[place].clone());
+    specification.definitions.splice(..0, needed);
+}
+
+/// Returns the types that headers of the RPC library declare.
+pub(super) fn library_types() -> Vec<Definition> {
+    let (mut all, _) = read(&Onc::new(), LIBRARY, "", &mut Sources::default());
+    all.retain(|one| matches!(one, Definition::Type(_)));
+    all
+}
+
+fn read(onc: &Onc<'_>, text: &str, name: &str, sources: &mut Sources) -> (Vec<Definition>, Passed) {
+    let mut scanned = scan::tokens(onc, text, name, sources);
+    let passed = core::mem::take(&mut scanned.passed);
+    (parse::specification(scanned, sources).definitions, passed)
+}
+
+/// Returns the name and the text of the interface file from which `rpcgen` makes a header, if there is one.
+fn interface_file(onc: &Onc<'_>, header: &str) -> Option<(String, String)> {
+    let name = header.rsplit('/').next()?.strip_suffix(".h")?;
+    let name = format!("{name}.x");
+    let text = (onc.include)(&name).ok()?;
+    Some((name, text))
+}
+
+/// Declarations that may be needed.
+#[derive(Default)]
+struct Spare {
+    definitions: Vec<Definition>,
+    /// The names in each definition.
+    names: Vec<Names>,
+    /// The place of the definition that declares a name.
+    places: HashMap<String, usize>,
+}
+
+impl Spare {
+    /// Adds definitions. If a name is declared twice, the first definition counts.
+    fn add(&mut self, definitions: impl IntoIterator<Item = Definition>) {
+        for one in definitions {
+            let mut names = Names::default();
+            names.definition(&one);
+            let is_known = names.declared.iter().any(|name| self.places.contains_key(name));
+            // The programs of another file are not programs of this one.
+            if is_known || matches!(one, Definition::Program(_)) {
+                continue;
+            }
+            let place = self.definitions.len();
+            self.places.extend(names.declared.iter().map(|name| (name.clone(), place)));
+            self.names.push(names);
+            self.definitions.push(one);
+        }
+    }
+
+    /// Returns the places of the definitions that a file needs, in their order, and whether these are all that
+    /// it needs.
+    fn needed(&self, names: &Names) -> (Vec<usize>, bool) {
+        let (mut needed, mut is_all) = (Vec::new(), true);
+        let mut seen = HashSet::new();
+        let mut wanted: Vec<&String> = names.all().collect();
+        while let Some(name) = wanted.pop() {
+            if !seen.insert(name) || names.declared.contains(name) || builtin(name).is_some() {
+                continue;
+            }
+            // A definition cannot declare what the file declares, too.
+            let place = self.places.get(name).copied();
+            match place.filter(|place| self.names[*place].declared.is_disjoint(&names.declared)) {
+                Some(place) => {
+                    needed.push(place);
+                    wanted.extend(self.names[place].all());
+                }
+                None => is_all = false,
+            }
+        }
+        needed.sort_unstable();
+        needed.dedup();
+        (needed, is_all)
+    }
+}
