@@ -623,10 +623,11 @@ impl OneWay {
             state.turn = Turn::Free;
         }
         self.turn(state);
-        if state.timer.is_some() {
-            return;
+        if state.follows_itself() {
+            // The next call is sent when this one ends, and the caller may make no further call.
+            return self.arm(state);
         }
-        if !state.needs_bell() {
+        if state.timer.is_some() || !state.needs_bell() {
             return;
         }
         // If batches were sent since the timer was set, the caller goes on making calls. Its calls look for

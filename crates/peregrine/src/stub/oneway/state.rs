@@ -414,6 +414,11 @@ impl State {
         waits || is_over_datagrams(&chunk.bound) || chunk.has_more()
     }
 
+    /// Returns whether the batch under way has further calls, which are sent one after the other.
+    pub(super) fn follows_itself(&self) -> bool {
+        matches!(&self.turn, Turn::Batch(chunk, _) if chunk.has_more())
+    }
+
     /// Notes that `waker` is to be woken when a turn ends.
     pub(super) fn wake_later(&mut self, waker: &Waker) {
         if !self.waiters.iter().any(|known| known.will_wake(waker)) {
