@@ -330,7 +330,10 @@ impl AcceptedCall {
         let outcome = match refusal.kind {
             Kind::BadArguments | Kind::TooLarge => Outcome::GarbageArguments,
             Kind::NoSuchProcedure => Outcome::ProcedureUnavailable,
-            Kind::InterfaceMismatch | Kind::Withdrawn => Outcome::ProgramUnavailable,
+            // The server to which this one would have passed on the call is `Kind::Relayed`.
+            Kind::InterfaceMismatch | Kind::Withdrawn | Kind::Relayed => {
+                Outcome::ProgramUnavailable
+            }
             // ONC RPC has no answer that says: try later. Over datagrams, the client sends the call again if
             // it gets none.
             Kind::Overloaded | Kind::Exhausted if self.desk.path == PathKind::OncUdp => {
