@@ -20,7 +20,10 @@ mod answer;
 mod arguments;
 mod call;
 mod failure;
+mod forward;
+mod fronts;
 mod guard;
+mod interface_file;
 mod lines;
 mod openapi;
 mod page;
@@ -31,5 +34,6 @@ mod schema;
 mod setup;
 mod target;
 
+pub use interface_file::InterfaceFile;
 pub use running::{Running, StopHandle};
 pub use setup::{Bridge, SetupError};

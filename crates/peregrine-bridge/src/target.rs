@@ -3,16 +3,20 @@
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use peregrine::interface::{Described, Digest};
-use peregrine::{BindOptions, CallError, GenericClient, Rebind, describe};
+use peregrine::interface::{Described, DescribedProcedure, Digest};
+use peregrine::{BindOptions, CallError, Executed, GenericClient, Kind, Limit, Rebind, describe};
 
-use crate::failure::Failure;
+use crate::interface_file::InterfaceFile;
+use crate::setup::Log;
 
 /// An export that the bridge offers.
 pub(crate) struct Target {
     /// The name of the export in paths.
     pub(crate) name: String,
     pub(crate) address: String,
+    /// The file with the interface. `None`: the server describes itself.
+    file: Option<InterfaceFile>,
+    log: Log,
     state: Mutex<State>,
     /// The lock is held by the thread that binds. Others wait, and share the outcome.
     binds: Mutex<()>,
@@ -25,14 +29,25 @@ struct State {
     /// The number of attempts to bind.
     attempts: u64,
     /// Why the last attempt failed.
-    failure: Option<Failure>,
+    failure: Option<Arc<CallError>>,
+    /// The interface of the last binding, and how many interfaces there were before it.
+    revision: (u64, Option<Described>),
 }
 
 /// A binding to one run of a server.
 pub(crate) struct Bound {
     pub(crate) client: GenericClient,
-    pub(crate) digest: Digest,
-    process: u32,
+    source: Source,
+    /// Differs between two bindings whose interfaces differ.
+    pub(crate) revision: u64,
+}
+
+/// Where the interface of a binding comes from.
+#[derive(PartialEq)]
+enum Source {
+    /// From this run of the server.
+    Server(Digest, u32),
+    File(Arc<Described>),
 }
 
 impl Bound {
@@ -56,16 +71,23 @@ fn options() -> BindOptions {
 }
 
 impl Target {
-    pub(crate) fn new(name: &str, address: &str) -> Self {
+    pub(crate) fn new(name: &str, address: &str, file: Option<InterfaceFile>) -> Self {
         let (name, address) = (name.to_owned(), address.to_owned());
-        Self { name, address, state: Mutex::default(), binds: Mutex::default() }
+        let (state, binds) = Default::default();
+        Self { name, address, file, log: Log::default(), state, binds }
     }
 
-    /// Returns the binding to the server. Binds if there is no binding, or the server has ended.
+    /// Sets what receives the messages about the target.
+    pub(crate) fn log_to(&mut self, log: Log) {
+        self.log = log;
+    }
+
+    /// Returns the binding to the server. Binds if there is no binding, the server has ended, or the file with
+    /// the interface has changed.
     ///
     /// # Errors
     /// If the server cannot be bound.
-    pub(crate) fn bound(&self) -> Result<Arc<Bound>, Failure> {
+    pub(crate) fn bound(&self) -> Result<Arc<Bound>, Arc<CallError>> {
         let attempts = match self.alive() {
             Ok(bound) => return Ok(bound),
             Err(attempts) => attempts,
@@ -78,7 +100,7 @@ impl Target {
                 return Ok(Arc::clone(bound));
             }
             if let Some(failure) = &state.failure {
-                return Err(failure.clone());
+                return Err(Arc::clone(failure));
             }
         }
         drop(state);
@@ -90,13 +112,13 @@ impl Target {
     ///
     /// # Errors
     /// If the server cannot be bound.
-    pub(crate) fn renewed(&self) -> Result<Arc<Bound>, Failure> {
+    pub(crate) fn renewed(&self) -> Result<Arc<Bound>, Arc<CallError>> {
         let _binds = self.binds.lock().unwrap_or_else(PoisonError::into_inner);
         self.renew()
     }
 
     /// Forgets a binding whose server has ended.
-    pub(crate) fn forget(&self, gone: &Arc<Bound>) {
+    fn forget(&self, gone: &Arc<Bound>) {
         let mut state = self.state();
         let gone = state.bound.take_if(|bound| Arc::ptr_eq(bound, gone));
         drop(state);
@@ -104,12 +126,43 @@ impl Target {
         drop(gone);
     }
 
-    /// Binds once more, for a call whose failure concerns no other call.
+    /// Makes a call of `procedure` with `make`. A one-way call has a binding of its own: its failure is returned
+    /// by a later call of the same binding.
+    ///
+    /// # Errors
+    /// Returns the error of the call.
+    pub(crate) fn call<T>(
+        &self,
+        client: &GenericClient,
+        procedure: &DescribedProcedure,
+        limit: Limit,
+        make: impl FnOnce(&GenericClient) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        if !procedure.oneway {
+            return make(&client.with_limit(limit));
+        }
+        let client = self.bind_as(client.described())?.with_limit(limit);
+        let made = make(&client)?;
+        client.flush().map(|()| made)
+    }
+
+    /// Binds once more, with this description.
     ///
     /// # Errors
     /// If the server cannot be bound.
-    pub(crate) fn bind_apart(&self, described: &Described) -> Result<GenericClient, CallError> {
+    pub(crate) fn bind_as(&self, described: &Described) -> Result<GenericClient, CallError> {
         GenericClient::bind_as(&self.address, described.clone(), &options())
+    }
+
+    /// Notes that a call of a binding has failed. Returns whether to make the call once more, with a new
+    /// binding.
+    pub(crate) fn failed(&self, bound: &Arc<Bound>, error: &CallError) -> bool {
+        let is_gone =
+            matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
+        if is_gone {
+            self.forget(bound);
+        }
+        is_gone && error.executed() == Executed::No
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,17 +173,27 @@ impl Target {
     fn alive(&self) -> Result<Arc<Bound>, u64> {
         let state = self.state();
         match &state.bound {
-            Some(bound) if bound.client.binding().is_alive() => Ok(Arc::clone(bound)),
+            Some(bound) if bound.client.binding().is_alive() && self.is_current(bound) => {
+                Ok(Arc::clone(bound))
+            }
             _ => Err(state.attempts),
         }
     }
 
-    fn renew(&self) -> Result<Arc<Bound>, Failure> {
+    /// Returns whether a binding has the interface that is in the file.
+    fn is_current(&self, bound: &Bound) -> bool {
+        match (&self.file, &bound.source) {
+            (Some(file), Source::File(known)) => Arc::ptr_eq(known, &file.current(&self.log)),
+            _ => true,
+        }
+    }
+
+    fn renew(&self) -> Result<Arc<Bound>, Arc<CallError>> {
         let known = self.alive().ok();
-        let made = self.bind(known.as_ref()).map_err(Failure::from);
+        let made = self.bind(known.as_ref()).map_err(Arc::new);
         let mut state = self.state();
         state.attempts += 1;
-        state.failure = made.as_ref().err().cloned();
+        state.failure = made.as_ref().err().map(Arc::clone);
         let former = core::mem::replace(&mut state.bound, made.as_ref().ok().map(Arc::clone));
         drop(state);
         drop(former);
@@ -138,17 +201,35 @@ impl Target {
     }
 
     fn bind(&self, known: Option<&Arc<Bound>>) -> Result<Arc<Bound>, CallError> {
-        let said = describe(&self.address)?;
-        let (digest, process) = (said.digest, said.process);
-        if let Some(known) = known.filter(|one| (one.digest, one.process) == (digest, process)) {
+        let (source, described) = match &self.file {
+            Some(file) => {
+                let described = file.current(&self.log);
+                (Source::File(Arc::clone(&described)), Ok(Described::clone(&described)))
+            }
+            None => {
+                let said = describe(&self.address)?;
+                (Source::Server(said.digest, said.process), said.parsed())
+            }
+        };
+        if let Some(known) = known.filter(|known| known.source == source) {
             return Ok(Arc::clone(known));
         }
-        let described = said.parsed().map_err(|error| {
+        let described = described.map_err(|error| {
             let text =
                 format!("the server's description of its interface is not readable: {error}");
-            CallError::new(peregrine::Kind::BadResult, peregrine::Executed::No, text)
+            CallError::new(Kind::BadResult, Executed::No, text)
         })?;
-        let client = GenericClient::bind_as(&self.address, described, &options())?;
-        Ok(Arc::new(Bound { client, digest, process }))
+        let client = self.bind_as(&described)?;
+        let revision = self.revision_of(described);
+        Ok(Arc::new(Bound { client, source, revision }))
+    }
+
+    fn revision_of(&self, described: Described) -> u64 {
+        let (revision, last) = &mut self.state().revision;
+        if last.as_ref() != Some(&described) {
+            *revision += 1;
+            *last = Some(described);
+        }
+        *revision
     }
 }
