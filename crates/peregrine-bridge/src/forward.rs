@@ -4,7 +4,6 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use peregrine::interface::Described;
 use peregrine::{
     Argument, CallError, Caller, Dynamic, Executed, GenericCall, GenericClient, GenericOutcome,
     GenericParameter, GenericServer, Kind, Limit, Sink, Source, caller,
@@ -12,7 +11,7 @@ use peregrine::{
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::target::Target;
+use crate::target::{Revision, Target};
 
 /// The interval at which the bridge looks whether a caller has given up its call.
 const LOOK: Duration = Duration::from_millis(50);
@@ -20,9 +19,8 @@ const LOOK: Duration = Duration::from_millis(50);
 /// What passes on the calls of one interface of a target.
 pub(crate) struct Forwarder {
     pub(crate) target: Arc<Target>,
-    /// The interface that the target had when its callers could bind, and its number.
-    pub(crate) interface: Described,
-    pub(crate) revision: u64,
+    /// The interface that the target had when its callers could bind.
+    pub(crate) interface: Revision,
     /// A permit for each call that may be answered at a time.
     pub(crate) permits: Arc<Semaphore>,
     /// How long a call without streams may take, if its caller does not say it.
@@ -48,16 +46,16 @@ impl Forwarder {
             let bound = bound
                 .map_err(|error| CallError::new(error.kind(), error.executed(), error.chain()))?;
             let earlier;
-            let client = if bound.revision == self.revision {
+            let client = if bound.revision() == self.interface.number {
                 &bound.client
             } else {
                 // The interface of the target has changed since the caller bound.
-                earlier = self.target.bind_as(&self.interface)?;
+                earlier = self.target.bind_as(&self.interface.described)?;
                 &earlier
             };
-            let made = self.target.call(client, procedure, limit, |client| {
-                pass_on(client, call, &self.timers)
-            });
+            let made = self
+                .target
+                .call(client, procedure, limit, |client| pass_on(client, call, &self.timers));
             let Err(error) = made else { return made };
             // If the call has streams, their items may have moved.
             if !self.target.failed(&bound, &error) || is_repeated || has_streams {

@@ -15,10 +15,13 @@ use tokio::sync::Semaphore;
 
 use crate::forward::Forwarder;
 use crate::setup::{Limits, SetupError};
-use crate::target::{Bound, Target};
+use crate::target::{Revision, Target};
 
 /// The interval at which the bridge looks whether the interfaces of targets have changed.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
+
+/// The number of threads that refuse calls while as many calls are answered as may be.
+const REFUSERS: usize = 2;
 
 /// Where a bridge exports its targets.
 #[derive(Debug, Default)]
@@ -98,7 +101,7 @@ pub(crate) struct Fronts {
 }
 
 impl Fronts {
-    /// Listens, and exports the targets whose servers run.
+    /// Listens, and exports the targets whose interfaces are known.
     ///
     /// # Errors
     /// If an endpoint or a name cannot be used, a target would be the bridge itself, or a system cannot carry
@@ -110,7 +113,7 @@ impl Fronts {
         limits: &Limits,
         timers: Handle,
     ) -> Result<Self, SetupError> {
-        let mut server = Server::new().threads(limits.calls);
+        let mut server = Server::new().threads(limits.calls + REFUSERS);
         for (endpoint, beyond) in &plan.endpoints {
             server = match beyond {
                 true => server.listen_beyond_this_machine(endpoint),
@@ -176,20 +179,20 @@ impl Fronts {
     /// Returns why targets cannot be exported.
     pub(crate) fn look(&self) -> Vec<SetupError> {
         // Binding may wait for other machines, so all targets are asked at the same time.
-        let bound: Vec<_> = std::thread::scope(|scope| {
-            let asked = self.targets.iter().map(|target| scope.spawn(|| target.bound().ok()));
+        let interfaces: Vec<_> = std::thread::scope(|scope| {
+            let asked = self.targets.iter().map(|target| scope.spawn(|| target.interface().ok()));
             let asked: Vec<_> = asked.collect();
             asked.into_iter().map(|asked| asked.join().ok().flatten()).collect()
         });
         let mut exported = self.exported.lock().unwrap_or_else(PoisonError::into_inner);
         let mut refused = Vec::new();
-        for ((target, bound), exported) in self.targets.iter().zip(bound).zip(&mut *exported) {
-            let Some(bound) = bound.filter(|bound| *exported != Some(bound.revision)) else {
+        for ((target, found), exported) in self.targets.iter().zip(interfaces).zip(&mut *exported) {
+            let Some(found) = found.filter(|found| *exported != Some(found.number)) else {
                 continue;
             };
             self.server.withdraw(&target.name);
-            *exported = Some(bound.revision);
-            if let Err(error) = self.export(target, &bound) {
+            *exported = Some(found.number);
+            if let Err(error) = self.export(target, found) {
                 refused.push(error);
             }
         }
@@ -197,21 +200,25 @@ impl Fronts {
     }
 
     /// Exports a target, unless clients can reach it nowhere.
-    fn export(&self, target: &Arc<Target>, bound: &Bound) -> Result<(), SetupError> {
+    fn export(&self, target: &Arc<Target>, interface: Revision) -> Result<(), SetupError> {
         let is_named = self.plan.names.contains(&target.name);
         let options = match is_named {
             true => ExportOptions::default(),
             false if self.plan.endpoints.is_empty() => return Ok(()),
             false => ExportOptions::default().networks_only(),
         };
-        let server = self.serve(target, bound)?;
+        let server = self.serve(target, interface)?;
         let exported = self.server.export_with(&target.name, server, options);
         exported.map_err(SetupError::Front)
     }
 
     /// Returns a server that passes calls on to a target.
-    fn serve(&self, target: &Arc<Target>, bound: &Bound) -> Result<GenericServer, SetupError> {
-        let mut described = bound.described().clone();
+    fn serve(
+        &self,
+        target: &Arc<Target>,
+        interface: Revision,
+    ) -> Result<GenericServer, SetupError> {
+        let mut described = Described::clone(&interface.described);
         let given = self.plan.programs.iter().filter(|one| one.target == target.name);
         given.for_each(|program| program.give_to(&mut described));
         let unfit = |what: String| SetupError::Unfit(target.name.clone(), what);
@@ -225,8 +232,7 @@ impl Fronts {
         }
         let forwarder = Forwarder {
             target: Arc::clone(target),
-            interface: bound.described().clone(),
-            revision: bound.revision,
+            interface,
             permits: Arc::clone(&self.permits),
             limit: self.limits.call_limit,
             timers: self.timers.clone(),

@@ -72,7 +72,7 @@ pub(crate) struct Limits {
 pub enum SetupError {
     /// The address of an export is invalid.
     Address(CallError),
-    /// The name of an export cannot be used in a path, or the bridge has no such export.
+    /// The name of an export cannot be used in a path.
     Name(String),
     /// Two exports have the same name.
     Duplicate(String),
@@ -86,9 +86,10 @@ pub enum SetupError {
     Listen(String, io::Error),
     /// The server of the address is of another RPC system, so it cannot describe its interface.
     NoInterface(String),
-    /// The text is not `NAME=onc:NUMBER.VERSION` or `NAME=courier:NUMBER.VERSION`, or `NAME` is no export of
-    /// the bridge.
+    /// The text is not `NAME=onc:NUMBER.VERSION` or `NAME=courier:NUMBER.VERSION`.
     Program(String),
+    /// The bridge has no export of this name.
+    NoExport(String),
     /// The bridge cannot export at an endpoint or under a name.
     Front(CallError),
     /// The clients of an RPC system cannot call an export. The texts are the name of the export, and the
@@ -106,7 +107,7 @@ impl fmt::Display for SetupError {
             Self::Address(error) | Self::Front(error) => write!(f, "{error}"),
             Self::Name(name) => write!(
                 f,
-                "`{name}` is not the name of an export: a name has 1 to 64 letters, digits, '-', \
+                "`{name}` cannot be the name of an export: a name has 1 to 64 letters, digits, '-', \
                  '_' or '.', and does not begin with a dot"
             ),
             Self::Duplicate(name) => write!(
@@ -129,11 +130,10 @@ impl fmt::Display for SetupError {
                 "the server at `{address}` cannot describe its interface: give a file with the \
                  interface"
             ),
-            Self::Program(text) => write!(
-                f,
-                "`{text}` is not NAME=onc:NUMBER.VERSION or NAME=courier:NUMBER.VERSION, with the \
-                 name of an export of the bridge"
-            ),
+            Self::Program(text) => {
+                write!(f, "`{text}` is not NAME=onc:NUMBER.VERSION or NAME=courier:NUMBER.VERSION")
+            }
+            Self::NoExport(name) => write!(f, "the bridge has no export `{name}`"),
             Self::Unfit(name, why) => write!(f, "the clients cannot call `{name}`: {why}"),
             Self::Loop(name) => {
                 write!(f, "the address of `{name}` leads to the bridge itself: give another one")
@@ -363,10 +363,10 @@ impl Bridge {
         }
         let offers = |name: &str| self.targets.iter().any(|target| target.name == name);
         if let Some(name) = self.plan.names.iter().find(|name| !offers(name)) {
-            return Err(SetupError::Name(name.clone()));
+            return Err(SetupError::NoExport(name.clone()));
         }
         if let Some(program) = self.plan.programs.iter().find(|one| !offers(one.target())) {
-            return Err(SetupError::Program(program.target().to_owned()));
+            return Err(SetupError::NoExport(program.target().to_owned()));
         }
         for target in &mut self.targets {
             target.log_to(self.log.clone());

@@ -30,16 +30,23 @@ struct State {
     attempts: u64,
     /// Why the last attempt failed.
     failure: Option<Arc<CallError>>,
-    /// The interface of the last binding, and how many interfaces there were before it.
-    revision: (u64, Option<Described>),
+    /// The last interface, and its number.
+    revised: (u64, Option<Arc<Described>>),
 }
 
 /// A binding to one run of a server.
 pub(crate) struct Bound {
     pub(crate) client: GenericClient,
     source: Source,
-    /// Differs between two bindings whose interfaces differ.
-    pub(crate) revision: u64,
+    interface: Revision,
+}
+
+/// An interface of a target.
+#[derive(Clone)]
+pub(crate) struct Revision {
+    /// Differs between two interfaces of the target.
+    pub(crate) number: u64,
+    pub(crate) described: Arc<Described>,
 }
 
 /// Where the interface of a binding comes from.
@@ -53,6 +60,10 @@ enum Source {
 impl Bound {
     pub(crate) fn described(&self) -> &Described {
         self.client.described()
+    }
+
+    pub(crate) const fn revision(&self) -> u64 {
+        self.interface.number
     }
 }
 
@@ -105,6 +116,17 @@ impl Target {
         }
         drop(state);
         self.renew()
+    }
+
+    /// Returns the interface of the target.
+    ///
+    /// # Errors
+    /// If the server describes itself, and cannot be bound.
+    pub(crate) fn interface(&self) -> Result<Revision, Arc<CallError>> {
+        match &self.file {
+            Some(file) => Ok(self.revise(file.current(&self.log))),
+            None => Ok(self.bound()?.interface.clone()),
+        }
     }
 
     /// Asks the server for its description, and returns a binding with this description. A server that was
@@ -204,11 +226,11 @@ impl Target {
         let (source, described) = match &self.file {
             Some(file) => {
                 let described = file.current(&self.log);
-                (Source::File(Arc::clone(&described)), Ok(Described::clone(&described)))
+                (Source::File(Arc::clone(&described)), Ok(described))
             }
             None => {
                 let said = describe(&self.address)?;
-                (Source::Server(said.digest, said.process), said.parsed())
+                (Source::Server(said.digest, said.process), said.parsed().map(Arc::new))
             }
         };
         if let Some(known) = known.filter(|known| known.source == source) {
@@ -220,16 +242,19 @@ impl Target {
             CallError::new(Kind::BadResult, Executed::No, text)
         })?;
         let client = self.bind_as(&described)?;
-        let revision = self.revision_of(described);
-        Ok(Arc::new(Bound { client, source, revision }))
+        Ok(Arc::new(Bound { client, source, interface: self.revise(described) }))
     }
 
-    fn revision_of(&self, described: Described) -> u64 {
-        let (revision, last) = &mut self.state().revision;
-        if last.as_ref() != Some(&described) {
-            *revision += 1;
-            *last = Some(described);
-        }
-        *revision
+    /// Returns the number of an interface that the target has now.
+    fn revise(&self, described: Arc<Described>) -> Revision {
+        let (number, last) = &mut self.state().revised;
+        let described = match last {
+            Some(last) if *last == described => Arc::clone(last),
+            _ => {
+                *number += 1;
+                Arc::clone(last.insert(described))
+            }
+        };
+        Revision { number: *number, described }
     }
 }
