@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{ArgPredicate, Styles};
 use clap::builder::styling::AnsiColor;
+use clap::builder::{ArgPredicate, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
 use clap_complete::engine::ArgValueCompleter;
 use peregrine::Wait;

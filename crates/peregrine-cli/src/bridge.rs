@@ -109,9 +109,7 @@ fn interface_of(arguments: &Bridge, offer: &str) -> Result<Option<InterfaceFile>
     };
     let Some(file) = file else { return Ok(None) };
     let address = address.to_owned();
-    let read = move |path: &Path| {
-        saved::read_for_call(path, &address, "").map_err(Failure::brief)
-    };
+    let read = move |path: &Path| saved::read_for_call(path, &address, "").map_err(Failure::brief);
     let file = InterfaceFile::new(file, read);
     file.map(Some).map_err(|what| Failure::local(what, "use a file with an interface"))
 }

@@ -126,7 +126,7 @@ fn limit_of_the_bridge_ends_calls() {
     for target in ["tcp", "onc+udp"] {
         let world = World::with(&server, target, limit);
         for front in ["local", "onc+tcp"] {
-            let error = StockClient::bind(&world.address(front)).unwrap().wait().unwrap_err();
+            let error = StockClient::bind(&world.address(front)).unwrap().stay().unwrap_err();
             assert_eq!(error.executed(), Executed::Maybe, "{front} to {target}: {error}");
         }
     }

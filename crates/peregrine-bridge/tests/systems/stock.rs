@@ -10,7 +10,7 @@ use peregrine::interface::Described;
 use peregrine::{CallError, Endpoint, Executed, Kind, Running, Server, Value, caller, interface};
 use tempfile::TempDir;
 
-use crate::fresh;
+use crate::{fresh, until};
 
 /// An item of the stock.
 #[derive(Clone, Debug, PartialEq, Value, Foreign)]
@@ -47,6 +47,10 @@ pub(crate) trait Stock {
     #[onc(7)]
     #[courier(6)]
     fn left(&self) -> peregrine::Result<u32>;
+    /// Waits until `release`.
+    #[onc(8)]
+    #[courier(7)]
+    fn stay(&self) -> peregrine::Result<()>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Value, Foreign)]
@@ -105,6 +109,11 @@ impl Stock for Object {
     fn left(&self) -> peregrine::Result<u32> {
         let left = caller().and_then(|caller| caller.remaining());
         Ok(left.map_or(u32::MAX, |left| left.as_millis() as u32))
+    }
+
+    fn stay(&self) -> peregrine::Result<()> {
+        until("it is released", || self.0.is_released.load(Ordering::SeqCst));
+        Ok(())
     }
 }
 
