@@ -4,6 +4,7 @@
 pub(crate) mod description;
 pub(crate) mod exchange;
 mod fields;
+mod lists;
 // No path uses Courier yet, so only tests and fuzz targets contain it.
 #[cfg(any(test, fuzzing))]
 pub(crate) mod courier;
