@@ -13,9 +13,10 @@ use crate::device::udp::Udp;
 use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
 use crate::path::ConnectionTerms;
+use crate::path::courier::{CourierConnections, courier_connections};
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
-use crate::path::onc::{OncConnections, OncDatagrams};
+use crate::path::onc::{OncConnections, OncDatagrams, onc_connections};
 use crate::path::stream::Connections;
 use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
@@ -27,6 +28,7 @@ pub(super) struct Paths {
     datagrams: Arc<Datagrams>,
     onc_connections: Arc<OncConnections>,
     onc_datagrams: Arc<OncDatagrams>,
+    courier_connections: Arc<CourierConnections>,
 }
 
 impl Paths {
@@ -44,8 +46,9 @@ impl Paths {
             local: Sessions::new(core).map_err(failed)?,
             stream: Connections::new(core, terms.clone()),
             datagrams: Datagrams::new(core),
-            onc_connections: OncConnections::new(core, terms).map_err(no_random)?,
+            onc_connections: onc_connections(core, terms.clone()).map_err(no_random)?,
             onc_datagrams: OncDatagrams::new(core),
+            courier_connections: courier_connections(core, terms),
         })
     }
 
@@ -57,6 +60,7 @@ impl Paths {
             Arc::clone(&self.datagrams) as _,
             Arc::clone(&self.onc_connections) as _,
             Arc::clone(&self.onc_datagrams) as _,
+            Arc::clone(&self.courier_connections) as _,
         ]
     }
 
@@ -115,6 +119,11 @@ impl Paths {
                 let opened = self.onc_datagrams.open(to).map_err(failed("onc+udp", to))?;
                 Ok(Endpoint::Foreign(PathKind::OncUdp, opened.into()))
             }
+            Listening::CourierTcp(listener) => {
+                let address = listener.address().map_err(no_port)?;
+                self.courier_connections.open(listener).map_err(failed("courier+tcp", address))?;
+                Ok(Endpoint::Foreign(PathKind::CourierTcp, address.into()))
+            }
             Listening::Udp(to) => udp(to),
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
                 udp(to)
@@ -147,6 +156,8 @@ pub(super) enum Listening {
     OncTcp(Listener),
     /// An address for ONC RPC over UDP. The socket is opened when the server starts.
     OncUdp(SocketAddr),
+    /// A socket for Courier over TCP.
+    CourierTcp(Listener),
     /// An address for UDP and raw Ethernet.
     Ethernet(SocketAddr),
     /// An address for UDP, and for raw Ethernet if that works there.
@@ -185,6 +196,9 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
                 all.push(Listening::OncTcp(Listener::listen(&address).map_err(failed)?));
             }
             Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
+            Endpoint::Foreign(PathKind::CourierTcp, _) => {
+                all.push(Listening::CourierTcp(Listener::listen(&address).map_err(failed)?));
+            }
             Endpoint::Foreign(path, _) => {
                 let text = format!("no server half of the path {path}");
                 return Err(CallError::not_executed(Kind::BadName, Phase::Export, text));

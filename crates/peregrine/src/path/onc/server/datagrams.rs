@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::callers::Callers;
-use super::{AcceptedCall, Desk, Received, ReplyBuffer, Source};
+use super::{AcceptedCall, Desk};
 use crate::address::host_of;
 use crate::call::{EStack, PathKind, Refusal};
 use crate::counters::{Counting, ThreadKind};
@@ -18,8 +17,10 @@ use crate::device::udp::Udp;
 use crate::device::{BYTES_MAX, Until};
 use crate::limits;
 use crate::path::connections::intake::{Intake, Reservation};
+use crate::path::foreign::callers::Callers;
+use crate::path::foreign::service::{Received, Source};
+use crate::path::foreign::serving::ReplyBuffer;
 use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
-use crate::protocol::onc::replies::Peer;
 use crate::serving::export::Export;
 use crate::serving::procedure::{Serving, catching};
 use crate::serving::stop::Drain;
@@ -226,17 +227,13 @@ impl PacketService for OncSocket {
         // The buffer has room for the largest datagram, so none is cut.
         let message = &input.memory()[..arrival.bytes];
         let Some(peer) = from.ip() else { return ReceiveOutcome::Settled };
-        let source = Source {
-            peer: Peer::datagram(peer),
-            from: peer,
-            connection: 0,
-            callers: &self.callers,
-        };
+        let source = Source { from: peer, connection: 0, callers: &self.callers, session: &() };
         match self.desk.take(source, message, serving, reply) {
-            Received::Nothing { is_foreign } => {
-                self.rejected.fetch_add(u64::from(is_foreign), Ordering::Relaxed);
+            Received::Nothing => {}
+            Received::Foreign => {
+                self.rejected.fetch_add(1, Ordering::Relaxed);
             }
-            Received::Answered => self.send(reply, from),
+            Received::Answered | Received::Greeted | Received::Last => self.send(reply, from),
             Received::Call(call) => {
                 let message = Message::Received(0..arrival.bytes);
                 return ReceiveOutcome::Work(Work { call, from: *from, message });
