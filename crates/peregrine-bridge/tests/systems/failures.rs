@@ -13,7 +13,7 @@ use crate::{World, fresh, interface_file, until};
 
 #[test]
 fn target_that_has_ended_is_reported_as_not_executed() {
-    for target in ["local", "tcp", "onc+tcp"] {
+    for target in ["local", "tcp", "onc+tcp", "courier+tcp"] {
         let server = Stocked::start();
         let world = World::to(&server, target);
         let clients = SCHEMES.map(|front| StockClient::bind(&world.address(front)).unwrap());
@@ -89,7 +89,7 @@ fn fronts_survive_what_is_no_call() {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let _ = socket.send_to(bytes, at(scheme));
         }
-        for scheme in ["tcp", "onc+tcp"] {
+        for scheme in ["tcp", "onc+tcp", "courier+tcp"] {
             let mut stream = std::net::TcpStream::connect(at(scheme)).unwrap();
             let _ = stream.write_all(bytes);
         }
@@ -123,9 +123,9 @@ fn calls_beyond_the_limit_are_refused() {
 fn limit_of_the_bridge_ends_calls() {
     let server = Stocked::start();
     let limit = |bridge: Bridge| bridge.call_limit(Duration::from_millis(50));
-    for target in ["tcp", "onc+udp"] {
+    for target in ["tcp", "onc+udp", "courier+tcp"] {
         let world = World::with(&server, target, limit);
-        for front in ["local", "onc+tcp"] {
+        for front in ["local", "onc+tcp", "courier+tcp"] {
             let error = StockClient::bind(&world.address(front)).unwrap().stay().unwrap_err();
             assert_eq!(error.executed(), Executed::Maybe, "{front} to {target}: {error}");
         }

@@ -44,8 +44,13 @@ pub(crate) fn interface_file(path: &std::path::Path) -> Result<InterfaceFile, St
 }
 
 /// The fronts of every bridge of these tests.
-pub(crate) const FRONTS: [&str; 4] =
-    ["tcp:127.0.0.1:0", "udp:127.0.0.1:0", "onc+udp:127.0.0.1:0", "onc+tcp:127.0.0.1:0"];
+pub(crate) const FRONTS: [&str; 5] = [
+    "tcp:127.0.0.1:0",
+    "udp:127.0.0.1:0",
+    "onc+udp:127.0.0.1:0",
+    "onc+tcp:127.0.0.1:0",
+    "courier+tcp:127.0.0.1:0",
+];
 
 /// A bridge to one server, which offers it as `stock` over HTTP, at all [`FRONTS`], and on this machine.
 pub(crate) struct World {
