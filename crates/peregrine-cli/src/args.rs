@@ -129,7 +129,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Export the files of a directory until SIGINT or SIGTERM
     Serve(Serve),
-    /// Offer exports as JSON over HTTP, with a web page, until SIGINT or SIGTERM
+    /// Offer exports to clients of other RPC systems, and as JSON over HTTP with a web page, until SIGINT
+    /// or SIGTERM
     Bridge(Bridge),
     /// Copy a file from a `serve` server on this machine or over a network
     Copy(Copy),
