@@ -6,6 +6,7 @@ mod client;
 
 mod changes;
 mod failures;
+mod own;
 mod pairs;
 mod stock;
 
