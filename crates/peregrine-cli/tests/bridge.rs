@@ -26,8 +26,10 @@ mod support {
         std::env::var("PEREGRINE_TEST_ROLE").ok()
     }
 
-    /// Each command of these tests has a directory in its sandbox.
-    pub(crate) const fn own_directory() {}
+    /// Each command of these tests has a directory in its sandbox, so this one stays unused.
+    pub(crate) fn own_directory() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
 }
 
 /// A bridge, and the host and port at which it listens.

@@ -507,9 +507,8 @@ impl Running {
         let new = NewExport::new(name, serve, options, &self.core.faults)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (export, published) = new.numbered(number, &self.core);
-        let refused = |kind, text: &str| {
-            Err(CallError::not_executed(kind, Phase::Export, text).at(name))
-        };
+        let refused =
+            |kind, text: &str| Err(CallError::not_executed(kind, Phase::Export, text).at(name));
         let mut exports = self.core.exports.lock();
         if exports.iter().any(|one| one.name == name) {
             return refused(Kind::NameTaken, "this server exports the name");

@@ -247,7 +247,12 @@ impl GenericClient {
         let failed = |error| failed(binding, number, error);
         if let Some(system) = binding.now().system() {
             let values = self.foreign_values(system, number, arguments).map_err(failed)?;
-            return self.call_foreign_as_future((system, binding, number), &values, result, given_up);
+            return self.call_foreign_as_future(
+                (system, binding, number),
+                &values,
+                result,
+                given_up,
+            );
         }
         if arguments.len() != routine.parameters.len() {
             return Err(failed(wrong_count(routine, arguments.len())));
