@@ -15,9 +15,9 @@ type Read = dyn Fn(&Path) -> Result<Described, String> + Send + Sync;
 
 /// A file with the description of an interface.
 ///
-/// The bridge looks at the file before each call. If the file has changed, the bridge reads it again, and uses
-/// the new interface from then on. If the file cannot be read, the bridge keeps the earlier interface, and
-/// [logs](crate::Bridge::log) why.
+/// The bridge looks at the file before each call. If the file has changed, the bridge reads it again, and
+/// uses the new interface from then on. If the file cannot be read, the bridge keeps the earlier interface,
+/// and [logs](crate::Bridge::log) why.
 pub struct InterfaceFile {
     path: PathBuf,
     read: Box<Read>,

@@ -219,23 +219,55 @@ impl Bridge {
 
     /// Lets clients of RPC systems call the exports at an endpoint that only processes of this machine can
     /// reach: `tcp:127.0.0.1:7000`, `udp:`... or `127.0.0.1:7000` for clients of Peregrine, and
-    /// `onc+tcp:127.0.0.1:2049`, `onc+udp:`... for clients of ONC RPC. Clients of Peregrine find
-    /// each export under its name, and clients of other systems by the numbers of its program. `local:NAME`
-    /// lets clients of this machine call the export `NAME`. May be called several times.
+    /// `onc+tcp:127.0.0.1:2049` or `onc+udp:`... for clients of ONC RPC, and `courier+tcp:`... for clients of
+    /// Courier. Clients of Peregrine find each export by its name, and clients of other systems by the
+    /// numbers of its program. `local:NAME` lets clients of this machine call the export `NAME`. May be
+    /// called several times.
     ///
     /// Every user of the machine can then make calls with the rights of this process, except with
     /// `local:NAME`, which only the user of this process and root can use.
     ///
     /// # Errors
     /// If `local:` is followed by an invalid name. Other endpoints are opened when the bridge starts.
+    ///
+    /// ```
+    /// use peregrine::{Server, interface};
+    /// use peregrine_bridge::Bridge;
+    ///
+    /// # struct Seven;
+    /// #[interface]
+    /// trait Sevens {
+    ///     fn seven(&self) -> peregrine::Result<u32>;
+    /// }
+    /// # impl Sevens for Seven {
+    /// #     fn seven(&self) -> peregrine::Result<u32> { Ok(7) }
+    /// # }
+    /// # let name = format!("doc-export-at-{}", std::process::id());
+    /// let running = Server::new().export(&name, SevensServer::new(Seven))?.spawn()?;
+    ///
+    /// let bridge = Bridge::new().offer(&format!("sevens=local:{name}"))?;
+    /// let bridge = bridge.program("sevens=onc:536870983.1")?;
+    /// let bridge = bridge.export_at("onc+udp:127.0.0.1:0")?.spawn()?;
+    ///
+    /// #[interface(onc(program = 536870983, version = 1))]
+    /// trait Numbers {
+    ///     #[onc(1)]
+    ///     fn seven(&self) -> peregrine::Result<u32>;
+    /// }
+    /// let numbers = NumbersClient::bind(&bridge.endpoints()[0].to_string())?;
+    /// assert_eq!(numbers.seven()?, 7);
+    /// # drop(bridge);
+    /// # drop(running);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn export_at(self, endpoint: &str) -> Result<Self, SetupError> {
         self.front(endpoint, false)
     }
 
     /// Lets clients call the exports, like [`export_at`](Self::export_at), also from other machines.
     ///
-    /// Calls are neither encrypted nor authenticated: every host that reaches the port can make calls with the
-    /// rights of this process, and can read and change the calls of others on the way.
+    /// Calls are neither encrypted nor authenticated: every host that reaches the port can make calls with
+    /// the rights of this process, and can read and change the calls of others on the way.
     ///
     /// # Errors
     /// Like [`export_at`](Self::export_at).
@@ -324,8 +356,8 @@ impl Bridge {
         self
     }
 
-    /// Sets the maximum number of requests and calls that are answered at a time. Each call occupies a thread.
-    /// Further calls are refused. The default is 64.
+    /// Sets the maximum number of requests and calls that are answered at a time. Each call occupies a
+    /// thread. Further calls are refused. The default is 64.
     ///
     /// # Panics
     /// If `count` is 0.
@@ -352,8 +384,8 @@ impl Bridge {
     /// Starts the threads of the bridge.
     ///
     /// # Errors
-    /// If the bridge offers nothing or listens nowhere, there are no threads, an endpoint cannot be opened, or
-    /// the clients of a system cannot call an export whose server runs.
+    /// If the bridge offers nothing or listens nowhere, there are no threads, an endpoint cannot be opened,
+    /// or the clients of a system cannot call an export whose server runs.
     pub fn spawn(mut self) -> Result<Running, SetupError> {
         if self.targets.is_empty() || self.targets.len() > OFFERS_MAX {
             return Err(SetupError::Offers(self.targets.len()));

@@ -93,8 +93,8 @@ impl Target {
         self.log = log;
     }
 
-    /// Returns the binding to the server. Binds if there is no binding, the server has ended, or the file with
-    /// the interface has changed.
+    /// Returns the binding to the server. Binds if there is no binding, the server has ended, or the file
+    /// with the interface has changed.
     ///
     /// # Errors
     /// If the server cannot be bound.
@@ -148,8 +148,8 @@ impl Target {
         drop(gone);
     }
 
-    /// Makes a call of `procedure` with `make`. A one-way call has a binding of its own: its failure is returned
-    /// by a later call of the same binding.
+    /// Makes a call of `procedure` with `make`. A one-way call has a binding of its own: its failure is
+    /// returned by a later call of the same binding.
     ///
     /// # Errors
     /// Returns the error of the call.

@@ -64,9 +64,8 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     }
     let urls: Vec<String> =
         running.addresses().iter().map(|one| format!("http://{one}/")).collect();
-    let local = arguments.listen.iter().filter(|one| one.starts_with("local:")).cloned();
-    let listens: Vec<String> =
-        running.endpoints().iter().map(ToString::to_string).chain(local).collect();
+    let local = arguments.listen.iter().filter(|one| one.starts_with("local:"));
+    let networks: Vec<String> = running.endpoints().iter().map(ToString::to_string).collect();
     let process = std::process::id();
     match format {
         Format::Json | Format::Ndjson => output::print(json!({
@@ -74,16 +73,17 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
             "offers": addresses,
             "process": process,
             "http": urls,
-            "listens": listens,
+            "listens": networks.iter().chain(local).collect::<Vec<_>>(),
         }))?,
         Format::Human => {
             let offers = addresses.join(", ");
             output::note(format_args!(
                 "offering {BOLD}{offers}{BOLD:#} {DIM}(process {process}; Ctrl-C stops it){DIM:#}"
             ));
-            for url in urls.iter().chain(&listens) {
+            for url in urls.iter().chain(&networks) {
                 output::note(format_args!("at {BOLD}{url}{BOLD:#} {DIM}(not encrypted){DIM:#}"));
             }
+            local.for_each(|name| output::note(format_args!("at {BOLD}{name}{BOLD:#}")));
         }
     }
     running.wait();

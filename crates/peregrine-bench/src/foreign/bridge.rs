@@ -1,6 +1,6 @@
-//! Measures calls through a bridge: from a client of ONC RPC to a server of the same machine, and over HTTP. The
-//! server and the bridge are in the far process, and exist only while one sample is measured. Their calls cross
-//! shared memory as calls between processes do.
+//! Measures calls through a bridge: from a client of ONC RPC to a server of the same machine, and over HTTP.
+//! The server and the bridge are in the far process, and exist only while one sample is measured. Their calls
+//! cross shared memory as calls between processes do.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -71,8 +71,8 @@ impl Bridged {
         Ok(Self { bridge, server, _echo: runtime, echo_at })
     }
 
-    /// Returns the addresses of the bridge for ONC RPC, of the server for ONC RPC, of the bridge for HTTP, and
-    /// of the echo.
+    /// Returns the addresses of the bridge for ONC RPC, of the server for ONC RPC, of the bridge for HTTP,
+    /// and of the echo.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let first = |all: &[Endpoint]| {
             let place = all[0].place();

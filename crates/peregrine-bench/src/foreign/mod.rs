@@ -1,8 +1,8 @@
 //! The experiment `foreign`: measures calls of other RPC systems, and their representations.
 //!
 //! Calls by ONC RPC are compared with exchanges of as many bytes by the same protocol and, with the feature
-//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls through a bridge are compared
-//! with the calls of which they consist, and with HTTP by `hyper`. All calls cross loopback.
+//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls through a bridge are
+//! compared with the calls of which they consist, and with HTTP by `hyper`. All calls cross loopback.
 
 mod array;
 pub(crate) mod bridge;
@@ -161,7 +161,8 @@ fn calls(selection: &Selection, measured: &Measured, far: &mut Far) -> Result<Ve
     Ok(rows.collect())
 }
 
-/// Starts the client and the server of libtirpc. Returns `None`, and reports why, if there is no such program.
+/// Starts the client and the server of libtirpc. Returns `None`, and reports why, if there is no such
+/// program.
 #[cfg(feature = "peers")]
 fn peer(measured: &Measured, far: &Far) -> Result<Option<Box<dyn Subject>>, Failure> {
     use crate::network::other::{Pair, Peer};
