@@ -244,8 +244,8 @@ fn interface_file_says_how_to_call_another_system() {
     let long = second.call("/again/find", &format!(r#"{{"label": "{name}"}}"#));
     assert_eq!(long["error"]["executed"], "no", "{long}");
     // The command calls the export of the second bridge.
-    let (code, sum) = sandbox.json(&["call", "again", "add", "2", "5"]);
-    assert_eq!((code, &sum["result"]), (0, &json!(7)), "{sum}");
+    let (code, found) = sandbox.json(&["call", "again", "find", "label=hat"]);
+    assert_eq!((code, &found["result"]["name"]), (0, &json!("hat")), "{found}");
     // The file is replaced by a broken one, and then by one with other names.
     let replace = |text: &str| {
         fs::write(sandbox.path("aside"), text).unwrap();
@@ -257,7 +257,7 @@ fn interface_file_says_how_to_call_another_system() {
     replace(&STOCK_X.replace("FIND", "SEEK"));
     assert_eq!(second.call("/again/seek", r#"{"label": "hat"}"#)["result"]["name"], "hat");
     sandbox::until("the export has the new interface", || {
-        sandbox.json(&["call", "again", "seek", "hat"]).0 == 0
+        sandbox.json(&["call", "again", "seek", "label=hat"]).0 == 0
     });
 }
 
