@@ -1,8 +1,7 @@
 //! Tests a bridge between RPC systems: each system calls a server of each system through it.
 
-#[path = "../world/client.rs"]
-#[allow(dead_code)]
-mod client;
+#[path = "../world/mod.rs"]
+mod world;
 
 mod changes;
 mod failures;
@@ -11,22 +10,11 @@ mod pairs;
 mod stock;
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use peregrine_bridge::{Bridge, InterfaceFile, Running};
 
 use stock::Stocked;
-
-/// Time limit of every wait.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
-
-pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let limit = Instant::now() + TIMEOUT;
-    while !done() {
-        assert!(Instant::now() < limit, "timed out waiting until {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+use world::{client, until};
 
 /// Returns a name that no other test uses.
 pub(crate) fn fresh(what: &str) -> String {
