@@ -14,7 +14,7 @@ use crate::protocol::courier::cooper::{self, ClientInput, Response, call_header}
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::frames::END_REPLY_FRAME;
 use crate::protocol::courier::message::{
-    CALL_BYTES, Call, REPLY_BYTES_MAX, Reply, VERSIONS_BYTES, Versions,
+    Answer as Replied, CALL_BYTES, Call, REPLY_BYTES_MAX, Reply, VERSIONS_BYTES, Versions,
 };
 use crate::protocol::courier::outstanding::{Full, Outstanding};
 use crate::protocol::courier::stream::{Broken, Event, Framing, Input};
@@ -283,7 +283,6 @@ impl Dialect for Courier {
         _: &mut Option<Infallible>,
         message: &[u8],
     ) -> Option<Result<Results, Failure>> {
-        use crate::protocol::courier::message::Answer as Replied;
         if let Self::Cooper { .. } = self {
             return Some(Ok(Results { answer: Answer::Ok, at: 0 }));
         }

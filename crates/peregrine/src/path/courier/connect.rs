@@ -3,7 +3,9 @@
 //! version is reported at once. In Cooper's form, the server starts the program by its name.
 
 use core::net::SocketAddr;
+use std::borrow::Cow;
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::{Calls, Courier, CourierLink, CourierPath};
@@ -137,7 +139,7 @@ fn bind_messages(
         Framing::Records => "records",
         Framing::Frames => "frames",
     };
-    bound(link, procedures, wanted, format!("version {version} of {at}, in {form}"))
+    bound(link, procedures.clone(), wanted, format!("version {version} of {at}, in {form}"))
 }
 
 fn bind_cooper(
@@ -154,7 +156,7 @@ fn bind_cooper(
     let silent = procedures.iter().enumerate().filter(|(at, _)| !interface.has_results(*at));
     let silent = silent.map(|(_, procedure)| *procedure).collect();
     let link = open(stream, Courier::cooper(silent), wanted)?;
-    bound(link, &procedures, wanted, format!("{at}, in Cooper's form"))
+    bound(link, procedures, wanted, format!("{at}, in Cooper's form"))
 }
 
 /// Makes the server start the program with this name. `at` is the program as text for people.
@@ -210,7 +212,7 @@ fn open(
     stream: Stream,
     courier: Courier,
     wanted: &Wanted<'_>,
-) -> Result<std::sync::Arc<CourierLink>, CallError> {
+) -> Result<Arc<CourierLink>, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let most = options.message_bytes_for(interface);
     let bytes = match courier.form() {
@@ -224,8 +226,8 @@ fn open(
 
 /// Returns the path over a link. `to` is the server and the program as text for people.
 fn bound(
-    link: std::sync::Arc<CourierLink>,
-    procedures: &std::borrow::Cow<'static, [u32]>,
+    link: Arc<CourierLink>,
+    procedures: Cow<'static, [u32]>,
     wanted: &Wanted<'_>,
     to: String,
 ) -> Result<BoundPath, CallError> {
@@ -234,8 +236,8 @@ fn bound(
         // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
         block_cost();
     }
-    let frames = std::sync::Arc::clone(link.frames());
-    let path = CourierPath::new(link, procedures.clone(), wait, to);
+    let frames = Arc::clone(link.frames());
+    let path = CourierPath::new(link, procedures, wait, to);
     // The keeper notices the end of the connection.
     path.watch().map_err(system(NO_THREAD))?;
     Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
