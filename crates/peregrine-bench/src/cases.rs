@@ -131,7 +131,8 @@ pub(crate) fn names() -> PossibleValuesParser {
             .chain(crate::bind::CASES)
             .chain(crate::concurrent::CASES)
             .chain(crate::growth::CALLS)
-            .chain([crate::growth::BIND, crate::foreign::ARRAY]),
+            .chain([crate::growth::BIND, crate::foreign::ARRAY])
+            .chain([crate::foreign::bridge::BRIDGE_NULL, crate::foreign::bridge::HTTP_NULL]),
     )
 }
 

@@ -109,7 +109,8 @@ enum Experiment {
     /// has the client's interface. Also the time of binding to a server whose interface has grown.
     Growth(Selection),
     /// Calls to servers of other RPC systems, each compared with its limit: ONC RPC over UDP and TCP, and
-    /// with the feature `peers`, libtirpc. Also the time of writing and reading XDR.
+    /// with the feature `peers`, libtirpc. Also calls through a bridge, and the time of writing and reading
+    /// XDR.
     Foreign(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),

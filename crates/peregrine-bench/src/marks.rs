@@ -2,6 +2,7 @@
 //! (`must`) and a desirable one (`reach`).
 
 use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
+use crate::foreign::bridge::{BOTH_ALONE, BRIDGE_NULL, HTTP, HTTP_NULL, HYPER_ECHO};
 use crate::foreign::{ARRAY, TIRPC};
 use crate::row::Row;
 
@@ -49,7 +50,7 @@ const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
 ];
 
 /// The marks of calls across a network, in any placement.
-const ACROSS: [Across; 18] = [
+const ACROSS: [Across; 20] = [
     across("null", "udp", "loopback", "spin", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
@@ -70,6 +71,8 @@ const ACROSS: [Across; 18] = [
     across("null", "onc-udp", "loopback", "block", &[TIRPC], 0.90, 0.70),
     across("null", "onc-tcp", "loopback", "block", &["tcp-pingpong"], 1.15, 1.07),
     across("in-48000", "onc-tcp", "loopback", "block", &[TIRPC], 0.70, 0.50),
+    across(BRIDGE_NULL, "onc-udp", "loopback", "adaptive", &[BOTH_ALONE], 1.50, 1.20),
+    across(HTTP_NULL, HTTP, "loopback", "block", &[HYPER_ECHO], 1.50, 1.20),
 ];
 
 /// The mark of the time in which an array of 256 integers is written as XDR and read again, compared with two

@@ -8,9 +8,7 @@ use std::time::Instant;
 use hyper::body::Bytes;
 use peregrine::interface::{Described, DescribedParameter, DescribedProcedure, Direction};
 use peregrine::json;
-use peregrine::{
-    Argument, CallError, Dynamic, Executed, GenericClient, Kind, Limit, Out, Sink, Source,
-};
+use peregrine::{Argument, CallError, Dynamic, GenericClient, Limit, Out, Sink, Source};
 use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
@@ -84,14 +82,10 @@ impl Call {
                 Ok(result) => return Ok(result),
                 Err(error) => error,
             };
-            if matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable) {
-                self.target.forget(&bound);
-                if error.executed() == Executed::No && !is_repeated {
-                    is_repeated = true;
-                    continue;
-                }
+            if !self.target.failed(&bound, &error) || is_repeated {
+                return Err(Failure::from(&error));
             }
-            return Err(error.into());
+            is_repeated = true;
         }
     }
 
@@ -133,19 +127,9 @@ impl Call {
         let has_streams = procedure.parameters.iter().any(|one| one.direction.is_stream());
         let deadline = self.deadline.or(self.default_deadline.filter(|_| !has_streams));
         let limit = deadline.map_or(Limit::None, Limit::Until);
-        let made = match procedure.oneway {
-            false => {
-                let client = bound.client.with_limit(limit);
-                make(&client, number, procedure, &mut slots, events, gone)
-            }
-            // The failure of a one-way call is returned by a later call of the same binding, so the call has
-            // a binding of its own.
-            true => self.target.bind_apart(described).and_then(|client| {
-                let client = client.with_limit(limit);
-                let made = make(&client, number, procedure, &mut slots, events, gone)?;
-                client.flush().map(|()| made)
-            }),
-        };
+        let made = self.target.call(&bound.client, procedure, limit, |client| {
+            make(client, number, procedure, &mut slots, events, gone)
+        });
         Ok(match made {
             Ok(Ok(result)) => Ok(returned(described, procedure, &slots, &result)),
             Ok(Err(error)) => {

@@ -1,6 +1,7 @@
 //! `Failure`: why a request failed, whether the call was executed, and the status code that says so.
 
 use core::fmt;
+use std::sync::Arc;
 
 use hyper::StatusCode;
 use peregrine::{CallError, Kind};
@@ -166,8 +167,14 @@ impl Failure {
     }
 }
 
-impl From<CallError> for Failure {
-    fn from(error: CallError) -> Self {
+impl From<Arc<CallError>> for Failure {
+    fn from(error: Arc<CallError>) -> Self {
+        Self::from(&*error)
+    }
+}
+
+impl From<&CallError> for Failure {
+    fn from(error: &CallError) -> Self {
         let executed = match error.executed() {
             peregrine::Executed::No => Executed::No,
             peregrine::Executed::Maybe => Executed::Maybe,

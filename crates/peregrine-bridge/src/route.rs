@@ -28,10 +28,10 @@ const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
 /// What all connections share.
 pub(crate) struct Shared {
-    targets: Vec<Arc<Target>>,
+    pub(crate) targets: Vec<Arc<Target>>,
     pub(crate) limits: Limits,
-    /// A permit for each request that may be answered at a time.
-    permits: Arc<Semaphore>,
+    /// A permit for each call that may be answered at a time.
+    pub(crate) permits: Arc<Semaphore>,
     /// The lock is held by the request that asks all servers for their descriptions.
     asks: Arc<Mutex<()>>,
 }
@@ -91,7 +91,7 @@ impl Shared {
             .map(|target| {
                 let (target, held) = (Arc::clone(target), Arc::clone(&held));
                 tokio::task::spawn_blocking(move || {
-                    let bound = target.renewed();
+                    let bound = target.renewed().map_err(Failure::from);
                     drop(held);
                     bound
                 })

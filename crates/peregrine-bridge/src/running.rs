@@ -10,14 +10,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
+use peregrine::Endpoint;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
+use crate::fronts::{self, Fronts};
 use crate::patience::Patient;
 use crate::route::Shared;
-use crate::setup::Bridge;
+use crate::setup::{Bridge, Log, SetupError};
 
 /// The maximum number of open connections. Further clients wait until one is closed.
 const CONNECTIONS_MAX: usize = 256;
@@ -37,6 +39,7 @@ pub struct Running {
     serves: Option<JoinHandle<()>>,
     stop: StopHandle,
     addresses: Vec<SocketAddr>,
+    fronts: Option<Arc<Fronts>>,
 }
 
 /// Stops a bridge from another thread.
@@ -52,28 +55,49 @@ impl StopHandle {
 }
 
 impl Running {
-    pub(crate) fn start(bridge: Bridge) -> io::Result<Self> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            // One thread for each call, and one for each server that is asked for its description.
-            .max_blocking_threads(bridge.limits.calls + bridge.targets.len())
-            .thread_name("bridge")
-            .enable_io()
-            .enable_time()
-            .build()?;
+    pub(crate) fn start(bridge: Bridge) -> Result<Self, SetupError> {
+        let runtime = Self::runtime(&bridge).map_err(SetupError::Start)?;
         let entered = runtime.enter();
         let listeners = bridge.listeners.into_iter().map(TcpListener::from_std);
-        let listeners: Vec<TcpListener> = listeners.collect::<Result<_, _>>()?;
-        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?;
+        let listeners: io::Result<Vec<TcpListener>> = listeners.collect();
+        let listeners = listeners.map_err(SetupError::Start)?;
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<_>>();
+        let addresses = addresses.map_err(SetupError::Start)?;
         drop(entered);
         let stop = watch::Sender::new(false);
         let shared = Arc::new(Shared::new(bridge.targets, bridge.limits));
-        let serves = runtime.spawn(serve(shared, listeners, stop.subscribe()));
-        let stop = StopHandle(stop);
-        Ok(Self { runtime: Some(runtime), serves: Some(serves), stop, addresses })
+        let fronts = match bridge.plan.is_empty() {
+            true => None,
+            false => {
+                let Shared { targets, permits, limits, .. } = &*shared;
+                let timers = runtime.handle().clone();
+                Some(Arc::new(Fronts::start(bridge.plan, targets, permits, limits, timers)?))
+            }
+        };
+        let watched = fronts.clone().map(|fronts| (fronts, bridge.log));
+        let serves = serve(shared, listeners, watched, stop.subscribe());
+        let serves = Some(runtime.spawn(serves));
+        Ok(Self { runtime: Some(runtime), serves, stop: StopHandle(stop), addresses, fronts })
     }
 
-    /// Returns the addresses at which the bridge listens.
+    fn runtime(bridge: &Bridge) -> io::Result<Runtime> {
+        Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            // One thread for each call, one for each server that is asked for its description, and one that
+            // looks for changes.
+            .max_blocking_threads(bridge.limits.calls + bridge.targets.len() + 1)
+            .thread_name("bridge")
+            .enable_io()
+            .enable_time()
+            .build()
+    }
+
+    /// Returns the endpoints at which clients of RPC systems can call, with their actual ports.
+    pub fn endpoints(&self) -> &[Endpoint] {
+        self.fronts.as_ref().map_or(&[], |fronts| fronts.endpoints())
+    }
+
+    /// Returns the addresses at which the bridge listens for HTTP.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
@@ -96,6 +120,8 @@ impl Running {
             // An error means that the task has panicked. It has ended in this case, too.
             let _ = runtime.block_on(serves);
         }
+        // Stops the servers of the fronts, which wait for running calls.
+        drop(self.fronts.take());
     }
 }
 
@@ -117,7 +143,13 @@ impl fmt::Debug for Running {
 }
 
 /// Accepts connections until the bridge is stopped. Returns after running requests have ended.
-async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, stop: watch::Receiver<bool>) {
+async fn serve(
+    shared: Arc<Shared>,
+    listeners: Vec<TcpListener>,
+    fronts: Option<(Arc<Fronts>, Log)>,
+    stop: watch::Receiver<bool>,
+) {
+    let watches = tokio::spawn(watch_fronts(fronts, stop.clone()));
     let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = Arc::new(GracefulShutdown::new());
     let accepts = listeners.into_iter().map(|listener| {
@@ -127,9 +159,29 @@ async fn serve(shared: Arc<Shared>, listeners: Vec<TcpListener>, stop: watch::Re
     for accepts in accepts.collect::<Vec<_>>() {
         let _ = accepts.await;
     }
+    let _ = watches.await;
     // The tasks that accept have ended, so no other reference is left.
     if let Some(graceful) = Arc::into_inner(graceful) {
         let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
+    }
+}
+
+/// Keeps the exports up to date until the bridge is stopped.
+async fn watch_fronts(fronts: Option<(Arc<Fronts>, Log)>, mut stop: watch::Receiver<bool>) {
+    let Some((fronts, log)) = fronts else {
+        let _ = stop.wait_for(|stopped| *stopped).await;
+        return;
+    };
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(fronts::LOOK) => {}
+            _ = stop.wait_for(|stopped| *stopped) => return,
+        }
+        let looks = Arc::clone(&fronts);
+        let refused = tokio::task::spawn_blocking(move || looks.look()).await;
+        for refused in refused.unwrap_or_default() {
+            log.say(&refused.to_string());
+        }
     }
 }
 

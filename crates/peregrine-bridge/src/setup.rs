@@ -6,8 +6,12 @@ use std::error::Error;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 
+use std::sync::Arc;
+
 use peregrine::{Address, CallError};
 
+use crate::fronts::{GivenProgram, Plan};
+use crate::interface_file::InterfaceFile;
 use crate::running::Running;
 use crate::target::Target;
 
@@ -20,7 +24,31 @@ const OFFERS_MAX: usize = 64;
 pub struct Bridge {
     pub(crate) targets: Vec<Target>,
     pub(crate) listeners: Vec<TcpListener>,
+    pub(crate) plan: Plan,
     pub(crate) limits: Limits,
+    pub(crate) log: Log,
+}
+
+/// What receives the messages of a running bridge.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Log {
+    pub(crate) fn say(&self, text: &str) {
+        (self.0)(text);
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self(Arc::new(|text| eprintln!("peregrine bridge: {text}")))
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Log")
+    }
 }
 
 /// The limits of a bridge.
@@ -56,6 +84,19 @@ pub enum SetupError {
     Beyond(String),
     /// The bridge cannot listen at the address.
     Listen(String, io::Error),
+    /// The server of the address is of another RPC system, so it cannot describe its interface.
+    NoInterface(String),
+    /// The text is not `NAME=onc:NUMBER.VERSION` or `NAME=courier:NUMBER.VERSION`.
+    Program(String),
+    /// The bridge has no export of this name.
+    NoExport(String),
+    /// The bridge cannot export at an endpoint or under a name.
+    Front(CallError),
+    /// The clients of an RPC system cannot call an export. The texts are the name of the export, and the
+    /// reason, such as the place of a type that the system cannot carry.
+    Unfit(String, String),
+    /// The address of the export with this name is an address of the bridge itself.
+    Loop(String),
     /// The threads of the bridge cannot be started.
     Start(io::Error),
 }
@@ -63,7 +104,7 @@ pub enum SetupError {
 impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(error) => write!(f, "{error}"),
+            Self::Address(error) | Self::Front(error) => write!(f, "{error}"),
             Self::Name(name) => write!(
                 f,
                 "`{name}` cannot be the name of an export: a name has 1 to 64 letters, digits, '-', \
@@ -84,6 +125,19 @@ impl fmt::Display for SetupError {
                  loopback address, such as 127.0.0.1:8080, or allow it expressly"
             ),
             Self::Listen(address, error) => write!(f, "cannot listen at `{address}`: {error}"),
+            Self::NoInterface(address) => write!(
+                f,
+                "the server at `{address}` cannot describe its interface: give a file with the \
+                 interface"
+            ),
+            Self::Program(text) => {
+                write!(f, "`{text}` is not NAME=onc:NUMBER.VERSION or NAME=courier:NUMBER.VERSION")
+            }
+            Self::NoExport(name) => write!(f, "the bridge has no export `{name}`"),
+            Self::Unfit(name, why) => write!(f, "the clients cannot call `{name}`: {why}"),
+            Self::Loop(name) => {
+                write!(f, "the address of `{name}` leads to the bridge itself: give another one")
+            }
             Self::Start(error) => write!(f, "cannot start the threads of the bridge: {error}"),
         }
     }
@@ -106,7 +160,7 @@ impl Default for Bridge {
 
 impl Bridge {
     /// Returns a bridge that offers nothing and listens nowhere.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         let limits = Limits {
             hosts: Vec::new(),
             body_bytes: 1 << 20,
@@ -114,15 +168,34 @@ impl Bridge {
             call_limit: Duration::from_secs(60),
             client_limit: Duration::from_secs(10),
         };
-        Self { targets: Vec::new(), listeners: Vec::new(), limits }
+        let (targets, listeners) = (Vec::new(), Vec::new());
+        Self { targets, listeners, plan: Plan::default(), limits, log: Log::default() }
     }
 
     /// Offers the export at an address, under the name that the address contains. `NAME=ADDRESS` offers it
     /// under the name `NAME`. The server need not run yet.
     ///
     /// # Errors
-    /// If the address or the name is invalid, or another export of the bridge has the name.
-    pub fn offer(mut self, address: &str) -> Result<Self, SetupError> {
+    /// If the address is invalid or of another RPC system, or another export of the bridge has the name.
+    pub fn offer(self, address: &str) -> Result<Self, SetupError> {
+        self.offer_from(address, None)
+    }
+
+    /// Offers the export at an address, like [`offer`](Self::offer), with the interface in a file. The export
+    /// may be a program of another RPC system, such as `files=onc+tcp:192.0.2.7/100003.3`, which cannot
+    /// describe itself.
+    ///
+    /// # Errors
+    /// If the address is invalid, or another export of the bridge has the name.
+    pub fn offer_as(self, address: &str, file: InterfaceFile) -> Result<Self, SetupError> {
+        self.offer_from(address, Some(file))
+    }
+
+    fn offer_from(
+        mut self,
+        address: &str,
+        file: Option<InterfaceFile>,
+    ) -> Result<Self, SetupError> {
         let (name, address) = match address.split_once('=') {
             Some((name, address)) => (Some(name), address),
             None => (None, address),
@@ -137,8 +210,100 @@ impl Bridge {
         if self.targets.iter().any(|target| target.name == name) {
             return Err(SetupError::Duplicate(name.to_owned()));
         }
-        self.targets.push(Target::new(name, address));
+        if file.is_none() && parsed.path().is_some_and(|path| path.system().is_some()) {
+            return Err(SetupError::NoInterface(address.to_owned()));
+        }
+        self.targets.push(Target::new(name, address, file));
         Ok(self)
+    }
+
+    /// Lets clients of RPC systems call the exports at an endpoint that only processes of this machine can
+    /// reach: `tcp:127.0.0.1:7000`, `udp:`... or `127.0.0.1:7000` for clients of Peregrine, and
+    /// `onc+tcp:127.0.0.1:2049` or `onc+udp:`... for clients of ONC RPC, and `courier+tcp:`... for clients of
+    /// Courier. Clients of Peregrine find each export by its name, and clients of other systems by the
+    /// numbers of its program. `local:NAME` lets clients of this machine call the export `NAME`. May be
+    /// called several times.
+    ///
+    /// Every user of the machine can then make calls with the rights of this process, except with
+    /// `local:NAME`, which only the user of this process and root can use.
+    ///
+    /// # Errors
+    /// If `local:` is followed by an invalid name. Other endpoints are opened when the bridge starts.
+    ///
+    /// ```
+    /// use peregrine::{Server, interface};
+    /// use peregrine_bridge::Bridge;
+    ///
+    /// # struct Seven;
+    /// #[interface]
+    /// trait Sevens {
+    ///     fn seven(&self) -> peregrine::Result<u32>;
+    /// }
+    /// # impl Sevens for Seven {
+    /// #     fn seven(&self) -> peregrine::Result<u32> { Ok(7) }
+    /// # }
+    /// # let name = format!("doc-export-at-{}", std::process::id());
+    /// let running = Server::new().export(&name, SevensServer::new(Seven))?.spawn()?;
+    ///
+    /// let bridge = Bridge::new().offer(&format!("sevens=local:{name}"))?;
+    /// let bridge = bridge.program("sevens=onc:536870983.1")?;
+    /// let bridge = bridge.export_at("onc+udp:127.0.0.1:0")?.spawn()?;
+    ///
+    /// #[interface(onc(program = 536870983, version = 1))]
+    /// trait Numbers {
+    ///     #[onc(1)]
+    ///     fn seven(&self) -> peregrine::Result<u32>;
+    /// }
+    /// let numbers = NumbersClient::bind(&bridge.endpoints()[0].to_string())?;
+    /// assert_eq!(numbers.seven()?, 7);
+    /// # drop(bridge);
+    /// # drop(running);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn export_at(self, endpoint: &str) -> Result<Self, SetupError> {
+        self.front(endpoint, false)
+    }
+
+    /// Lets clients call the exports, like [`export_at`](Self::export_at), also from other machines.
+    ///
+    /// Calls are neither encrypted nor authenticated: every host that reaches the port can make calls with
+    /// the rights of this process, and can read and change the calls of others on the way.
+    ///
+    /// # Errors
+    /// Like [`export_at`](Self::export_at).
+    pub fn export_beyond_this_machine(self, endpoint: &str) -> Result<Self, SetupError> {
+        self.front(endpoint, true)
+    }
+
+    fn front(mut self, endpoint: &str, beyond: bool) -> Result<Self, SetupError> {
+        match endpoint.strip_prefix("local:") {
+            Some(name) => {
+                endpoint.parse::<Address>().map_err(SetupError::Address)?;
+                self.plan.names.push(name.to_owned());
+            }
+            None => self.plan.endpoints.push((endpoint.to_owned(), beyond)),
+        }
+        Ok(self)
+    }
+
+    /// Gives an export the numbers by which clients of another RPC system know it:
+    /// `NAME=onc:NUMBER.VERSION` or `NAME=courier:NUMBER.VERSION`. Its procedures keep the numbers that they
+    /// have in that system. Otherwise they are numbered in order, from 1 in ONC RPC and from 0 in Courier.
+    ///
+    /// # Errors
+    /// If the text has another form.
+    pub fn program(mut self, text: &str) -> Result<Self, SetupError> {
+        let program = GivenProgram::parse(text);
+        let program = program.ok_or_else(|| SetupError::Program(text.to_owned()))?;
+        self.plan.programs.push(program);
+        Ok(self)
+    }
+
+    /// Sets what receives messages of the running bridge, such as why a changed file is not used. By default,
+    /// they are written to standard error.
+    pub fn log(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.log = Log(Arc::new(log));
+        self
     }
 
     /// Listens for HTTP at a port that only processes of this machine can reach, such as `127.0.0.1:8080`.
@@ -191,8 +356,8 @@ impl Bridge {
         self
     }
 
-    /// Sets the maximum number of requests that are answered at a time. Each call occupies a thread. Further
-    /// requests are refused. The default is 64.
+    /// Sets the maximum number of requests and calls that are answered at a time. Each call occupies a
+    /// thread. Further calls are refused. The default is 64.
     ///
     /// # Panics
     /// If `count` is 0.
@@ -202,7 +367,7 @@ impl Bridge {
         self
     }
 
-    /// Sets how long a call without streams may take, if the request does not say it. The default is 60
+    /// Sets how long a call without streams may take, if the caller does not say it. The default is 60
     /// seconds.
     pub const fn call_limit(mut self, limit: Duration) -> Self {
         self.limits.call_limit = limit;
@@ -219,14 +384,25 @@ impl Bridge {
     /// Starts the threads of the bridge.
     ///
     /// # Errors
-    /// If the bridge offers nothing or listens nowhere, or there are no threads.
-    pub fn spawn(self) -> Result<Running, SetupError> {
+    /// If the bridge offers nothing or listens nowhere, there are no threads, an endpoint cannot be opened,
+    /// or the clients of a system cannot call an export whose server runs.
+    pub fn spawn(mut self) -> Result<Running, SetupError> {
         if self.targets.is_empty() || self.targets.len() > OFFERS_MAX {
             return Err(SetupError::Offers(self.targets.len()));
         }
-        if self.listeners.is_empty() {
+        if self.listeners.is_empty() && self.plan.is_empty() {
             return Err(SetupError::Nowhere);
         }
-        Running::start(self).map_err(SetupError::Start)
+        let offers = |name: &str| self.targets.iter().any(|target| target.name == name);
+        if let Some(name) = self.plan.names.iter().find(|name| !offers(name)) {
+            return Err(SetupError::NoExport(name.clone()));
+        }
+        if let Some(program) = self.plan.programs.iter().find(|one| !offers(one.target())) {
+            return Err(SetupError::NoExport(program.target().to_owned()));
+        }
+        for target in &mut self.targets {
+            target.log_to(self.log.clone());
+        }
+        Running::start(self)
     }
 }

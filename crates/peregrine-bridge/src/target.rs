@@ -3,16 +3,20 @@
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use peregrine::interface::{Described, Digest};
-use peregrine::{BindOptions, CallError, GenericClient, Rebind, describe};
+use peregrine::interface::{Described, DescribedProcedure, Digest};
+use peregrine::{BindOptions, CallError, Executed, GenericClient, Kind, Limit, Rebind, describe};
 
-use crate::failure::Failure;
+use crate::interface_file::InterfaceFile;
+use crate::setup::Log;
 
 /// An export that the bridge offers.
 pub(crate) struct Target {
     /// The name of the export in paths.
     pub(crate) name: String,
     pub(crate) address: String,
+    /// The file with the interface. `None`: the server describes itself.
+    file: Option<InterfaceFile>,
+    log: Log,
     state: Mutex<State>,
     /// The lock is held by the thread that binds. Others wait, and share the outcome.
     binds: Mutex<()>,
@@ -25,19 +29,41 @@ struct State {
     /// The number of attempts to bind.
     attempts: u64,
     /// Why the last attempt failed.
-    failure: Option<Failure>,
+    failure: Option<Arc<CallError>>,
+    /// The last interface, and its number.
+    revised: (u64, Option<Arc<Described>>),
 }
 
 /// A binding to one run of a server.
 pub(crate) struct Bound {
     pub(crate) client: GenericClient,
-    pub(crate) digest: Digest,
-    process: u32,
+    source: Source,
+    interface: Revision,
+}
+
+/// An interface of a target.
+#[derive(Clone)]
+pub(crate) struct Revision {
+    /// Differs between two interfaces of the target.
+    pub(crate) number: u64,
+    pub(crate) described: Arc<Described>,
+}
+
+/// Where the interface of a binding comes from.
+#[derive(PartialEq)]
+enum Source {
+    /// From this run of the server.
+    Server(Digest, u32),
+    File(Arc<Described>),
 }
 
 impl Bound {
     pub(crate) fn described(&self) -> &Described {
         self.client.described()
+    }
+
+    pub(crate) const fn revision(&self) -> u64 {
+        self.interface.number
     }
 }
 
@@ -56,16 +82,23 @@ fn options() -> BindOptions {
 }
 
 impl Target {
-    pub(crate) fn new(name: &str, address: &str) -> Self {
+    pub(crate) fn new(name: &str, address: &str, file: Option<InterfaceFile>) -> Self {
         let (name, address) = (name.to_owned(), address.to_owned());
-        Self { name, address, state: Mutex::default(), binds: Mutex::default() }
+        let (state, binds) = Default::default();
+        Self { name, address, file, log: Log::default(), state, binds }
     }
 
-    /// Returns the binding to the server. Binds if there is no binding, or the server has ended.
+    /// Sets what receives the messages about the target.
+    pub(crate) fn log_to(&mut self, log: Log) {
+        self.log = log;
+    }
+
+    /// Returns the binding to the server. Binds if there is no binding, the server has ended, or the file
+    /// with the interface has changed.
     ///
     /// # Errors
     /// If the server cannot be bound.
-    pub(crate) fn bound(&self) -> Result<Arc<Bound>, Failure> {
+    pub(crate) fn bound(&self) -> Result<Arc<Bound>, Arc<CallError>> {
         let attempts = match self.alive() {
             Ok(bound) => return Ok(bound),
             Err(attempts) => attempts,
@@ -78,11 +111,22 @@ impl Target {
                 return Ok(Arc::clone(bound));
             }
             if let Some(failure) = &state.failure {
-                return Err(failure.clone());
+                return Err(Arc::clone(failure));
             }
         }
         drop(state);
         self.renew()
+    }
+
+    /// Returns the interface of the target.
+    ///
+    /// # Errors
+    /// If the server describes itself, and cannot be bound.
+    pub(crate) fn interface(&self) -> Result<Revision, Arc<CallError>> {
+        match &self.file {
+            Some(file) => Ok(self.revise(file.current(&self.log))),
+            None => Ok(self.bound()?.interface.clone()),
+        }
     }
 
     /// Asks the server for its description, and returns a binding with this description. A server that was
@@ -90,13 +134,13 @@ impl Target {
     ///
     /// # Errors
     /// If the server cannot be bound.
-    pub(crate) fn renewed(&self) -> Result<Arc<Bound>, Failure> {
+    pub(crate) fn renewed(&self) -> Result<Arc<Bound>, Arc<CallError>> {
         let _binds = self.binds.lock().unwrap_or_else(PoisonError::into_inner);
         self.renew()
     }
 
     /// Forgets a binding whose server has ended.
-    pub(crate) fn forget(&self, gone: &Arc<Bound>) {
+    fn forget(&self, gone: &Arc<Bound>) {
         let mut state = self.state();
         let gone = state.bound.take_if(|bound| Arc::ptr_eq(bound, gone));
         drop(state);
@@ -104,12 +148,43 @@ impl Target {
         drop(gone);
     }
 
-    /// Binds once more, for a call whose failure concerns no other call.
+    /// Makes a call of `procedure` with `make`. A one-way call has a binding of its own: its failure is
+    /// returned by a later call of the same binding.
+    ///
+    /// # Errors
+    /// Returns the error of the call.
+    pub(crate) fn call<T>(
+        &self,
+        client: &GenericClient,
+        procedure: &DescribedProcedure,
+        limit: Limit,
+        make: impl FnOnce(&GenericClient) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        if !procedure.oneway {
+            return make(&client.with_limit(limit));
+        }
+        let client = self.bind_as(client.described())?.with_limit(limit);
+        let made = make(&client)?;
+        client.flush().map(|()| made)
+    }
+
+    /// Binds once more, with this description.
     ///
     /// # Errors
     /// If the server cannot be bound.
-    pub(crate) fn bind_apart(&self, described: &Described) -> Result<GenericClient, CallError> {
+    pub(crate) fn bind_as(&self, described: &Described) -> Result<GenericClient, CallError> {
         GenericClient::bind_as(&self.address, described.clone(), &options())
+    }
+
+    /// Notes that a call of a binding has failed. Returns whether to make the call once more, with a new
+    /// binding.
+    pub(crate) fn failed(&self, bound: &Arc<Bound>, error: &CallError) -> bool {
+        let is_gone =
+            matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
+        if is_gone {
+            self.forget(bound);
+        }
+        is_gone && error.executed() == Executed::No
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,17 +195,27 @@ impl Target {
     fn alive(&self) -> Result<Arc<Bound>, u64> {
         let state = self.state();
         match &state.bound {
-            Some(bound) if bound.client.binding().is_alive() => Ok(Arc::clone(bound)),
+            Some(bound) if bound.client.binding().is_alive() && self.is_current(bound) => {
+                Ok(Arc::clone(bound))
+            }
             _ => Err(state.attempts),
         }
     }
 
-    fn renew(&self) -> Result<Arc<Bound>, Failure> {
+    /// Returns whether a binding has the interface that is in the file.
+    fn is_current(&self, bound: &Bound) -> bool {
+        match (&self.file, &bound.source) {
+            (Some(file), Source::File(known)) => Arc::ptr_eq(known, &file.current(&self.log)),
+            _ => true,
+        }
+    }
+
+    fn renew(&self) -> Result<Arc<Bound>, Arc<CallError>> {
         let known = self.alive().ok();
-        let made = self.bind(known.as_ref()).map_err(Failure::from);
+        let made = self.bind(known.as_ref()).map_err(Arc::new);
         let mut state = self.state();
         state.attempts += 1;
-        state.failure = made.as_ref().err().cloned();
+        state.failure = made.as_ref().err().map(Arc::clone);
         let former = core::mem::replace(&mut state.bound, made.as_ref().ok().map(Arc::clone));
         drop(state);
         drop(former);
@@ -138,17 +223,38 @@ impl Target {
     }
 
     fn bind(&self, known: Option<&Arc<Bound>>) -> Result<Arc<Bound>, CallError> {
-        let said = describe(&self.address)?;
-        let (digest, process) = (said.digest, said.process);
-        if let Some(known) = known.filter(|one| (one.digest, one.process) == (digest, process)) {
+        let (source, described) = match &self.file {
+            Some(file) => {
+                let described = file.current(&self.log);
+                (Source::File(Arc::clone(&described)), Ok(described))
+            }
+            None => {
+                let said = describe(&self.address)?;
+                (Source::Server(said.digest, said.process), said.parsed().map(Arc::new))
+            }
+        };
+        if let Some(known) = known.filter(|known| known.source == source) {
             return Ok(Arc::clone(known));
         }
-        let described = said.parsed().map_err(|error| {
+        let described = described.map_err(|error| {
             let text =
                 format!("the server's description of its interface is not readable: {error}");
-            CallError::new(peregrine::Kind::BadResult, peregrine::Executed::No, text)
+            CallError::new(Kind::BadResult, Executed::No, text)
         })?;
-        let client = GenericClient::bind_as(&self.address, described, &options())?;
-        Ok(Arc::new(Bound { client, digest, process }))
+        let client = self.bind_as(&described)?;
+        Ok(Arc::new(Bound { client, source, interface: self.revise(described) }))
+    }
+
+    /// Returns the number of an interface that the target has now.
+    fn revise(&self, described: Arc<Described>) -> Revision {
+        let (number, last) = &mut self.state().revised;
+        let described = match last {
+            Some(last) if *last == described => Arc::clone(last),
+            _ => {
+                *number += 1;
+                Arc::clone(last.insert(described))
+            }
+        };
+        Revision { number: *number, described }
     }
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
+use clap::builder::{ArgPredicate, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
 use clap_complete::engine::ArgValueCompleter;
 use peregrine::Wait;
@@ -129,7 +129,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Export the files of a directory until SIGINT or SIGTERM
     Serve(Serve),
-    /// Offer exports as JSON over HTTP, with a web page, until SIGINT or SIGTERM
+    /// Offer exports to clients of other RPC systems, and as JSON over HTTP with a web page, until SIGINT
+    /// or SIGTERM
     Bridge(Bridge),
     /// Tell clients of ONC RPC the ports of programs, until SIGINT or SIGTERM
     Rpcbind(Rpcbind),
@@ -241,15 +242,34 @@ pub(crate) struct Serve {
 #[derive(Args, Debug)]
 pub(crate) struct Bridge {
     /// Names or addresses of exports: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
-    /// local:, eth:, udp: or tcp:; NAME=ADDRESS offers an export under another name
+    /// local:, eth:, udp: or tcp:; or onc+udp:HOST/PROGRAM.VERSION, onc+tcp: or courier+tcp:, for a program
+    /// of another RPC system; NAME=ADDRESS offers an export under another name
     #[arg(required = true, value_name = "ADDRESS", add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) addresses: Vec<String>,
-    /// Where to listen (port 0: any); can be repeated. HTTP is not encrypted, and every user of this
-    /// machine can make calls
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    /// Interface file of the exports of other RPC systems (.x, .cr, .rs or .json), or, as NAME=FILE, of one
+    /// export; can be repeated. Changes of the file are used without a restart
+    #[arg(long, value_name = "[NAME=]FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) interface: Vec<String>,
+    /// Where to listen for HTTP (port 0: any); can be repeated; without it, only if there is no --listen.
+    /// HTTP is not encrypted, and every user of this machine can make calls
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        default_value = "127.0.0.1:8080",
+        default_value_if("listen", ArgPredicate::IsPresent, None)
+    )]
     pub(crate) http: Vec<String>,
-    /// Allow --http at addresses that other machines can reach
-    #[arg(long, requires = "http")]
+    /// Where clients of RPC systems call the exports: [tcp:|udp:]HOST:PORT, onc+udp:HOST:PORT,
+    /// onc+tcp:HOST:PORT, courier+tcp:HOST:PORT, or local:NAME for the export NAME; can be repeated. Calls
+    /// have the rights of the bridge, and network traffic is not encrypted
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) listen: Vec<String>,
+    /// By which numbers clients of another RPC system know an export: NAME=onc:NUMBER.VERSION or
+    /// NAME=courier:NUMBER.VERSION; can be repeated
+    #[arg(long, value_name = "NAME=SYSTEM:NUMBER.VERSION", requires = "listen")]
+    pub(crate) program: Vec<String>,
+    /// Allow --http and --listen at addresses that other machines can reach
+    #[arg(long)]
     pub(crate) beyond_this_machine: bool,
     /// A name of this machine that requests may use, in addition to `localhost` and IP addresses; can be
     /// repeated
@@ -258,10 +278,10 @@ pub(crate) struct Bridge {
     /// Maximum size of the body of a request, such as 4M
     #[arg(long, value_name = "N", default_value = "1M", value_parser = bytes)]
     pub(crate) body_max: u64,
-    /// Maximum number of requests that are answered at a time
+    /// Maximum number of requests and calls that are answered at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..=1024))]
     pub(crate) calls: u16,
-    /// Time limit of a call without streams, unless the request says it, such as 500ms or 2s
+    /// Time limit of a call without streams, unless the caller says it, such as 500ms or 2s
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = time)]
     pub(crate) timeout: Duration,
 }

@@ -1,14 +1,18 @@
-//! `bridge`: offers exports as JSON over HTTP until a signal stops the bridge.
+//! `bridge`: offers exports of any RPC system to clients of any other, and as JSON over HTTP, until a signal
+//! stops the bridge.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use peregrine_bridge::{Bridge as Bridged, SetupError, StopHandle};
+use peregrine::Address;
+use peregrine_bridge::{Bridge as Bridged, InterfaceFile, SetupError, StopHandle};
 use serde_json::json;
 
 use crate::args::{Bridge, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, BOLD, DIM, Failure};
+use crate::saved;
 
 /// How long the bridge may take to stop. This is longer than the time for which the bridge waits for running
 /// calls.
@@ -19,13 +23,19 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
     let interrupt = handle_signals(format, Arc::clone(&stop))?;
-    let Bridge { addresses, http, beyond_this_machine, host, body_max, calls, timeout } = arguments;
+    let Bridge { addresses, http, beyond_this_machine, host, body_max, calls, timeout, .. } =
+        arguments;
     let mut bridge = Bridged::new()
+        .log(|text| output::note(text))
         .body_bytes_max(usize::try_from(*body_max).unwrap_or(usize::MAX))
         .calls_max((*calls).into())
         .call_limit(*timeout);
     for address in addresses {
-        bridge = bridge.offer(address).map_err(unusable)?;
+        bridge = match interface_of(arguments, address)? {
+            Some(file) => bridge.offer_as(address, file),
+            None => bridge.offer(address),
+        }
+        .map_err(unusable)?;
     }
     for name in host {
         bridge = bridge.host(name);
@@ -37,6 +47,16 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
         }
         .map_err(unusable)?;
     }
+    for endpoint in &arguments.listen {
+        bridge = match beyond_this_machine {
+            true => bridge.export_beyond_this_machine(endpoint),
+            false => bridge.export_at(endpoint),
+        }
+        .map_err(unusable)?;
+    }
+    for program in &arguments.program {
+        bridge = bridge.program(program).map_err(unusable)?;
+    }
     let running = bridge.spawn().map_err(unusable)?;
     let _ = stop.set(running.stop_handle());
     if interrupt.signal().is_some() {
@@ -44,6 +64,8 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     }
     let urls: Vec<String> =
         running.addresses().iter().map(|one| format!("http://{one}/")).collect();
+    let local = arguments.listen.iter().filter(|one| one.starts_with("local:"));
+    let networks: Vec<String> = running.endpoints().iter().map(ToString::to_string).collect();
     let process = std::process::id();
     match format {
         Format::Json | Format::Ndjson => output::print(json!({
@@ -51,20 +73,45 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
             "offers": addresses,
             "process": process,
             "http": urls,
+            "listens": networks.iter().chain(local).collect::<Vec<_>>(),
         }))?,
         Format::Human => {
             let offers = addresses.join(", ");
             output::note(format_args!(
                 "offering {BOLD}{offers}{BOLD:#} {DIM}(process {process}; Ctrl-C stops it){DIM:#}"
             ));
-            for url in &urls {
+            for url in urls.iter().chain(&networks) {
                 output::note(format_args!("at {BOLD}{url}{BOLD:#} {DIM}(not encrypted){DIM:#}"));
             }
+            local.for_each(|name| output::note(format_args!("at {BOLD}{name}{BOLD:#}")));
         }
     }
     running.wait();
     let time = output::age(begun.elapsed().as_millis() as u64);
     interrupt.ended(|| format!("the bridge ran for {time}"))
+}
+
+/// Returns the file with the interface of the export that `offer` names: `ADDRESS` or `NAME=ADDRESS`.
+fn interface_of(arguments: &Bridge, offer: &str) -> Result<Option<InterfaceFile>, Failure> {
+    let address = offer.split_once('=').map_or(offer, |(_, address)| address);
+    let parsed: Address = address.parse()?;
+    let name = offer.split_once('=').map_or(parsed.name(), |(name, _)| name);
+    let mut files = arguments.interface.iter();
+    let own = files.find_map(|one| one.split_once('=').filter(|(of, _)| *of == name));
+    let file = match own {
+        Some((_, file)) => Some(file),
+        // Other systems do not describe themselves.
+        None if parsed.path().is_some_and(|path| path.system().is_some()) => {
+            let mut files = arguments.interface.iter();
+            files.find(|one| !one.contains('=')).map(String::as_str)
+        }
+        None => None,
+    };
+    let Some(file) = file else { return Ok(None) };
+    let address = address.to_owned();
+    let read = move |path: &Path| saved::read_for_call(path, &address, "").map_err(Failure::brief);
+    let file = InterfaceFile::new(file, read);
+    file.map(Some).map_err(|what| Failure::local(what, "use a file with an interface"))
 }
 
 /// Stops the bridge on a signal.
@@ -80,8 +127,13 @@ fn handle_signals(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Int
 
 fn unusable(error: SetupError) -> Failure {
     let advice = match error {
-        SetupError::Address(error) => return error.into(),
+        SetupError::Address(error) | SetupError::Front(error) => return error.into(),
         SetupError::Beyond(_) => "--beyond-this-machine allows it",
+        SetupError::NoInterface(_) => "--interface FILE gives it",
+        SetupError::Program(_) => "correct --program",
+        SetupError::Unfit(..) => {
+            "--program gives numbers; use another --listen for interfaces that the system cannot carry"
+        }
         _ => "",
     };
     Failure::local(error.to_string(), advice)

@@ -1,9 +1,11 @@
 //! The experiment `foreign`: measures calls of other RPC systems, and their representations.
 //!
 //! Calls by ONC RPC are compared with exchanges of as many bytes by the same protocol and, with the feature
-//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). All calls cross loopback.
+//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls through a bridge are
+//! compared with the calls of which they consist, and with HTTP by `hyper`. All calls cross loopback.
 
 mod array;
+pub(crate) mod bridge;
 pub(crate) mod onc;
 
 use peregrine::sys::pin_to;
@@ -71,6 +73,10 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             progress.show(&format!("{}, {}: {case}", protocol.name(), wait.name()));
             rows.extend(calls(selection, measured, far)?);
         }
+        for bridged in BRIDGED.iter().filter(|one| selection.has_case(one.case)) {
+            progress.show(bridged.case);
+            rows.push(through_a_bridge(selection, bridged, far)?);
+        }
         Ok(())
     })?;
     if selection.has_case(ARRAY) {
@@ -78,6 +84,50 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
         rows.push(on_one_processor(|| array::measure(selection))?);
     }
     Ok(rows)
+}
+
+/// Calls through a bridge, and their limit.
+struct Bridged {
+    case: &'static str,
+    path: &'static str,
+    wait: Waiting,
+    ours: bridge::Calls,
+    limit: bridge::Calls,
+}
+
+const BRIDGED: [Bridged; 2] = {
+    use bridge::Calls;
+    const WAIT: Waiting = Waiting::Adaptive;
+    [
+        Bridged {
+            case: bridge::BRIDGE_NULL,
+            path: Protocol::Udp.name(),
+            wait: WAIT,
+            ours: Calls::Bridge(WAIT),
+            limit: Calls::BothAlone(WAIT),
+        },
+        Bridged {
+            case: bridge::HTTP_NULL,
+            path: bridge::HTTP,
+            wait: Waiting::Block,
+            ours: Calls::Http,
+            limit: Calls::Echo,
+        },
+    ]
+};
+
+/// Measures calls through a bridge and their limit in the same rounds.
+fn through_a_bridge(
+    selection: &Selection,
+    bridged: &Bridged,
+    far: &mut Far,
+) -> Result<Row, Failure> {
+    let &Bridged { case, path, wait, ours, limit } = bridged;
+    let samples = rounds(selection, far, vec![Box::new(ours), Box::new(limit)])?;
+    let ((ours, cpu), (base, _)) = (split(&samples[0]), split(&samples[1]));
+    let row = row(case, Some(path), wait, PLACEMENT, far.link());
+    let row = row.ours(&ours, &cpu).limit(limit.name(), &base).ratio(&ours, &base);
+    Ok(Row { bindings: 1, ..row })
 }
 
 /// Where the processes run.
@@ -111,7 +161,8 @@ fn calls(selection: &Selection, measured: &Measured, far: &mut Far) -> Result<Ve
     Ok(rows.collect())
 }
 
-/// Starts the client and the server of libtirpc. Returns `None`, and reports why, if there is no such program.
+/// Starts the client and the server of libtirpc. Returns `None`, and reports why, if there is no such
+/// program.
 #[cfg(feature = "peers")]
 fn peer(measured: &Measured, far: &Far) -> Result<Option<Box<dyn Subject>>, Failure> {
     use crate::network::other::{Pair, Peer};
@@ -172,6 +223,9 @@ mod tests {
             if tirpc {
                 marked(row(), TIRPC);
             }
+        }
+        for Bridged { case, path, wait, limit, .. } in BRIDGED {
+            marked(row(case, Some(path), wait, PLACEMENT, Link::Loopback), limit.name());
         }
         marked(Row::new(ARRAY), array::COPIES);
     }

@@ -63,7 +63,7 @@ pub(super) const LARGE: u32 = 48_000;
 
 /// The procedures that are measured.
 #[interface(onc(program = 0x2000_0078, version = 1))]
-trait Program {
+pub(super) trait Program {
     /// Does nothing.
     #[onc(1)]
     fn null(&self) -> peregrine::Result<()>;
@@ -73,7 +73,7 @@ trait Program {
 }
 
 #[derive(Debug)]
-struct Object;
+pub(super) struct Object;
 
 impl Program for Object {
     #[inline(never)]

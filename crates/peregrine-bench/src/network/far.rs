@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use clap::Args;
 use peregrine::sys::{Address, Datagrams, pin_to};
-use peregrine::{CallError, Running};
 
 use super::link::Link;
 use super::path::Path;
@@ -22,6 +21,7 @@ use super::raw::{self, Device, Place};
 use super::wire::{self, Exchange, Packets, Stream};
 use super::{echo, order, own};
 use crate::cases::Waiting;
+use crate::foreign::bridge::Bridged;
 use crate::foreign::onc::{self, Protocol};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::run_directory::end_with_parent;
@@ -56,6 +56,8 @@ pub(crate) enum Order {
     Serve(Path, Waiting, usize),
     /// A server of Peregrine for clients of ONC RPC, until [`Far::end_order`].
     Onc(Protocol, Waiting),
+    /// A server of Peregrine, and a bridge that calls it, until [`Far::end_order`].
+    Bridge(Waiting),
 }
 
 impl Order {
@@ -75,6 +77,7 @@ impl Order {
                 writeln!(line, "serve {} {} {threads}", path.name(), wait.name())
             }
             Self::Onc(protocol, wait) => writeln!(line, "{} {}", protocol.name(), wait.name()),
+            Self::Bridge(wait) => writeln!(line, "bridge {}", wait.name()),
         };
         written.expect("a string accepts all text");
         line
@@ -119,6 +122,7 @@ impl Order {
                 let path = Path::ALL.into_iter().find(|one| one.name() == path)?;
                 Self::Serve(path, wait(words)?, next(words)?)
             }
+            "bridge" => Self::Bridge(wait(words)?),
             kind => {
                 let protocol = Protocol::ALL.into_iter().find(|one| one.name() == kind)?;
                 Self::Onc(protocol, wait(words)?)
@@ -259,19 +263,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     orders.next().transpose()?;
     write_ports(&[])?;
     let at = options.link.far();
-    let serve = |orders: &mut Lines<StdinLock<'_>>, running: Result<Running, CallError>| {
-        match running {
-            // The error does not end this process, because the near side may only want to check whether
-            // the path works.
-            Err(error) => write_line(error),
-            Ok(running) => {
-                write_ports(&own::addresses(&running))?;
-                orders.next().transpose()?;
-                drop(running);
-                write_ports(&[])
-            }
-        }
-    };
     while let Some(line) = orders.next().transpose()? {
         match Order::read(&line).ok_or_else(|| format!("unknown command `{line}`"))? {
             Order::Udp(what) => {
@@ -292,12 +283,36 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             }
             Order::Raw(device, what) => raw::follow(device, at, what, write_line)?,
             Order::Serve(path, wait, threads) => {
-                serve(&mut orders, own::serve(path, wait, threads, at))?;
+                until_end(&mut orders, own::serve(path, wait, threads, at), own::addresses)?;
             }
-            Order::Onc(protocol, wait) => serve(&mut orders, onc::serve(protocol, wait, at))?,
+            Order::Onc(protocol, wait) => {
+                until_end(&mut orders, onc::serve(protocol, wait, at), own::addresses)?;
+            }
+            Order::Bridge(wait) => {
+                until_end(&mut orders, Bridged::start(wait, at), Bridged::addresses)?;
+            }
         }
     }
     Ok(())
+}
+
+/// Writes the ports of what was started, and waits for [`Far::end_order`].
+fn until_end<T, E: Display>(
+    orders: &mut Lines<StdinLock<'_>>,
+    started: Result<T, E>,
+    addresses: impl Fn(&T) -> Vec<SocketAddr>,
+) -> io::Result<()> {
+    match started {
+        // The error does not end this process, because the near side may only want to check whether the path
+        // works.
+        Err(error) => write_line(error),
+        Ok(running) => {
+            write_ports(&addresses(&running))?;
+            orders.next().transpose()?;
+            drop(running);
+            write_ports(&[])
+        }
+    }
 }
 
 /// Writes the ports at which this process serves.
@@ -331,6 +346,7 @@ mod tests {
             Order::Blast(true, 7),
             Order::Serve(Path::EthernetPacket, Waiting::Adaptive, 3),
             Order::Onc(Protocol::Tcp, Waiting::Block),
+            Order::Bridge(Waiting::Adaptive),
         ] {
             assert_eq!(Order::read(&order.line()), Some(order));
         }

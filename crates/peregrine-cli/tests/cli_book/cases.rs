@@ -105,8 +105,11 @@ pub(crate) static CASES: &[Case] = &[
         title: "bridge",
         text: "Offers exports as JSON over HTTP, with a web page, until Ctrl-C or SIGTERM stops it: \
                `POST /files/size` with the body `{\"path\": \"hello\"}` calls the procedure `size` of `files`. \
-               [BRIDGE.md](BRIDGE.md) describes requests, answers and limits. The servers need not run yet, and \
-               may be restarted.",
+               The servers need not run yet, and may be restarted.\n\n\
+               With `--listen`, clients of other RPC systems call the exports, too, and with `--interface`, an \
+               export can be a program of another system: `peregrine bridge users=onc+udp:HOST/100002.3 \
+               --interface rusers.x --listen local:users`. [BRIDGE.md](BRIDGE.md) describes requests, answers, \
+               numbers of programs, and limits.",
         steps: &[
             Step {
                 line: "bridge files archive=files --http 127.0.0.1:0",
@@ -115,7 +118,18 @@ pub(crate) static CASES: &[Case] = &[
                 until: "(not encrypted)",
                 ..STEP
             },
+            Step {
+                line: "bridge files --listen tcp:127.0.0.1:0",
+                code: 130,
+                until: "(not encrypted)",
+                ..STEP
+            },
             Step { line: "bridge files --http 192.0.2.7:8080", code: 3, ..STEP },
+            Step {
+                line: "bridge files --listen onc+tcp:127.0.0.1:0 --program photos=onc:536870912.1",
+                code: 3,
+                ..STEP
+            },
         ],
     },
     Case {

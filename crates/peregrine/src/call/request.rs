@@ -382,6 +382,25 @@ impl Refusal {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }
     }
 
+    /// Makes the refusal for a call that was passed on to another server, where it has failed. A client binds
+    /// again if it learns that its server is gone. So it does not get the kind of a failure that concerns the
+    /// other server.
+    #[cold]
+    pub(crate) fn passed_on(error: &CallError) -> Self {
+        let kind = match error.kind() {
+            kind @ (Kind::NoSuchProcedure
+            | Kind::BadArguments
+            | Kind::TooLarge
+            | Kind::Overloaded
+            | Kind::Exhausted
+            | Kind::Panicked
+            | Kind::TimedOut
+            | Kind::BadResult) => kind,
+            _ => Kind::Relayed,
+        };
+        Self { kind, executed: error.executed(), text: error.relayed_text() }
+    }
+
     /// Makes the refusal for a procedure that ran, but whose result cannot be sent.
     #[cold]
     pub(crate) const fn bad_result(text: String) -> Self {

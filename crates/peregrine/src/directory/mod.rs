@@ -81,7 +81,11 @@ pub trait Directory: fmt::Debug + Send + Sync {
     fn describe(&self) -> String;
 }
 
-fn check_name(name: &str, phase: Phase) -> Result<(), CallError> {
+/// Checks the name of an export.
+///
+/// # Errors
+/// If the name is invalid.
+pub(crate) fn check_name(name: &str, phase: Phase) -> Result<(), CallError> {
     if valid_name(name) {
         return Ok(());
     }

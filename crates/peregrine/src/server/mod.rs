@@ -8,7 +8,7 @@ mod watch;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::disclosure::server_export;
@@ -19,7 +19,7 @@ use crate::binding::EthernetDevice;
 use crate::call::{Exported, Serve, Wait};
 use crate::counters::Page;
 use crate::directory::{self, Audience, Published};
-use crate::error::{CallError, NO_THREAD, Phase};
+use crate::error::{CallError, Kind, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
 use crate::path::ConnectionTerms;
 pub use crate::path::datagram::Losses;
@@ -49,7 +49,7 @@ const STOP: Duration = Duration::from_secs(5);
 /// ```
 #[must_use]
 pub struct Server {
-    exports: Vec<(String, Arc<dyn Serve>, ExportOptions, Published)>,
+    exports: Vec<NewExport>,
     threads: Threads,
     /// How long running procedures may continue after a signal. `None` if signals do not stop the server.
     signals: Option<Duration>,
@@ -112,12 +112,8 @@ impl Server {
         serve: impl Serve + 'static,
         options: ExportOptions,
     ) -> Result<Self, CallError> {
-        let published = directory::publish(name, audience(&options))?;
         let faults = self.faults.get_or_insert_default();
-        let (faults, export) = (Arc::clone(faults), name.to_owned());
-        let report = move |text| faults.dropping(&export, text);
-        let serve = Arc::new(Exported::new(serve, report));
-        self.exports.push((name.to_owned(), serve, options, published));
+        self.exports.push(NewExport::new(name, serve, options, faults)?);
         Ok(self)
     }
 
@@ -388,10 +384,12 @@ impl Server {
         let core = Arc::new(core.map_err(failed("cannot obtain random numbers"))?);
         let mut published = Vec::new();
         let mut exports = Vec::new();
-        for (number, (name, serve, options, place)) in (0..).zip(self.exports) {
-            exports.push(Export::new(name, number, serve, options, &core));
+        for (number, new) in (0..).zip(self.exports) {
+            let (export, place) = new.numbered(number, &core);
+            exports.push(export);
             published.push(place);
         }
+        let next = AtomicU64::new(exports.len() as u64);
         let named = exports.clone();
         if !self.listeners.is_empty() && self.disclosure != Disclosure::Nothing {
             exports.extend([server_export(&core), watch_export(&core)]);
@@ -405,7 +403,7 @@ impl Server {
         let drain = self.signals.unwrap_or(STOP);
         let registrations = None;
         let mut running =
-            Running { stop, drain, core, paths, all, addresses, registrations, signals, pid };
+            Running { stop, drain, core, paths, all, next, addresses, registrations, signals, pid };
         for listening in self.listeners {
             let endpoint = running.paths.open_endpoint(listening, self.ethernet)?;
             running.addresses.push(endpoint);
@@ -413,12 +411,52 @@ impl Server {
         let listens = running.addresses.iter().map(ToString::to_string).collect();
         let _ = running.core.listens.set(listens);
         for (export, published) in named.iter().zip(published) {
-            running.paths.open_export(export, published)?;
+            if let Some(published) = published {
+                running.paths.open_export(export, published)?;
+            }
         }
         if self.registers {
             running.registrations = Some(Registrations::make(&named, &running.addresses)?);
         }
         Ok(running)
+    }
+}
+
+/// An export that is not open yet.
+struct NewExport {
+    name: String,
+    serve: Arc<dyn Serve>,
+    options: ExportOptions,
+    /// `None` if the export is offered only to networks.
+    published: Option<Published>,
+}
+
+impl NewExport {
+    /// Reserves the name. `faults` receives the text of a panic of the object's drop.
+    ///
+    /// # Errors
+    /// If the name is invalid or in use by a live server, or the runtime directory cannot be written.
+    fn new(
+        name: &str,
+        serve: impl Serve + 'static,
+        options: ExportOptions,
+        faults: &Arc<Faults>,
+    ) -> Result<Self, CallError> {
+        let published = match options.is_published() {
+            true => Some(directory::publish(name, audience(&options))?),
+            false => directory::check_name(name, Phase::Export).map(|()| None)?,
+        };
+        let (faults, name) = (Arc::clone(faults), name.to_owned());
+        let export = name.clone();
+        let report = move |text| faults.dropping(&export, text);
+        let serve = Arc::new(Exported::new(serve, report));
+        Ok(Self { name, serve, options, published })
+    }
+
+    /// Gives the export its number.
+    fn numbered(self, number: u64, core: &ServerCore) -> (Arc<Export>, Option<Published>) {
+        let Self { name, serve, options, published } = self;
+        (Export::new(name, number, serve, options, core), published)
     }
 }
 
@@ -436,6 +474,8 @@ pub struct Running {
     core: Arc<ServerCore>,
     paths: Paths,
     all: Vec<Arc<dyn ServerPath>>,
+    /// The number of the next export.
+    next: AtomicU64,
     addresses: Vec<Endpoint>,
     /// The programs that are registered at rpcbind.
     registrations: Option<Registrations>,
@@ -481,6 +521,57 @@ impl Running {
     /// ```
     pub fn drain(mut self, limit: Duration) -> bool {
         self.end(limit)
+    }
+
+    /// Exports one more object, as [`Server::export_with`] does. Clients can bind when this function returns.
+    ///
+    /// ```
+    /// # use peregrine::{ExportOptions, Server, interface};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// # let name = format!("doc-more-{}", std::process::id());
+    /// let running = Server::new().listen("tcp:127.0.0.1:0")?.spawn()?;
+    /// running.export_with(&name, EchoServer::new(Same), ExportOptions::default())?;
+    /// let echo = EchoClient::bind(&format!("{}/{name}", running.addresses()[0]))?;
+    /// assert_eq!(echo.echo(7)?, 7);
+    ///
+    /// // The client binds again by itself when the object was replaced.
+    /// assert!(running.withdraw(&name));
+    /// running.export_with(&name, EchoServer::new(Same), ExportOptions::default())?;
+    /// assert_eq!(echo.echo(8)?, 8);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the name is invalid or in use, also by another export of this server, or the server is stopping.
+    pub fn export_with(
+        &self,
+        name: &str,
+        serve: impl Serve + 'static,
+        options: ExportOptions,
+    ) -> Result<(), CallError> {
+        let new = NewExport::new(name, serve, options, &self.core.faults)?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (export, published) = new.numbered(number, &self.core);
+        let refused =
+            |kind, text: &str| Err(CallError::not_executed(kind, Phase::Export, text).at(name));
+        let mut exports = self.core.exports.lock();
+        if exports.iter().any(|one| one.name == name) {
+            return refused(Kind::NameTaken, "this server exports the name");
+        }
+        if self.core.stopping.load(Ordering::Relaxed) {
+            return refused(Kind::Withdrawn, "the server is stopping");
+        }
+        exports.push(Arc::clone(&export));
+        drop(exports);
+        match published.map_or(Ok(()), |published| self.paths.open_export(&export, published)) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                self.withdraw(name);
+                Err(error)
+            }
+        }
     }
 
     /// Withdraws one export while the others continue. The export's name is released. New calls of clients

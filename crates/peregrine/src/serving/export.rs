@@ -41,6 +41,7 @@ pub struct ExportOptions {
     /// The largest message size in bytes. `None`: [`limits::MESSAGE_BYTES`], or more if the interface needs
     /// more.
     message_bytes_max: Option<usize>,
+    networks_only: bool,
 }
 
 impl ExportOptions {
@@ -66,6 +67,32 @@ impl ExportOptions {
     pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
+    }
+
+    /// Offers the export only at the endpoints at which the server [listens](crate::Server::listen). The name
+    /// is not published on this machine, so another server may have it.
+    ///
+    /// ```
+    /// # use peregrine::{ExportOptions, Server, interface};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// # let name = format!("doc-networks-only-{}", std::process::id());
+    /// let options = ExportOptions::default().networks_only();
+    /// let server = Server::new().export_with(&name, EchoServer::new(Same), options)?;
+    /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
+    /// assert!(EchoClient::bind(&name).is_err());
+    /// assert!(EchoClient::bind(&format!("{}/{name}", running.addresses()[0])).is_ok());
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub const fn networks_only(mut self) -> Self {
+        self.networks_only = true;
+        self
+    }
+
+    /// Returns whether the name is published on this machine.
+    pub(crate) const fn is_published(&self) -> bool {
+        !self.networks_only
     }
 
     /// Returns whether processes of other users must be able to connect, so that the server can check their

@@ -317,7 +317,8 @@ impl AcceptedCall {
         let rejection = match refusal.kind {
             Kind::BadArguments | Kind::TooLarge => Rejection::InvalidArgument,
             Kind::NoSuchProcedure => Rejection::NoSuchProcedure,
-            Kind::InterfaceMismatch | Kind::Withdrawn => Rejection::NoSuchProgram,
+            // A call that was passed on, but did not reach the program, is `Kind::Relayed`.
+            Kind::InterfaceMismatch | Kind::Withdrawn | Kind::Relayed => Rejection::NoSuchProgram,
             _ => Rejection::UNSPECIFIED,
         };
         self.failed(rejection, reply)

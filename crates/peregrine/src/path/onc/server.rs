@@ -234,7 +234,10 @@ impl AcceptedCall {
         let outcome = match refusal.kind {
             Kind::BadArguments | Kind::TooLarge => Outcome::GarbageArguments,
             Kind::NoSuchProcedure => Outcome::ProcedureUnavailable,
-            Kind::InterfaceMismatch | Kind::Withdrawn => Outcome::ProgramUnavailable,
+            // A call that was passed on, but did not reach the program, is `Kind::Relayed`.
+            Kind::InterfaceMismatch | Kind::Withdrawn | Kind::Relayed => {
+                Outcome::ProgramUnavailable
+            }
             // ONC RPC has no answer that says: try later. Over datagrams, the client sends the call again if
             // it gets none.
             Kind::Overloaded | Kind::Exhausted if self.desk.path == PathKind::OncUdp => {

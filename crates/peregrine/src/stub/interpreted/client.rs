@@ -243,7 +243,7 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        if routine.has_streams && target(binding).system().is_none() {
+        if routine.has_streams {
             let never = GivenUp::NEVER;
             return self.call_as_future(binding, procedure, routine, arguments, result, never);
         }

@@ -14,7 +14,7 @@ use crate::call::{
     Answer, ForeignCall, RawRequest, Refusal, Reply, Request, Serve, Served, ServedForeign,
 };
 use crate::error::CallError;
-use crate::interface::{Described, DescribedProcedure, Direction, InterfaceRef};
+use crate::interface::{Described, DescribedProcedure, Direction, InterfaceRef, System};
 use crate::value::{
     Arriving, Departing, Dynamic, Invalid, Lent, Out, Overflow, Reader, Value, Writer, align_up,
 };
@@ -26,7 +26,7 @@ pub type GenericOutcome = Result<Result<Dynamic, Dynamic>, CallError>;
 type Procedures = dyn Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync;
 
 /// A server of an interface that is known only at run time (the *generic server* of Chung et al.). One
-/// closure answers all procedures. It is meant for bridges, and for tests of clients.
+/// closure answers all procedures. It is meant for [bridges](Self::passing_on), and for tests of clients.
 ///
 /// It is exported like any other server, on every path. Its clients may be compiled or generic. Lent
 /// buffers are not copied, and out buffers are filled in place.
@@ -61,6 +61,8 @@ pub struct GenericServer {
     pub(super) described: Described,
     pub(super) program: Arc<Program>,
     procedures: Box<Procedures>,
+    /// Whether the caller learns the kind of a failed call, and whether it was executed.
+    passes_on: bool,
 }
 
 impl fmt::Debug for GenericServer {
@@ -125,12 +127,66 @@ impl GenericServer {
     ) -> Self {
         let program = Arc::new(Program::flatten(&described));
         let known = InterfaceRef::from(described.clone());
-        Self { known, described, program, procedures: Box::new(procedures) }
+        Self { known, described, program, procedures: Box::new(procedures), passes_on: false }
+    }
+
+    /// Returns a server that passes each call on to another server, as a bridge does: `procedures` makes the
+    /// call, and returns its outcome. If the call fails, the caller learns whether the other server has
+    /// executed it. The kind of the failure is that of the failed call, if it concerns the call itself, such
+    /// as [`Kind::BadArguments`] or [`Kind::TimedOut`]. It is [`Kind::Relayed`] if it concerns the other
+    /// server, such as [`Kind::ServerGone`], because the caller's own server still runs.
+    ///
+    /// A failure of ONC RPC can say that a call was not executed only for some of these kinds. Otherwise its
+    /// caller must assume that the call may have been executed.
+    ///
+    /// ```
+    /// use peregrine::interface::Described;
+    /// use peregrine::{CallError, Executed, GenericClient, GenericServer, Kind};
+    ///
+    /// let text = "interface Stop version 0\nstop() -> unit or CallError#0\n\
+    ///             CallError#0 = struct {chain: text}\n";
+    /// let server = GenericServer::passing_on(Described::parse(text)?, |_call| {
+    ///     Err(CallError::new(Kind::ServerGone, Executed::No, "no process"))
+    /// });
+    /// let error = GenericClient::in_process(server).call("stop", &mut []).unwrap_err();
+    /// assert_eq!((error.kind(), error.executed()), (Kind::Relayed, Executed::No));
+    /// # Ok::<(), peregrine::interface::TextError>(())
+    /// ```
+    pub fn passing_on(
+        described: Described,
+        procedures: impl Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync + 'static,
+    ) -> Self {
+        Self { passes_on: true, ..Self::new(described, procedures) }
+    }
+
+    /// Makes the refusal for a procedure that has made a call, which has failed.
+    #[cold]
+    pub(super) fn failed(&self, error: &CallError) -> Refusal {
+        if self.passes_on { Refusal::passed_on(error) } else { Refusal::relayed(error) }
     }
 
     /// Returns the description of the interface.
     pub const fn described(&self) -> &Described {
         &self.described
+    }
+
+    /// Returns which part of the interface another RPC system cannot carry, if there is one. The text begins
+    /// with the place of the part. The server refuses calls of this system of a procedure with such a part.
+    ///
+    /// ```
+    /// use peregrine::GenericServer;
+    /// use peregrine::interface::{Described, System};
+    ///
+    /// let text = "interface Wide version 0\nwide(in a: u64) -> unit or CallError#0\n\
+    ///             CallError#0 = struct {chain: text}\n";
+    /// let server = GenericServer::new(Described::parse(text)?, |_call| unreachable!());
+    /// assert_eq!(server.missing_in(System::Onc), None);
+    /// let missing = server.missing_in(System::Courier);
+    /// assert_eq!(missing.as_deref(), Some("wide.a: u64 has no form in Courier"));
+    /// # Ok::<(), peregrine::interface::TextError>(())
+    /// ```
+    pub fn missing_in(&self, system: System) -> Option<String> {
+        self.program.missing_in(system).map(|unfit| unfit.to_string())
     }
 
     /// Runs a procedure. Returns its outcome, and the values of in-out parameters. The streams end here.
@@ -290,10 +346,10 @@ impl Serve for GenericServer {
         let (outcome, parameters) = self.run(GenericCall { number, procedure, parameters });
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(error) if routine.fails_as_call => {
+            Err(error) if routine.fails_as_call && !self.passes_on => {
                 Err(Dynamic::List(vec![Dynamic::Text(error.relayed_text())]))
             }
-            Err(error) => return Err(Refusal::relayed(&error)),
+            Err(error) => return Err(self.failed(&error)),
         };
         match outcome {
             Ok(result) => {

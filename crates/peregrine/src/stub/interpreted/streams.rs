@@ -5,6 +5,7 @@ use core::future::poll_fn;
 use core::ops::{Deref, DerefMut};
 use core::pin::{Pin, pin};
 use core::task::Poll;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::callbacks::{nested, served};
@@ -16,7 +17,7 @@ use super::program::{Form, OpId, Program, Routine, Step, Unfit};
 use crate::binding::Binding;
 use crate::call::streams::{Coding, Opening, Sink, Source, too_large};
 use crate::error::{CallError, Executed, Kind};
-use crate::interface::Direction;
+use crate::interface::{Direction, System};
 use crate::stub::awaited::{AsyncCall, AsyncFrame, Scratch};
 use crate::stub::compiled::{Arguments, Returned, failed};
 use crate::stub::oneway::after_oneway;
@@ -182,7 +183,8 @@ impl<'c, R: Representation> Transporter<'c, R> for FutureTransporter<'c, '_, '_,
 
 impl GenericClient {
     /// Calls like [`call_into`](Self::call_into), but gives up the call when the future `given_up` ends. The
-    /// call runs on this thread. A one-way call is not given up, and neither is a call of another RPC system.
+    /// call runs on this thread. A one-way call is not given up. If the server is of another RPC system, the
+    /// server does not learn that the call was given up.
     ///
     /// ```
     /// use core::future::pending;
@@ -217,7 +219,7 @@ impl GenericClient {
         let (Some(known), Some(routine)) = (known, self.routine(procedure)) else {
             return self.call_into(procedure, arguments, result);
         };
-        if known.oneway || self.binding().now().system().is_some() {
+        if known.oneway {
             return self.call_into(procedure, arguments, result);
         }
         let given_up = GivenUp(Some(pin!(given_up)));
@@ -243,6 +245,15 @@ impl GenericClient {
         mut given_up: GivenUp<'_>,
     ) -> Result<bool, CallError> {
         let failed = |error| failed(binding, number, error);
+        if let Some(system) = binding.now().system() {
+            let values = self.foreign_values(system, number, arguments).map_err(failed)?;
+            return self.call_foreign_as_future(
+                (system, binding, number),
+                &values,
+                result,
+                given_up,
+            );
+        }
         if arguments.len() != routine.parameters.len() {
             return Err(failed(wrong_count(routine, arguments.len())));
         }
@@ -281,6 +292,31 @@ impl GenericClient {
             match made {
                 Ok(is_ok) => return Ok(is_ok),
                 Err(error) => wait_for(call.again_unless(streams.have_moved(), error))?,
+            }
+        }
+    }
+
+    /// Makes a call of another RPC system as a future, which runs on this thread.
+    fn call_foreign_as_future(
+        &self,
+        (system, binding, number): (System, &Binding, u32),
+        values: &[Cow<'_, Dynamic>],
+        result: &mut Dynamic,
+        mut given_up: GivenUp<'_>,
+    ) -> Result<bool, CallError> {
+        let mut call = AsyncCall::new(binding, number);
+        loop {
+            let frame = given_up.wait(Executed::No, call.frame_alone());
+            let made = frame.and_then(|mut frame| {
+                let (mut scratch, given_up) = (Scratch::new(), &mut given_up);
+                let arguments = frame.arguments_in(&mut scratch);
+                let (frame, streams) = (&mut frame, None);
+                let mut stub = FutureTransporter { frame, streams, given_up, arguments };
+                self.interpret_foreign(system, number, &mut stub, values, result)
+            });
+            match made {
+                Ok(is_ok) => return Ok(is_ok),
+                Err(error) => wait_for(call.again(error))?,
             }
         }
     }

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use super::client::{
-    Argument, GenericClient, relayed, stopped, unfit, value_of, window_of, wrong_count,
+    Argument, GenericClient, Transporter, relayed, stopped, unfit, value_of, window_of, wrong_count,
 };
 use super::marshal::Stopped;
 use super::program::{Form, Number, Op, OpId, Part, Program, Routine, Step, Unfit};
@@ -23,7 +23,7 @@ use crate::interface::{self, Case, Described, DescribedVariant, Direction, Syste
 use crate::limits;
 use crate::stub::compiled::{CallTarget, Stub, does_not_fit, made};
 use crate::stub::foreign::{append, unknown_error};
-use crate::value::{Dynamic, Invalid, Overflow};
+use crate::value::{Dynamic, Invalid, Native, Overflow};
 use take::{Received, Unread};
 
 /// The largest count of a text or a sequence without a bound.
@@ -139,6 +139,20 @@ fn no_form<R: Cells>(what: &str) -> Unfit {
 }
 
 impl Program {
+    /// Returns which part of the interface another RPC system cannot carry, if there is one.
+    pub(super) fn missing_in(&self, system: System) -> Option<Unfit> {
+        (0..).zip(&self.routines).find_map(|(number, routine)| {
+            Some(self.lack_in(system, number)?.clone().of(&routine.name))
+        })
+    }
+
+    fn lack_in(&self, system: System, procedure: u32) -> Option<&Unfit> {
+        match system {
+            System::Onc => self.lack::<Xdr>(procedure),
+            System::Courier => self.lack::<Courier>(procedure),
+        }
+    }
+
     /// Returns why a system cannot carry the procedure, if it cannot.
     fn lack<R: Cells>(&self, procedure: u32) -> Option<&Unfit> {
         let all = self
@@ -330,60 +344,87 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        match system {
-            System::Onc => self.call_in::<Xdr>(binding, procedure, arguments, result),
-            System::Courier => self.call_in::<Courier>(binding, procedure, arguments, result),
-        }
+        let values = self.foreign_values(system, procedure, arguments)?;
+        made(CallTarget::special(binding), procedure, |stub: &mut Stub<'_>| {
+            self.interpret_foreign(system, procedure, stub, &values, result)
+        })
     }
 
-    fn call_in<R: Cells>(
+    /// Returns the values of the arguments of a call of another system.
+    ///
+    /// # Errors
+    /// If there is not one argument for each parameter, or the system cannot carry the procedure.
+    pub(super) fn foreign_values<'v>(
         &self,
-        binding: &Binding,
+        system: System,
         procedure: u32,
-        arguments: &mut [Argument<'_>],
-        result: &mut Dynamic,
-    ) -> Result<bool, CallError> {
+        arguments: &'v [Argument<'_>],
+    ) -> Result<Vec<Cow<'v, Dynamic>>, CallError> {
         let program = self.program();
         let routine = &program.routines[procedure as usize];
         if arguments.len() != routine.parameters.len() {
             return Err(wrong_count(routine, arguments.len()));
         }
-        if let Some(lack) = program.lack::<R>(procedure) {
+        if let Some(lack) = program.lack_in(system, procedure) {
             return Err(unfit(lack));
         }
-        let all = routine.parameters.iter().zip(&*arguments);
-        let values: Vec<_> = all.map(|(step, one)| owned(step, one)).collect::<Result<_, _>>()?;
-        made(CallTarget::special(binding), procedure, |stub: &mut Stub<'_>| {
-            stub.foreign_or::<R, _>(|to| {
-                program.put_arguments_of(routine, &values, to).map_err(Failed::Argument)
-            })
-            .map_err(|failed| match failed {
-                Failed::Argument((index, error)) => stopped(error, &routine.parameters[index]),
-                Failed::Overflow(overflow) => does_not_fit(overflow),
-            })?;
-            let mut returned = stub.transport(&[], &[], &mut [])?;
-            returned.foreign_with(|answer, bytes| {
-                let mut from = Received::<R>::new(bytes);
-                let is_ok = answer == Answer::Ok;
-                *result = match is_ok {
-                    true => program
-                        .take_cells(routine.result, NO_MAX, &mut from, 0)
-                        .map_err(|unread| unreadable(unread.inside(|unfit| unfit.of("result"))))?,
-                    false => {
-                        let number = from.input.cell().map_err(Unread::from).map_err(unreadable)?;
-                        let error = program.take_reported(routine, number, &mut from);
-                        let error = error.map_err(unreadable)?;
-                        error.ok_or_else(|| unknown_error(number))?
-                    }
-                };
-                from.input.finish_results().map_err(Unread::from).map_err(unreadable)?;
-                match is_ok || !routine.fails_as_call {
-                    true => Ok(is_ok),
-                    false => Err(relayed(result)),
-                }
-            })
-        })
+        let all = routine.parameters.iter().zip(arguments);
+        all.map(|(step, one)| owned(step, one)).collect()
     }
+
+    /// Makes one call of another system with these values.
+    pub(super) fn interpret_foreign<'c>(
+        &self,
+        system: System,
+        procedure: u32,
+        stub: &mut impl Transporter<'c, Native>,
+        values: &[Cow<'_, Dynamic>],
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        let program = self.program();
+        let routine = &program.routines[procedure as usize];
+        match system {
+            System::Onc => call_in::<Xdr>(program, routine, stub, values, result),
+            System::Courier => call_in::<Courier>(program, routine, stub, values, result),
+        }
+    }
+}
+
+fn call_in<'c, R: Cells>(
+    program: &Program,
+    routine: &Routine,
+    stub: &mut impl Transporter<'c, Native>,
+    values: &[Cow<'_, Dynamic>],
+    result: &mut Dynamic,
+) -> Result<bool, CallError> {
+    stub.foreign_or::<R, _>(|to| {
+        program.put_arguments_of(routine, values, to).map_err(Failed::Argument)
+    })
+    .map_err(|failed| match failed {
+        Failed::Argument((index, error)) => stopped(error, &routine.parameters[index]),
+        Failed::Overflow(overflow) => does_not_fit(overflow),
+    })?;
+    let mut returned = stub.transport(&[], &[], &mut [])?;
+    returned.foreign_with(|answer, bytes| {
+        let mut from = Received::<R>::new(bytes);
+        let is_ok = answer == Answer::Ok;
+        *result = match is_ok {
+            true => program
+                .take_cells(routine.result, NO_MAX, &mut from, 0)
+                .map_err(|unread| unreadable(unread.inside(|unfit| unfit.of("result"))))?,
+            false => {
+                let number = from.input.cell().map_err(Unread::from).map_err(unreadable)?;
+                let error = program.take_reported(routine, number, &mut from);
+                let error = error.map_err(unreadable)?;
+                error.ok_or_else(|| unknown_error(number))?
+            }
+        };
+        from.input.finish_results().map_err(Unread::from).map_err(unreadable)?;
+        match is_ok || !routine.fails_as_call {
+            true => Ok(is_ok),
+            false => Err(relayed(result)),
+        }
+    })
 }
 
 /// Why arguments could not be written: an argument with its index, or the message.
@@ -464,7 +505,7 @@ impl GenericServer {
             )?;
         let parameters = values.into_iter().map(GenericParameter::In).collect();
         let (outcome, _) = self.run(GenericCall { number, procedure, parameters });
-        let written = match outcome.map_err(|error| Refusal::failed(error.relayed_text()))? {
+        let written = match outcome.map_err(|error| self.failed(&error))? {
             Ok(value) => append::<R, Stopped>(results, |to| {
                 program
                     .put_cells(routine.result, &value, NO_MAX, to, 0)
