@@ -10,11 +10,14 @@ use super::source::Sources;
 use super::uses::Names;
 use super::{ONC_INCLUDES_MAX, Onc, parse};
 
-/// What headers of the RPC library declare, in the language of interface files. [`builtin`] has the integers.
-const LIBRARY: &str = "typedef opaque netobj<1024>;
+/// The types that headers of the RPC library declare, in the language of interface files. [`builtin`] has the
+/// integers.
+const TYPES: &str = "typedef opaque netobj<1024>;
     typedef opaque des_block[8];
-    struct netbuf { unsigned int maxlen; opaque buf<>; };
-    const MAXNETNAMELEN = 255;";
+    struct netbuf { unsigned int maxlen; opaque buf<>; };";
+
+/// The constants that headers of the RPC library declare.
+const CONSTANTS: &str = "const MAXNETNAMELEN = 255;";
 
 /// Adds the declarations that `specification` needs and lacks, and that a header has. `passed` is what the
 /// lines of the file for C programs contain.
@@ -27,8 +30,9 @@ pub(super) fn supply(
     let mut names = Names::default();
     specification.definitions.iter().for_each(|one| names.definition(one));
     let mut spare = Spare::default();
+    spare.add(library_types());
     spare.add(passed.constants.into_iter().map(Definition::Constant));
-    spare.add(read(onc, LIBRARY, "the RPC library", sources).0);
+    spare.add(library(CONSTANTS));
     let mut headers: VecDeque<String> = passed.headers.into();
     let (mut needed, mut is_all) = spare.needed(&names);
     for _ in 0..ONC_INCLUDES_MAX {
@@ -46,9 +50,11 @@ pub(super) fn supply(
 
 /// Returns the types that headers of the RPC library declare.
 pub(super) fn library_types() -> Vec<Definition> {
-    let (mut all, _) = read(&Onc::new(), LIBRARY, "", &mut Sources::default());
-    all.retain(|one| matches!(one, Definition::Type(_)));
-    all
+    library(TYPES)
+}
+
+fn library(text: &str) -> Vec<Definition> {
+    read(&Onc::new(), text, "", &mut Sources::default()).0
 }
 
 fn read(onc: &Onc<'_>, text: &str, name: &str, sources: &mut Sources) -> (Vec<Definition>, Passed) {
