@@ -78,7 +78,8 @@ pub enum Rebind {
 /// ```no_run
 /// use peregrine::{BindOptions, CourierForm};
 /// # use peregrine::interface;
-/// # #[interface(courier(program = 2, version = 3))] trait Clock { #[courier(0)] fn now(&self) -> peregrine::Result<u32>; }
+/// # #[interface(courier(program = 2, version = 3))]
+/// # trait Clock { #[courier(0)] fn now(&self) -> peregrine::Result<u32>; }
 ///
 /// let options = BindOptions::default().courier_form(CourierForm::Frames);
 /// let clock = ClockClient::bind_with("courier+tcp:clock.example.org:5000", &options)?;
