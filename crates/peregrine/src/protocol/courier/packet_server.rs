@@ -7,12 +7,13 @@
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::message::{Call, Rejection, Reply};
 use super::packet::{
-    Body, Division, Incoming, Name, PAYLOAD_MAX, PIECE, Packet, Part, Report, WHOLE_PAYLOAD_MAX,
-    WINDOW, message, payload, send_missing,
+    Body, Datagram, Division, Incoming, Name, PAYLOAD_MAX, PIECE, Packet, Part, Report,
+    WHOLE_PAYLOAD_MAX, WINDOW, message, payload, send_missing,
 };
 use super::packet_client::WINDOW_FIRST;
 use crate::protocol::exchange::time::{Moment, SECOND};
@@ -60,16 +61,16 @@ pub(crate) struct Running {
     ticket: Ticket<Identity>,
     form: ReplyForm,
     transaction: u16,
+    /// Whether the call came in several parts. Its client does not send them again.
+    is_assembled: bool,
 }
 
 /// A call that the driver runs now.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct Work<'a> {
     pub(crate) call: Call,
-    /// The whole message, with the header of the call.
-    pub(crate) message: Vec<u8>,
-    /// The offset of the arguments in the message.
-    pub(crate) arguments: usize,
+    /// The arguments. If they are borrowed, they are the end of the datagram.
+    pub(crate) arguments: Cow<'a, [u8]>,
     pub(crate) running: Running,
 }
 
@@ -108,13 +109,13 @@ impl PacketServer {
 
     /// Takes a datagram. Returns the call that it completes, if the call is to run. `send` sends a datagram
     /// back to `from`. What cannot be read gets no answer.
-    pub(crate) fn receive(
+    pub(crate) fn receive<'a>(
         &mut self,
         now: Moment,
         from: SocketAddr,
-        datagram: &[u8],
-        send: &mut impl FnMut(&[u8]),
-    ) -> Option<Work> {
+        datagram: &'a [u8],
+        send: &mut impl FnMut(Datagram<'_>),
+    ) -> Option<Work<'a>> {
         self.cache.expire(now);
         match Packet::parse(datagram).ok()? {
             Packet::Whole { id, client, payload } => {
@@ -126,7 +127,7 @@ impl PacketServer {
                     let is_of_client =
                         matches!(body, Body::Hello | Body::Call(_) | Body::HaveReply(_));
                     if is_of_client {
-                        send(&Packet::Parts(Name { cookie, ..name }, Body::Welcome).to_vec());
+                        Packet::Parts(Name { cookie, ..name }, Body::Welcome).send(send);
                     }
                     return None;
                 }
@@ -142,26 +143,52 @@ impl PacketServer {
         }
     }
 
-    /// Notes that a call has ended, and sends its reply: the message with its header. A reply that is too
-    /// long is replaced by a rejection.
+    /// Returns the largest number of bytes of the payload of a reply.
+    pub(crate) fn payload_max(&self, running: &Running) -> usize {
+        match running.form {
+            ReplyForm::Whole { .. } => WHOLE_PAYLOAD_MAX,
+            ReplyForm::Parts { .. } => self.reply_bytes_max,
+        }
+    }
+
+    /// Notes that a call has ended, and sends its reply. A payload that is too long is replaced by a rejection.
     pub(crate) fn end(
         &mut self,
         now: Moment,
         running: Running,
-        reply: &[u8],
-        send: &mut impl FnMut(&[u8]),
+        payload: &[u8],
+        send: &mut impl FnMut(Datagram<'_>),
     ) {
-        let Running { ticket, form, transaction } = running;
-        let mut payload = payload(reply);
-        let most = match form {
-            ReplyForm::Whole { .. } => WHOLE_PAYLOAD_MAX,
-            ReplyForm::Parts { .. } => self.reply_bytes_max,
+        let rejection;
+        let payload = if payload.len() > self.payload_max(&running) {
+            rejection = rejected(running.transaction);
+            &rejection
+        } else {
+            payload
         };
-        if payload.len() > most {
-            payload = rejected(transaction);
+        self.cache.end(now, running.ticket, payload);
+        send_reply(running.form, payload, send);
+    }
+
+    /// Notes that a call was not executed, and sends why. `None` sends nothing, so that the client sends the
+    /// call again. Another copy of the call may run.
+    ///
+    /// The client of a call in several parts does not send them again, so its reply is remembered like others.
+    pub(crate) fn refuse(
+        &mut self,
+        now: Moment,
+        running: Running,
+        payload: Option<&[u8]>,
+        send: &mut impl FnMut(Datagram<'_>),
+    ) {
+        if running.is_assembled {
+            let rejection = rejected(running.transaction);
+            return self.end(now, running, payload.unwrap_or(&rejection), send);
         }
-        self.cache.end(now, ticket, &payload);
-        send_reply(form, &payload, send);
+        self.cache.not_executed(running.ticket);
+        if let Some(payload) = payload {
+            send_reply(running.form, payload, send);
+        }
     }
 
     fn cookie(&self, from: SocketAddr, conversation: u32) -> u64 {
@@ -179,14 +206,14 @@ impl PacketServer {
         siphasher::sip::SipHasher13::new_with_key(&self.secret)
     }
 
-    fn receive_whole(
+    fn receive_whole<'a>(
         &mut self,
         now: Moment,
         from: SocketAddr,
         (id, client): (u32, u16),
-        payload: &[u8],
-        send: &mut impl FnMut(&[u8]),
-    ) -> Option<Work> {
+        payload: &'a [u8],
+        send: &mut impl FnMut(Datagram<'_>),
+    ) -> Option<Work<'a>> {
         let message = message(payload).ok()?;
         let (call, arguments) = Call::parse(message).ok()?;
         let mut hasher = self.hasher();
@@ -196,8 +223,10 @@ impl PacketServer {
         let form = ReplyForm::Whole { id, client };
         match self.cache.begin(now, Key { peer: Peer::datagram(from), call: identity }, 0) {
             Verdict::Execute(ticket) => {
-                let running = Running { ticket, form, transaction: call.transaction };
-                return Some(Work { call, message: message.to_vec(), arguments, running });
+                let (transaction, is_assembled) = (call.transaction, false);
+                let running = Running { ticket, form, transaction, is_assembled };
+                let arguments = Cow::Borrowed(&message[arguments..]);
+                return Some(Work { call, arguments, running });
             }
             Verdict::Replay(reply) => send_reply(form, reply, send),
             Verdict::Forgotten => send_reply(form, &rejected(call.transaction), send),
@@ -207,14 +236,14 @@ impl PacketServer {
     }
 
     /// Takes a part of a call.
-    fn receive_part(
+    fn receive_part<'a>(
         &mut self,
         now: Moment,
         from: SocketAddr,
         name: Name,
-        part: &Part<'_>,
-        send: &mut impl FnMut(&[u8]),
-    ) -> Option<Work> {
+        part: &Part<'a>,
+        send: &mut impl FnMut(Datagram<'_>),
+    ) -> Option<Work<'a>> {
         let key = key(from, name);
         let form = ReplyForm::Parts { name, piece: part.division.piece };
         if let Some(verdict) = self.cache.look(key, 0) {
@@ -223,8 +252,8 @@ impl PacketServer {
             match verdict {
                 _ if !part.asks => {}
                 Verdict::Replay(reply) => send_reply(form, reply, send),
-                Verdict::InProgress => send(&Packet::Parts(name, Body::Working).to_vec()),
-                _ => send(&Packet::Parts(name, Body::Forgotten).to_vec()),
+                Verdict::InProgress => Packet::Parts(name, Body::Working).send(send),
+                _ => Packet::Parts(name, Body::Forgotten).send(send),
             }
             return None;
         }
@@ -236,21 +265,27 @@ impl PacketServer {
             // The cache is full of calls that run. The client sends a part again, which tries again.
             return None;
         };
-        let payload = if is_only {
-            part.data.to_vec()
-        } else {
-            self.partial.remove(&key).map(|partial| partial.incoming.into_payload())?
+        let payload = match self.partial.remove(&key) {
+            Some(partial) => Cow::Owned(partial.incoming.into_payload()),
+            None => Cow::Borrowed(part.data),
         };
         let read = message(&payload).ok().and_then(|message| {
-            let (call, arguments) = Call::parse(message).ok()?;
-            Some((call, message.to_vec(), arguments))
+            let (call, at) = Call::parse(message).ok()?;
+            Some((call, payload.len() - message.len() + at))
         });
-        let Some((call, message, arguments)) = read else {
+        let Some((call, at)) = read else {
             self.cache.not_executed(ticket);
             return None;
         };
-        let running = Running { ticket, form, transaction: call.transaction };
-        Some(Work { call, message, arguments, running })
+        let arguments = match payload {
+            Cow::Borrowed(payload) => Cow::Borrowed(&payload[at..]),
+            Cow::Owned(mut payload) => {
+                payload.drain(..at);
+                Cow::Owned(payload)
+            }
+        };
+        let (transaction, is_assembled) = (call.transaction, !is_only);
+        Some(Work { call, arguments, running: Running { ticket, form, transaction, is_assembled } })
     }
 
     /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, reports to
@@ -261,7 +296,7 @@ impl PacketServer {
         from: SocketAddr,
         name: Name,
         part: &Part<'_>,
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) -> bool {
         let key = key(from, name);
         if !self.partial.contains_key(&key) && !self.make_room(now, from, part.division) {
@@ -281,7 +316,7 @@ impl PacketServer {
         let is_whole = partial.incoming.is_whole();
         if !is_whole && part.asks {
             let report = partial.incoming.report(WINDOW as u16);
-            send(&Packet::Parts(name, Body::HaveCall(report)).to_vec());
+            Packet::Parts(name, Body::HaveCall(report)).send(send);
         }
         is_whole
     }
@@ -292,7 +327,7 @@ impl PacketServer {
         from: SocketAddr,
         name: Name,
         report: &Report,
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) {
         let piece = report.division.map_or(PIECE, |division| division.piece);
         let form = ReplyForm::Parts { name, piece };
@@ -304,14 +339,14 @@ impl PacketServer {
                     let end = division.count();
                     let window = report.window.min(WINDOW as u16);
                     send_missing(reply, division, &report.arrivals, end, window, |part| {
-                        send(&Packet::Parts(name, Body::Reply(part)).to_vec());
+                        Packet::Parts(name, Body::Reply(part)).send(send);
                     });
                 }
                 Some(_) => {}
             },
-            Some(Verdict::InProgress) => send(&Packet::Parts(name, Body::Working).to_vec()),
+            Some(Verdict::InProgress) => Packet::Parts(name, Body::Working).send(send),
             // The client knows that all parts have arrived, so the call has run.
-            None | Some(_) => send(&Packet::Parts(name, Body::Forgotten).to_vec()),
+            None | Some(_) => Packet::Parts(name, Body::Forgotten).send(send),
         }
     }
 
@@ -350,14 +385,14 @@ fn rejected(transaction: u16) -> Vec<u8> {
 }
 
 /// Sends a reply, or its first parts.
-fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(&[u8])) {
+fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(Datagram<'_>)) {
     match form {
-        ReplyForm::Whole { id, client } => send(&Packet::Whole { id, client, payload }.to_vec()),
+        ReplyForm::Whole { id, client } => Packet::Whole { id, client, payload }.send(send),
         ReplyForm::Parts { name, piece } => {
             let Some(division) = Division::of(payload.len(), piece) else { return };
             let (arrivals, end) = (Default::default(), division.count());
             send_missing(payload, division, &arrivals, end, WINDOW_FIRST, |part| {
-                send(&Packet::Parts(name, Body::Reply(part)).to_vec());
+                Packet::Parts(name, Body::Reply(part)).send(send);
             });
         }
     }
@@ -404,7 +439,7 @@ mod tests {
             let mut message = vec![0; 12 + argument_bytes];
             let call = Call { transaction: 4, program: 2, version: 3, procedure: 0 };
             call.emit(&mut message).expect("room");
-            let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+            let send = &mut |datagram: Datagram<'_>| self.to_server.push(datagram.concat());
             PacketCall::begin(id, payload(&message), form, self.now, 60 * SECOND, &self.to, send)
                 .expect("a short call")
         }
@@ -418,14 +453,14 @@ mod tests {
             while !self.to_server.is_empty() || !self.to_client.is_empty() {
                 for bytes in core::mem::take(&mut self.to_server) {
                     self.datagrams += 1;
-                    let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
+                    let send = &mut |datagram: Datagram<'_>| self.to_client.push(datagram.concat());
                     let new = self.server.receive(self.now, self.from, &bytes, send);
                     assert!(new.is_none() || work.is_none(), "the call runs twice");
                     work = work.or(new);
                 }
                 for bytes in core::mem::take(&mut self.to_client) {
                     self.datagrams += 1;
-                    let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+                    let send = &mut |datagram: Datagram<'_>| self.to_server.push(datagram.concat());
                     ended = ended.or(call.receive(self.now, &bytes, &mut self.to, send));
                 }
             }
@@ -435,8 +470,8 @@ mod tests {
         fn end(&mut self, work: Work, result_bytes: usize) {
             let reply = Reply { transaction: work.call.transaction, answer: Answer::Return };
             let reply = [reply.to_vec(), vec![7; result_bytes]].concat();
-            let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
-            self.server.end(self.now, work.running, &reply, send);
+            let send = &mut |datagram: Datagram<'_>| self.to_client.push(datagram.concat());
+            self.server.end(self.now, work.running, &payload(&reply), send);
         }
 
         /// Makes a call, and returns the number of bytes of its results and of datagrams.
@@ -446,7 +481,7 @@ mod tests {
             let (work, ended) = self.deliver(&mut call);
             assert_eq!(ended, None);
             let work = work.expect("the call runs");
-            assert_eq!(work.message.len() - work.arguments, bytes[0]);
+            assert_eq!(work.arguments.len(), bytes[0]);
             self.end(work, bytes[1]);
             let (again, ended) = self.deliver(&mut call);
             assert!(again.is_none());
@@ -457,7 +492,7 @@ mod tests {
         /// Waits until the client sends again.
         fn wait(&mut self, call: &mut PacketCall) {
             while self.to_server.is_empty() {
-                let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+                let send = &mut |datagram: Datagram<'_>| self.to_server.push(datagram.concat());
                 match call.step(self.now, &self.to, send) {
                     Step::Wait(until) if self.to_server.is_empty() => self.now = until,
                     Step::Wait(_) => {}
@@ -595,7 +630,7 @@ mod tests {
         for body in [Body::Hello, Body::Call(part), Body::Welcome, Body::Working] {
             let packet = Packet::Parts(name, body).to_vec();
             let mut answers = Vec::new();
-            let send = &mut |bytes: &[u8]| answers.push(bytes.len());
+            let send = &mut |datagram: Datagram<'_>| answers.push(datagram.concat().len());
             assert!(server.receive(START, from, &packet, send).is_none());
             assert!(answers.iter().sum::<usize>() <= packet.len(), "{body:?}");
         }
@@ -649,7 +684,7 @@ mod tests {
         other_version[1..4].copy_from_slice(&[4, 0, 9]);
         for payload in [&payload(&message)[..15], &payload(&[0, 1, 0, 0]), &other_version] {
             let packet = Packet::Whole { id: 9, client: 2, payload }.to_vec();
-            let mut send = |_: &[u8]| panic!("no answer");
+            let mut send = |_: Datagram<'_>| panic!("no answer");
             assert!(pair.server.receive(START, pair.from, &packet, &mut send).is_none());
         }
     }

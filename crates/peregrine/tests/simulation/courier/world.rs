@@ -10,7 +10,7 @@ use crate::exchange::client_end::Executed;
 use crate::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::message::{Answer, CALL_BYTES, Call, Rejection, Reply};
-use crate::protocol::courier::packet::payload;
+use crate::protocol::courier::packet::{Datagram, payload};
 use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
 use crate::protocol::courier::packet_server::{PacketServer, Running, Work};
 use crate::protocol::onc::xids::Waiters;
@@ -258,7 +258,7 @@ impl World {
             self.now,
             CALL_TIME,
             &one.server,
-            &mut |bytes: &[u8]| sent.push(bytes.to_vec()),
+            &mut |datagram: Datagram<'_>| sent.push(datagram.concat()),
         );
         one.waiters.find(id).expect("the call").state = Some(state.expect("a short call"));
         self.send_all(client, sent, false);
@@ -308,7 +308,7 @@ impl World {
         };
         let state = flight.state.as_mut().expect("the call has begun");
         let mut sent = Vec::new();
-        let step = state.step(self.now, &one.server, &mut |bytes: &[u8]| sent.push(bytes.to_vec()));
+        let step = state.step(self.now, &one.server, &mut |datagram: Datagram<'_>| sent.push(datagram.concat()));
         self.send_all(client, sent, false);
         match step {
             Step::Wait(until) if until <= self.now => {
@@ -326,8 +326,8 @@ impl World {
         let Some(flight) = one.waiters.find(id) else { return };
         let state = flight.state.as_mut().expect("the call has begun");
         let mut sent = Vec::new();
-        let ended = state.receive(self.now, bytes, &mut one.server, &mut |bytes: &[u8]| {
-            sent.push(bytes.to_vec());
+        let ended = state.receive(self.now, bytes, &mut one.server, &mut |datagram: Datagram<'_>| {
+            sent.push(datagram.concat());
         });
         self.send_all(client, sent, false);
         match ended {
@@ -363,17 +363,16 @@ impl World {
     /// Receives a datagram at the server, as a driver does.
     fn serve(&mut self, client: usize, bytes: &[u8]) {
         let (from, mut sent) = (self.clients[client].address, Vec::new());
-        let mut send = |bytes: &[u8]| sent.push(bytes.to_vec());
+        let mut send = |datagram: Datagram<'_>| sent.push(datagram.concat());
         if let Some(work) = self.server.receive(self.now, from, bytes, &mut send) {
-            let Work { call: header, message, arguments, running } = work;
-            let arguments = &message[arguments..];
-            let call = number(arguments).expect("arguments");
-            if arguments != body(call, arguments.len() - 8) {
+            let Work { call: header, arguments, running } = work;
+            let call = number(&arguments).expect("arguments");
+            if *arguments != *body(call, arguments.len() - 8) {
                 self.violations.push(format!("call {call} arrived with other arguments"));
             }
             if header.procedure == LACKS {
                 let reply = Reply::rejected(header.transaction, Rejection::NoSuchProcedure);
-                self.server.end(self.now, running, &reply.to_vec(), &mut send);
+                self.server.end(self.now, running, &payload(&reply.to_vec()), &mut send);
             } else {
                 let answer = match header.procedure {
                     FAILS => Answer::Abort(ERROR),
@@ -421,8 +420,8 @@ impl World {
     fn stop(&mut self, client: usize, call: usize, reply: &[u8], running: Running) {
         self.known[call].stopped = Some(self.now);
         let mut sent = Vec::new();
-        let mut send = |bytes: &[u8]| sent.push(bytes.to_vec());
-        self.server.end(self.now, running, reply, &mut send);
+        let mut send = |datagram: Datagram<'_>| sent.push(datagram.concat());
+        self.server.end(self.now, running, &payload(reply), &mut send);
         self.send_all(client, sent, true);
         self.check_limits();
     }
