@@ -27,6 +27,7 @@ const SHARED: &[&str] = &[
     "auth_sys",
     "bind",
     "connections",
+    "foreign",
     "leader",
     "options",
     "receivers",

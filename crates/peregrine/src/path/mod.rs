@@ -7,6 +7,7 @@ pub(crate) mod bind;
 pub(crate) mod callback;
 mod connections;
 pub(crate) mod datagram;
+mod foreign;
 pub(crate) mod in_process;
 mod leader;
 pub(crate) mod local;

@@ -2,7 +2,6 @@
 //! program, and calls procedure 0, so that a missing program or version is reported at once.
 
 use core::net::SocketAddr;
-use std::borrow::Cow;
 use std::time::Instant;
 
 use super::client::{Header, OncPath};
@@ -15,6 +14,7 @@ use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system, violated,
 };
+use crate::path::foreign::program::{Chosen, chosen, mismatch};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
 use crate::value::ByteOrder;
@@ -25,11 +25,6 @@ pub(crate) struct OncUdp;
 /// The client's implementation of ONC RPC over TCP.
 pub(crate) struct OncTcp;
 
-const NOT_A_PROGRAM: &str = "declare the interface with `#[interface(onc(program = N, version = N))]`, \
-     or use an address without `onc+udp:` or `onc+tcp:`";
-const OTHER_PROGRAM: &str = "leave the program out of the address, or use the interface of that program; \
-     `peregrine import` makes interfaces from .x files";
-const NO_PROGRAM: &str = "write the program and its version, such as onc+udp:HOST/100003.3";
 const OTHER_VERSION: &str = "use the interface of a version that the server has";
 const NO_DESCRIPTION: &str =
     "read the .x file of the program; `peregrine import` makes an interface from it";
@@ -76,69 +71,8 @@ fn undescribed() -> CallError {
     CallError::not_executed(Kind::NoSuchProcedure, Phase::Bind, text).with_advice(NO_DESCRIPTION)
 }
 
-/// The program that a client wants.
-struct Chosen {
-    number: u32,
-    version: u32,
-    /// The number of each procedure, in the order of the methods.
-    procedures: Cow<'static, [u32]>,
-}
-
-/// Returns the program to which the address and the client's interface lead.
-fn chosen(wanted: &Wanted<'_>) -> Result<Chosen, CallError> {
-    let Wanted { name, interface, .. } = *wanted;
-    let asked = if name.is_empty() { None } else { Some(program_of(name)?) };
-    let Some(own) = interface.program(System::Onc) else {
-        // A binding without an interface can only call procedure 0.
-        return match asked {
-            _ if !interface.name().is_empty() => {
-                let text = format!("the interface `{}` is no program of ONC RPC", interface.name());
-                Err(mismatch(text, NOT_A_PROGRAM))
-            }
-            Some((number, version)) => {
-                Ok(Chosen { number, version, procedures: Cow::Borrowed(&[]) })
-            }
-            None => {
-                let text = "the address names no program";
-                let error = CallError::not_executed(Kind::BadName, Phase::Bind, text);
-                Err(error.with_advice(NO_PROGRAM))
-            }
-        };
-    };
-    if let Some((number, version)) = asked.filter(|asked| *asked != (own.number, own.version)) {
-        let text = format!(
-            "the interface `{}` is version {} of program {}, and the address names version {version} \
-             of program {number}",
-            interface.name(),
-            own.version,
-            own.number
-        );
-        return Err(mismatch(text, OTHER_PROGRAM));
-    }
-    let procedures = own.procedures.clone();
-    Ok(Chosen { number: own.number, version: own.version, procedures })
-}
-
-#[cold]
-fn mismatch(text: String, advice: &'static str) -> CallError {
-    CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text).with_advice(advice)
-}
-
-/// Returns the number and the version that the name of a program has.
-fn program_of(name: &str) -> Result<(u32, u32), CallError> {
-    let parsed = name.split_once('.').and_then(|(number, version)| {
-        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        (is_number(number) && is_number(version))
-            .then(|| Some((number.parse().ok()?, version.parse().ok()?)))?
-    });
-    parsed.ok_or_else(|| {
-        let text = format!("`{name}` is not the number and the version of a program");
-        CallError::not_executed(Kind::BadName, Phase::Bind, text).with_advice(NO_PROGRAM)
-    })
-}
-
 fn bind(kind: PathKind, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
-    let program = chosen(wanted)?;
+    let program = chosen(System::Onc, wanted)?;
     let addresses = target.place()?.resolve()?;
     let mut failure = None;
     for (i, address) in addresses.iter().enumerate() {

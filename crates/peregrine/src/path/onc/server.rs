@@ -4,60 +4,45 @@
 //! A client does not bind. Each of its messages names a program, a version and a procedure, and carries the
 //! caller's credential. So the server looks for the export with each call, and keeps a row for each caller.
 
-mod callers;
 mod connection;
 mod connections;
 mod datagrams;
-mod programs;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use self::callers::{CallerRow, Callers};
 pub(crate) use self::connections::OncConnections;
 pub(crate) use self::datagrams::OncDatagrams;
-use self::programs::{Missing, exported};
-use crate::call::{Answer, Calls, ForeignAnswer, ForeignCall, PathKind, Ran, Refusal};
-use crate::error::{Executed, Kind};
+use crate::call::{Calls, Claimed, ForeignCall, PathKind, Refusal};
+use crate::error::Kind;
 use crate::interface::System;
+use crate::path::foreign::callers::{Caller, CallerRow, Callers};
+use crate::path::foreign::exported::Missing;
+use crate::path::foreign::serving::{
+    ArrivedCall, FRAMING_BYTES, NeverGivenUp, ReplyBuffer, Served, row_of, serve,
+};
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::message::{
-    AuthReason, AuthSys, Call, Denial, Flavour, NoCall, Outcome, REPLY_BYTES_MAX, Reply,
+    AuthReason, AuthSys, Call, Denial, Flavour, NoCall, Outcome, REPLY_BYTES_MAX, Reply, Versions,
 };
-use crate::protocol::onc::record::{MARKER_BYTES, marker};
+use crate::protocol::onc::record::marker;
 use crate::protocol::onc::replies::{Bounds, Peer, Replies, Ticket, Verdict};
 use crate::serving::ServerCore;
-use crate::serving::procedure::{IncomingCall, Serving};
+use crate::serving::procedure::Serving;
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys;
-use crate::value::Window;
 
 /// The number of bytes of the header of a reply with results and an empty verifier.
 const SUCCESS_BYTES: usize = 24;
-/// The place of the results in a [`ReplyBuffer`].
-const RESULTS_AT: usize = MARKER_BYTES + SUCCESS_BYTES;
-/// A buffer that is larger than this number of bytes is released after the reply was sent.
-const BUFFER_BYTES_KEPT: usize = 64 << 10;
-
 /// What all calls of one UDP socket share, or all calls over TCP.
 struct Desk {
     core: Arc<ServerCore>,
     path: PathKind,
     /// The callers of this socket. Over TCP, each connection has its own.
     replies: Mutex<Replies>,
+    /// A client cannot cancel a call. The end of its connection is no proof that it has given up, because it may
+    /// connect again and send the same call.
     calls: Arc<NeverGivenUp>,
-}
-
-/// The source of all calls of ONC RPC. A client cannot cancel a call. The end of its connection is no proof
-/// that it has given up, because it may connect again and send the same call.
-struct NeverGivenUp;
-
-impl Calls for NeverGivenUp {
-    fn is_given_up(&self, _: u64) -> bool {
-        false
-    }
 }
 
 /// What a message asks of the server.
@@ -94,61 +79,23 @@ struct Source<'a> {
     callers: &'a Callers,
 }
 
-/// The memory in which a thread makes replies: the marker of a record, and the message.
-#[derive(Default)]
-struct ReplyBuffer(Vec<u8>);
+/// Returns the reply in a buffer as a record. Returns `None` if it is too long.
+fn record(reply: &mut ReplyBuffer) -> Option<&[u8]> {
+    let marker: [u8; FRAMING_BYTES] = marker(reply.message().len())?;
+    let framed = reply.framed()?;
+    framed.first_chunk_mut().map(|place| *place = marker)?;
+    Some(framed)
+}
 
-impl ReplyBuffer {
-    /// Returns the message.
-    fn message(&self) -> &[u8] {
-        self.0.get(MARKER_BYTES..).unwrap_or_default()
-    }
+/// Puts a reply without results into a buffer.
+fn put_reply(to: &mut ReplyBuffer, reply: &Reply<'_>) {
+    let mut bytes = [0; REPLY_BYTES_MAX];
+    let length = reply.emit(&mut bytes).unwrap_or(0);
+    to.put(&bytes[..length]);
+}
 
-    /// Returns the message as a record. Returns `None` if it is too long.
-    fn record(&mut self) -> Option<&[u8]> {
-        let marker = marker(self.message().len())?;
-        self.0.first_chunk_mut().map(|place| *place = marker)?;
-        Some(&self.0)
-    }
-
-    /// Releases memory that a large reply needed.
-    fn trim(&mut self) {
-        if self.0.capacity() > BUFFER_BYTES_KEPT {
-            self.0 = Vec::new();
-        }
-    }
-
-    /// Puts a message into the buffer.
-    fn put(&mut self, message: &[u8]) {
-        self.0.clear();
-        self.0.extend([0; MARKER_BYTES]);
-        self.0.extend(message);
-    }
-
-    /// Puts a reply without results into the buffer.
-    fn put_reply(&mut self, reply: &Reply<'_>) {
-        let mut bytes = [0; REPLY_BYTES_MAX];
-        let length = reply.emit(&mut bytes).unwrap_or(0);
-        self.put(&bytes[..length]);
-    }
-
-    fn put_outcome(&mut self, xid: u32, outcome: Outcome) {
-        self.put_reply(&Reply::accepted(xid, outcome));
-    }
-
-    /// Empties the buffer, and leaves room for the header of a reply with results.
-    fn begin_results(&mut self) -> &mut Vec<u8> {
-        self.0.clear();
-        self.0.resize(RESULTS_AT, 0);
-        &mut self.0
-    }
-
-    /// Writes the header before the results.
-    fn end_results(&mut self, xid: u32) {
-        let header = &mut self.0[MARKER_BYTES..RESULTS_AT];
-        let written = Reply::accepted(xid, Outcome::Success).emit(header);
-        debug_assert_eq!(written, Some(SUCCESS_BYTES));
-    }
+fn put_outcome(to: &mut ReplyBuffer, xid: u32, outcome: Outcome) {
+    put_reply(to, &Reply::accepted(xid, outcome));
 }
 
 /// Returns the time of the protocol's clock.
@@ -169,12 +116,6 @@ impl Desk {
         self.replies.lock()
     }
 
-    /// Returns the size in bytes of the largest message that any export takes.
-    fn message_bytes_max(&self) -> usize {
-        let exports = self.core.exports.lock();
-        exports.iter().map(|export| export.message_bytes_max()).max().unwrap_or(0)
-    }
-
     /// Decides what to do with a message that has arrived. Puts the answer into `reply`, if there is one.
     fn take(
         self: &Arc<Self>,
@@ -187,7 +128,7 @@ impl Desk {
             Ok(parsed) => parsed,
             Err(NoCall::Ignore(_)) => return Received::Nothing { is_foreign: true },
             Err(NoCall::Deny(xid, denial)) => {
-                reply.put_reply(&Reply::denied(xid, denial));
+                put_reply(reply, &Reply::denied(xid, denial));
                 return Received::Answered;
             }
         };
@@ -199,20 +140,20 @@ impl Desk {
         };
         if !is_readable {
             let denial = Denial::Auth(AuthReason::BAD_CREDENTIAL);
-            reply.put_reply(&Reply::denied(call.xid, denial));
+            put_reply(reply, &Reply::denied(call.xid, denial));
             return Received::Answered;
         }
         let row = match self.row(source, &call) {
             Ok(row) => row,
             Err(missing) => {
                 serving.counting.refused(None);
-                reply.put_outcome(call.xid, missing.outcome());
+                put_outcome(reply, call.xid, outcome_of(missing));
                 return Received::Answered;
             }
         };
         if call.procedure == 0 {
             // Procedure 0 of every program does nothing, so it need not be remembered.
-            reply.put_outcome(call.xid, Outcome::Success);
+            put_outcome(reply, call.xid, Outcome::Success);
             return Received::Answered;
         }
         let arguments = &message[arguments_at..];
@@ -237,7 +178,7 @@ impl Desk {
                 Received::Answered
             }
             Verdict::Forgotten | Verdict::Full if is_stream => {
-                reply.put_outcome(call.xid, Outcome::SystemError);
+                put_outcome(reply, call.xid, Outcome::SystemError);
                 Received::Answered
             }
             Verdict::InProgress | Verdict::Forgotten | Verdict::Full => {
@@ -248,21 +189,31 @@ impl Desk {
 
     /// Returns the row of the caller of a call.
     fn row(&self, source: Source<'_>, call: &Call<'_>) -> Result<Arc<CallerRow>, Missing> {
-        let Source { from, callers, .. } = source;
-        if self.core.stopping.load(Ordering::Relaxed) {
-            return Err(Missing::PROGRAM);
-        }
-        if let Some(row) = callers.get(from, call) {
-            return Ok(row);
-        }
-        let export = exported(&self.core.exports.lock(), call.program, call.version)?;
-        let row = callers.add(self.path, from, call, &export);
-        // A withdrawal revokes only the rows that exist. So the export is checked after the row was added.
-        if export.is_closed() {
-            callers.revoke(export.number);
-            return Err(Missing::PROGRAM);
-        }
-        Ok(row)
+        let Call { program, version, credential, .. } = *call;
+        let is_sys = credential.flavour == Flavour::SYS;
+        // The stamp of a credential with user and groups is a number without meaning.
+        let stamp = if is_sys { 4 } else { 0 };
+        let body = credential.body.get(stamp..).unwrap_or_default();
+        let flavour = credential.flavour.0;
+        let caller = Caller { from: source.from, program, version, flavour, credential: body };
+        let claimed = || {
+            let sys = AuthSys::parse(credential.body).ok().filter(|_| is_sys)?;
+            Some(Claimed {
+                machine: String::from_utf8_lossy(sys.machine).into_owned(),
+                user: sys.user,
+                group: sys.group,
+                groups: sys.groups.as_slice().to_vec(),
+            })
+        };
+        row_of(&self.core, self.path, source.callers, &caller, claimed)
+    }
+}
+
+/// Returns the answer to a call of a program that no export has in the version of the call.
+fn outcome_of(missing: Missing) -> Outcome {
+    match missing.0 {
+        Some((low, high)) => Outcome::ProgramMismatch(Versions { low, high }),
+        None => Outcome::ProgramUnavailable,
     }
 }
 
@@ -277,46 +228,23 @@ impl AcceptedCall {
         serving: &mut Serving,
         reply: &mut ReplyBuffer,
     ) -> Option<u64> {
-        let row = Arc::clone(&self.row);
         let arguments = message.get(self.arguments_at..).unwrap_or_default();
-        let bytes = u32::try_from(arguments.len()).unwrap_or(u32::MAX);
-        let incoming = IncomingCall {
+        let arrived = ArrivedCall {
             number: self.xid.into(),
-            bytes,
-            extensions: Window::empty(),
-            waited: || Duration::ZERO,
-            is_given_up: || false,
+            call: ForeignCall { system: System::Onc, procedure: self.procedure, arguments },
+            results_max: room.saturating_sub(SUCCESS_BYTES),
+            header_bytes_max: SUCCESS_BYTES,
         };
         let calls = || Arc::clone(&self.desk.calls) as Arc<dyn Calls>;
-        let mut guard = match serving.begin(&row, incoming, calls) {
-            Ok(guard) => guard,
-            Err(refusal) => return self.refused(&refusal, reply),
-        };
-        let call = ForeignCall { system: System::Onc, procedure: self.procedure, arguments };
-        let most = room.min(row.message_bytes + SUCCESS_BYTES);
-        let mut failed = None;
-        let results = reply.begin_results();
-        let ran = guard.run_caught(
-            |serve| {
-                let refusal = match serve.serve_foreign(&call, results) {
-                    Ok(ForeignAnswer::Returned) if results.len() - MARKER_BYTES <= most => {
-                        return ran(Answer::Ok, results.len() - RESULTS_AT);
-                    }
-                    Ok(ForeignAnswer::Returned) => Refusal::lost("the results are too large"),
-                    Ok(ForeignAnswer::Reported(_)) => Refusal::lost("ONC RPC has no errors"),
-                    Err(refusal) => refusal,
-                };
-                let answer = answer_of(&refusal);
-                failed = Some(refusal);
-                ran(answer, 0)
-            },
-            |_| ran(Answer::MayHaveExecuted, 0),
-        );
-        guard.end(ran.answer, ran.head_bytes.into());
-        match (ran.answer, failed) {
-            (Answer::Ok, _) => reply.end_results(self.xid),
-            (Answer::NotExecuted, Some(refusal)) => return self.refused(&refusal, reply),
-            _ => reply.put_outcome(self.xid, Outcome::SystemError),
+        match serve(&arrived, &self.row, serving, calls, reply) {
+            Served::Answered(_) => {
+                let mut header = [0; SUCCESS_BYTES];
+                let written = Reply::accepted(self.xid, Outcome::Success).emit(&mut header);
+                debug_assert_eq!(written, Some(SUCCESS_BYTES));
+                reply.put_header(&header);
+            }
+            Served::NotExecuted(refusal) => return self.refused(&refusal, reply),
+            Served::Failed => put_outcome(reply, self.xid, Outcome::SystemError),
         }
         self.end(reply.message())
     }
@@ -338,7 +266,7 @@ impl AcceptedCall {
             }
             _ => Outcome::SystemError,
         };
-        reply.put_outcome(self.xid, outcome);
+        put_outcome(reply, self.xid, outcome);
         Some(self.connection)
     }
 
@@ -349,18 +277,6 @@ impl AcceptedCall {
     }
 }
 
-const fn ran(answer: Answer, bytes: usize) -> Ran {
-    Ran { answer, head_at: 0, head_bytes: bytes as u32, block_bytes: 0, is_uncounted: false }
-}
-
-/// Returns how the counters count a refusal.
-fn answer_of(refusal: &Refusal) -> Answer {
-    match refusal.executed {
-        Executed::No => Answer::NotExecuted,
-        _ => Answer::MayHaveExecuted,
-    }
-}
-
 impl Drop for AcceptedCall {
     fn drop(&mut self) {
         if self.ticket.is_none() {
@@ -368,7 +284,7 @@ impl Drop for AcceptedCall {
         }
         // The thread has panicked. The call may have run, so it must not run again.
         let mut reply = ReplyBuffer::default();
-        reply.put_outcome(self.xid, Outcome::SystemError);
+        put_outcome(&mut reply, self.xid, Outcome::SystemError);
         self.end(reply.message());
     }
 }

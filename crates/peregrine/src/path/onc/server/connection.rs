@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::callers::Callers;
 use super::connections::OncConnections;
-use super::{AcceptedCall, Received, ReplyBuffer, Source};
+use super::{AcceptedCall, Received, Source, record};
 use crate::call::{EStack, Refusal};
 use crate::counters::Counting;
 use crate::device::tcp::Stream;
@@ -23,6 +22,8 @@ use crate::path::connections::stall::wait_for_reader;
 use crate::path::connections::threads::{Attend, Attended, ConnectionThreads, Work};
 use crate::path::connections::turn::{Attendant, Turn};
 use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stalled};
+use crate::path::foreign::callers::Callers;
+use crate::path::foreign::serving::ReplyBuffer;
 use crate::protocol::onc::record::{Assembler, Broken};
 use crate::protocol::onc::replies::Peer;
 use crate::protocol::stream::server_end::MessageTimer;
@@ -376,7 +377,7 @@ impl OncConnection {
 
     /// Sends a reply. Closes the connection if the client does not read it in time.
     fn send(&self, reply: &mut ReplyBuffer) {
-        let Some(mut rest) = reply.record() else { return self.close() };
+        let Some(mut rest) = record(reply) else { return self.close() };
         let _output = self.output.lock();
         let is_hurried = || self.threads.is_hungry() || self.threads.admission.is_stopping();
         while !rest.is_empty() {

@@ -19,6 +19,7 @@ use crate::path::connections::intake::Intake;
 use crate::path::connections::receive::{IDLE, hear_out};
 use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
 use crate::path::connections::threads::ConnectionThreads;
+use crate::path::foreign::serving::message_bytes_max;
 use crate::protocol::onc::message::CALL_BYTES_MAX;
 use crate::serving::export::Export;
 use crate::serving::stop::Drain;
@@ -103,7 +104,7 @@ impl Admit for OncConnections {
         let host = host_of(from.ip());
         let most = *self
             .record_bytes_max
-            .get_or_init(|| self.desk.message_bytes_max().saturating_add(CALL_BYTES_MAX));
+            .get_or_init(|| message_bytes_max(&self.core).saturating_add(CALL_BYTES_MAX));
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let connection = Arc::new(OncConnection::new(key, (stream, from, host), most, self));
         let mut table = self.table();

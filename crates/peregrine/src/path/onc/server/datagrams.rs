@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::callers::Callers;
-use super::{AcceptedCall, Desk, Received, ReplyBuffer, Source};
+use super::{AcceptedCall, Desk, Received, Source};
 use crate::address::host_of;
 use crate::call::{EStack, PathKind, Refusal};
 use crate::counters::{Counting, ThreadKind};
@@ -18,6 +17,8 @@ use crate::device::udp::Udp;
 use crate::device::{BYTES_MAX, Until};
 use crate::limits;
 use crate::path::connections::intake::{Intake, Reservation};
+use crate::path::foreign::callers::Callers;
+use crate::path::foreign::serving::ReplyBuffer;
 use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use crate::protocol::onc::replies::Peer;
 use crate::serving::export::Export;

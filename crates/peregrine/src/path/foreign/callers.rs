@@ -1,5 +1,5 @@
-//! The callers of a UDP socket or a connection. A caller is an address with a credential, and has a row for
-//! each export that it calls.
+//! The callers of a datagram socket or a connection. A caller is an address with a credential, and has a row
+//! for each program that it calls.
 
 use core::ops::Deref;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -9,14 +9,13 @@ use std::sync::Arc;
 use crate::address::host_of;
 use crate::call::{CallerInfo, Claimed, PathKind};
 use crate::counters::Visitor;
-use crate::protocol::onc::message::{AuthSys, Call, Flavour};
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
 use crate::sync::{Mutex, MutexGuard};
 
 /// The rows of callers. If there are too many, the oldest row is dropped, first that of the same host. The
 /// caller gets a new row with its next call.
-pub(super) struct Callers {
+pub(in crate::path) struct Callers {
     rows: Mutex<Rows>,
     most: usize,
     most_per_host: usize,
@@ -43,7 +42,7 @@ struct Key {
 }
 
 /// The row of a caller. It ends when nothing refers to it any more: neither [`Callers`] nor a running call.
-pub(super) struct CallerRow(Arc<BindingRow>);
+pub(in crate::path) struct CallerRow(Arc<BindingRow>);
 
 impl Deref for CallerRow {
     type Target = BindingRow;
@@ -59,20 +58,28 @@ impl Drop for CallerRow {
     }
 }
 
-impl Key {
-    fn of(from: SocketAddr, call: &Call<'_>) -> Self {
-        let Call { program, version, credential, .. } = *call;
-        // The stamp of a credential with user and groups is a number without meaning.
-        let stamp = if credential.flavour == Flavour::SYS { 4 } else { 0 };
-        let body = credential.body.get(stamp..).unwrap_or_default();
-        let flavour = credential.flavour.0;
-        Self { from, program, version, flavour, credential: body.into() }
+/// A caller as its call describes it.
+#[derive(Clone, Copy)]
+pub(in crate::path) struct Caller<'a> {
+    pub(in crate::path) from: SocketAddr,
+    pub(in crate::path) program: u32,
+    pub(in crate::path) version: u32,
+    /// The kind of the credential, and what identifies the caller in it. Systems without credentials use 0 and
+    /// no bytes.
+    pub(in crate::path) flavour: u32,
+    pub(in crate::path) credential: &'a [u8],
+}
+
+impl Caller<'_> {
+    fn key(&self) -> Key {
+        let Self { from, program, version, flavour, credential } = *self;
+        Key { from, program, version, flavour, credential: credential.into() }
     }
 }
 
 impl Callers {
     /// Returns an empty table for at most `most` rows, and `most_per_host` of each host.
-    pub(super) fn new(most: usize, most_per_host: usize) -> Self {
+    pub(in crate::path) fn new(most: usize, most_per_host: usize) -> Self {
         Self { rows: Mutex::default(), most, most_per_host }
     }
 
@@ -81,41 +88,35 @@ impl Callers {
     }
 
     /// Returns the row of the caller of a call, if it exists.
-    pub(super) fn get(&self, from: SocketAddr, call: &Call<'_>) -> Option<Arc<CallerRow>> {
-        let key = Key::of(from, call);
+    pub(in crate::path) fn get(&self, caller: &Caller<'_>) -> Option<Arc<CallerRow>> {
+        let key = caller.key();
         self.rows().rows.get(&key).filter(|row| !row.is_revoked()).map(Arc::clone)
     }
 
-    /// Adds a row for the caller of a call.
-    pub(super) fn add(
+    /// Adds a row for the caller of a call, who claims this identity.
+    pub(in crate::path) fn add(
         &self,
         path: PathKind,
-        from: SocketAddr,
-        call: &Call<'_>,
+        caller: &Caller<'_>,
+        claimed: Option<Claimed>,
         export: &Export,
     ) -> Arc<CallerRow> {
-        let claimed = AuthSys::parse(call.credential.body).ok().map(|sys| Claimed {
-            machine: String::from_utf8_lossy(sys.machine).into_owned(),
-            user: sys.user,
-            group: sys.group,
-            groups: sys.groups.as_slice().to_vec(),
-        });
-        let caller = CallerInfo {
+        let info = CallerInfo {
             path,
             export: export.name.clone(),
             process: 0,
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,
-            from: Some(from),
+            from: Some(caller.from),
             hardware: None,
-            claimed: claimed.filter(|_| call.credential.flavour == Flavour::SYS),
+            claimed,
             ending: None,
         };
-        let tally = export.counters.tally_of(&Visitor::of(&caller));
-        let row = export.bind(caller, export.message_bytes_max(), tally);
+        let tally = export.counters.tally_of(&Visitor::of(&info));
+        let row = export.bind(info, export.message_bytes_max(), tally);
         row.add_to_count();
         let row = Arc::new(CallerRow(row));
-        let removed = self.rows().insert(Key::of(from, call), Arc::clone(&row), self);
+        let removed = self.rows().insert(caller.key(), Arc::clone(&row), self);
         // A removed row may be the last owner of the exported object. So it is dropped after the lock is
         // released.
         drop(removed);
@@ -123,13 +124,13 @@ impl Callers {
     }
 
     /// Drops the rows of an export that was withdrawn.
-    pub(super) fn revoke(&self, export: u64) {
+    pub(in crate::path) fn revoke(&self, export: u64) {
         let removed = self.rows().take(|row| row.export == export);
         removed.iter().for_each(|row| row.revoke());
     }
 
     /// Drops all rows, because the server or the connection ends.
-    pub(super) fn revoke_all(&self) {
+    pub(in crate::path) fn revoke_all(&self) {
         let removed = self.rows().take(|_| true);
         removed.iter().for_each(|row| row.revoke());
     }

@@ -1,0 +1,11 @@
+//! What the paths of other RPC systems share. Each of these systems has a protocol of its own, and the same
+//! idea of a call: a message names a program, a version and a procedure, and nobody binds before.
+//!
+//! * `program`: the program that a client wants. `exported`: the export that has a program.
+//! * `callers`: what a server remembers of its callers.
+//! * `serving`: how a call runs, and where its reply is made.
+
+pub(super) mod callers;
+pub(super) mod exported;
+pub(super) mod program;
+pub(super) mod serving;

@@ -1,0 +1,188 @@
+//! How the call of a client of another RPC system runs, and where its reply is made.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::callers::{Caller, CallerRow, Callers};
+use super::exported::{Missing, exported};
+use crate::call::{Answer, Calls, Claimed, ForeignAnswer, ForeignCall, PathKind, Ran, Refusal};
+use crate::error::Executed;
+use crate::interface::System;
+use crate::serving::ServerCore;
+use crate::serving::procedure::{IncomingCall, Serving};
+use crate::value::Window;
+
+/// The room in bytes before the message of a reply, in which a path marks where the message ends.
+pub(in crate::path) const FRAMING_BYTES: usize = 4;
+/// A buffer that is larger than this number of bytes is released after the reply was sent.
+const BUFFER_BYTES_KEPT: usize = 64 << 10;
+
+/// The source of calls that their clients cannot cancel.
+pub(in crate::path) struct NeverGivenUp;
+
+impl Calls for NeverGivenUp {
+    fn is_given_up(&self, _: u64) -> bool {
+        false
+    }
+}
+
+/// The memory in which a thread makes replies. The message has [`FRAMING_BYTES`] before it.
+#[derive(Default)]
+pub(in crate::path) struct ReplyBuffer {
+    bytes: Vec<u8>,
+    /// The place of the message.
+    at: usize,
+}
+
+impl ReplyBuffer {
+    /// Returns the message.
+    pub(in crate::path) fn message(&self) -> &[u8] {
+        self.bytes.get(self.at..).unwrap_or_default()
+    }
+
+    /// Returns the bytes before the message, and the message.
+    pub(in crate::path) fn framed(&mut self) -> Option<&mut [u8]> {
+        self.bytes.get_mut(self.at.checked_sub(FRAMING_BYTES)?..)
+    }
+
+    /// Releases memory that a large reply needed.
+    pub(in crate::path) fn trim(&mut self) {
+        if self.bytes.capacity() > BUFFER_BYTES_KEPT {
+            *self = Self::default();
+        }
+    }
+
+    /// Puts a message into the buffer.
+    pub(in crate::path) fn put(&mut self, message: &[u8]) {
+        self.begin_results(0).extend(message);
+    }
+
+    /// Empties the buffer, and leaves room for a header of at most `header_bytes_max` bytes. The caller
+    /// appends the results.
+    fn begin_results(&mut self, header_bytes_max: usize) -> &mut Vec<u8> {
+        self.at = FRAMING_BYTES + header_bytes_max;
+        self.bytes.clear();
+        self.bytes.resize(self.at, 0);
+        &mut self.bytes
+    }
+
+    /// Writes the header of a reply with results, directly before the results. It has at most as many bytes as
+    /// were left for it.
+    pub(in crate::path) fn put_header(&mut self, header: &[u8]) {
+        let begin = self.at - header.len();
+        self.bytes[begin..self.at].copy_from_slice(header);
+        self.at = begin;
+    }
+}
+
+/// A call that has arrived, and what its reply may be.
+pub(in crate::path) struct ArrivedCall<'a> {
+    /// The number of the call. Only the source of the call interprets it.
+    pub(in crate::path) number: u64,
+    pub(in crate::path) call: ForeignCall<'a>,
+    /// The largest number of bytes of results that the path can send.
+    pub(in crate::path) results_max: usize,
+    /// The largest number of bytes of the header of a reply with results.
+    pub(in crate::path) header_bytes_max: usize,
+}
+
+/// What has become of a call.
+pub(in crate::path) enum Served {
+    /// The results are in the buffer. The path adds a header.
+    Answered(ForeignAnswer),
+    NotExecuted(Refusal),
+    /// The procedure may have run, and there are no results.
+    Failed,
+}
+
+/// Runs a call, and puts its results into `reply`.
+pub(in crate::path) fn serve(
+    arrived: &ArrivedCall<'_>,
+    row: &CallerRow,
+    serving: &mut Serving,
+    calls: impl FnOnce() -> Arc<dyn Calls>,
+    reply: &mut ReplyBuffer,
+) -> Served {
+    let ArrivedCall { number, ref call, results_max, header_bytes_max } = *arrived;
+    let incoming = IncomingCall {
+        number,
+        bytes: u32::try_from(call.arguments.len()).unwrap_or(u32::MAX),
+        extensions: Window::empty(),
+        waited: || Duration::ZERO,
+        is_given_up: || false,
+    };
+    let mut guard = match serving.begin(row, incoming, calls) {
+        Ok(guard) => guard,
+        Err(refusal) => return Served::NotExecuted(refusal),
+    };
+    let most = results_max.min(row.message_bytes);
+    let mut served = Served::Failed;
+    let results = reply.begin_results(header_bytes_max);
+    let begin = results.len();
+    let ran = guard.run_caught(
+        |serve| match serve.serve_foreign(call, results) {
+            Ok(answer) if may_be(answer, call.system) && results.len() - begin <= most => {
+                served = Served::Answered(answer);
+                let kind = match answer {
+                    ForeignAnswer::Returned => Answer::Ok,
+                    ForeignAnswer::Reported(_) => Answer::Err,
+                };
+                ran(kind, results.len() - begin)
+            }
+            // The results are too large, or of a kind that the system does not have.
+            Ok(_) => ran(Answer::MayHaveExecuted, 0),
+            Err(refusal) if refusal.executed == Executed::No => {
+                served = Served::NotExecuted(refusal);
+                ran(Answer::NotExecuted, 0)
+            }
+            Err(_) => ran(Answer::MayHaveExecuted, 0),
+        },
+        |_| ran(Answer::MayHaveExecuted, 0),
+    );
+    guard.end(ran.answer, ran.head_bytes.into());
+    served
+}
+
+const fn ran(answer: Answer, bytes: usize) -> Ran {
+    Ran { answer, head_at: 0, head_bytes: bytes as u32, block_bytes: 0, is_uncounted: false }
+}
+
+/// Returns whether a system has this kind of answer.
+const fn may_be(answer: ForeignAnswer, system: System) -> bool {
+    matches!((answer, system), (ForeignAnswer::Returned, _) | (_, System::Courier))
+}
+
+/// Returns the row of a caller. Adds the row if the caller has none.
+///
+/// # Errors
+/// If no export has the caller's program in its version.
+pub(in crate::path) fn row_of(
+    core: &ServerCore,
+    path: PathKind,
+    callers: &Callers,
+    caller: &Caller<'_>,
+    claimed: impl FnOnce() -> Option<Claimed>,
+) -> Result<Arc<CallerRow>, Missing> {
+    if core.stopping.load(Ordering::Relaxed) {
+        return Err(Missing::PROGRAM);
+    }
+    if let Some(row) = callers.get(caller) {
+        return Ok(row);
+    }
+    let system = path.system().ok_or(Missing::PROGRAM)?;
+    let export = exported(&core.exports.lock(), system, caller.program, caller.version)?;
+    let row = callers.add(path, caller, claimed(), &export);
+    // A withdrawal revokes only the rows that exist. So the export is checked after the row was added.
+    if export.is_closed() {
+        callers.revoke(export.number);
+        return Err(Missing::PROGRAM);
+    }
+    Ok(row)
+}
+
+/// Returns the size in bytes of the largest message that any export takes.
+pub(in crate::path) fn message_bytes_max(core: &ServerCore) -> usize {
+    let exports = core.exports.lock();
+    exports.iter().map(|export| export.message_bytes_max()).max().unwrap_or(0)
+}
