@@ -320,7 +320,7 @@ impl World {
             return;
         };
         let reply = Reply { transaction: work.call.transaction, answer: Answer::Return };
-        let Some(id) = work.arguments.first_chunk() else { return };
+        let Some(id) = work.arguments.of(bytes).first_chunk() else { return };
         let key = (client, u32::from_be_bytes(*id));
         let reply = [reply.to_vec(), id.to_vec()].concat();
         let before = self.running.insert(key, (work.running, reply));

@@ -6,6 +6,7 @@ pub(crate) mod auth_sys;
 pub(crate) mod bind;
 pub(crate) mod callback;
 mod connections;
+pub(crate) mod courier;
 pub(crate) mod datagram;
 mod foreign;
 pub(crate) mod in_process;

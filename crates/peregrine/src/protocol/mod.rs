@@ -4,8 +4,8 @@
 pub(crate) mod description;
 pub(crate) mod exchange;
 mod fields;
-// No path uses Courier yet, so only tests and fuzz targets contain it.
-#[cfg(any(test, fuzzing))]
+// Only tests and fuzz targets use some parts.
+#[cfg_attr(not(any(test, fuzzing)), allow(dead_code))]
 pub(crate) mod courier;
 // Only tests and fuzz targets use some parts.
 #[cfg_attr(not(any(test, fuzzing)), allow(dead_code))]

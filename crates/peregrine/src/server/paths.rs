@@ -13,6 +13,7 @@ use crate::device::udp::Udp;
 use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
 use crate::path::ConnectionTerms;
+use crate::path::courier::CourierDatagrams;
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
 use crate::path::onc::{OncConnections, OncDatagrams};
@@ -27,6 +28,7 @@ pub(super) struct Paths {
     datagrams: Arc<Datagrams>,
     onc_connections: Arc<OncConnections>,
     onc_datagrams: Arc<OncDatagrams>,
+    courier_datagrams: Arc<CourierDatagrams>,
 }
 
 impl Paths {
@@ -46,6 +48,7 @@ impl Paths {
             datagrams: Datagrams::new(core),
             onc_connections: OncConnections::new(core, terms).map_err(no_random)?,
             onc_datagrams: OncDatagrams::new(core),
+            courier_datagrams: CourierDatagrams::new(core),
         })
     }
 
@@ -57,6 +60,7 @@ impl Paths {
             Arc::clone(&self.datagrams) as _,
             Arc::clone(&self.onc_connections) as _,
             Arc::clone(&self.onc_datagrams) as _,
+            Arc::clone(&self.courier_datagrams) as _,
         ]
     }
 
@@ -115,6 +119,10 @@ impl Paths {
                 let opened = self.onc_datagrams.open(to).map_err(failed("onc+udp", to))?;
                 Ok(Endpoint::Foreign(PathKind::OncUdp, opened.into()))
             }
+            Listening::CourierUdp(to) => {
+                let opened = self.courier_datagrams.open(to).map_err(failed("courier+udp", to))?;
+                Ok(Endpoint::Foreign(PathKind::CourierUdp, opened.into()))
+            }
             Listening::Udp(to) => udp(to),
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
                 udp(to)
@@ -127,13 +135,15 @@ impl Paths {
 
     /// Returns the numbers of datagrams that were lost.
     pub(super) fn losses(&self) -> Losses {
-        let losses = self.datagrams.losses();
-        let [overflowed, rejected, unsent] = self.onc_datagrams.losses();
-        Losses {
-            overflowed: losses.overflowed + overflowed,
-            rejected: losses.rejected + rejected,
-            unsent: losses.unsent + unsent,
+        let mut losses = self.datagrams.losses();
+        for [overflowed, rejected, unsent] in
+            [self.onc_datagrams.losses(), self.courier_datagrams.losses()]
+        {
+            losses.overflowed += overflowed;
+            losses.rejected += rejected;
+            losses.unsent += unsent;
         }
+        losses
     }
 }
 
@@ -147,6 +157,8 @@ pub(super) enum Listening {
     OncTcp(Listener),
     /// An address for ONC RPC over UDP. The socket is opened when the server starts.
     OncUdp(SocketAddr),
+    /// An address for packet Courier. The socket is opened when the server starts.
+    CourierUdp(SocketAddr),
     /// An address for UDP and raw Ethernet.
     Ethernet(SocketAddr),
     /// An address for UDP, and for raw Ethernet if that works there.
@@ -185,6 +197,7 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
                 all.push(Listening::OncTcp(Listener::listen(&address).map_err(failed)?));
             }
             Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
+            Endpoint::Foreign(PathKind::CourierUdp, _) => all.push(Listening::CourierUdp(address)),
             Endpoint::Foreign(path, _) => {
                 let text = format!("no server half of the path {path}");
                 return Err(CallError::not_executed(Kind::BadName, Phase::Export, text));

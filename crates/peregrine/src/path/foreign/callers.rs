@@ -15,7 +15,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// The rows of callers. If there are too many, the oldest row is dropped, first that of the same host. The
 /// caller gets a new row with its next call.
-pub(in crate::path) struct Callers {
+pub(crate) struct Callers {
     rows: Mutex<Rows>,
     most: usize,
     most_per_host: usize,

@@ -3,9 +3,18 @@
 //!
 //! * `program`: the program that a client wants. `exported`: the export that has a program.
 //! * `callers`: what a server remembers of its callers.
-//! * `serving`: how a call runs, and where its reply is made.
+//! * `serving`: how a call runs, and where its reply is made. `datagrams`: the UDP sockets of a server.
 
 pub(super) mod callers;
+pub(crate) mod datagrams;
 pub(super) mod exported;
 pub(super) mod program;
 pub(super) mod serving;
+
+use crate::protocol::exchange::time::Moment;
+use crate::sys;
+
+/// Returns the time of the clock that all protocols use.
+pub(super) fn moment() -> Moment {
+    Moment(sys::boot_ns())
+}

@@ -28,6 +28,7 @@ use crate::device::tcp::{Stream, WaitFor};
 use crate::device::{BYTES_MAX, Socket, Until};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
+use crate::path::foreign::moment;
 use crate::path::leader::{Leader, Leadership};
 use crate::path::rings::Rings;
 use crate::path::tidying::Tidying;
@@ -50,11 +51,6 @@ const JOINED_BYTES_MAX: usize = 512;
 
 /// The number of polls of the socket between two looks at the clock.
 const LOOKS: u32 = 16;
-
-/// Returns the time of the protocol's clock.
-fn moment() -> Moment {
-    Moment(sys::boot_ns())
-}
 
 /// The socket of a link.
 pub(super) enum Wire {

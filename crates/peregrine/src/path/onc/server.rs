@@ -18,10 +18,10 @@ use crate::error::Kind;
 use crate::interface::System;
 use crate::path::foreign::callers::{Caller, CallerRow, Callers};
 use crate::path::foreign::exported::Missing;
+use crate::path::foreign::moment;
 use crate::path::foreign::serving::{
     ArrivedCall, FRAMING_BYTES, NeverGivenUp, ReplyBuffer, Served, row_of, serve,
 };
-use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::message::{
     AuthReason, AuthSys, Call, Denial, Flavour, NoCall, Outcome, REPLY_BYTES_MAX, Reply, Versions,
 };
@@ -34,8 +34,9 @@ use crate::sys;
 
 /// The number of bytes of the header of a reply with results and an empty verifier.
 const SUCCESS_BYTES: usize = 24;
+
 /// What all calls of one UDP socket share, or all calls over TCP.
-struct Desk {
+pub(crate) struct Desk {
     core: Arc<ServerCore>,
     path: PathKind,
     /// The callers of this socket. Over TCP, each connection has its own.
@@ -56,7 +57,7 @@ enum Received {
 }
 
 /// A call that is to be run. If this value is dropped, the call counts as failed.
-struct AcceptedCall {
+pub(crate) struct AcceptedCall {
     desk: Arc<Desk>,
     row: Arc<CallerRow>,
     /// The number of the connection at which the call has arrived.
@@ -96,11 +97,6 @@ fn put_reply(to: &mut ReplyBuffer, reply: &Reply<'_>) {
 
 fn put_outcome(to: &mut ReplyBuffer, xid: u32, outcome: Outcome) {
     put_reply(to, &Reply::accepted(xid, outcome));
-}
-
-/// Returns the time of the protocol's clock.
-fn moment() -> Moment {
-    Moment(sys::boot_ns())
 }
 
 impl Desk {

@@ -30,6 +30,12 @@ pub(crate) const PARTS: u16 = 0x5043;
 /// The sender of a part asks which parts have arrived.
 const ASKS: u16 = 0x8000;
 
+/// The program of which a client calls procedure 0, in one datagram, to find out whether a server knows parts.
+/// Other servers do not have this program.
+pub(crate) const PARTS_PROGRAM: u32 = 0x5043_5043;
+/// The version of [`PARTS_PROGRAM`].
+pub(crate) const PARTS_VERSION: u16 = 1;
+
 /// The number of bytes before the payload of a whole call or reply.
 pub(crate) const WHOLE_BYTES: usize = 6;
 /// The number of bytes before a part.

@@ -12,8 +12,8 @@ use std::borrow::Cow;
 use super::failure::Failure;
 use super::message::{Reply, VERSIONS_BYTES};
 use super::packet::{
-    Arrivals, Body, Datagram, Division, Incoming, Name, Packet, Part, Report, WHOLE, WHOLE_PAYLOAD_MAX,
-    WINDOW, message, send_missing,
+    Arrivals, Body, Datagram, Division, Incoming, Name, Packet, Part, Report, WHOLE,
+    WHOLE_PAYLOAD_MAX, WINDOW, message, send_missing,
 };
 use super::words::Unreadable;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
@@ -558,7 +558,7 @@ mod tests {
         for other in others {
             assert_eq!(call.receive(START, &other, &mut to, &mut |_| {}), None);
         }
-        let message = Some(Ok(vec![0, 2, 0, 1]));
+        let message = Some(Ok(Cow::Borrowed(&[0, 2, 0, 1][..])));
         assert_eq!(call.receive(START, &reply(7, 1), &mut to, &mut |_| {}), message);
         // Had no good reply arrived, the client would report the bad one.
         let step = call.step(START.after(25 * SECOND), &to, &mut |_| {});

@@ -7,13 +7,13 @@
 
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::message::{Call, Rejection, Reply};
+use super::message::{Answer, Call, Rejection, Reply};
 use super::packet::{
-    Body, Datagram, Division, Incoming, Name, PAYLOAD_MAX, PIECE, Packet, Part, Report,
-    WHOLE_PAYLOAD_MAX, WINDOW, message, payload, send_missing,
+    Body, Datagram, Division, Incoming, Name, PART_BYTES, PARTS_PROGRAM, PARTS_VERSION,
+    PAYLOAD_MAX, PIECE, Packet, Part, Report, WHOLE_BYTES, WHOLE_PAYLOAD_MAX, WINDOW, message,
+    payload, send_missing,
 };
 use super::packet_client::WINDOW_FIRST;
 use crate::protocol::exchange::time::{Moment, SECOND};
@@ -67,11 +67,30 @@ pub(crate) struct Running {
 
 /// A call that the driver runs now.
 #[derive(Debug)]
-pub(crate) struct Work<'a> {
+pub(crate) struct Work {
     pub(crate) call: Call,
-    /// The arguments. If they are borrowed, they are the end of the datagram.
-    pub(crate) arguments: Cow<'a, [u8]>,
+    pub(crate) arguments: Arguments,
     pub(crate) running: Running,
+}
+
+/// Where the arguments of a call are.
+#[derive(Debug)]
+pub(crate) enum Arguments {
+    /// They begin at this offset of the datagram, and end with it.
+    Received(usize),
+    /// The call came in several parts.
+    Assembled(Vec<u8>),
+}
+
+impl Arguments {
+    /// Returns the arguments. `datagram` is the datagram with which the call has arrived.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of<'a>(&'a self, datagram: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Received(at) => &datagram[*at..],
+            Self::Assembled(arguments) => arguments,
+        }
+    }
 }
 
 /// A call of which parts are missing, or for which the cache has no room.
@@ -109,13 +128,13 @@ impl PacketServer {
 
     /// Takes a datagram. Returns the call that it completes, if the call is to run. `send` sends a datagram
     /// back to `from`. What cannot be read gets no answer.
-    pub(crate) fn receive<'a>(
+    pub(crate) fn receive(
         &mut self,
         now: Moment,
         from: SocketAddr,
-        datagram: &'a [u8],
+        datagram: &[u8],
         send: &mut impl FnMut(Datagram<'_>),
-    ) -> Option<Work<'a>> {
+    ) -> Option<Work> {
         self.cache.expire(now);
         match Packet::parse(datagram).ok()? {
             Packet::Whole { id, client, payload } => {
@@ -206,26 +225,33 @@ impl PacketServer {
         siphasher::sip::SipHasher13::new_with_key(&self.secret)
     }
 
-    fn receive_whole<'a>(
+    fn receive_whole(
         &mut self,
         now: Moment,
         from: SocketAddr,
         (id, client): (u32, u16),
-        payload: &'a [u8],
+        payload: &[u8],
         send: &mut impl FnMut(Datagram<'_>),
-    ) -> Option<Work<'a>> {
+    ) -> Option<Work> {
         let message = message(payload).ok()?;
         let (call, arguments) = Call::parse(message).ok()?;
+        let form = ReplyForm::Whole { id, client };
+        if (call.program, call.version, call.procedure) == (PARTS_PROGRAM, PARTS_VERSION, 0) {
+            // The call does nothing, so it need not be remembered.
+            let reply = Reply { transaction: call.transaction, answer: Answer::Return };
+            send_reply(form, &super::packet::payload(&reply.to_vec()), send);
+            return None;
+        }
         let mut hasher = self.hasher();
         hasher.write(&payload[..payload.len().min(CHECKED_BYTES)]);
         let (bytes, checksum) = (payload.len(), hasher.finish());
         let identity = Identity::Whole { id, client, bytes, checksum };
-        let form = ReplyForm::Whole { id, client };
         match self.cache.begin(now, Key { peer: Peer::datagram(from), call: identity }, 0) {
             Verdict::Execute(ticket) => {
                 let (transaction, is_assembled) = (call.transaction, false);
                 let running = Running { ticket, form, transaction, is_assembled };
-                let arguments = Cow::Borrowed(&message[arguments..]);
+                let header = WHOLE_BYTES + payload.len() - message.len();
+                let arguments = Arguments::Received(header + arguments);
                 return Some(Work { call, arguments, running });
             }
             Verdict::Replay(reply) => send_reply(form, reply, send),
@@ -236,14 +262,14 @@ impl PacketServer {
     }
 
     /// Takes a part of a call.
-    fn receive_part<'a>(
+    fn receive_part(
         &mut self,
         now: Moment,
         from: SocketAddr,
         name: Name,
-        part: &Part<'a>,
+        part: &Part<'_>,
         send: &mut impl FnMut(Datagram<'_>),
-    ) -> Option<Work<'a>> {
+    ) -> Option<Work> {
         let key = key(from, name);
         let form = ReplyForm::Parts { name, piece: part.division.piece };
         if let Some(verdict) = self.cache.look(key, 0) {
@@ -265,11 +291,9 @@ impl PacketServer {
             // The cache is full of calls that run. The client sends a part again, which tries again.
             return None;
         };
-        let payload = match self.partial.remove(&key) {
-            Some(partial) => Cow::Owned(partial.incoming.into_payload()),
-            None => Cow::Borrowed(part.data),
-        };
-        let read = message(&payload).ok().and_then(|message| {
+        let assembled = self.partial.remove(&key).map(|partial| partial.incoming.into_payload());
+        let payload = assembled.as_deref().unwrap_or(part.data);
+        let read = message(payload).ok().and_then(|message| {
             let (call, at) = Call::parse(message).ok()?;
             Some((call, payload.len() - message.len() + at))
         });
@@ -277,11 +301,11 @@ impl PacketServer {
             self.cache.not_executed(ticket);
             return None;
         };
-        let arguments = match payload {
-            Cow::Borrowed(payload) => Cow::Borrowed(&payload[at..]),
-            Cow::Owned(mut payload) => {
+        let arguments = match assembled {
+            None => Arguments::Received(PART_BYTES + at),
+            Some(mut payload) => {
                 payload.drain(..at);
-                Cow::Owned(payload)
+                Arguments::Assembled(payload)
             }
         };
         let (transaction, is_assembled) = (call.transaction, !is_only);
@@ -400,9 +424,10 @@ fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(Datagram<'_
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
     use crate::protocol::courier::failure::Failure;
-    use crate::protocol::courier::message::Answer;
     use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
     use crate::protocol::exchange::client_end::Executed;
     use crate::protocol::exchange::time::MILLISECOND;
@@ -444,11 +469,12 @@ mod tests {
                 .expect("a short call")
         }
 
-        /// Delivers datagrams until there are none. Returns the call that runs, and the end at the client.
+        /// Delivers datagrams until there are none. Returns the call that runs, with the number of bytes of its
+        /// arguments, and the end at the client.
         fn deliver(
             &mut self,
             call: &mut PacketCall,
-        ) -> (Option<Work>, Option<Result<Vec<u8>, Failure>>) {
+        ) -> (Option<(usize, Work)>, Option<Result<Vec<u8>, Failure>>) {
             let (mut work, mut ended) = (None, None);
             while !self.to_server.is_empty() || !self.to_client.is_empty() {
                 for bytes in core::mem::take(&mut self.to_server) {
@@ -456,18 +482,20 @@ mod tests {
                     let send = &mut |datagram: Datagram<'_>| self.to_client.push(datagram.concat());
                     let new = self.server.receive(self.now, self.from, &bytes, send);
                     assert!(new.is_none() || work.is_none(), "the call runs twice");
-                    work = work.or(new);
+                    let counted = |new: Work| (new.arguments.of(&bytes).len(), new);
+                    work = work.or(new.map(counted));
                 }
                 for bytes in core::mem::take(&mut self.to_client) {
                     self.datagrams += 1;
                     let send = &mut |datagram: Datagram<'_>| self.to_server.push(datagram.concat());
-                    ended = ended.or(call.receive(self.now, &bytes, &mut self.to, send));
+                    let end = call.receive(self.now, &bytes, &mut self.to, send);
+                    ended = ended.or(end.map(|end| end.map(Cow::into_owned)));
                 }
             }
             (work, ended)
         }
 
-        fn end(&mut self, work: Work, result_bytes: usize) {
+        fn end(&mut self, (_, work): (usize, Work), result_bytes: usize) {
             let reply = Reply { transaction: work.call.transaction, answer: Answer::Return };
             let reply = [reply.to_vec(), vec![7; result_bytes]].concat();
             let send = &mut |datagram: Datagram<'_>| self.to_client.push(datagram.concat());
@@ -481,7 +509,7 @@ mod tests {
             let (work, ended) = self.deliver(&mut call);
             assert_eq!(ended, None);
             let work = work.expect("the call runs");
-            assert_eq!(work.arguments.len(), bytes[0]);
+            assert_eq!(work.0, bytes[0]);
             self.end(work, bytes[1]);
             let (again, ended) = self.deliver(&mut call);
             assert!(again.is_none());

@@ -4,6 +4,7 @@
 //! whether a client gets the reply to another call, and whether all bytes are in their places.
 
 use core::net::SocketAddr;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::exchange::client_end::Executed;
@@ -308,7 +309,9 @@ impl World {
         };
         let state = flight.state.as_mut().expect("the call has begun");
         let mut sent = Vec::new();
-        let step = state.step(self.now, &one.server, &mut |datagram: Datagram<'_>| sent.push(datagram.concat()));
+        let step = state.step(self.now, &one.server, &mut |datagram: Datagram<'_>| {
+            sent.push(datagram.concat())
+        });
         self.send_all(client, sent, false);
         match step {
             Step::Wait(until) if until <= self.now => {
@@ -326,12 +329,13 @@ impl World {
         let Some(flight) = one.waiters.find(id) else { return };
         let state = flight.state.as_mut().expect("the call has begun");
         let mut sent = Vec::new();
-        let ended = state.receive(self.now, bytes, &mut one.server, &mut |datagram: Datagram<'_>| {
-            sent.push(datagram.concat());
-        });
+        let ended =
+            state.receive(self.now, bytes, &mut one.server, &mut |datagram: Datagram<'_>| {
+                sent.push(datagram.concat());
+            });
         self.send_all(client, sent, false);
         match ended {
-            Some(ended) => self.ended(client, id, ended),
+            Some(ended) => self.ended(client, id, ended.map(Cow::into_owned)),
             None => self.look_at(client, id, self.now),
         }
     }
@@ -366,8 +370,9 @@ impl World {
         let mut send = |datagram: Datagram<'_>| sent.push(datagram.concat());
         if let Some(work) = self.server.receive(self.now, from, bytes, &mut send) {
             let Work { call: header, arguments, running } = work;
-            let call = number(&arguments).expect("arguments");
-            if *arguments != *body(call, arguments.len() - 8) {
+            let arguments = arguments.of(bytes);
+            let call = number(arguments).expect("arguments");
+            if arguments != body(call, arguments.len() - 8) {
                 self.violations.push(format!("call {call} arrived with other arguments"));
             }
             if header.procedure == LACKS {
