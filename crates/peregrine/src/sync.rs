@@ -43,6 +43,8 @@ pub(crate) enum Rank {
     /// A client's activity over datagrams. The thread that receives for all callers may hold two locks of
     /// this rank.
     Activity,
+    /// The messages that a client's connection to another RPC system has not accepted yet.
+    Output,
     /// Handles that no activity uses yet.
     Handles,
     /// The socket that activities share.

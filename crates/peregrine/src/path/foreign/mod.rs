@@ -1,11 +1,13 @@
 //! What the paths of other RPC systems share. Each of these systems has a protocol of its own, and the same
 //! idea of a call: a message names a program, a version and a procedure, and nobody binds before.
 //!
+//! * `client`: the client's end of a socket, with the calls in flight on it.
 //! * `program`: the program that a client wants. `exported`: the export that has a program.
 //! * `callers`: what a server remembers of its callers.
 //! * `serving`: how a call runs, and where its reply is made. `datagrams`: the UDP sockets of a server.
 
 pub(super) mod callers;
+pub(super) mod client;
 pub(crate) mod datagrams;
 pub(super) mod exported;
 pub(super) mod program;

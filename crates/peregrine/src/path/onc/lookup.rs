@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::names::names;
-use super::client::{Header, Link, Wire};
+use super::client::{Calls, Header, Onc, OncLink};
 use crate::address::Address;
 use crate::call::{Frames, PathKind};
 use crate::device::Socket;
@@ -18,6 +18,7 @@ use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{connect, system, until, violated};
+use crate::path::foreign::client::Wire;
 use crate::path::options::BindOptions;
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::Auth;
@@ -25,6 +26,7 @@ use crate::protocol::onc::rpcbind::{
     Answer, Mapping, PORT, PROGRAM, PROTOCOL_TCP, PROTOCOL_UDP, Registration, Request, VERSIONS,
 };
 use crate::protocol::onc::universal::{Network, Universal};
+use crate::sys;
 
 /// The size in bytes of the largest list of programs that is accepted.
 const LIST_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +49,7 @@ pub(super) fn open(
     frames: Frames,
     congestion: Option<&str>,
     until: Instant,
-) -> Result<Arc<Link>, CallError> {
+) -> Result<Arc<OncLink>, CallError> {
     let wire = match kind {
         PathKind::OncTcp => Wire::Tcp(connect(&[at], congestion, until)?),
         _ => {
@@ -58,7 +60,9 @@ pub(super) fn open(
             Wire::Udp(socket)
         }
     };
-    Link::new(wire, header, frames).map_err(system("reading random bytes"))
+    let random = sys::random().map_err(system("reading random bytes"))?;
+    let calls = Calls::new(u32::from_ne_bytes(random), frames.layout().count);
+    Ok(OncLink::new(wire, kind, Onc::new(header), calls, frames))
 }
 
 /// A program of ONC RPC that rpcbind lists: see [`registered_programs`].

@@ -1,26 +1,26 @@
-//! Calls that the library itself makes: to find out whether a server has a program, and to rpcbind.
+//! Calls that the library itself makes: to find out whether a server has a program, and to directories of
+//! programs.
 
 use std::time::Instant;
 
-use super::Link;
 use super::slots::Outcome;
+use super::{Dialect, Link};
 use crate::call::{OnExhausted, Wait};
 use crate::error::{CallError, Kind, Phase};
-use crate::protocol::onc::failure::Failure;
 
-impl Link {
+impl<D: Dialect> Link<D> {
     /// Makes a call, and returns its results, or why the server did not run it.
     ///
     /// # Errors
     /// If the call cannot be sent.
-    pub(in crate::path::onc) fn ask(
+    pub(in crate::path) fn ask(
         &self,
         procedure: u32,
         arguments: &[u8],
         until: Instant,
-    ) -> Result<Result<Vec<u8>, Failure>, CallError> {
+    ) -> Result<Result<Vec<u8>, D::Failure>, CallError> {
         let frame = self.frames.take(|| Some(until), |_| true, OnExhausted::More);
-        let frame = frame.ok_or_else(|| self.error_of(Failure::TimedOut, 0))?;
+        let frame = frame.ok_or_else(|| self.error_of(D::TIMED_OUT, 0))?;
         if frame.call_space().write(0, arguments).is_none() {
             return Err(CallError::too_large(arguments.len(), self.arguments_max(), None));
         }
@@ -36,13 +36,13 @@ impl Link {
                 // The link is dropped with the message.
                 frame.capture();
             }
-            return Ok(Err(Failure::TimedOut));
+            return Ok(Err(D::TIMED_OUT));
         };
         Ok(match ended.outcome {
-            Outcome::Results(bytes) => {
+            Outcome::Results(_, bytes) => {
                 let mut results = vec![0; bytes as usize];
                 let read = frame.reply_space().read(0, &mut results);
-                read.map(|()| results).ok_or(Failure::TimedOut)
+                read.map(|()| results).ok_or(D::TIMED_OUT)
             }
             Outcome::TooLong(_) => {
                 let text = "the results do not fit a message";
@@ -53,7 +53,7 @@ impl Link {
     }
 
     /// Returns the error of binding if a call of [`ask`](Self::ask) has failed.
-    pub(in crate::path::onc) fn bind_error(&self, failure: Failure) -> CallError {
+    pub(in crate::path) fn bind_error(&self, failure: D::Failure) -> CallError {
         let error = self.error_of(failure, 0);
         let kind = match error.kind() {
             Kind::ServerGone => Kind::Unreachable,

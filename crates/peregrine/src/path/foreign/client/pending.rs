@@ -15,9 +15,9 @@ use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 
-use super::call::OncPath;
+use super::call::ForeignPath;
 use super::slots::{Ended, State};
-use super::{Link, Looks, Progress, Wire, left};
+use super::{Dialect, Link, Looks, Progress, Wire, left};
 use crate::call::pending::{Bells, Rings};
 use crate::keeper::{Keeper, Next, WatchHandle, Watched};
 use crate::path::leader::Substitute;
@@ -38,7 +38,7 @@ pub(super) struct Arming {
 
 impl Substitute for Arming {
     fn stand_by(&self) {
-        // SYNC: onc-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise the
+        // SYNC: foreign-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise the
         // keeper has not begun to handle the last report of the kernel. When it does, it sees everything that
         // this thread did before.
         fence(Ordering::SeqCst);
@@ -63,12 +63,12 @@ impl Arming {
     }
 }
 
-impl OncPath {
+impl<D: Dialect> ForeignPath<D> {
     /// Makes the keeper watch the socket.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket.
-    pub(in crate::path::onc) fn watch(&self) -> io::Result<()> {
+    pub(in crate::path) fn watch(&self) -> io::Result<()> {
         if self.watch.get().is_some() {
             return Ok(());
         }
@@ -91,9 +91,9 @@ impl OncPath {
     }
 }
 
-impl Link {
+impl<D: Dialect> Link<D> {
     /// Takes the outcome of a pending call, if there is one.
-    pub(super) fn poll(self: &Arc<Self>, frame: u32) -> Option<Ended> {
+    pub(super) fn poll(self: &Arc<Self>, frame: u32) -> Option<Ended<D>> {
         if !self.has_outcome(frame)
             && let Some(leader) = self.leadership.try_lead()
         {
@@ -128,7 +128,7 @@ impl Link {
         // A thread that brings the outcome stores it, and then wakes the future. The future was registered, and
         // now looks for the outcome. So the future sees the outcome, or is woken.
         let due = match &self.slot(frame).lock().state {
-            State::Waits(call) => call.datagram.map(|call| call.due()),
+            State::Waits(call) => call.timers.as_ref().map(D::due),
             State::Ended(_) | State::Idle => return Ok(self.holds(frame)),
         };
         let now = Instant::now();
@@ -161,7 +161,7 @@ impl Link {
     }
 }
 
-impl Rings for Link {
+impl<D: Dialect> Rings for Link<D> {
     fn word(&self, _: u32) -> Option<(&core::sync::atomic::AtomicU32, u32)> {
         None
     }
@@ -172,9 +172,9 @@ impl Rings for Link {
 }
 
 /// The keeper's view of a link.
-struct Watcher(Arc<Link>);
+struct Watcher<D: Dialect>(Arc<Link<D>>);
 
-impl Watched for Watcher {
+impl<D: Dialect> Watched for Watcher<D> {
     fn fd(&self) -> BorrowedFd<'_> {
         match &self.0.wire {
             Wire::Udp(socket) => socket.descriptor(0),
@@ -209,7 +209,7 @@ impl Watched for Watcher {
 
     fn ready_for(self: Arc<Self>, events: EventFlags) -> Next {
         let link = &*self.0;
-        // SYNC: onc-armed, in `Arming::stand_by`.
+        // SYNC: foreign-armed, in `Arming::stand_by`.
         link.arming.armed.swap(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if link.is_stuck.load(Ordering::SeqCst) {

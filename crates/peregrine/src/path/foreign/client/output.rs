@@ -4,19 +4,19 @@
 use std::collections::VecDeque;
 use std::io;
 
-use super::header::Header;
-use super::slots::Message;
+use super::dialect::{Dialect, Message, Number};
 use crate::call::Frames;
 use crate::device::tcp::Stream;
 use crate::sys::Parts;
-use crate::value::Window;
 
 /// The messages that are not sent completely, in the order of sending.
 #[derive(Debug, Default)]
 pub(super) struct Output {
     queue: VecDeque<Message>,
-    /// The number of bytes of the first message that were sent.
-    sent: usize,
+    /// The pieces of the first message that were sent, and the number of bytes of the next piece that were sent.
+    sent: (usize, usize),
+    /// Whether a message was sent completely.
+    has_begun: bool,
 }
 
 impl Output {
@@ -34,55 +34,66 @@ impl Output {
         self.queue.iter().any(|message| message.frame == frame)
     }
 
-    /// Sends what the socket accepts without blocking.
+    /// Returns whether a part of a message was sent.
+    pub(super) fn is_within_message(&self) -> bool {
+        self.sent != (0, 0)
+    }
+
+    /// Sends what the socket accepts without blocking. Adds the frames of calls that have no reply and were sent
+    /// to `unanswered`.
     ///
     /// # Errors
     /// If the connection is broken. That the socket accepts nothing now is no error.
     pub(super) fn flush(
         &mut self,
         stream: &Stream,
-        header: &Header,
+        dialect: &impl Dialect,
         frames: &Frames,
+        unanswered: &mut Vec<u32>,
     ) -> io::Result<()> {
         while let Some(message) = self.queue.front().copied() {
-            let Message { frame, xid, procedure, bytes } = message;
-            let start = header.record(xid, procedure, bytes).ok_or(io::ErrorKind::InvalidInput)?;
+            let arguments = frames.call_space_of(message.frame).window();
+            let piece = dialect.piece(&message, !self.has_begun, self.sent.0);
+            let piece = piece.ok_or(io::ErrorKind::InvalidInput)?;
             let mut parts = Parts::new();
-            parts.push(Window::from(&start[..]));
-            parts.push(Window::from(header.auth()));
-            parts.push(frames.call_space_of(frame).window().range(0, bytes));
+            for part in piece.parts(arguments) {
+                parts.push(part);
+            }
             let all = parts.left();
-            parts.advance(self.sent);
+            parts.advance(self.sent.1);
             while !parts.is_empty() {
-                match stream.send(&mut parts, false) {
-                    Ok(()) => self.sent = all - parts.left(),
+                match stream.send(&mut parts, !piece.is_last) {
+                    Ok(()) => self.sent.1 = all - parts.left(),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(error) => return Err(error),
                 }
             }
-            self.queue.pop_front();
-            self.sent = 0;
+            self.sent = (self.sent.0 + 1, 0);
+            if piece.is_last {
+                self.queue.pop_front();
+                (self.sent, self.has_begun) = ((0, 0), true);
+                if message.number == Number::NoReply {
+                    unanswered.push(message.frame);
+                }
+            }
         }
         Ok(())
     }
 
-    /// Removes the message of a frame if no byte of it was sent. Returns whether the server will never get
-    /// the message.
-    pub(super) fn take_back(&mut self, frame: u32) -> bool {
-        let Some(at) = self.queue.iter().position(|message| message.frame == frame) else {
-            return false;
-        };
-        if at == 0 && self.sent > 0 {
-            return false;
+    /// Removes the message of a frame if no byte of it was sent. Returns the message: the server will never get
+    /// it.
+    pub(super) fn take_back(&mut self, frame: u32) -> Option<Message> {
+        let at = self.queue.iter().position(|message| message.frame == frame)?;
+        if at == 0 && self.is_within_message() {
+            return None;
         }
-        self.queue.remove(at);
-        true
+        self.queue.remove(at)
     }
 
     /// Removes all messages. Returns their frames: the server never gets these messages completely.
     pub(super) fn clear(&mut self) -> Vec<u32> {
-        self.sent = 0;
+        self.sent = (0, 0);
         self.queue.drain(..).map(|message| message.frame).collect()
     }
 }

@@ -1,21 +1,21 @@
-//! `OncPath`: the path of one binding to a program of ONC RPC.
+//! [`ForeignPath`]: the path of one binding to a program of another RPC system.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::slots::{Ended, Outcome};
-use super::{Link, Wire};
+use super::{Dialect, Link};
 use crate::call::chain::WaitingInside;
 use crate::call::{Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::keeper::Watch;
 
 /// The path of one binding.
-pub(in crate::path::onc) struct OncPath {
+pub(in crate::path) struct ForeignPath<D: Dialect> {
     // Dropped first, so that the keeper does not watch a closed socket.
     pub(super) watch: OnceLock<Watch>,
-    pub(super) link: Arc<Link>,
+    pub(super) link: Arc<Link<D>>,
     /// The number of each procedure, in the order of the methods.
     procedures: Cow<'static, [u32]>,
     wait: Wait,
@@ -23,9 +23,9 @@ pub(in crate::path::onc) struct OncPath {
     to: String,
 }
 
-impl OncPath {
-    pub(in crate::path::onc) fn new(
-        link: Arc<Link>,
+impl<D: Dialect> ForeignPath<D> {
+    pub(in crate::path) fn new(
+        link: Arc<Link<D>>,
         procedures: Cow<'static, [u32]>,
         wait: Wait,
         to: String,
@@ -37,7 +37,7 @@ impl OncPath {
     fn procedure(&self, number: u32) -> Result<u32, CallError> {
         match self.procedures.get(number as usize) {
             Some(procedure) => Ok(*procedure),
-            None if number == PING => Ok(0),
+            None if number == PING => self.link.dialect.ping().ok_or_else(not_there),
             None => Err(not_there()),
         }
     }
@@ -60,16 +60,17 @@ impl OncPath {
         self.link.begin(call.frame.index(), procedure, head, left, may_wait)
     }
 
-    /// Turns the outcome of a call into what the stub expects.
-    pub(super) fn take(&self, ended: Ended) -> Result<Returned, CallError> {
+    /// Turns the outcome of a call of a procedure into what the stub expects.
+    fn take(&self, procedure: u32, ended: Ended<D>) -> Result<Returned, CallError> {
         self.link.tidy_soon();
         match ended.outcome {
-            Outcome::Results(head_bytes) => {
-                Ok(Returned { answer: Answer::Ok, head_at: 0, head_bytes })
-            }
+            Outcome::Results(answer, head_bytes) => Ok(Returned { answer, head_at: 0, head_bytes }),
             Outcome::TooLong(bytes) => {
                 let text = format!("the results have {bytes} bytes, which do not fit a message");
                 Err(CallError::new(Kind::TooLarge, Executed::Maybe, text))
+            }
+            Outcome::Failed(failure) if procedure == PING && D::is_well(failure) => {
+                Ok(Returned { answer: Answer::Ok, head_at: 0, head_bytes: 0 })
             }
             Outcome::Failed(failure) => Err(self.link.error_of(failure, ended.transmissions)),
         }
@@ -78,11 +79,11 @@ impl OncPath {
 
 #[cold]
 fn not_there() -> CallError {
-    let text = "a program of ONC RPC has only the procedures of its interface";
+    let text = "a program of another RPC system has only the procedures of its interface";
     CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, text)
 }
 
-impl CallPath for OncPath {
+impl<D: Dialect> CallPath for ForeignPath<D> {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.start(call, true)?;
         let _waiting = inside().map(|_| WaitingInside::begin());
@@ -92,7 +93,7 @@ impl CallPath for OncPath {
             false => None,
         };
         match ended {
-            Some(ended) => self.take(ended),
+            Some(ended) => self.take(call.procedure, ended),
             None => Err(self.link.give_up(frame)),
         }
     }
@@ -103,7 +104,8 @@ impl CallPath for OncPath {
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        Some(self.take(self.link.poll(call.frame.index())?))
+        let ended = self.link.poll(call.frame.index())?;
+        Some(self.take(call.procedure, ended))
     }
 
     fn arm(&self, frame: u32, deadline: Option<Instant>) {
@@ -132,10 +134,7 @@ impl CallPath for OncPath {
     }
 
     fn kind(&self) -> PathKind {
-        match self.link.wire {
-            Wire::Udp(_) => PathKind::OncUdp,
-            Wire::Tcp(_) => PathKind::OncTcp,
-        }
+        self.link.kind
     }
 
     fn explain(&self) -> String {

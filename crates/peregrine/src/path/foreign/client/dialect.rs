@@ -1,0 +1,237 @@
+//! [`Dialect`]: the protocol of another RPC system, as the client's end of a socket uses it. The functions are
+//! called directly: each protocol has a compiled link of its own.
+
+use core::fmt::Debug;
+use core::ops::Range;
+use core::time::Duration;
+
+use crate::call::Answer;
+use crate::error::CallError;
+use crate::protocol::exchange::time::Moment;
+use crate::value::Window;
+
+/// The largest number of bytes of a [`Piece`] that differ from call to call.
+const NUMBERS_BYTES_MAX: usize = 32;
+
+/// The protocol of another RPC system.
+pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
+    /// Why a call failed.
+    type Failure: Copy + Debug + Send + Sync;
+    /// The numbers of the calls in flight, each with its frame, and what was measured of the server.
+    type Calls: Send;
+    /// The timers of a call over datagrams.
+    type Timers: Copy + Debug + Send;
+    /// Puts the messages of a connection together.
+    type Assembler: Send;
+
+    /// No reply arrived in time.
+    const TIMED_OUT: Self::Failure;
+    /// The connection ended before the reply arrived.
+    const DISCONNECTED: Self::Failure;
+
+    /// Returns the end of a link whose connection has ended for this reason.
+    fn disconnected(reason: String) -> Ended<Self::Failure> {
+        Ended { failure: Self::DISCONNECTED, reason }
+    }
+
+    // Calls.
+
+    /// Returns the number of the procedure by which the library asks whether the server lives. `None`: the
+    /// protocol has no such call.
+    fn ping(&self) -> Option<u32>;
+
+    /// Returns whether a server that answers a ping with this failure is well.
+    fn is_well(failure: Self::Failure) -> bool;
+
+    /// Adds a call, and returns its number.
+    ///
+    /// # Errors
+    /// If there are too many calls.
+    fn add(&self, calls: &mut Self::Calls, frame: u32, procedure: u32)
+    -> Result<Number, CallError>;
+
+    /// Forgets a call, of which some part may have been sent. A reply may still arrive.
+    fn forget(calls: &mut Self::Calls, number: Number);
+
+    /// Forgets the last call or an earlier one, of which no part was sent.
+    fn take_back(calls: &mut Self::Calls, number: Number);
+
+    /// Removes all calls for whose replies callers wait. Returns their numbers and frames.
+    fn drain(calls: &mut Self::Calls) -> Vec<(u32, u32)>;
+
+    // Sending.
+
+    /// Returns the number of bytes that precede the arguments in a datagram.
+    fn header_bytes(&self) -> usize;
+
+    /// Returns the largest number of bytes of arguments on a connection.
+    fn arguments_max(&self) -> usize;
+
+    /// Returns a call as a datagram.
+    fn datagram(&self, message: &Message) -> Piece<'_>;
+
+    /// Returns a piece of a call on a connection. The first piece has the index 0. `is_first` is true for the
+    /// first message of the connection. Returns `None` if the message is too long.
+    fn piece(&self, message: &Message, is_first: bool, index: usize) -> Option<Piece<'_>>;
+
+    // Timers of datagrams.
+
+    /// Begins the timers of a call that is sent now. `left` is how long the caller waits.
+    fn begin_timers(
+        &self,
+        calls: &Self::Calls,
+        message: &Message,
+        left: Option<Duration>,
+    ) -> Self::Timers;
+
+    /// Returns what to do now.
+    fn step(timers: &mut Self::Timers, now: Moment) -> Step<Self::Failure>;
+
+    /// Returns when to look at the timers again.
+    fn due(timers: &Self::Timers) -> Moment;
+
+    /// Returns how often the call was sent.
+    fn transmissions(timers: &Self::Timers) -> u32;
+
+    // Receiving.
+
+    /// Returns the assembler of a new connection, for results of at most `results_max` bytes.
+    fn assembler(&self, results_max: usize) -> Self::Assembler;
+
+    /// Returns whether no part of a message has arrived.
+    fn is_between_messages(&self, assembler: &Self::Assembler) -> bool;
+
+    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more bytes
+    /// are needed.
+    ///
+    /// # Errors
+    /// If the bytes cannot be read.
+    fn take(
+        &self,
+        assembler: &mut Self::Assembler,
+        bytes: &mut &[u8],
+    ) -> Result<Option<Arrived>, Ended<Self::Failure>>;
+
+    /// Takes back the memory of a message, for the next message.
+    fn reuse(assembler: &mut Self::Assembler, message: Vec<u8>);
+
+    /// Returns the number and the frame of the call to which a message replies, if a caller waits for it.
+    ///
+    /// # Errors
+    /// If the message ends the link.
+    fn find(
+        &self,
+        calls: &mut Self::Calls,
+        message: &[u8],
+    ) -> Result<Option<(u32, u32)>, Ended<Self::Failure>>;
+
+    /// Reads a message, which [`find`](Self::find) has found to be the reply to a call. Returns `None` if the
+    /// message is not its reply. Otherwise the call is forgotten.
+    fn receive(
+        &self,
+        calls: &mut Self::Calls,
+        number: u32,
+        timers: &mut Option<Self::Timers>,
+        message: &[u8],
+    ) -> Option<Result<Results, Self::Failure>>;
+
+    // Failures.
+
+    /// Returns the error of a call that has failed. `transmissions` is 0 if some part of the call was never sent.
+    /// `reason` is why the link has ended.
+    fn error_of(
+        &self,
+        failure: Self::Failure,
+        transmissions: u32,
+        reason: Option<&str>,
+    ) -> CallError;
+}
+
+/// Why a link has ended, and how its calls have failed.
+#[derive(Debug)]
+pub(in crate::path) struct Ended<F> {
+    pub(in crate::path) failure: F,
+    pub(in crate::path) reason: String,
+}
+
+/// How a reply finds its call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::path) enum Number {
+    Of(u32),
+    /// The call has no reply. It ends when it is sent.
+    NoReply,
+}
+
+/// What is needed to send a call, besides the arguments in its frame.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::path) struct Message {
+    pub(in crate::path) frame: u32,
+    pub(in crate::path) number: Number,
+    pub(in crate::path) procedure: u32,
+    /// The number of bytes of the arguments.
+    pub(in crate::path) bytes: usize,
+}
+
+/// A piece of a call: some bytes, and a part of the arguments.
+pub(in crate::path) struct Piece<'a> {
+    numbers: [u8; NUMBERS_BYTES_MAX],
+    numbers_bytes: usize,
+    /// Bytes that are the same in all calls of a binding.
+    fixed: &'a [u8],
+    arguments: Range<usize>,
+    pub(super) is_last: bool,
+}
+
+impl<'a> Piece<'a> {
+    /// Returns a piece with this part of the arguments.
+    pub(in crate::path) const fn new(arguments: Range<usize>, is_last: bool) -> Self {
+        let numbers = [0; NUMBERS_BYTES_MAX];
+        Self { numbers, numbers_bytes: 0, fixed: &[], arguments, is_last }
+    }
+
+    /// Adds bytes before the arguments. A piece has room for 32 of them.
+    pub(in crate::path) fn with<const N: usize>(mut self, bytes: [u8; N]) -> Self {
+        let end = self.numbers_bytes + N;
+        self.numbers[self.numbers_bytes..end].copy_from_slice(&bytes);
+        self.numbers_bytes = end;
+        self
+    }
+
+    /// Adds bytes that follow all others, before the arguments.
+    pub(in crate::path) const fn with_fixed(mut self, fixed: &'a [u8]) -> Self {
+        self.fixed = fixed;
+        self
+    }
+
+    /// Returns the parts of the piece. `arguments` are all arguments of the call.
+    pub(super) fn parts<'p>(&'p self, arguments: Window<'p>) -> [Window<'p>; 3] {
+        let part = arguments.range(self.arguments.start, self.arguments.len());
+        [Window::from(&self.numbers[..self.numbers_bytes]), Window::from(self.fixed), part]
+    }
+}
+
+/// What the caller of a call over datagrams does next.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::path) enum Step<F> {
+    /// Waits for datagrams until this moment.
+    Wait(Moment),
+    /// Sends the same bytes again.
+    Retransmit,
+    GiveUp(F),
+}
+
+/// What has arrived on a connection.
+#[derive(Debug)]
+pub(in crate::path) enum Arrived {
+    Message(Vec<u8>),
+    /// The server sends no more data, and expects these bytes as an answer.
+    End(&'static [u8]),
+}
+
+/// The results in a reply, or the arguments of an error.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::path) struct Results {
+    pub(in crate::path) answer: Answer,
+    /// The offset in the message.
+    pub(in crate::path) at: usize,
+}
