@@ -180,14 +180,19 @@ impl<D: Dialect> Link<D> {
             let mut calls = self.calls.lock();
             let number = self.dialect.add(&mut calls, frame, procedure)?;
             let message = Message { frame, number, procedure, bytes };
-            let timers = match output.as_mut() {
+            let exchange = match output.as_mut() {
                 Some(output) => {
                     output.push(message);
                     None
                 }
-                None => Some(self.dialect.begin_timers(&calls, &message, left)),
+                None => {
+                    let arguments = self.arguments(&message);
+                    let send = &mut |parts: [&[u8]; 2]| self.send_now(&parts.map(Window::from));
+                    let begun = self.dialect.begin(&mut calls, &message, arguments, left, send);
+                    Some(begun.inspect_err(|_| D::forget(&mut calls, number))?)
+                }
             };
-            slot.state = State::Waits(Waiting { message, timers });
+            slot.state = State::Waits(Waiting { message, exchange });
             message
         };
         let Wire::Udp(socket) = &self.wire else {
@@ -213,11 +218,16 @@ impl<D: Dialect> Link<D> {
         sent
     }
 
-    /// Sends a datagram. If `may_wait` is false, a datagram that the socket does not accept now is lost like any
-    /// other.
+    /// Returns the arguments of a call.
+    fn arguments(&self, message: &Message) -> Window<'_> {
+        self.frames.call_space_of(message.frame).window().range(0, message.bytes)
+    }
+
+    /// Sends a call in one datagram, if it has this form. If `may_wait` is false, a datagram that the socket does
+    /// not accept now is lost like any other.
     fn send_datagram(&self, socket: &Socket, message: &Message, may_wait: bool) -> io::Result<()> {
-        let piece = self.dialect.datagram(message);
-        let parts = piece.parts(self.frames.call_space_of(message.frame).window());
+        let Some(piece) = self.dialect.datagram(message) else { return Ok(()) };
+        let parts = piece.parts(self.arguments(message));
         let mut memory = [0; JOINED_BYTES_MAX];
         let whole = joined(&parts, &mut memory);
         let parts = whole.as_ref().map_or(&parts[..], core::slice::from_ref);
@@ -228,6 +238,14 @@ impl<D: Dialect> Link<D> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             sent => sent,
         }
+    }
+
+    /// Sends a datagram. If the socket does not accept it now, it is lost like any other.
+    fn send_now(&self, parts: &[Window<'_>]) {
+        let Wire::Udp(socket) = &self.wire else { return };
+        let mut memory = [0; JOINED_BYTES_MAX];
+        let whole = joined(parts, &mut memory);
+        let _ = socket.send_now(whole.as_ref().map_or(parts, core::slice::from_ref));
     }
 
     /// Sends what the socket of a connection accepts. Ends the link if the connection is broken.
@@ -350,25 +368,29 @@ impl<D: Dialect> Link<D> {
             State::Waits(call) => call,
             State::Idle => return Progress::Wait(None),
         };
-        let Some(timers) = &mut call.timers else { return Progress::Wait(None) };
-        match D::step(timers, moment()) {
-            Step::Wait(until) => Progress::Wait(Some(until)),
+        let Some(exchange) = &mut call.exchange else { return Progress::Wait(None) };
+        let due = D::due(exchange);
+        if moment() < due {
+            return Progress::Wait(Some(due));
+        }
+        self.has_strays.store(true, Ordering::Relaxed);
+        let send = &mut |parts: [&[u8]; 2]| self.send_now(&parts.map(Window::from));
+        let mut calls = self.calls.lock();
+        let step = self.dialect.step(&mut calls, exchange, send);
+        match step {
+            Step::Wait => Progress::Wait(Some(D::due(exchange))),
             Step::GiveUp(failure) => {
+                D::forget(&mut calls, call.message.number);
                 let ended = call.ended(Outcome::Failed(failure));
-                let number = call.message.number;
                 slot.state = State::Idle;
-                drop(slot);
-                self.has_strays.store(true, Ordering::Relaxed);
-                D::forget(&mut self.calls.lock(), number);
                 Progress::Take(ended)
             }
             Step::Retransmit => {
-                let due = D::due(timers);
-                self.has_strays.store(true, Ordering::Relaxed);
-                let message = call.message;
+                drop(calls);
+                let due = D::due(exchange);
                 if let Wire::Udp(socket) = &self.wire {
                     // A copy that is not sent is lost like any other.
-                    let _ = self.send_datagram(socket, &message, false);
+                    let _ = self.send_datagram(socket, &call.message, false);
                 }
                 Progress::Wait(Some(due))
             }
@@ -516,12 +538,14 @@ impl<D: Dialect> Link<D> {
             return Ok(());
         }
         let mut calls = self.calls.lock();
-        let received = self.dialect.receive(&mut calls, number, &mut call.timers, message);
+        let send = &mut |parts: [&[u8]; 2]| self.send_now(&parts.map(Window::from));
+        let exchange = call.exchange.as_mut();
+        let received = self.dialect.receive(&mut calls, number, exchange, message, send);
         drop(calls);
         let outcome = match received {
             None => return Ok(()),
             Some(Err(failure)) => Outcome::Failed(failure),
-            Some(Ok(Results { answer, at })) => self.place(frame, answer, &message[at..]),
+            Some(Ok(Results { answer, bytes })) => self.place(frame, answer, &bytes),
         };
         slot.state = State::Ended(call.ended(outcome));
         drop(slot);
@@ -598,7 +622,8 @@ impl<D: Dialect> Link<D> {
         let waiting = D::drain(&mut self.calls.lock());
         // Without strays, the report of a closed port concerns the only datagram without a reply.
         let is_sole = waiting.len() == 1 && !self.has_strays.load(Ordering::Relaxed);
-        let is_refused = matches!(self.wire, Wire::Udp(_)) && is_sole;
+        let is_refused =
+            |call: &Waiting<D>| is_sole && call.exchange.as_ref().is_some_and(D::is_unanswered);
         let with_reply = waiting.into_iter().map(|(number, frame)| (Number::Of(number), frame));
         let without = unsent.iter().map(|frame| (Number::NoReply, *frame));
         for (number, frame) in with_reply.chain(without) {
@@ -608,7 +633,7 @@ impl<D: Dialect> Link<D> {
                 continue;
             }
             let mut ended = call.ended(Outcome::Failed(failure));
-            if is_refused || unsent.contains(&frame) {
+            if is_refused(call) || unsent.contains(&frame) {
                 ended.transmissions = 0;
             }
             slot.state = State::Ended(ended);

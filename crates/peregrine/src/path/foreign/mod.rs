@@ -13,10 +13,17 @@ pub(super) mod exported;
 pub(super) mod program;
 pub(super) mod serving;
 
+use core::time::Duration;
+
 use crate::protocol::exchange::time::Moment;
 use crate::sys;
 
 /// Returns the time of the clock that all protocols use.
 pub(super) fn moment() -> Moment {
     Moment(sys::boot_ns())
+}
+
+/// Returns a time in nanoseconds, which all protocols use.
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -3,6 +3,7 @@
 mod header;
 
 use core::time::Duration;
+use std::borrow::Cow;
 
 pub(super) use self::header::Header;
 use crate::call::Answer;
@@ -11,7 +12,7 @@ use crate::limits;
 use crate::path::foreign::client::{
     Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step,
 };
-use crate::path::foreign::moment;
+use crate::path::foreign::{moment, nanoseconds};
 use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::client::{self, CALL_TIME, DatagramCall, Pace};
@@ -19,6 +20,7 @@ use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{REPLY_BYTES_MAX, Reply, replied_to};
 use crate::protocol::onc::record::{Assembler, FRAGMENT_BYTES_MAX};
 use crate::protocol::onc::xids::{Refused, Waiters};
+use crate::value::Window;
 
 /// A socket to one server of ONC RPC.
 pub(super) type OncLink = Link<Onc>;
@@ -57,7 +59,7 @@ impl Onc {
 impl Dialect for Onc {
     type Failure = Failure;
     type Calls = Calls;
-    type Timers = DatagramCall;
+    type Exchange = DatagramCall;
     type Assembler = Assembler;
 
     const TIMED_OUT: Failure = Failure::TimedOut;
@@ -98,9 +100,9 @@ impl Dialect for Onc {
         FRAGMENT_BYTES_MAX - self.0.len()
     }
 
-    fn datagram(&self, message: &Message) -> Piece<'_> {
+    fn datagram(&self, message: &Message) -> Option<Piece<'_>> {
         let numbers = self.0.datagram(Self::xid(message), message.procedure);
-        Piece::new(0..message.bytes, true).with(numbers).with_fixed(self.0.auth())
+        Some(Piece::new(0..message.bytes, true).with(numbers).with_fixed(self.0.auth()))
     }
 
     fn piece(&self, message: &Message, _: bool, _: usize) -> Option<Piece<'_>> {
@@ -108,31 +110,41 @@ impl Dialect for Onc {
         Some(Piece::new(0..message.bytes, true).with(start).with_fixed(self.0.auth()))
     }
 
-    fn begin_timers(
+    fn begin(
         &self,
-        calls: &Calls,
+        calls: &mut Calls,
         message: &Message,
+        _: Window<'_>,
         left: Option<Duration>,
-    ) -> DatagramCall {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Result<DatagramCall, CallError> {
         let time = left.map_or(CALL_TIME, nanoseconds);
-        DatagramCall::begin(Self::xid(message), moment(), time, &calls.pace)
+        Ok(DatagramCall::begin(Self::xid(message), moment(), time, &calls.pace))
     }
 
-    fn step(timers: &mut DatagramCall, now: Moment) -> Step<Failure> {
-        match timers.step(now) {
-            client::Step::Wait(until) => Step::Wait(until),
+    fn step(
+        &self,
+        _: &mut Calls,
+        call: &mut DatagramCall,
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Step<Failure> {
+        match call.step(moment()) {
+            client::Step::Wait(_) => Step::Wait,
             client::Step::Retransmit => Step::Retransmit,
             client::Step::GiveUp(failure) => Step::GiveUp(failure),
         }
     }
 
-    fn due(timers: &DatagramCall) -> Moment {
-        timers.due()
+    fn due(call: &DatagramCall) -> Moment {
+        call.due()
     }
 
-    fn transmissions(timers: &DatagramCall) -> u32 {
-        timers.transmissions()
+    fn transmissions(call: &DatagramCall) -> u32 {
+        call.transmissions()
+    }
+
+    fn is_unanswered(_: &DatagramCall) -> bool {
+        true
     }
 
     fn assembler(&self, results_max: usize) -> Assembler {
@@ -166,22 +178,23 @@ impl Dialect for Onc {
         Ok(calls.waiters.find(xid).map(|frame| (xid, *frame)))
     }
 
-    fn receive(
+    fn receive<'m>(
         &self,
         calls: &mut Calls,
         xid: u32,
-        timers: &mut Option<DatagramCall>,
-        message: &[u8],
-    ) -> Option<Result<Results, Failure>> {
-        let reply = match timers {
-            Some(timers) => Ok(timers.receive(moment(), message, &mut calls.pace)?),
+        call: Option<&mut DatagramCall>,
+        message: &'m [u8],
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Option<Result<Results<'m>, Failure>> {
+        let reply = match call {
+            Some(call) => Ok(call.receive(moment(), message, &mut calls.pace)?),
             // No other reply with this number follows on a stream.
             None => Reply::parse(message).map_err(Failure::BadReply),
         };
         calls.waiters.remove(xid);
         Some(reply.and_then(|(reply, at)| match Failure::of(&reply.answer) {
             Some(failure) => Err(failure),
-            None => Ok(Results { answer: Answer::Ok, at }),
+            None => Ok(Results { answer: Answer::Ok, bytes: Cow::Borrowed(&message[at..]) }),
         }))
     }
 
