@@ -4,9 +4,12 @@
 //! module adds these parts.
 //!
 //! * `packet`: packet Courier, over UDP.
-//! * `answers`: what a server answers, which is the same on all paths.
+//! * `answers`: what a server answers. `errors`: what a client makes of answers and failures.
+//! * `program`: what a client needs to know of a program in order to bind to it.
 
 mod answers;
+mod errors;
 mod packet;
+mod program;
 
-pub(crate) use packet::CourierDatagrams;
+pub(crate) use packet::{CourierDatagrams, CourierUdp};

@@ -28,7 +28,7 @@ use self::pending::Arming;
 use self::slots::{Ended, Outcome, Slot, State, Waiting};
 use crate::call::{Answer, Frames, PathKind, Wait, block_cost};
 use crate::device::tcp::{Stream, WaitFor};
-use crate::device::{BYTES_MAX, Socket, Until};
+use crate::device::{Socket, Until};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
 use crate::path::foreign::moment;
@@ -36,6 +36,7 @@ use crate::path::leader::{Leader, Leadership};
 use crate::path::rings::Rings;
 use crate::path::tidying::Tidying;
 use crate::protocol::exchange::time::Moment;
+use crate::protocol::onc::xids::Refused;
 use crate::sync::{Mutex, Rank};
 use crate::value::{Space, Window};
 
@@ -129,6 +130,10 @@ impl<D: Dialect> Link<D> {
         })
     }
 
+    pub(in crate::path) const fn dialect(&self) -> &D {
+        &self.dialect
+    }
+
     pub(in crate::path) const fn frames(&self) -> &Arc<Frames> {
         &self.frames
     }
@@ -142,7 +147,7 @@ impl<D: Dialect> Link<D> {
     fn arguments_max(&self) -> usize {
         let most = self.frames.layout().bytes;
         match self.wire {
-            Wire::Udp(_) => most.min(BYTES_MAX - self.dialect.header_bytes()),
+            Wire::Udp(_) => most.min(self.dialect.datagram_arguments_max()),
             Wire::Tcp(_) => most.min(self.dialect.arguments_max()),
         }
     }
@@ -666,6 +671,16 @@ impl<D: Dialect> Link<D> {
         let reason = self.end.get().map(|end| &*end.reason);
         self.dialect.error_of(failure, transmissions, reason)
     }
+}
+
+/// Returns the error of a call that gets no number.
+#[cold]
+pub(in crate::path) fn full(refused: Refused) -> CallError {
+    let text = match refused {
+        Refused::Full => "too many calls wait for replies",
+        Refused::TooFast => "the numbers of calls would be repeated too early",
+    };
+    CallError::not_executed(Kind::Exhausted, Phase::Call, text)
 }
 
 /// How the leader receives.

@@ -7,19 +7,21 @@ use std::borrow::Cow;
 
 pub(super) use self::header::Header;
 use crate::call::Answer;
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::device::BYTES_MAX;
+use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::path::foreign::client::{
-    Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step,
+    Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, full,
 };
 use crate::path::foreign::{moment, nanoseconds};
 use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
-use crate::protocol::onc::client::{self, CALL_TIME, DatagramCall, Pace};
+use crate::protocol::onc::client::{self, DatagramCall, Pace};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{REPLY_BYTES_MAX, Reply, replied_to};
 use crate::protocol::onc::record::{Assembler, FRAGMENT_BYTES_MAX};
-use crate::protocol::onc::xids::{Refused, Waiters};
+use crate::protocol::onc::xids::Waiters;
+use crate::protocol::retransmission::CALL_TIME;
 use crate::value::Window;
 
 /// A socket to one server of ONC RPC.
@@ -46,13 +48,6 @@ impl Calls {
 impl Onc {
     pub(super) const fn new(header: Header) -> Self {
         Self(header)
-    }
-
-    fn xid(message: &Message) -> u32 {
-        match message.number {
-            Number::Of(xid) => xid,
-            Number::NoReply => 0,
-        }
     }
 }
 
@@ -92,8 +87,8 @@ impl Dialect for Onc {
         calls.waiters.drain().collect()
     }
 
-    fn header_bytes(&self) -> usize {
-        self.0.len()
+    fn datagram_arguments_max(&self) -> usize {
+        BYTES_MAX - self.0.len()
     }
 
     fn arguments_max(&self) -> usize {
@@ -101,12 +96,12 @@ impl Dialect for Onc {
     }
 
     fn datagram(&self, message: &Message) -> Option<Piece<'_>> {
-        let numbers = self.0.datagram(Self::xid(message), message.procedure);
+        let numbers = self.0.datagram(message.number.of_reply(), message.procedure);
         Some(Piece::new(0..message.bytes, true).with(numbers).with_fixed(self.0.auth()))
     }
 
     fn piece(&self, message: &Message, _: bool, _: usize) -> Option<Piece<'_>> {
-        let start = self.0.record(Self::xid(message), message.procedure, message.bytes)?;
+        let start = self.0.record(message.number.of_reply(), message.procedure, message.bytes)?;
         Some(Piece::new(0..message.bytes, true).with(start).with_fixed(self.0.auth()))
     }
 
@@ -119,7 +114,7 @@ impl Dialect for Onc {
         _: &mut dyn FnMut([&[u8]; 2]),
     ) -> Result<DatagramCall, CallError> {
         let time = left.map_or(CALL_TIME, nanoseconds);
-        Ok(DatagramCall::begin(Self::xid(message), moment(), time, &calls.pace))
+        Ok(DatagramCall::begin(message.number.of_reply(), moment(), time, &calls.pace))
     }
 
     fn step(
@@ -222,13 +217,4 @@ impl Dialect for Onc {
         };
         CallError::new(kind, executed, text)
     }
-}
-
-#[cold]
-fn full(refused: Refused) -> CallError {
-    let text = match refused {
-        Refused::Full => "too many calls wait for replies",
-        Refused::TooFast => "the numbers of calls would be repeated too early",
-    };
-    CallError::not_executed(Kind::Exhausted, Phase::Call, text)
 }

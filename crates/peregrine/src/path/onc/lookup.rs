@@ -136,12 +136,6 @@ fn list(address: &str) -> Result<Vec<RegisteredProgram>, CallError> {
     Err(failure.unwrap_or_else(no_address))
 }
 
-/// Returns the error of a host without addresses.
-#[cold]
-pub(super) fn no_address() -> CallError {
-    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
-}
-
 /// The rpcbind of a machine.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::path) struct Rpcbind {

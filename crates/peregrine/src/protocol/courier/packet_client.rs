@@ -109,6 +109,17 @@ struct Parts {
     resent: u32,
 }
 
+impl Parts {
+    /// Returns when the client must act, if no datagram arrives before.
+    fn until(&self) -> Moment {
+        let until = self.due.min(self.ends);
+        match self.unanswered {
+            UNANSWERED_MIN.. => until.min(self.heard.after(SILENCE)),
+            _ => until,
+        }
+    }
+}
+
 /// One call. It is in flight from [`begin`](Self::begin) until [`receive`](Self::receive) returns its end, or
 /// [`step`](Self::step) returns [`Step::GiveUp`].
 #[derive(Debug)]
@@ -171,9 +182,30 @@ impl PacketCall {
         Ok(call)
     }
 
-    /// Returns the memory of the payload, for the payload of another call.
-    pub(crate) fn into_payload(self) -> Vec<u8> {
-        self.payload
+    /// Takes the memory of the payload from a call that has ended, for the payload of another call.
+    pub(crate) fn take_payload(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.payload)
+    }
+
+    /// Returns when the driver must call [`step`](Self::step), if no datagram arrives before.
+    pub(crate) fn due(&self) -> Moment {
+        match (&self.state, &self.parts) {
+            (State::Whole(timers), _) => timers.due(),
+            (_, Some(parts)) => parts.until(),
+            (_, None) => Moment::default(),
+        }
+    }
+
+    /// Returns whether each datagram of the call was sent once, and the server has not said that all of them
+    /// have arrived. If one of them then reaches a closed port, the call is not executed.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        let resent = self.parts.as_ref().map_or(0, |parts| parts.resent);
+        match &self.state {
+            State::Whole(timers) => timers.transmissions() == 1,
+            State::Greeting => true,
+            State::Sending { .. } => resent == 0,
+            State::Waiting | State::Receiving(_) => false,
+        }
     }
 
     /// Returns how often the client has sent the whole call, at most. It is 0 if a part was never sent.
@@ -207,8 +239,7 @@ impl PacketCall {
         if now >= parts.ends {
             return Step::GiveUp(Failure::TimedOut);
         }
-        let silent = parts.heard.after(SILENCE);
-        if now >= silent && parts.unanswered >= UNANSWERED_MIN {
+        if now >= parts.heard.after(SILENCE) && parts.unanswered >= UNANSWERED_MIN {
             return Step::GiveUp(Failure::Silent);
         }
         if now >= parts.due {
@@ -218,9 +249,7 @@ impl PacketCall {
             (parts.asked, parts.window) = (None, 1);
             self.send_again(to, send);
         }
-        let Some(parts) = &self.parts else { return Step::GiveUp(Failure::TimedOut) };
-        let until = parts.due.min(parts.ends);
-        Step::Wait(if now < silent { until.min(silent) } else { until })
+        Step::Wait(self.due())
     }
 
     /// Takes a datagram from the server's address. Returns the reply if the datagram completes it, or why the

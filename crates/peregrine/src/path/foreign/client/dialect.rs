@@ -62,8 +62,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
 
     // Sending.
 
-    /// Returns the number of bytes that precede the arguments in a datagram.
-    fn header_bytes(&self) -> usize;
+    /// Returns the largest number of bytes of arguments over datagrams.
+    fn datagram_arguments_max(&self) -> usize;
 
     /// Returns the largest number of bytes of arguments on a connection.
     fn arguments_max(&self) -> usize;
@@ -178,6 +178,16 @@ pub(in crate::path) enum Number {
     Of(u32),
     /// The call has no reply. It ends when it is sent.
     NoReply,
+}
+
+impl Number {
+    /// Returns the number of a call of a protocol in which all calls have replies.
+    pub(in crate::path) fn of_reply(self) -> u32 {
+        match self {
+            Self::Of(number) => number,
+            Self::NoReply => 0,
+        }
+    }
 }
 
 /// What is needed to send a call, besides the arguments in its frame.

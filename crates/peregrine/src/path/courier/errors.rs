@@ -1,0 +1,63 @@
+//! What a client makes of replies and failures of Courier. It is the same on all paths.
+
+use std::borrow::Cow;
+
+use crate::call;
+use crate::error::{CallError, Executed, Kind};
+use crate::path::foreign::client::Results;
+use crate::protocol::courier::failure::Failure;
+use crate::protocol::courier::message::{Answer, Reply};
+use crate::protocol::exchange::client_end::Executed as Ran;
+
+/// Returns the results in a reply, or the number and the arguments of the error that the procedure reports.
+///
+/// # Errors
+/// If the reply cannot be read, or the server has rejected the call.
+pub(super) fn answer_of(message: Cow<'_, [u8]>) -> Result<Results<'_>, Failure> {
+    let (reply, end) = Reply::parse(&message).map_err(Failure::BadReply)?;
+    if let Some(failure) = Failure::of(&reply.answer) {
+        return Err(failure);
+    }
+    let (answer, at) = match reply.answer {
+        // The number of the error is the last word of the header.
+        Answer::Abort(_) => (call::Answer::Err, end - 2),
+        _ => (call::Answer::Ok, end),
+    };
+    let bytes = match message {
+        Cow::Borrowed(message) => Cow::Borrowed(&message[at..]),
+        Cow::Owned(mut message) => {
+            message.drain(..at);
+            Cow::Owned(message)
+        }
+    };
+    Ok(Results { answer, bytes })
+}
+
+/// Returns the error of a call that has failed. `transmissions` is how often the whole call was sent, and
+/// `reason` is why the connection or the socket has ended.
+#[cold]
+pub(super) fn error_of(failure: Failure, transmissions: u32, reason: Option<&str>) -> CallError {
+    let kind = match failure {
+        Failure::NoSuchProgram => Kind::Withdrawn,
+        Failure::NoSuchVersion(_) => Kind::InterfaceMismatch,
+        Failure::NoSuchProcedure => Kind::NoSuchProcedure,
+        Failure::InvalidArgument => Kind::BadArguments,
+        Failure::Unspecified(_) => Kind::Relayed,
+        Failure::OtherCourier(_) => Kind::ProtocolMismatch,
+        Failure::NotActivated => Kind::NotFound,
+        Failure::UnknownError(_) | Failure::BadReply(_) | Failure::ReplyDiscarded => {
+            Kind::BadResult
+        }
+        Failure::TimedOut | Failure::Silent => Kind::TimedOut,
+        Failure::Restarted | Failure::Disconnected => Kind::ServerGone,
+    };
+    let executed = match failure.executed(transmissions) {
+        Ran::No => Executed::No,
+        Ran::Maybe => Executed::Maybe,
+    };
+    let text = match (failure, reason) {
+        (Failure::Disconnected, Some(reason)) => reason.to_owned(),
+        _ => failure.to_string(),
+    };
+    CallError::new(kind, executed, text)
+}

@@ -1,0 +1,61 @@
+//! What all paths of Courier need to know of a program in order to bind to it.
+
+use core::net::SocketAddr;
+
+use crate::error::{CallError, Kind, Phase};
+use crate::path::foreign::program::{Chosen, mismatch};
+use crate::protocol::courier::failure::Failure;
+
+/// The port that IANA has assigned to Courier, for addresses without a port.
+pub(super) const PORT: u16 = 530;
+
+const OTHER_VERSION: &str = "use the interface of a version that the server has";
+const NO_DESCRIPTION: &str =
+    "read the .cr file of the program; `peregrine import` makes an interface from it";
+
+/// Returns the version of a program.
+///
+/// # Errors
+/// If the address names a version that programs of Courier cannot have.
+pub(super) fn version_of(program: &Chosen) -> Result<u16, CallError> {
+    u16::try_from(program.version).map_err(|_| {
+        let text = format!("{} is no version of a Courier program", program.version);
+        CallError::not_executed(Kind::BadName, Phase::Bind, text)
+            .with_advice("versions are numbers from 0 to 65535")
+    })
+}
+
+/// Returns a procedure that a program does not have. A server that lives and has the program rejects its call.
+pub(super) fn probe_of(procedures: &[u32]) -> u16 {
+    let is_free = |number: &u16| !procedures.contains(&u32::from(*number));
+    (0..=u16::MAX).rev().find(is_free).unwrap_or(u16::MAX)
+}
+
+/// Returns the error of binding. `error` says what has failed.
+#[cold]
+pub(super) fn bind_error(
+    error: &CallError,
+    failure: Failure,
+    program: &Chosen,
+    address: SocketAddr,
+) -> CallError {
+    let Chosen { number, version, .. } = *program;
+    let at = format!("program {number} at {address}");
+    match failure {
+        Failure::NoSuchVersion(versions) => {
+            let (low, high) = (versions.low, versions.high);
+            let text = format!("the server of {at} has versions {low} to {high}, not {version}");
+            mismatch(text, OTHER_VERSION)
+        }
+        _ => {
+            let text = format!("{at}: {}", error.detail());
+            CallError::not_executed(error.kind(), Phase::Bind, text)
+        }
+    }
+}
+
+#[cold]
+pub(super) fn undescribed() -> CallError {
+    let text = "servers of Courier do not describe their programs";
+    CallError::not_executed(Kind::NoSuchProcedure, Phase::Bind, text).with_advice(NO_DESCRIPTION)
+}
