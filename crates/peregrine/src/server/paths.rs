@@ -16,7 +16,7 @@ use crate::path::ConnectionTerms;
 use crate::path::courier::CourierDatagrams;
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
-use crate::path::onc::{OncConnections, OncDatagrams};
+use crate::path::onc::{OncConnections, OncDatagrams, onc_connections};
 use crate::path::stream::Connections;
 use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
@@ -46,7 +46,7 @@ impl Paths {
             local: Sessions::new(core).map_err(failed)?,
             stream: Connections::new(core, terms.clone()),
             datagrams: Datagrams::new(core),
-            onc_connections: OncConnections::new(core, terms).map_err(no_random)?,
+            onc_connections: onc_connections(core, terms).map_err(no_random)?,
             onc_datagrams: OncDatagrams::new(core),
             courier_datagrams: CourierDatagrams::new(core),
         })

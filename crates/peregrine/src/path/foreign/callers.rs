@@ -42,7 +42,7 @@ struct Key {
 }
 
 /// The row of a caller. It ends when nothing refers to it any more: neither [`Callers`] nor a running call.
-pub(in crate::path) struct CallerRow(Arc<BindingRow>);
+pub(crate) struct CallerRow(Arc<BindingRow>);
 
 impl Deref for CallerRow {
     type Target = BindingRow;
@@ -60,14 +60,14 @@ impl Drop for CallerRow {
 
 /// A caller as its call describes it.
 #[derive(Clone, Copy)]
-pub(in crate::path) struct Caller<'a> {
-    pub(in crate::path) from: SocketAddr,
-    pub(in crate::path) program: u32,
-    pub(in crate::path) version: u32,
+pub(crate) struct Caller<'a> {
+    pub(crate) from: SocketAddr,
+    pub(crate) program: u32,
+    pub(crate) version: u32,
     /// The kind of the credential, and what identifies the caller in it. Systems without credentials use 0 and
     /// no bytes.
-    pub(in crate::path) flavour: u32,
-    pub(in crate::path) credential: &'a [u8],
+    pub(crate) flavour: u32,
+    pub(crate) credential: &'a [u8],
 }
 
 impl Caller<'_> {
@@ -79,7 +79,7 @@ impl Caller<'_> {
 
 impl Callers {
     /// Returns an empty table for at most `most` rows, and `most_per_host` of each host.
-    pub(in crate::path) fn new(most: usize, most_per_host: usize) -> Self {
+    pub(crate) fn new(most: usize, most_per_host: usize) -> Self {
         Self { rows: Mutex::default(), most, most_per_host }
     }
 
@@ -88,13 +88,13 @@ impl Callers {
     }
 
     /// Returns the row of the caller of a call, if it exists.
-    pub(in crate::path) fn get(&self, caller: &Caller<'_>) -> Option<Arc<CallerRow>> {
+    pub(crate) fn get(&self, caller: &Caller<'_>) -> Option<Arc<CallerRow>> {
         let key = caller.key();
         self.rows().rows.get(&key).filter(|row| !row.is_revoked()).map(Arc::clone)
     }
 
     /// Adds a row for the caller of a call, who claims this identity.
-    pub(in crate::path) fn add(
+    pub(crate) fn add(
         &self,
         path: PathKind,
         caller: &Caller<'_>,
@@ -124,13 +124,13 @@ impl Callers {
     }
 
     /// Drops the rows of an export that was withdrawn.
-    pub(in crate::path) fn revoke(&self, export: u64) {
+    pub(crate) fn revoke(&self, export: u64) {
         let removed = self.rows().take(|row| row.export == export);
         removed.iter().for_each(|row| row.revoke());
     }
 
     /// Drops all rows, because the server or the connection ends.
-    pub(in crate::path) fn revoke_all(&self) {
+    pub(crate) fn revoke_all(&self) {
         let removed = self.rows().take(|_| true);
         removed.iter().for_each(|row| row.revoke());
     }

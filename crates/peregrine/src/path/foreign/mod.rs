@@ -4,13 +4,17 @@
 //! * `client`: the client's end of a socket, with the calls in flight on it.
 //! * `program`: the program that a client wants. `exported`: the export that has a program.
 //! * `callers`: what a server remembers of its callers.
-//! * `serving`: how a call runs, and where its reply is made. `datagrams`: the UDP sockets of a server.
+//! * `connections`: the connections of a server, whose protocol is a `service`. `datagrams`: its UDP sockets.
+//! * `serving`: how a call runs, and where its reply is made.
 
 pub(super) mod callers;
 pub(super) mod client;
+mod connection;
+pub(super) mod connections;
 pub(crate) mod datagrams;
 pub(super) mod exported;
 pub(super) mod program;
+pub(super) mod service;
 pub(super) mod serving;
 
 use core::time::Duration;

@@ -14,12 +14,12 @@ use crate::serving::procedure::{IncomingCall, Serving};
 use crate::value::Window;
 
 /// The room in bytes before the message of a reply, in which a path marks where the message ends.
-pub(in crate::path) const FRAMING_BYTES: usize = 4;
+pub(crate) const FRAMING_BYTES: usize = 4;
 /// A buffer that is larger than this number of bytes is released after the reply was sent.
 const BUFFER_BYTES_KEPT: usize = 64 << 10;
 
 /// The source of calls that their clients cannot cancel.
-pub(in crate::path) struct NeverGivenUp;
+pub(crate) struct NeverGivenUp;
 
 impl Calls for NeverGivenUp {
     fn is_given_up(&self, _: u64) -> bool {
@@ -29,7 +29,7 @@ impl Calls for NeverGivenUp {
 
 /// The memory in which a thread makes replies. The message has [`FRAMING_BYTES`] before it.
 #[derive(Default)]
-pub(in crate::path) struct ReplyBuffer {
+pub(crate) struct ReplyBuffer {
     bytes: Vec<u8>,
     /// The place of the message.
     at: usize,
@@ -37,24 +37,24 @@ pub(in crate::path) struct ReplyBuffer {
 
 impl ReplyBuffer {
     /// Returns the message.
-    pub(in crate::path) fn message(&self) -> &[u8] {
+    pub(crate) fn message(&self) -> &[u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
     /// Returns the bytes before the message, and the message.
-    pub(in crate::path) fn framed(&mut self) -> Option<&mut [u8]> {
+    pub(crate) fn framed(&mut self) -> Option<&mut [u8]> {
         self.bytes.get_mut(self.at.checked_sub(FRAMING_BYTES)?..)
     }
 
     /// Releases memory that a large reply needed.
-    pub(in crate::path) fn trim(&mut self) {
+    pub(crate) fn trim(&mut self) {
         if self.bytes.capacity() > BUFFER_BYTES_KEPT {
             *self = Self::default();
         }
     }
 
     /// Puts a message into the buffer.
-    pub(in crate::path) fn put(&mut self, message: &[u8]) {
+    pub(crate) fn put(&mut self, message: &[u8]) {
         self.begin_results(0).extend(message);
     }
 
@@ -69,7 +69,7 @@ impl ReplyBuffer {
 
     /// Writes the header of a reply with results, directly before the results. It has at most as many bytes as
     /// were left for it.
-    pub(in crate::path) fn put_header(&mut self, header: &[u8]) {
+    pub(crate) fn put_header(&mut self, header: &[u8]) {
         let begin = self.at - header.len();
         self.bytes[begin..self.at].copy_from_slice(header);
         self.at = begin;
@@ -77,18 +77,18 @@ impl ReplyBuffer {
 }
 
 /// A call that has arrived, and what its reply may be.
-pub(in crate::path) struct ArrivedCall<'a> {
+pub(crate) struct ArrivedCall<'a> {
     /// The number of the call. Only the source of the call interprets it.
-    pub(in crate::path) number: u64,
-    pub(in crate::path) call: ForeignCall<'a>,
+    pub(crate) number: u64,
+    pub(crate) call: ForeignCall<'a>,
     /// The largest number of bytes of results that the path can send.
-    pub(in crate::path) results_max: usize,
+    pub(crate) results_max: usize,
     /// The largest number of bytes of the header of a reply with results.
-    pub(in crate::path) header_bytes_max: usize,
+    pub(crate) header_bytes_max: usize,
 }
 
 /// What has become of a call.
-pub(in crate::path) enum Served {
+pub(crate) enum Served {
     /// The results are in the buffer. The path adds a header.
     Answered(ForeignAnswer),
     NotExecuted(Refusal),
@@ -97,7 +97,7 @@ pub(in crate::path) enum Served {
 }
 
 /// Runs a call, and puts its results into `reply`.
-pub(in crate::path) fn serve(
+pub(crate) fn serve(
     arrived: &ArrivedCall<'_>,
     row: &CallerRow,
     serving: &mut Serving,
@@ -157,7 +157,7 @@ const fn may_be(answer: ForeignAnswer, system: System) -> bool {
 ///
 /// # Errors
 /// If no export has the caller's program in its version.
-pub(in crate::path) fn row_of(
+pub(crate) fn row_of(
     core: &ServerCore,
     path: PathKind,
     callers: &Callers,
@@ -182,7 +182,7 @@ pub(in crate::path) fn row_of(
 }
 
 /// Returns the size in bytes of the largest message that any export takes.
-pub(in crate::path) fn message_bytes_max(core: &ServerCore) -> usize {
+pub(crate) fn message_bytes_max(core: &ServerCore) -> usize {
     let exports = core.exports.lock();
     exports.iter().map(|export| export.message_bytes_max()).max().unwrap_or(0)
 }

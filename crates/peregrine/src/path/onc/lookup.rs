@@ -19,6 +19,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{connect, system, until, violated};
 use crate::path::foreign::client::Wire;
+use crate::path::foreign::program::no_address;
 use crate::path::options::BindOptions;
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::Auth;

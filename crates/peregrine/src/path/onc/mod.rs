@@ -14,4 +14,4 @@ mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
 pub use lookup::{RegisteredProgram, registered_programs};
-pub(crate) use server::{OncConnections, OncDatagrams};
+pub(crate) use server::{OncConnections, OncDatagrams, onc_connections};

@@ -1,31 +1,31 @@
 //! The server's half of ONC RPC: what happens to a message between its arrival and its reply. It is the same
-//! over UDP ([`datagrams`]) and over TCP ([`connections`]).
+//! over UDP ([`datagrams`]) and over TCP.
 //!
 //! A client does not bind. Each of its messages names a program, a version and a procedure, and carries the
 //! caller's credential. So the server looks for the export with each call, and keeps a row for each caller.
 
-mod connection;
-mod connections;
 mod datagrams;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub(crate) use self::connections::OncConnections;
 pub(crate) use self::datagrams::OncDatagrams;
 use crate::call::{Calls, Claimed, ForeignCall, PathKind, Refusal};
 use crate::error::Kind;
 use crate::interface::System;
-use crate::path::foreign::callers::{Caller, CallerRow, Callers};
+use crate::path::ConnectionTerms;
+use crate::path::foreign::callers::{Caller, CallerRow};
+use crate::path::foreign::connections::ForeignConnections;
 use crate::path::foreign::exported::Missing;
 use crate::path::foreign::moment;
+use crate::path::foreign::service::{self, Received, Source, StreamInput, StreamService};
 use crate::path::foreign::serving::{
     ArrivedCall, FRAMING_BYTES, NeverGivenUp, ReplyBuffer, Served, row_of, serve,
 };
 use crate::protocol::onc::message::{
-    AuthReason, AuthSys, Call, Denial, Flavour, NoCall, Outcome, REPLY_BYTES_MAX, Reply, Versions,
+    AuthReason, AuthSys, CALL_BYTES_MAX, Call, Denial, Flavour, NoCall, Outcome, REPLY_BYTES_MAX,
+    Reply, Versions,
 };
-use crate::protocol::onc::record::marker;
+use crate::protocol::onc::record::{Assembler, Broken, marker};
 use crate::protocol::onc::replies::{Bounds, Peer, Replies, Ticket, Verdict};
 use crate::serving::ServerCore;
 use crate::serving::procedure::Serving;
@@ -46,16 +46,6 @@ pub(crate) struct Desk {
     calls: Arc<NeverGivenUp>,
 }
 
-/// What a message asks of the server.
-enum Received {
-    /// Nothing. Over a stream, the connection ends if `is_foreign`: its bytes are no calls.
-    Nothing { is_foreign: bool },
-    /// To send the reply in the buffer.
-    Answered,
-    /// To run a call.
-    Call(AcceptedCall),
-}
-
 /// A call that is to be run. If this value is dropped, the call counts as failed.
 pub(crate) struct AcceptedCall {
     desk: Arc<Desk>,
@@ -68,24 +58,6 @@ pub(crate) struct AcceptedCall {
     arguments_at: usize,
     /// `None` after the call has ended.
     ticket: Option<Ticket>,
-}
-
-/// Where a message comes from.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    peer: Peer,
-    from: SocketAddr,
-    /// The number of the connection, or zero.
-    connection: u64,
-    callers: &'a Callers,
-}
-
-/// Returns the reply in a buffer as a record. Returns `None` if it is too long.
-fn record(reply: &mut ReplyBuffer) -> Option<&[u8]> {
-    let marker: [u8; FRAMING_BYTES] = marker(reply.message().len())?;
-    let framed = reply.framed()?;
-    framed.first_chunk_mut().map(|place| *place = marker)?;
-    Some(framed)
 }
 
 /// Puts a reply without results into a buffer.
@@ -115,14 +87,14 @@ impl Desk {
     /// Decides what to do with a message that has arrived. Puts the answer into `reply`, if there is one.
     fn take(
         self: &Arc<Self>,
-        source: Source<'_>,
+        source: Source<'_, ()>,
         message: &[u8],
         serving: &mut Serving,
         reply: &mut ReplyBuffer,
-    ) -> Received {
+    ) -> Received<AcceptedCall> {
         let (call, arguments_at) = match Call::parse(message) {
             Ok(parsed) => parsed,
-            Err(NoCall::Ignore(_)) => return Received::Nothing { is_foreign: true },
+            Err(NoCall::Ignore(_)) => return Received::Foreign,
             Err(NoCall::Deny(xid, denial)) => {
                 put_reply(reply, &Reply::denied(xid, denial));
                 return Received::Answered;
@@ -139,7 +111,7 @@ impl Desk {
             put_reply(reply, &Reply::denied(call.xid, denial));
             return Received::Answered;
         }
-        let row = match self.row(source, &call) {
+        let row = match self.row(&source, &call) {
             Ok(row) => row,
             Err(missing) => {
                 serving.counting.refused(None);
@@ -154,8 +126,9 @@ impl Desk {
         }
         let arguments = &message[arguments_at..];
         let mut replies = self.replies();
-        let verdict = replies.begin(moment(), source.peer, source.connection, &call, arguments);
         let is_stream = self.path == PathKind::OncTcp;
+        let peer = if is_stream { Peer::stream(source.from) } else { Peer::datagram(source.from) };
+        let verdict = replies.begin(moment(), peer, source.connection, &call, arguments);
         match verdict {
             Verdict::Execute(ticket) => {
                 drop(replies);
@@ -177,14 +150,12 @@ impl Desk {
                 put_outcome(reply, call.xid, Outcome::SystemError);
                 Received::Answered
             }
-            Verdict::InProgress | Verdict::Forgotten | Verdict::Full => {
-                Received::Nothing { is_foreign: false }
-            }
+            Verdict::InProgress | Verdict::Forgotten | Verdict::Full => Received::Nothing,
         }
     }
 
     /// Returns the row of the caller of a call.
-    fn row(&self, source: Source<'_>, call: &Call<'_>) -> Result<Arc<CallerRow>, Missing> {
+    fn row(&self, source: &Source<'_, ()>, call: &Call<'_>) -> Result<Arc<CallerRow>, Missing> {
         let Call { program, version, credential, .. } = *call;
         let is_sys = credential.flavour == Flavour::SYS;
         // The stamp of a credential with user and groups is a number without meaning.
@@ -271,6 +242,89 @@ impl AcceptedCall {
         let ticket = self.ticket.take()?;
         Some(self.desk.replies().end(moment(), ticket, reply))
     }
+}
+
+impl StreamService for Desk {
+    type Session = ();
+    type Input = Assembler;
+    type Call = AcceptedCall;
+
+    const IS_ORDERED: bool = false;
+
+    fn input(message_bytes_max: usize) -> Assembler {
+        Assembler::new(message_bytes_max.saturating_add(CALL_BYTES_MAX))
+    }
+
+    fn take(
+        self: &Arc<Self>,
+        source: Source<'_, ()>,
+        message: &Vec<u8>,
+        serving: &mut Serving,
+        reply: &mut ReplyBuffer,
+    ) -> Received<AcceptedCall> {
+        Self::take(self, source, message, serving, reply)
+    }
+
+    fn run(
+        call: AcceptedCall,
+        message: &Vec<u8>,
+        serving: &mut Serving,
+        reply: &mut ReplyBuffer,
+    ) -> service::Reply {
+        to(call.run(message, usize::MAX, serving, reply))
+    }
+
+    fn refused(call: AcceptedCall, refusal: &Refusal, reply: &mut ReplyBuffer) -> service::Reply {
+        to(call.refused(refusal, reply))
+    }
+
+    fn send(
+        (): &(),
+        reply: &mut ReplyBuffer,
+        mut send: impl FnMut(&[u8]) -> Option<()>,
+    ) -> Option<()> {
+        let marker: [u8; FRAMING_BYTES] = marker(reply.message().len())?;
+        let framed = reply.framed()?;
+        framed.first_chunk_mut().map(|place| *place = marker)?;
+        send(framed)
+    }
+}
+
+/// Returns what becomes of a reply for the connection with this number.
+fn to(connection: Option<u64>) -> service::Reply {
+    connection.map_or(service::Reply::Nothing, service::Reply::To)
+}
+
+impl StreamInput for Assembler {
+    type Message = Vec<u8>;
+    type Broken = Broken;
+
+    fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, Broken> {
+        self.take(bytes)
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn memory_after(&self, more: usize) -> usize {
+        self.memory_after(more)
+    }
+}
+
+/// The connections of a server for ONC RPC over TCP.
+pub(crate) type OncConnections = ForeignConnections<Desk>;
+
+/// Returns the TCP part of a server.
+///
+/// # Errors
+/// If the kernel provides no random numbers.
+pub(crate) fn onc_connections(
+    core: &Arc<ServerCore>,
+    terms: ConnectionTerms,
+) -> std::io::Result<Arc<OncConnections>> {
+    let desk = Desk::new(core, PathKind::OncTcp)?;
+    Ok(OncConnections::new(core, desk, terms))
 }
 
 impl Drop for AcceptedCall {

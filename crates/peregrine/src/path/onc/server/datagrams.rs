@@ -4,14 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{AcceptedCall, Desk, Source};
+use super::{AcceptedCall, Desk};
 use crate::call::{PathKind, Refusal};
 use crate::device::BYTES_MAX;
 use crate::path::foreign::callers::Callers;
 use crate::path::foreign::datagrams::{
     Answer, DatagramService, Datagrams, Message, Received, Thread,
 };
-use crate::protocol::onc::replies::Peer;
+use crate::path::foreign::service::{self, Source};
 use crate::serving::ServerCore;
 use crate::sys;
 
@@ -33,14 +33,15 @@ impl DatagramService for Arc<Desk> {
         Thread { serving, reply }: &mut Thread,
         answer: &Answer<'_>,
     ) -> Received<AcceptedCall> {
-        let source = Source { peer: Peer::datagram(from), from, connection: 0, callers };
+        let source = Source { from, connection: 0, callers, session: &() };
         match self.take(source, datagram, serving, reply) {
-            super::Received::Nothing { is_foreign } => Received::Settled { is_foreign },
-            super::Received::Answered => {
+            service::Received::Nothing => Received::Settled { is_foreign: false },
+            service::Received::Foreign => Received::Settled { is_foreign: true },
+            service::Received::Answered | service::Received::Greeted | service::Received::Last => {
                 answer.send([reply.message(), &[]]);
                 Received::Settled { is_foreign: false }
             }
-            super::Received::Call(call) => {
+            service::Received::Call(call) => {
                 Received::Call(call, Message::Received(0..datagram.len()))
             }
         }

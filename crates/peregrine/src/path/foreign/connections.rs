@@ -1,4 +1,4 @@
-//! ONC RPC over TCP: accepts the connections of a server, bounds their number, and ends them.
+//! Accepts the connections of a server from clients of another RPC system, bounds their number, and ends them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::Desk;
-use super::connection::OncConnection;
+use super::connection::ForeignConnection;
+use super::service::StreamService;
+use super::serving::message_bytes_max;
 use crate::address::host_of;
-use crate::call::PathKind;
 use crate::counters::ThreadKind;
 use crate::device::tcp::{Listener, Stream};
 use crate::keeper::Watched;
@@ -19,8 +19,6 @@ use crate::path::connections::intake::Intake;
 use crate::path::connections::receive::{IDLE, hear_out};
 use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
 use crate::path::connections::threads::ConnectionThreads;
-use crate::path::foreign::serving::message_bytes_max;
-use crate::protocol::onc::message::CALL_BYTES_MAX;
 use crate::serving::export::Export;
 use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
@@ -30,56 +28,57 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// The connections of one server.
-pub(crate) struct OncConnections {
+pub(crate) struct ForeignConnections<S: StreamService> {
     core: Arc<ServerCore>,
-    pub(super) desk: Arc<Desk>,
-    table: Mutex<ConnectionTable<OncConnection>>,
-    threads: Arc<ConnectionThreads<OncConnection>>,
+    pub(super) service: Arc<S>,
+    table: Mutex<ConnectionTable<ForeignConnection<S>>>,
+    threads: Arc<ConnectionThreads<ForeignConnection<S>>>,
     /// The keeper's watches of the sockets that accept connections.
     acceptors: Acceptors,
     next: AtomicU64,
     /// Bounds the memory of calls that have not begun to run.
     pub(super) intake: Arc<Intake>,
     terms: ConnectionTerms,
-    /// The size in bytes of the largest record.
-    record_bytes_max: OnceLock<usize>,
+    /// The size in bytes of the largest message that an export takes.
+    message_bytes_max: OnceLock<usize>,
 }
 
-impl OncConnections {
-    /// Returns the TCP part of a server.
-    ///
-    /// # Errors
-    /// If the kernel provides no random numbers.
-    pub(crate) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
+impl<S: StreamService> ForeignConnections<S> {
+    /// Returns the TCP part of a server, without connections.
+    pub(in crate::path) fn new(
+        core: &Arc<ServerCore>,
+        service: Arc<S>,
+        terms: ConnectionTerms,
+    ) -> Arc<Self> {
+        Arc::new(Self {
             core: Arc::clone(core),
-            desk: Desk::new(core, PathKind::OncTcp)?,
+            service,
             table: Mutex::ranked(Rank::Clients, ConnectionTable::default()),
             threads: ConnectionThreads::new(core),
             acceptors: Acceptors::default(),
             next: AtomicU64::new(1),
             intake: Arc::default(),
             terms,
-            record_bytes_max: OnceLock::new(),
-        }))
+            message_bytes_max: OnceLock::new(),
+        })
     }
 
     #[track_caller]
-    fn table(&self) -> MutexGuard<'_, ConnectionTable<OncConnection>> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable<ForeignConnection<S>>> {
         self.table.lock()
     }
 
-    pub(super) const fn threads(&self) -> &Arc<ConnectionThreads<OncConnection>> {
+    pub(super) const fn threads(&self) -> &Arc<ConnectionThreads<ForeignConnection<S>>> {
         &self.threads
     }
 
     /// Returns the connection with this number.
-    pub(super) fn connection(&self, key: u64) -> Option<Arc<OncConnection>> {
+    pub(super) fn connection(&self, key: u64) -> Option<Arc<ForeignConnection<S>>> {
         self.table().get(key).map(Arc::clone)
     }
 
     /// Removes a connection that has ended.
-    pub(super) fn remove(&self, connection: &OncConnection) {
+    pub(super) fn remove(&self, connection: &ForeignConnection<S>) {
         let removed = self.table().remove(connection.key, connection.host);
         drop(removed);
     }
@@ -92,21 +91,19 @@ impl OncConnections {
         self.acceptors.open(&self.core.keeper, listener, self)
     }
 
-    fn all(&self) -> Vec<Arc<OncConnection>> {
+    fn all(&self) -> Vec<Arc<ForeignConnection<S>>> {
         self.table().all()
     }
 }
 
-impl Admit for OncConnections {
+impl<S: StreamService> Admit for ForeignConnections<S> {
     fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
         stream.prepare(self.terms.congestion.as_deref())?;
         stream.set_receive_timeout(IDLE)?;
         let host = host_of(from.ip());
-        let most = *self
-            .record_bytes_max
-            .get_or_init(|| message_bytes_max(&self.core).saturating_add(CALL_BYTES_MAX));
+        let most = *self.message_bytes_max.get_or_init(|| message_bytes_max(&self.core));
         let key = self.next.fetch_add(1, Ordering::Relaxed);
-        let connection = Arc::new(OncConnection::new(key, (stream, from, host), most, self));
+        let connection = Arc::new(ForeignConnection::new(key, (stream, from, host), most, self));
         let mut table = self.table();
         if table.refusal(host, &self.terms).is_some() {
             // The protocol has no message that tells the reason. The connection is closed.
@@ -122,7 +119,7 @@ impl Admit for OncConnections {
     }
 }
 
-impl ServerPath for OncConnections {
+impl<S: StreamService> ServerPath for ForeignConnections<S> {
     fn counted_as(&self) -> ThreadKind {
         ThreadKind::Stream
     }

@@ -1,5 +1,6 @@
-//! One TCP connection of a server: a thread receives records from it, and runs the calls in them. While a
-//! procedure takes long, another thread receives, so one call does not delay the others of its client.
+//! One TCP connection of a server: a thread receives messages from it, and runs the calls in them. While a
+//! procedure takes long, another thread receives, so one call does not delay the others of its client. If the
+//! protocol needs replies in the order of the calls, no other thread receives meanwhile.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -9,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::connections::OncConnections;
-use super::{AcceptedCall, Received, Source, record};
+use super::callers::Callers;
+use super::connections::ForeignConnections;
+use super::service::{MessageOf, Received, Reply, Source, StreamInput, StreamService};
+use super::serving::ReplyBuffer;
 use crate::call::{EStack, Refusal};
 use crate::counters::Counting;
 use crate::device::tcp::Stream;
@@ -22,10 +25,6 @@ use crate::path::connections::stall::wait_for_reader;
 use crate::path::connections::threads::{Attend, Attended, ConnectionThreads, Work};
 use crate::path::connections::turn::{Attendant, Turn};
 use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stalled};
-use crate::path::foreign::callers::Callers;
-use crate::path::foreign::serving::ReplyBuffer;
-use crate::protocol::onc::record::{Assembler, Broken};
-use crate::protocol::onc::replies::Peer;
 use crate::protocol::stream::server_end::MessageTimer;
 use crate::serving::procedure::Serving;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -37,18 +36,19 @@ const CHUNK: usize = 16 << 10;
 const UNRESERVED: usize = 2 * CHUNK;
 
 /// A connection of a server.
-pub(super) struct OncConnection {
+pub(in crate::path) struct ForeignConnection<S: StreamService> {
     pub(super) key: u64,
     pub(super) host: IpAddr,
     from: SocketAddr,
     stream: Stream,
     turn: Turn,
-    kept: Mutex<Kept>,
+    kept: Mutex<Kept<S::Input>>,
+    session: S::Session,
     /// Held while a reply is sent.
     output: Mutex<()>,
     pub(super) callers: Callers,
     closed: AtomicBool,
-    /// Whether a record has arrived.
+    /// Whether a call has arrived.
     has_called: AtomicBool,
     /// Whether the connection is parked but not watched, because there is no memory for its record.
     held: AtomicBool,
@@ -56,13 +56,13 @@ pub(super) struct OncConnection {
     waits: AtomicBool,
     since: Instant,
     pub(super) watching: Watching,
-    connections: Weak<OncConnections>,
+    connections: Weak<ForeignConnections<S>>,
     threads: Arc<ConnectionThreads<Self>>,
 }
 
 /// What has arrived and was not handled. The next thread that receives continues with it.
-struct Kept {
-    record: Assembler,
+struct Kept<I> {
+    input: I,
     /// Bytes that follow a record whose call runs.
     unread: Vec<u8>,
     /// The memory that is reserved for the record.
@@ -71,14 +71,14 @@ struct Kept {
     timer: MessageTimer,
 }
 
-/// A record, and the memory that was reserved for it.
-struct ArrivedRecord {
-    record: Vec<u8>,
+/// A message, and the memory that was reserved for it.
+struct ArrivedMessage<M> {
+    message: M,
     reserved: Option<Reservation>,
 }
 
 /// The state of a thread that attends to connections.
-pub(super) struct OncWorker {
+pub(in crate::path) struct ForeignWorker {
     serving: Serving,
     /// The memory into which the thread receives.
     input: EStack,
@@ -86,34 +86,34 @@ pub(super) struct OncWorker {
 }
 
 /// A call that has arrived and has no reply yet.
-struct Unanswered<'a>(&'a ConnectionThreads<OncConnection>);
+struct Unanswered<'a, S: StreamService>(&'a ConnectionThreads<ForeignConnection<S>>);
 
-impl Drop for Unanswered<'_> {
+impl<S: StreamService> Drop for Unanswered<'_, S> {
     fn drop(&mut self) {
         self.0.answered();
     }
 }
 
 /// The permit to run a procedure.
-struct Permit<'a>(&'a ConnectionThreads<OncConnection>);
+struct Permit<'a, S: StreamService>(&'a ConnectionThreads<ForeignConnection<S>>);
 
-impl Drop for Permit<'_> {
+impl<S: StreamService> Drop for Permit<'_, S> {
     fn drop(&mut self) {
         self.0.admission.end();
     }
 }
 
-impl OncConnection {
+impl<S: StreamService> ForeignConnection<S> {
     pub(super) fn new(
         key: u64,
         (stream, from, host): (Stream, SocketAddr, IpAddr),
-        record_bytes_max: usize,
-        connections: &Arc<OncConnections>,
+        message_bytes_max: usize,
+        connections: &Arc<ForeignConnections<S>>,
     ) -> Self {
         /// The number of callers that share a connection: users of one machine, and programs that they call.
         const CALLERS: usize = 64;
         let kept = Kept {
-            record: Assembler::new(record_bytes_max),
+            input: S::input(message_bytes_max),
             unread: Vec::new(),
             reserved: None,
             timer: MessageTimer::default(),
@@ -125,6 +125,7 @@ impl OncConnection {
             stream,
             turn: Turn::default(),
             kept: Mutex::ranked(Rank::Received, kept),
+            session: S::Session::default(),
             output: Mutex::default(),
             callers: Callers::new(CALLERS, CALLERS),
             closed: AtomicBool::new(false),
@@ -153,7 +154,7 @@ impl OncConnection {
     }
 
     #[track_caller]
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Kept<S::Input>> {
         self.kept.lock()
     }
 
@@ -168,7 +169,7 @@ impl OncConnection {
     /// Lets another thread receive. The thread that has received so far runs a call that takes long, or waits
     /// for a permit.
     fn hand_on(self: &Arc<Self>) {
-        if !self.turn.take_from_runner() {
+        if S::IS_ORDERED || !self.turn.take_from_runner() {
             return;
         }
         if self.kept().unread.is_empty() {
@@ -186,8 +187,8 @@ impl OncConnection {
     fn serve(
         self: &Arc<Self>,
         input: &mut EStack,
-        worker: &mut OncWorker,
-        connections: &Arc<OncConnections>,
+        worker: &mut ForeignWorker,
+        connections: &Arc<ForeignConnections<S>>,
     ) -> Attended {
         self.turn.set(Attendant::Reader);
         if !input.reserve(CHUNK) {
@@ -204,9 +205,10 @@ impl OncConnection {
         loop {
             let mut arrived = &input[..bytes];
             loop {
-                match self.next_record(&mut arrived) {
-                    Ok(Some(ArrivedRecord { record, reserved })) => {
-                        if let Some(attended) = self.record(&record, reserved, worker, connections)
+                match self.next_message(&mut arrived) {
+                    Ok(Some(ArrivedMessage { message, reserved })) => {
+                        if let Some(attended) =
+                            self.message(&message, reserved, worker, connections)
                         {
                             return attended;
                         }
@@ -241,20 +243,23 @@ impl OncConnection {
         }
     }
 
-    /// Takes the next record from the bytes that have arrived. Keeps the bytes after the record, for another
+    /// Takes the next message from the bytes that have arrived. Keeps the bytes after the message, for another
     /// thread that may receive while the call runs.
-    fn next_record(&self, arrived: &mut &[u8]) -> Result<Option<ArrivedRecord>, Broken> {
+    fn next_message(
+        &self,
+        arrived: &mut &[u8],
+    ) -> Result<Option<ArrivedMessage<MessageOf<S>>>, <S::Input as StreamInput>::Broken> {
         let mut kept = self.kept();
-        let Some(record) = kept.record.take(arrived)? else { return Ok(None) };
+        let Some(message) = kept.input.take(arrived)? else { return Ok(None) };
         kept.timer = MessageTimer::default();
         kept.unread = arrived.to_vec();
-        Ok(Some(ArrivedRecord { record, reserved: kept.reserved.take() }))
+        Ok(Some(ArrivedMessage { message, reserved: kept.reserved.take() }))
     }
 
     /// Reserves memory for the next bytes of a record. Returns false if no memory is left.
-    fn reserve(&self, connections: &OncConnections) -> bool {
+    fn reserve(&self, connections: &ForeignConnections<S>) -> bool {
         let mut kept = self.kept();
-        let bytes = kept.record.memory_after(CHUNK);
+        let bytes = kept.input.memory_after(CHUNK);
         let before = kept.reserved.as_ref().map_or(0, Reservation::bytes);
         if bytes <= UNRESERVED.max(before) {
             return true;
@@ -285,7 +290,7 @@ impl OncConnection {
 
     /// Stops receiving from the connection until memory is free again.
     #[cold]
-    fn hold(self: &Arc<Self>, connections: &OncConnections) -> Attended {
+    fn hold(self: &Arc<Self>, connections: &ForeignConnections<S>) -> Attended {
         self.kept().timer.hold(self.now());
         self.turn.set(Attendant::Keeper);
         self.held.store(true, Ordering::Release);
@@ -298,32 +303,39 @@ impl OncConnection {
 
     fn patience(&self) -> Option<Duration> {
         let kept = self.kept();
-        kept.timer.left(kept.record.len(), self.now())
+        kept.timer.left(kept.input.len(), self.now())
     }
 
-    /// Handles a record. Returns `None` if the thread continues to receive.
-    fn record(
+    /// Handles a message. Returns `None` if the thread continues to receive.
+    fn message(
         self: &Arc<Self>,
-        record: &[u8],
+        message: &MessageOf<S>,
         reserved: Option<Reservation>,
-        worker: &mut OncWorker,
-        connections: &Arc<OncConnections>,
+        worker: &mut ForeignWorker,
+        connections: &Arc<ForeignConnections<S>>,
     ) -> Option<Attended> {
-        self.has_called.store(true, Ordering::Relaxed);
-        let OncWorker { serving, reply, .. } = &mut *worker;
+        let ForeignWorker { serving, reply, .. } = &mut *worker;
         let source = Source {
-            peer: Peer::stream(self.from),
             from: self.from,
             connection: self.key,
             callers: &self.callers,
+            session: &self.session,
         };
-        match connections.desk.take(source, record, serving, reply) {
-            Received::Nothing { is_foreign: true } => return Some(Attended::Ended),
-            Received::Nothing { is_foreign: false } => {}
-            Received::Answered => self.send(reply),
+        let received = connections.service.take(source, message, serving, reply);
+        if !matches!(received, Received::Greeted) {
+            self.has_called.store(true, Ordering::Relaxed);
+        }
+        match received {
+            Received::Foreign => return Some(Attended::Ended),
+            Received::Nothing => {}
+            Received::Answered | Received::Greeted => self.send(reply),
+            Received::Last => {
+                self.send(reply);
+                return Some(Attended::Ended);
+            }
             Received::Call(call) => {
                 let running = self.turn.set(Attendant::Runner);
-                self.call(call, record, reserved, worker, connections);
+                self.call(call, message, reserved, worker, connections);
                 if !self.turn.goes(running, Attendant::Reader) {
                     // The call took long, and another thread receives.
                     return Some(Attended::Left);
@@ -336,13 +348,13 @@ impl OncConnection {
 
     fn call(
         self: &Arc<Self>,
-        call: AcceptedCall,
-        record: &[u8],
+        call: S::Call,
+        message: &MessageOf<S>,
         reserved: Option<Reservation>,
-        worker: &mut OncWorker,
-        connections: &OncConnections,
+        worker: &mut ForeignWorker,
+        connections: &ForeignConnections<S>,
     ) {
-        let OncWorker { serving, reply, .. } = worker;
+        let ForeignWorker { serving, reply, .. } = worker;
         self.threads.called();
         let _unanswered = Unanswered(&self.threads);
         let begun = self.threads.begin(false, &mut || {
@@ -357,17 +369,18 @@ impl OncConnection {
         let to = match begun {
             Ok(()) => {
                 let permit = Permit(&self.threads);
-                let to = call.run(record, usize::MAX, serving, reply);
+                let to = S::run(call, message, serving, reply);
                 drop(permit);
                 to
             }
-            Err(refusal) => call.refused(&refusal, reply),
+            Err(refusal) => S::refused(call, &refusal, reply),
         };
         match to {
-            None => {}
-            Some(key) if key == self.key => self.send(reply),
+            Reply::Nothing => {}
+            Reply::Close => self.close(),
+            Reply::To(key) if key == self.key => self.send(reply),
             // The client has connected again, and has sent the call again.
-            Some(key) => {
+            Reply::To(key) => {
                 if let Some(connection) = connections.connection(key) {
                     connection.send(reply);
                 }
@@ -377,8 +390,14 @@ impl OncConnection {
 
     /// Sends a reply. Closes the connection if the client does not read it in time.
     fn send(&self, reply: &mut ReplyBuffer) {
-        let Some(mut rest) = record(reply) else { return self.close() };
         let _output = self.output.lock();
+        if S::send(&self.session, reply, |bytes| self.send_all(bytes)).is_none() {
+            self.close();
+        }
+    }
+
+    /// Sends bytes. Returns `None` if the client does not read them in time.
+    fn send_all(&self, mut rest: &[u8]) -> Option<()> {
         let is_hurried = || self.threads.is_hungry() || self.threads.admission.is_stopping();
         while !rest.is_empty() {
             let sent = match self.stream.send_some(rest) {
@@ -388,27 +407,25 @@ impl OncConnection {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => Ok(0),
                 sent => sent,
             };
-            match sent {
-                Ok(bytes) => rest = &rest[bytes..],
-                Err(_) => return self.close(),
-            }
+            rest = &rest[sent.ok()?..];
         }
+        Some(())
     }
 }
 
-impl Attend for OncConnection {
-    type Worker = OncWorker;
+impl<S: StreamService> Attend for ForeignConnection<S> {
+    type Worker = ForeignWorker;
 
-    fn worker(counting: Counting) -> OncWorker {
+    fn worker(counting: Counting) -> ForeignWorker {
         let serving = Serving::new(counting);
-        OncWorker { serving, input: EStack::default(), reply: ReplyBuffer::default() }
+        ForeignWorker { serving, input: EStack::default(), reply: ReplyBuffer::default() }
     }
 
-    fn forget(worker: &mut OncWorker) {
+    fn forget(worker: &mut ForeignWorker) {
         worker.serving.forget();
     }
 
-    fn attend(self: &Arc<Self>, worker: &mut OncWorker) -> Attended {
+    fn attend(self: &Arc<Self>, worker: &mut ForeignWorker) -> Attended {
         match self.connections.upgrade() {
             Some(connections) => {
                 let mut input = core::mem::take(&mut worker.input);
@@ -420,7 +437,7 @@ impl Attend for OncConnection {
         }
     }
 
-    /// Does nothing: no call of ONC RPC is deferred.
+    /// Does nothing: no call of another RPC system is deferred.
     fn send_unsent(self: &Arc<Self>) {}
 
     fn end(&self) {
@@ -436,7 +453,7 @@ impl Attend for OncConnection {
     }
 }
 
-impl Resume for OncConnection {
+impl<S: StreamService> Resume for ForeignConnection<S> {
     fn waits(&self) -> &AtomicBool {
         &self.waits
     }
@@ -449,7 +466,7 @@ impl Resume for OncConnection {
     }
 }
 
-impl Watched for OncConnection {
+impl<S: StreamService> Watched for ForeignConnection<S> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
