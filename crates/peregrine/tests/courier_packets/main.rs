@@ -1,0 +1,11 @@
+//! Tests packet Courier over real sockets: servers whose clients are the tests themselves, clients whose servers
+//! are, and both ends together.
+
+mod answers;
+mod both;
+mod duplicates;
+mod failures;
+mod hostile;
+#[path = "../support/mod.rs"]
+mod support;
+mod world;
