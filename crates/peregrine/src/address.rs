@@ -26,7 +26,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{SERVER_NAME, WATCH_NAME, valid_name};
+use crate::interface::{SERVER_NAME, System, WATCH_NAME, valid_name};
 
 /// A machine, and a port on this machine.
 ///
@@ -57,6 +57,8 @@ pub struct Place {
 /// | `udp:`..., `eth:`... | like `tcp:`, but only by UDP, or only by raw Ethernet |
 /// | `onc+udp:fs.example.org/100005.3` | version 3 of the program 100005 of ONC RPC on that machine, whose port its rpcbind knows |
 /// | `onc+tcp:fs.example.org:2049/100003.3` | the program 100003 at port 2049 |
+/// | `courier+tcp:fs.example.org/2.3` | version 3 of the program 2 of Courier, at [its port](Place::COURIER_PORT) |
+/// | `courier+tcp:fs.example.org/Clock` | the program `Clock` in [Cooper's form](crate::CourierForm::Cooper) |
 ///
 /// A port may follow each host, as in `@fs.example.org:7000`. With `eth:`, the client first asks the server
 /// for its Ethernet address, with a UDP packet to this host and port.
@@ -224,7 +226,8 @@ impl<'a> Cursor<'a> {
         let is_here = path.is_some_and(PathKind::is_on_this_machine);
         if path.is_some_and(|path| path.system().is_some()) {
             let host = self.host()?;
-            // Without a port, the client asks the machine which port the program has.
+            // Without a port, a client of ONC RPC asks the machine which port the program has, and a client
+            // of Courier uses Courier's port.
             let port = if self.eat(":") { self.port()? } else { 0 };
             let name = if self.eat("/") { self.name()? } else { String::new() };
             return Ok(Address { path, name, place: Some(Place { host, port }) });
@@ -289,6 +292,9 @@ impl<'a> Cursor<'a> {
 impl Place {
     /// The port of the server if an address contains a host but no port, such as `files@fs.example.org`.
     pub const DEFAULT_PORT: u16 = 7193;
+
+    /// The port of Courier over TCP: IANA's `courier`.
+    pub const COURIER_PORT: u16 = 530;
 
     /// Returns the host. An IPv6 address is without brackets.
     pub fn host(&self) -> &str {
@@ -429,6 +435,11 @@ impl Endpoint {
             Some(PathKind::Tcp) => Self::Tcp(cursor.place()?),
             Some(PathKind::Udp) => Self::Udp(cursor.place()?),
             Some(PathKind::Ethernet) => Self::Ethernet(cursor.place()?),
+            Some(path) if path.system() == Some(System::Courier) => {
+                let host = cursor.host()?;
+                let port = if cursor.eat(":") { cursor.port()? } else { Place::COURIER_PORT };
+                Self::Foreign(path, Place { host, port })
+            }
             Some(path) if path.system().is_some() => Self::Foreign(path, cursor.place()?),
             None => Self::All(cursor.place()?),
             Some(_) => {

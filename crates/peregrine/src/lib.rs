@@ -202,8 +202,9 @@ pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
-    AuthSys, BindOptions, Binding, Candidate, Description, EthernetDevice, Explanation, Rebind,
-    RegisteredProgram, Verdict, describe, explain, exports, registered_programs, stat, watch,
+    AuthSys, BindOptions, Binding, Candidate, CourierForm, Description, EthernetDevice,
+    Explanation, Rebind, RegisteredProgram, Verdict, describe, explain, exports,
+    registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};

@@ -13,7 +13,7 @@ mod select;
 
 pub use crate::path::auth_sys::AuthSys;
 pub use crate::path::onc::{RegisteredProgram, registered_programs};
-pub use crate::path::options::{BindOptions, EthernetDevice, Rebind};
+pub use crate::path::options::{BindOptions, CourierForm, EthernetDevice, Rebind};
 pub use disclosure::{exports, stat, watch};
 pub use explain::{Candidate, Explanation, Verdict};
 

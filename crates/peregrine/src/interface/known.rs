@@ -4,7 +4,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use super::{Described, Digest, Interface, Program, System};
+use super::{Described, DescribedType, Digest, Interface, Program, System, Type};
 
 /// The interface with which a client binds, or which a server exports. It was either compiled into this
 /// program, or [read](Described) at run time.
@@ -100,6 +100,20 @@ impl InterfaceRef {
         match &self.0 {
             Origin::Compiled(interface) => interface.programs,
             Origin::Read(read) => &read.described.programs,
+        }
+    }
+
+    /// Returns whether the procedure with this index returns something when it succeeds.
+    pub(crate) fn has_results(&self, procedure: usize) -> bool {
+        match &self.0 {
+            Origin::Compiled(interface) => {
+                let procedure = interface.procedures.get(procedure);
+                procedure.is_some_and(|procedure| !matches!(procedure.result, Type::Unit))
+            }
+            Origin::Read(read) => {
+                let procedure = read.described.procedures.get(procedure);
+                procedure.is_some_and(|procedure| procedure.result != DescribedType::Unit)
+            }
         }
     }
 

@@ -71,6 +71,36 @@ pub enum Rebind {
     Idempotent,
 }
 
+/// How a client of Courier sends its calls over TCP. Courier needs to know where a message ends, which TCP does not
+/// say, and the standard predates TCP. So other systems have used several forms. A server recognizes the form
+/// from the first bytes.
+///
+/// ```no_run
+/// use peregrine::{BindOptions, CourierForm};
+/// # use peregrine::interface;
+/// # #[interface(courier(program = 2, version = 3))] trait Clock { fn now(&self) -> peregrine::Result<u32>; }
+///
+/// let options = BindOptions::default().courier_form(CourierForm::Frames);
+/// let clock = ClockClient::bind_with("courier+tcp:clock.example.org:5000", &options)?;
+/// // The name of a program means Cooper's form, without an option.
+/// let clock = ClockClient::bind("courier+tcp:vax.example.org/Clock")?;
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CourierForm {
+    /// Each message is a record of ONC RPC, as in Xerox's ILU.
+    #[default]
+    Records,
+    /// Each message consists of frames, which have what Xerox's Sequenced Packet Protocol gave to Courier.
+    Frames,
+    /// The form of Eric Cooper's Courier, in 4.1c and 4.2BSD. The client names the program at the start of the
+    /// connection: by the name in the address, or else by the name of its interface. This form has neither
+    /// errors nor rejections, so calls need a [limit](BindOptions::timeout): a server does not answer calls that
+    /// it does not understand. A procedure without results has no reply, so its call ends when it is sent.
+    Cooper,
+}
+
 /// Options of a binding; the defaults suit most programs.
 ///
 /// ```
@@ -105,6 +135,7 @@ pub struct BindOptions {
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) rebind: Rebind,
     pub(crate) onc_auth_sys: Option<AuthSys>,
+    pub(crate) courier_form: CourierForm,
 }
 
 impl Default for BindOptions {
@@ -123,6 +154,7 @@ impl Default for BindOptions {
             directory: None,
             rebind: Rebind::WhenNotExecuted,
             onc_auth_sys: None,
+            courier_form: CourierForm::Records,
         }
     }
 }
@@ -250,6 +282,14 @@ impl BindOptions {
     /// option has no effect on other paths. [`AuthSys`] says what the claim is worth.
     pub fn onc_auth_sys(mut self, identity: AuthSys) -> Self {
         self.onc_auth_sys = Some(identity);
+        self
+    }
+
+    /// Sets how the client sends its calls over `courier+tcp:`. The default is [`CourierForm::Records`], unless
+    /// the address names the program by a name, which means [`CourierForm::Cooper`]. The option has no effect
+    /// on other paths.
+    pub const fn courier_form(mut self, form: CourierForm) -> Self {
+        self.courier_form = form;
         self
     }
 

@@ -13,7 +13,7 @@ use crate::device::udp::Udp;
 use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
 use crate::path::ConnectionTerms;
-use crate::path::courier::CourierDatagrams;
+use crate::path::courier::{CourierConnections, CourierDatagrams, courier_connections};
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
 use crate::path::onc::{OncConnections, OncDatagrams, onc_connections};
@@ -29,6 +29,7 @@ pub(super) struct Paths {
     onc_connections: Arc<OncConnections>,
     onc_datagrams: Arc<OncDatagrams>,
     courier_datagrams: Arc<CourierDatagrams>,
+    courier_connections: Arc<CourierConnections>,
 }
 
 impl Paths {
@@ -46,9 +47,10 @@ impl Paths {
             local: Sessions::new(core).map_err(failed)?,
             stream: Connections::new(core, terms.clone()),
             datagrams: Datagrams::new(core),
-            onc_connections: onc_connections(core, terms).map_err(no_random)?,
+            onc_connections: onc_connections(core, terms.clone()).map_err(no_random)?,
             onc_datagrams: OncDatagrams::new(core),
             courier_datagrams: CourierDatagrams::new(core),
+            courier_connections: courier_connections(core, terms),
         })
     }
 
@@ -61,6 +63,7 @@ impl Paths {
             Arc::clone(&self.onc_connections) as _,
             Arc::clone(&self.onc_datagrams) as _,
             Arc::clone(&self.courier_datagrams) as _,
+            Arc::clone(&self.courier_connections) as _,
         ]
     }
 
@@ -123,6 +126,11 @@ impl Paths {
                 let opened = self.courier_datagrams.open(to).map_err(failed("courier+udp", to))?;
                 Ok(Endpoint::Foreign(PathKind::CourierUdp, opened.into()))
             }
+            Listening::CourierTcp(listener) => {
+                let address = listener.address().map_err(no_port)?;
+                self.courier_connections.open(listener).map_err(failed("courier+tcp", address))?;
+                Ok(Endpoint::Foreign(PathKind::CourierTcp, address.into()))
+            }
             Listening::Udp(to) => udp(to),
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
                 udp(to)
@@ -159,6 +167,8 @@ pub(super) enum Listening {
     OncUdp(SocketAddr),
     /// An address for packet Courier. The socket is opened when the server starts.
     CourierUdp(SocketAddr),
+    /// A socket for Courier over TCP.
+    CourierTcp(Listener),
     /// An address for UDP and raw Ethernet.
     Ethernet(SocketAddr),
     /// An address for UDP, and for raw Ethernet if that works there.
@@ -198,6 +208,9 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
             }
             Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
             Endpoint::Foreign(PathKind::CourierUdp, _) => all.push(Listening::CourierUdp(address)),
+            Endpoint::Foreign(PathKind::CourierTcp, _) => {
+                all.push(Listening::CourierTcp(Listener::listen(&address).map_err(failed)?));
+            }
             Endpoint::Foreign(path, _) => {
                 let text = format!("no server half of the path {path}");
                 return Err(CallError::not_executed(Kind::BadName, Phase::Export, text));

@@ -33,30 +33,29 @@ pub(super) fn answer_of(message: Cow<'_, [u8]>) -> Result<Results<'_>, Failure> 
     Ok(Results { answer, bytes })
 }
 
-/// Returns the error of a call that has failed. `transmissions` is how often the whole call was sent, and
-/// `reason` is why the connection or the socket has ended.
+/// Returns the error of a call that has failed. `transmissions` is how often the whole call was sent: 0
+/// if some part of it was never sent. `reason` is why the connection or the socket has ended.
 #[cold]
 pub(super) fn error_of(failure: Failure, transmissions: u32, reason: Option<&str>) -> CallError {
     let kind = match failure {
-        Failure::NoSuchProgram => Kind::Withdrawn,
+        Failure::NoSuchProgram | Failure::NotActivated => Kind::Withdrawn,
         Failure::NoSuchVersion(_) => Kind::InterfaceMismatch,
         Failure::NoSuchProcedure => Kind::NoSuchProcedure,
         Failure::InvalidArgument => Kind::BadArguments,
         Failure::Unspecified(_) => Kind::Relayed,
         Failure::OtherCourier(_) => Kind::ProtocolMismatch,
-        Failure::NotActivated => Kind::NotFound,
         Failure::UnknownError(_) | Failure::BadReply(_) | Failure::ReplyDiscarded => {
             Kind::BadResult
         }
-        Failure::TimedOut | Failure::Silent => Kind::TimedOut,
-        Failure::Restarted | Failure::Disconnected => Kind::ServerGone,
+        Failure::TimedOut => Kind::TimedOut,
+        Failure::Silent | Failure::Restarted | Failure::Disconnected => Kind::ServerGone,
     };
     let executed = match failure.executed(transmissions) {
         Ran::No => Executed::No,
         Ran::Maybe => Executed::Maybe,
     };
     let text = match (failure, reason) {
-        (Failure::Disconnected, Some(reason)) => reason.to_owned(),
+        (Failure::Disconnected | Failure::BadReply(_), Some(reason)) => reason.to_owned(),
         _ => failure.to_string(),
     };
     CallError::new(kind, executed, text)

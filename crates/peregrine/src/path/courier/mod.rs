@@ -1,15 +1,23 @@
-//! The paths of Courier, Xerox's protocol for remote procedure calls. The other end need not be Peregrine.
+//! The paths of Courier, Xerox's standard XSIS 038112: they transport calls as messages of the standard, or in
+//! Cooper's form, over TCP, and in packets over UDP. The other end need not be Peregrine.
 //!
 //! The protocol module is [`courier`](crate::protocol::courier). It has no sockets, threads or clocks. This
 //! module adds these parts.
 //!
+//! * `client`: makes calls over TCP. `connect` binds.
+//! * `server`: receives and runs calls over TCP.
 //! * `packet`: packet Courier, over UDP.
 //! * `answers`: what a server answers. `errors`: what a client makes of answers and failures.
 //! * `program`: what a client needs to know of a program in order to bind to it.
 
 mod answers;
+mod client;
+mod connect;
 mod errors;
 mod packet;
 mod program;
+mod server;
 
+pub(crate) use connect::CourierTcp;
 pub(crate) use packet::{CourierDatagrams, CourierUdp};
+pub(crate) use server::{CourierConnections, courier_connections};

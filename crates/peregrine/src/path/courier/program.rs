@@ -6,9 +6,6 @@ use crate::error::{CallError, Kind, Phase};
 use crate::path::foreign::program::{Chosen, mismatch};
 use crate::protocol::courier::failure::Failure;
 
-/// The port that IANA has assigned to Courier, for addresses without a port.
-pub(super) const PORT: u16 = 530;
-
 const OTHER_VERSION: &str = "use the interface of a version that the server has";
 const NO_DESCRIPTION: &str =
     "read the .cr file of the program; `peregrine import` makes an interface from it";
@@ -25,10 +22,16 @@ pub(super) fn version_of(program: &Chosen) -> Result<u16, CallError> {
     })
 }
 
-/// Returns a procedure that a program does not have. A server that lives and has the program rejects its call.
-pub(super) fn probe_of(procedures: &[u32]) -> u16 {
-    let is_free = |number: &u16| !procedures.contains(&u32::from(*number));
-    (0..=u16::MAX).rev().find(is_free).unwrap_or(u16::MAX)
+/// Returns a procedure that a program does not have, if there is one. The standard has no procedure that every
+/// program has. So a client calls this one to find out whether the server lives and has the program.
+pub(super) fn free_procedure(procedures: &[u32]) -> Option<u16> {
+    (0..=u16::MAX).rev().find(|number| !procedures.contains(&u32::from(*number)))
+}
+
+/// Returns whether a server that answers a call of the [free procedure](free_procedure) with this failure has
+/// the program.
+pub(super) const fn is_well(failure: Failure) -> bool {
+    matches!(failure, Failure::NoSuchProcedure | Failure::InvalidArgument)
 }
 
 /// Returns the error of binding. `error` says what has failed.

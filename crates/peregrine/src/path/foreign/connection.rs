@@ -302,8 +302,9 @@ impl<S: StreamService> ForeignConnection<S> {
     }
 
     fn patience(&self) -> Option<Duration> {
-        let kept = self.kept();
-        kept.timer.left(kept.input.len(), self.now())
+        let mut kept = self.kept();
+        let bytes = kept.input.len();
+        kept.timer.left(bytes, self.now())
     }
 
     /// Handles a message. Returns `None` if the thread continues to receive.

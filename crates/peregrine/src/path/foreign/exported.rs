@@ -26,8 +26,7 @@ pub(in crate::path) fn exported(
     version: u32,
 ) -> Result<Arc<Export>, Missing> {
     let mut found: Option<(u32, u32)> = None;
-    let offered = |export: &&Arc<Export>| export.is_offered_to_networks() && !export.is_closed();
-    for export in exports.iter().filter(offered) {
+    for export in exports.iter().filter(is_offered) {
         let interface = export.serve.interface();
         let wanted = |one: &&Program| one.system == system && one.number == number;
         for program in interface.programs().iter().filter(wanted) {
@@ -39,4 +38,25 @@ pub(in crate::path) fn exported(
         }
     }
     Err(Missing(found))
+}
+
+/// Returns the export whose program of a system has a name, with the number and the version of the program. The
+/// name is that of the interface, or else that of the export.
+pub(in crate::path) fn exported_as(
+    exports: &[Arc<Export>],
+    system: System,
+    name: &str,
+) -> Option<(Arc<Export>, (u32, u32))> {
+    let program = |export: &Arc<Export>| {
+        let interface = export.serve.interface();
+        interface.program(system).map(|program| (program.number, program.version))
+    };
+    let all = || exports.iter().filter(is_offered);
+    let of_interface = all().filter(|export| export.serve.interface().name() == name);
+    let of_export = all().filter(|export| export.name == name);
+    of_interface.chain(of_export).find_map(|export| Some((Arc::clone(export), program(export)?)))
+}
+
+fn is_offered(export: &&Arc<Export>) -> bool {
+    export.is_offered_to_networks() && !export.is_closed()
 }

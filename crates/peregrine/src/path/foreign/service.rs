@@ -70,10 +70,10 @@ pub(crate) trait StreamInput: Send {
     fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Self::Message>, Self::Broken>;
 
     /// Returns the number of bytes of the message that has arrived in part.
-    fn len(&self) -> usize;
+    fn len(&mut self) -> usize;
 
     /// Returns the most memory in bytes that the message uses after `more` further bytes.
-    fn memory_after(&self, more: usize) -> usize;
+    fn memory_after(&mut self, more: usize) -> usize;
 }
 
 /// Where a message comes from.

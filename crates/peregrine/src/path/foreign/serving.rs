@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::callers::{Caller, CallerRow, Callers};
-use super::exported::{Missing, exported};
+use super::exported::Missing;
 use crate::call::{Answer, Calls, Claimed, ForeignAnswer, ForeignCall, PathKind, Ran, Refusal};
 use crate::error::Executed;
 use crate::interface::System;
 use crate::serving::ServerCore;
+use crate::serving::export::Export;
 use crate::serving::procedure::{IncomingCall, Serving};
 use crate::value::Window;
 
@@ -153,16 +154,17 @@ const fn may_be(answer: ForeignAnswer, system: System) -> bool {
     matches!((answer, system), (ForeignAnswer::Returned, _) | (_, System::Courier))
 }
 
-/// Returns the row of a caller. Adds the row if the caller has none.
+/// Returns the row of a caller. If the caller has none, adds the row to that of the exports which `find` returns.
 ///
 /// # Errors
-/// If no export has the caller's program in its version.
+/// Those of `find`, and if the server or the export ends.
 pub(crate) fn row_of(
     core: &ServerCore,
     path: PathKind,
     callers: &Callers,
     caller: &Caller<'_>,
     claimed: impl FnOnce() -> Option<Claimed>,
+    find: impl FnOnce(&[Arc<Export>]) -> Result<Arc<Export>, Missing>,
 ) -> Result<Arc<CallerRow>, Missing> {
     if core.stopping.load(Ordering::Relaxed) {
         return Err(Missing::PROGRAM);
@@ -170,8 +172,7 @@ pub(crate) fn row_of(
     if let Some(row) = callers.get(caller) {
         return Ok(row);
     }
-    let system = path.system().ok_or(Missing::PROGRAM)?;
-    let export = exported(&core.exports.lock(), system, caller.program, caller.version)?;
+    let export = find(&core.exports.lock())?;
     let row = callers.add(path, caller, claimed(), &export);
     // A withdrawal revokes only the rows that exist. So the export is checked after the row was added.
     if export.is_closed() {

@@ -15,7 +15,7 @@ use crate::interface::System;
 use crate::path::ConnectionTerms;
 use crate::path::foreign::callers::{Caller, CallerRow};
 use crate::path::foreign::connections::ForeignConnections;
-use crate::path::foreign::exported::Missing;
+use crate::path::foreign::exported::{Missing, exported};
 use crate::path::foreign::moment;
 use crate::path::foreign::service::{self, Received, Source, StreamInput, StreamService};
 use crate::path::foreign::serving::{
@@ -25,7 +25,7 @@ use crate::protocol::onc::message::{
     AuthReason, AuthSys, CALL_BYTES_MAX, Call, Denial, Flavour, NoCall, Outcome, REPLY_BYTES_MAX,
     Reply, Versions,
 };
-use crate::protocol::onc::record::{Assembler, Broken, marker};
+use crate::protocol::onc::record::{Assembler, Broken, marker, memory_after};
 use crate::protocol::onc::replies::{Bounds, Peer, Replies, Ticket, Verdict};
 use crate::serving::ServerCore;
 use crate::serving::procedure::Serving;
@@ -172,7 +172,8 @@ impl Desk {
                 groups: sys.groups.as_slice().to_vec(),
             })
         };
-        row_of(&self.core, self.path, source.callers, &caller, claimed)
+        let find = |exports: &[_]| exported(exports, System::Onc, program, version);
+        row_of(&self.core, self.path, source.callers, &caller, claimed, find)
     }
 }
 
@@ -303,12 +304,12 @@ impl StreamInput for Assembler {
         self.take(bytes)
     }
 
-    fn len(&self) -> usize {
-        self.len()
+    fn len(&mut self) -> usize {
+        self.message().len()
     }
 
-    fn memory_after(&self, more: usize) -> usize {
-        self.memory_after(more)
+    fn memory_after(&mut self, more: usize) -> usize {
+        memory_after(self.message(), more)
     }
 }
 

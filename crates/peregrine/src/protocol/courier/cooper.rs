@@ -23,8 +23,6 @@ pub(crate) enum Broken {
     BadName,
     /// The server's refusal is longer than [`TEXT_BYTES_MAX`].
     TooLong,
-    /// Results arrived without a call that has any.
-    UnexpectedResults,
     /// The stream ended within a message.
     Truncated,
 }
@@ -34,7 +32,6 @@ impl core::fmt::Display for Broken {
         f.write_str(match self {
             Self::BadName => "the name of the program is not valid",
             Self::TooLong => "the server's refusal is longer than allowed",
-            Self::UnexpectedResults => "results arrived without a call",
             Self::Truncated => "the stream ends within a message",
         })
     }
@@ -145,6 +142,11 @@ impl ServerInput {
         (self.place, self.part) = (place, Part::of(wanted));
     }
 
+    /// Returns the memory of the part of a request that has arrived.
+    pub(crate) const fn part(&mut self) -> &mut Vec<u8> {
+        &mut self.part.bytes
+    }
+
     /// Checks that a stream that has ended here is complete.
     ///
     /// # Errors
@@ -199,7 +201,7 @@ pub(crate) enum Response {
     Started,
     /// The server does not start the program, for this reason. It closes the connection.
     Refused(String),
-    /// The results of the oldest call that has results.
+    /// The results of the oldest call that has results. The driver closes the connection if there is none.
     Results(Vec<u8>),
 }
 
@@ -218,18 +220,16 @@ pub(crate) struct ClientInput {
     place: ClientPlace,
     part: Part,
     text: Vec<u8>,
-    /// The number of calls with results that were sent and not answered.
-    waiting: u64,
 }
 
 impl ClientInput {
     pub(crate) const fn new() -> Self {
-        Self { place: ClientPlace::Start, part: Part::of(1), text: Vec::new(), waiting: 0 }
+        Self { place: ClientPlace::Start, part: Part::of(1), text: Vec::new() }
     }
 
-    /// Notes that a call was sent that has results.
-    pub(crate) fn expects_results(&mut self) {
-        self.waiting += 1;
+    /// Makes the client's end of a connection whose server has started the program.
+    pub(crate) const fn started() -> Self {
+        Self { place: ClientPlace::Header, part: Part::of(WORD), text: Vec::new() }
     }
 
     fn next(&mut self, place: ClientPlace, wanted: usize) {
@@ -253,8 +253,7 @@ impl ClientInput {
     /// bytes are needed.
     ///
     /// # Errors
-    /// Fails if a refusal is too long, or if results arrive that no call has. The stream is of no use any
-    /// more.
+    /// Fails if a refusal is too long. The stream is of no use any more.
     pub(crate) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Response>, Broken> {
         while self.place != ClientPlace::Refused
             && let Some(part) = self.part.take(bytes)
@@ -279,8 +278,6 @@ impl ClientInput {
                     self.next(ClientPlace::Refusal, 1);
                 }
                 ClientPlace::Header => {
-                    let waiting = self.waiting.checked_sub(1).ok_or(Broken::UnexpectedResults)?;
-                    self.waiting = waiting;
                     self.next(ClientPlace::Results, usize::from(number(&part, 0)) * WORD);
                 }
                 ClientPlace::Results => {
@@ -311,9 +308,8 @@ mod tests {
         Ok(all)
     }
 
-    fn responses(stream: &[u8], piece: usize, calls: u64) -> Result<Vec<Response>, Broken> {
+    fn responses(stream: &[u8], piece: usize) -> Result<Vec<Response>, Broken> {
         let (mut input, mut all) = (ClientInput::new(), Vec::new());
-        (0..calls).for_each(|_| input.expects_results());
         for mut bytes in stream.chunks(piece) {
             while let Some(response) = input.take(&mut bytes)? {
                 all.push(response);
@@ -369,10 +365,9 @@ mod tests {
         let results = [vec![0, 7], Vec::new()].map(Response::Results);
         let expected = [&[Response::Started], &results[..]].concat();
         for piece in 1..=stream.len() {
-            assert_eq!(responses(&stream, piece, 2).as_deref(), Ok(&expected[..]));
+            assert_eq!(responses(&stream, piece).as_deref(), Ok(&expected[..]));
         }
-        assert_eq!(responses(&stream, 99, 1), Err(Broken::UnexpectedResults));
-        assert_eq!(responses(&stream[..4], 99, 2), Err(Broken::Truncated));
+        assert_eq!(responses(&stream[..4], 99), Err(Broken::Truncated));
     }
 
     #[test]
@@ -381,14 +376,14 @@ mod tests {
         assert_eq!(refusal("no\0pe"), b"nope\0");
         let more = [&refusal("nope")[..], b"and more"].concat();
         for piece in 1..=more.len() {
-            assert_eq!(responses(&more, piece, 0), refused("nope"));
+            assert_eq!(responses(&more, piece), refused("nope"));
         }
-        assert_eq!(responses(&refusal(""), 99, 0), refused("refused"));
+        assert_eq!(responses(&refusal(""), 99), refused("refused"));
         let longest = "x".repeat(TEXT_BYTES_MAX);
-        assert_eq!(responses(&refusal(&longest), 99, 0), refused(&longest));
+        assert_eq!(responses(&refusal(&longest), 99), refused(&longest));
         let endless = vec![b'x'; TEXT_BYTES_MAX + 1];
-        assert_eq!(responses(&endless, 99, 0), Err(Broken::TooLong));
-        assert_eq!(responses(b"nop", 99, 0), Err(Broken::Truncated));
+        assert_eq!(responses(&endless, 99), Err(Broken::TooLong));
+        assert_eq!(responses(b"nop", 99), Err(Broken::Truncated));
     }
 
     #[test]
@@ -421,8 +416,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_harm(bytes in vec(0_u8..4, 0..200), calls in 0_u64..4) {
-            let _ = (requests(&bytes, 3), responses(&bytes, 3, calls));
+        fn any_bytes_are_read_without_harm(bytes in vec(0_u8..4, 0..200)) {
+            let _ = (requests(&bytes, 3), responses(&bytes, 3));
         }
     }
 }

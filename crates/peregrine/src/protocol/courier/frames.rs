@@ -112,6 +112,11 @@ impl Assembler {
         self.place == BETWEEN && !self.is_within
     }
 
+    /// Returns the memory of the message that has arrived in part.
+    pub(crate) const fn message(&mut self) -> &mut Vec<u8> {
+        &mut self.message
+    }
+
     /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more
     /// bytes are needed. Call it again until it returns `None`, because `bytes` may contain several messages.
     ///

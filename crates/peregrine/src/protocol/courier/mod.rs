@@ -10,6 +10,7 @@
 //! * [`stream`]: messages on a stream, as records of ONC RPC or as [`frames`]. [`outstanding`]: the calls of
 //!   a connection that have no reply yet.
 //! * [`cooper`]: Cooper's form of Courier, in 4.2BSD, which has no messages of the standard.
+//! * [`arrival`]: what a server receives, in the form that the client uses.
 //! * [`packet`]: the packets of packet Courier. [`packet_client`] and [`packet_server`]: its two ends.
 //! * [`failure`]: why calls fail, and whether they were executed.
 //! * [`words`]: the 16-bit words of which all messages consist.
@@ -18,6 +19,7 @@
 //!
 //! `docs/PROTOCOL.md` describes the choices that the standard leaves open.
 
+pub(crate) mod arrival;
 pub(crate) mod cooper;
 pub(crate) mod failure;
 pub(crate) mod frames;

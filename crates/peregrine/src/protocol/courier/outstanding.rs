@@ -60,9 +60,20 @@ impl<T> Outstanding<T> {
         call.map(|(_, waiter)| waiter).ok_or(UnexpectedReply)
     }
 
-    /// Removes all calls, oldest first, because the connection has ended.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
-        core::mem::take(&mut self.calls).into_iter().map(|(_, waiter)| waiter)
+    /// Returns the transaction number of the oldest call.
+    pub(crate) fn oldest(&self) -> Option<u16> {
+        self.calls.front().map(|(number, _)| *number)
+    }
+
+    /// Removes a call that was never sent. Does nothing if there is no such call.
+    pub(crate) fn take_back(&mut self, transaction: u16) {
+        self.calls.retain(|(number, _)| *number != transaction);
+    }
+
+    /// Removes all calls, oldest first, because the connection has ended. Returns their transaction numbers and
+    /// values.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u16, T)> {
+        core::mem::take(&mut self.calls).into_iter()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -84,8 +95,19 @@ mod tests {
         *calls.find(1).expect("a call") = '-';
         assert_eq!(calls.find(0), None);
         assert_eq!((calls.answered(1), calls.len()), (Ok('-'), 1));
-        assert!(calls.drain().eq(['c']));
+        assert_eq!(calls.oldest(), Some(2));
+        assert!(calls.drain().eq([(2, 'c')]));
         assert_eq!((calls.len(), calls.answered(2)), (0, Err(UnexpectedReply)));
+    }
+
+    #[test]
+    fn call_that_was_never_sent_has_no_reply() {
+        let mut calls = Outstanding::new();
+        assert_eq!([calls.add('a'), calls.add('b'), calls.add('c')], [Ok(0), Ok(1), Ok(2)]);
+        calls.take_back(1);
+        calls.take_back(7);
+        assert_eq!([calls.answered(0), calls.answered(2)], [Ok('a'), Ok('c')]);
+        assert_eq!(calls.oldest(), None);
     }
 
     #[test]

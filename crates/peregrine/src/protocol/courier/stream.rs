@@ -17,26 +17,23 @@ pub(crate) enum Framing {
 }
 
 impl Framing {
-    /// Returns the pieces in which a message of `bytes` bytes is sent: the bytes before each piece, and the
-    /// range of the piece in the message. A record has one piece. Returns `None` if the message is too long.
+    /// Returns the piece of a message of `bytes` bytes that has the index `index`: the bytes before the piece, and
+    /// the range of the piece in the message. A record has one piece. Returns `None` if the message is too long, or
+    /// has no such piece.
     ///
     /// The first message of each side begins with [`Versions::to_bytes`].
-    pub(crate) fn pieces(
-        self,
-        bytes: usize,
-    ) -> Option<impl Iterator<Item = ([u8; 4], Range<usize>)>> {
+    pub(crate) fn piece(self, bytes: usize, index: usize) -> Option<([u8; 4], Range<usize>)> {
         let piece = match self {
             Self::Records => record::marker(bytes).map(|_| record::FRAGMENT_BYTES_MAX)?,
             Self::Frames => frames::DATA_BYTES_MAX,
         };
-        Some((0..bytes.div_ceil(piece).max(1)).map(move |index| {
-            let range = index * piece..bytes.min((index + 1) * piece);
-            let before = match self {
-                Self::Records => record::marker(bytes).unwrap_or_default(),
-                Self::Frames => frames::header(range.len() as u16, range.end == bytes),
-            };
-            (before, range)
-        }))
+        let start = index.checked_mul(piece).filter(|start| *start < bytes.max(1))?;
+        let range = start..bytes.min(start.saturating_add(piece));
+        let before = match self {
+            Self::Records => record::marker(bytes)?,
+            Self::Frames => frames::header(range.len() as u16, range.end == bytes),
+        };
+        Some((before, range))
     }
 }
 
@@ -110,6 +107,14 @@ impl Input {
         self.version
     }
 
+    /// Returns the memory of the message that has arrived in part.
+    pub(crate) const fn message(&mut self) -> &mut Vec<u8> {
+        match &mut self.assembler {
+            Assembler::Records(records) => records.message(),
+            Assembler::Frames(frames) => frames.message(),
+        }
+    }
+
     /// Checks that a stream that has ended here is complete.
     ///
     /// # Errors
@@ -168,8 +173,12 @@ mod tests {
 
     const BOTH: [Framing; 2] = [Framing::Records, Framing::Frames];
 
+    fn pieces(framing: Framing, bytes: usize) -> Vec<([u8; 4], Range<usize>)> {
+        (0..).map_while(|index| framing.piece(bytes, index)).collect()
+    }
+
     fn write(stream: &mut Vec<u8>, framing: Framing, message: &[u8]) {
-        for (before, range) in framing.pieces(message.len()).expect("a short message") {
+        for (before, range) in pieces(framing, message.len()) {
             stream.extend(before);
             stream.extend(&message[range]);
         }
@@ -260,13 +269,13 @@ mod tests {
     #[test]
     fn long_message_has_several_frames_and_one_record() {
         let bytes = 2 * frames::DATA_BYTES_MAX + 2;
-        let pieces: Vec<_> = Framing::Frames.pieces(bytes).expect("frames").collect();
+        let pieces = pieces(Framing::Frames, bytes);
         assert_eq!(pieces.len(), 3);
         assert_eq!(pieces[1], ([0, 0, 0xff, 0xff], 65_535..131_070));
         assert_eq!(pieces[2], ([0, 1, 0, 2], 131_070..131_072));
-        let pieces: Vec<_> = Framing::Records.pieces(bytes).expect("a record").collect();
+        let pieces = pieces(Framing::Records, bytes);
         assert_eq!(pieces, [([0x80, 2, 0, 0], 0..bytes)]);
-        assert!(Framing::Records.pieces(record::FRAGMENT_BYTES_MAX + 1).is_none());
+        assert_eq!(Framing::Records.piece(record::FRAGMENT_BYTES_MAX + 1, 0), None);
     }
 
     proptest! {

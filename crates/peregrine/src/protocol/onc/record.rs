@@ -17,6 +17,23 @@ pub(crate) fn marker(bytes: usize) -> Option<[u8; MARKER_BYTES]> {
     (bytes <= FRAGMENT_BYTES_MAX).then(|| (LAST | bytes as u32).to_be_bytes())
 }
 
+/// Returns the most memory in bytes that a message which arrives in `message` uses after `more` further bytes.
+pub(crate) fn memory_after(message: &Vec<u8>, more: usize) -> usize {
+    let (all, memory) = (message.len() + more, message.capacity());
+    // A vector that is full grows to at least twice its size.
+    if all <= memory { memory } else { all.max(2 * memory) }
+}
+
+/// Uses the memory of an earlier message for the message that arrives in `message`, unless that has begun.
+/// Memory of more than `kept` bytes is released.
+pub(crate) fn reuse(message: &mut Vec<u8>, mut memory: Vec<u8>, kept: usize) {
+    if message.capacity() == 0 {
+        memory.clear();
+        memory.shrink_to(kept);
+        *message = memory;
+    }
+}
+
 /// Why a stream cannot be read any further. The receiver closes the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
@@ -73,16 +90,9 @@ impl Assembler {
         matches!(self.place, Place::Marker(_, 0)) && self.fragments == 0
     }
 
-    /// Returns the number of bytes of the record that has arrived in part.
-    pub(crate) const fn len(&self) -> usize {
-        self.record.len()
-    }
-
-    /// Returns the most memory in bytes that the record uses after `more` further bytes.
-    pub(crate) fn memory_after(&self, more: usize) -> usize {
-        let (all, memory) = (self.record.len() + more, self.record.capacity());
-        // A vector that is full grows to at least twice its size.
-        if all <= memory { memory } else { all.max(2 * memory) }
+    /// Returns the memory of the record that has arrived in part.
+    pub(crate) const fn message(&mut self) -> &mut Vec<u8> {
+        &mut self.record
     }
 
     /// Takes received bytes from the front of `bytes`, up to the end of a record. Returns the record, or
@@ -127,12 +137,8 @@ impl Assembler {
     }
 
     /// Takes back the memory of a record, for the next record. Memory of more than `kept` bytes is released.
-    pub(crate) fn reuse(&mut self, mut memory: Vec<u8>, kept: usize) {
-        if self.record.capacity() == 0 {
-            memory.clear();
-            memory.shrink_to(kept);
-            self.record = memory;
-        }
+    pub(crate) fn reuse(&mut self, memory: Vec<u8>, kept: usize) {
+        reuse(&mut self.record, memory, kept);
     }
 
     fn begin(&mut self, missing: usize, is_last: bool) -> Result<(), Broken> {

@@ -49,7 +49,7 @@ fn call() -> Vec<u8> {
 fn stream(framing: Framing, messages: &[&[u8]]) -> Vec<u8> {
     let mut stream = Vec::new();
     for message in messages {
-        for (before, range) in framing.pieces(message.len()).expect("a short message") {
+        for (before, range) in (0..).map_while(|index| framing.piece(message.len(), index)) {
             stream.extend(before);
             stream.extend(&message[range]);
         }

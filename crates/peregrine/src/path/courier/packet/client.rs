@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use crate::error::CallError;
 use crate::path::courier::errors::{self, answer_of};
+use crate::path::courier::program::is_well;
 use crate::path::foreign::client::{
     Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, full,
 };
@@ -36,8 +37,8 @@ const HEADER_BYTES: usize = VERSIONS_BYTES + CALL_BYTES;
 pub(super) struct Packets {
     program: u32,
     version: u16,
-    /// The procedure by which the library asks whether the server lives. The program does not have it.
-    probe: u16,
+    /// The number of a procedure that the program does not have.
+    ping: Option<u16>,
     /// Whether the server knows parts. The client learns this when it binds.
     knows_parts: AtomicBool,
 }
@@ -64,8 +65,8 @@ impl Calls {
 }
 
 impl Packets {
-    pub(super) const fn new(program: u32, version: u16, probe: u16) -> Self {
-        Self { program, version, probe, knows_parts: AtomicBool::new(false) }
+    pub(super) const fn new(program: u32, version: u16, ping: Option<u16>) -> Self {
+        Self { program, version, ping, knows_parts: AtomicBool::new(false) }
     }
 
     /// Returns whether calls are sent in parts.
@@ -97,11 +98,11 @@ impl Dialect for Packets {
     const DISCONNECTED: Failure = Failure::Disconnected;
 
     fn ping(&self) -> Option<u32> {
-        Some(self.probe.into())
+        self.ping.map(u32::from)
     }
 
     fn is_well(failure: Failure) -> bool {
-        failure == Failure::NoSuchProcedure
+        is_well(failure)
     }
 
     fn add(&self, calls: &mut Calls, frame: u32, procedure: u32) -> Result<Number, CallError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::{ASK_FOR_PARTS, Calls, PacketLink, PacketPath, Packets};
-use crate::address::Address;
+use crate::address::{Address, Place};
 use crate::call::{Frames, PathKind, Wait, block_cost};
 use crate::device::Socket;
 use crate::device::udp::Udp;
@@ -15,7 +15,7 @@ use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system,
 };
-use crate::path::courier::program::{PORT, bind_error, probe_of, undescribed, version_of};
+use crate::path::courier::program::{bind_error, free_procedure, is_well, undescribed, version_of};
 use crate::path::foreign::client::Wire;
 use crate::path::foreign::program::{Chosen, at_any_address, chosen};
 use crate::protocol::courier::failure::Failure;
@@ -55,7 +55,7 @@ fn bind_at(
     let &Chosen { number, ref procedures, .. } = program;
     let version = version_of(program)?;
     if address.port() == 0 {
-        address.set_port(PORT);
+        address.set_port(Place::COURIER_PORT);
     }
     let bytes = options.message_bytes_for(interface).min(PAYLOAD_MAX);
     let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
@@ -66,8 +66,8 @@ fn bind_at(
     socket.allow_fragmentation().map_err(system("allowing fragmentation"))?;
     let random = || sys::random().map(u32::from_ne_bytes).map_err(system("reading random bytes"));
     let calls = Calls::new([random()?, random()?], frames.layout().count);
-    let probe = probe_of(procedures);
-    let packets = Packets::new(number, version, probe);
+    let ping = free_procedure(procedures);
+    let packets = Packets::new(number, version, ping);
     let link = PacketLink::new(Wire::Udp(socket), PathKind::CourierUdp, packets, calls, frames);
     let failed = |failure| {
         let error = bind_error(&link.bind_error(failure), failure, program, address);
@@ -81,10 +81,11 @@ fn bind_at(
         Err(failure @ (Failure::TimedOut | Failure::Disconnected)) => return Err(failed(failure)),
         Ok(_) | Err(_) => {}
     }
-    // The program does not have this procedure, so nothing runs.
-    match link.ask(probe.into(), &[], until)? {
-        Ok(_) | Err(Failure::NoSuchProcedure) => {}
-        Err(failure) => return Err(failed(failure)),
+    if let Some(ping) = ping
+        && let Err(failure) = link.ask(ping.into(), &[], until)?
+        && !is_well(failure)
+    {
+        return Err(failed(failure));
     }
     if options.wait == Wait::Adaptive {
         // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.

@@ -14,6 +14,7 @@ use crate::path::foreign::callers::{Caller, CallerRow, Callers};
 use crate::path::foreign::datagrams::{
     Answer, DatagramService, Datagrams, Message, Received, Thread,
 };
+use crate::path::foreign::exported::exported;
 use crate::path::foreign::moment;
 use crate::path::foreign::serving::{
     ArrivedCall, NeverGivenUp, ReplyBuffer, Served, row_of, serve,
@@ -73,8 +74,9 @@ impl DatagramService for Desk {
         drop(server);
         let Work { call: header, arguments, running } = work;
         let Call { program, version, .. } = header;
+        let find = |exports: &[_]| exported(exports, System::Courier, program, version.into());
         let caller = Caller { from, program, version: version.into(), flavour: 0, credential: &[] };
-        match row_of(&self.core, PathKind::CourierUdp, callers, &caller, || None) {
+        match row_of(&self.core, PathKind::CourierUdp, callers, &caller, || None, find) {
             Ok(row) => {
                 let (server, running) = (Arc::clone(&self.server), Some(running));
                 let call = AcceptedCall { server, row, header, payload_max, running };
