@@ -116,25 +116,33 @@ impl World {
         Self::at(name, (own_address(), 0).into())
     }
 
-    /// A server at this address.
+    /// A server at this address. Waits until the port is free: the threads of an earlier server may use it for a
+    /// moment.
     pub(crate) fn at(name: &str, address: SocketAddr) -> Self {
-        Self::with(name, |server| server.listen(&format!("courier+udp:{address}")).unwrap())
+        let begun = Instant::now();
+        loop {
+            let listens = |server: Server| server.listen(&format!("courier+udp:{address}"));
+            match Self::spawned(name, listens) {
+                Ok(world) => return world,
+                Err(error) => assert!(begun.elapsed() < LIMIT, "{error}"),
+            }
+        }
     }
 
-    pub(crate) fn with(name: &str, options: impl FnOnce(Server) -> Server) -> Self {
+    fn spawned(
+        name: &str,
+        options: impl FnOnce(Server) -> Result<Server, CallError>,
+    ) -> Result<Self, CallError> {
         let (begun_at, begun) = channel();
         let (go_on, goes_on) = channel();
         let goes_on = Arc::new(Mutex::new(goes_on));
         let object = Object { runs: Arc::default(), begun: begun_at, goes_on };
         let runs = Arc::clone(&object.runs);
-        let server = options(Server::new())
-            .export(&name_of(name), CounterServer::new(object.clone()))
-            .unwrap()
-            .export(&name_of(&format!("{name}-4")), NewerServer::new(object))
-            .unwrap()
-            .spawn()
-            .unwrap();
-        Self { server, runs, begun, go_on }
+        let server = options(Server::new())?
+            .export(&name_of(name), CounterServer::new(object.clone()))?
+            .export(&name_of(&format!("{name}-4")), NewerServer::new(object))?
+            .spawn()?;
+        Ok(Self { server, runs, begun, go_on })
     }
 
     /// Returns the address as a client writes it.
