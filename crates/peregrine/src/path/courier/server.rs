@@ -30,6 +30,9 @@ use crate::serving::ServerCore;
 use crate::serving::export::Export;
 use crate::serving::procedure::Serving;
 
+/// The words of Cooper's server.
+const UNKNOWN_PROGRAM: &str = "Unknown Courier program.";
+
 /// What all connections of a server share.
 pub(crate) struct Desk {
     core: Arc<ServerCore>,
@@ -123,7 +126,7 @@ impl Desk {
             }
             None => {
                 serving.counting.refused(None);
-                reply.put(&refusal("this server has no such program"));
+                reply.put(&refusal(UNKNOWN_PROGRAM));
                 Received::Last
             }
         }
@@ -183,7 +186,11 @@ impl StreamService for Desk {
         reply: &mut ReplyBuffer,
     ) -> Received<AcceptedCall> {
         match arrival {
-            Arrival::Begins(Form::Cooper) => Received::Greeted,
+            Arrival::Begins(Form::Cooper) => {
+                // The server answers the name, which follows.
+                reply.put(&[]);
+                Received::Greeted
+            }
             Arrival::Begins(Form::Messages(framing)) => {
                 let _ = source.session.framing.set(*framing);
                 reply.put(&Versions::OURS.to_bytes());
@@ -305,11 +312,11 @@ impl StreamInput for Arrivals {
     }
 
     fn len(&mut self) -> usize {
-        self.message().map_or(0, |message| message.len())
+        self.message().len()
     }
 
     fn memory_after(&mut self, more: usize) -> usize {
-        self.message().map_or(more, |message| record::memory_after(message, more))
+        record::memory_after(self.message(), more)
     }
 }
 

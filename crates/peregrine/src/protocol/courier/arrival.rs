@@ -14,17 +14,24 @@ pub(crate) enum Form {
     Cooper,
 }
 
+/// The largest number of bytes that are held until the framing is known. A message that is divided into so many
+/// pieces counts as frames.
+const HELD_MAX: usize = 1 << 20;
+
 impl Form {
-    /// Returns the form of a client that begins with these bytes.
+    /// Returns the form of a client that begins with these bytes, or `None` if records and frames can begin
+    /// with them.
     ///
-    /// A record whose marker says that it is the last fragment begins with a set bit. The first frame has the
-    /// type 0 and the flags 0 or 1, or is the frame of the end. All else is the length of a name.
-    pub(crate) const fn of(first: [u8; WORD]) -> Self {
-        match first {
-            [0, 0 | 1] | [254, 0] => Self::Messages(Framing::Frames),
+    /// The marker of a last fragment begins with a set bit. The last frame of a message begins with 0 and 1, and
+    /// the frame of the end with 254 and 0. A fragment or frame that is not the last one begins with two zeros,
+    /// if a fragment is not longer than a frame can be. All else is the length of a name.
+    const fn of(first: [u8; WORD]) -> Option<Self> {
+        Some(match first {
+            [0, 0] => return None,
+            [0, 1] | [254, 0] => Self::Messages(Framing::Frames),
             [0x80..=0xff, _] => Self::Messages(Framing::Records),
             _ => Self::Cooper,
-        }
+        })
     }
 }
 
@@ -50,8 +57,9 @@ pub(crate) enum Broken {
 
 #[derive(Debug)]
 enum State {
-    /// This many of the first bytes have arrived.
-    First([u8; WORD], usize),
+    /// The form is not known. These bytes have arrived, and the next marker of a fragment or header of a frame
+    /// begins at this offset.
+    First(Vec<u8>, usize),
     Messages(Input),
     Cooper(ServerInput),
 }
@@ -66,15 +74,15 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     /// Makes the input of a new connection. A message of the standard may have up to `bytes_max` bytes.
     pub(crate) const fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, state: State::First([0; WORD], 0) }
+        Self { bytes_max, state: State::First(Vec::new(), 0) }
     }
 
     /// Returns the memory of the message that has arrived in part.
-    pub(crate) const fn message(&mut self) -> Option<&mut Vec<u8>> {
+    pub(crate) const fn message(&mut self) -> &mut Vec<u8> {
         match &mut self.state {
-            State::First(..) => None,
-            State::Messages(input) => Some(input.message()),
-            State::Cooper(input) => Some(input.part()),
+            State::First(held, _) => held,
+            State::Messages(input) => input.message(),
+            State::Cooper(input) => input.part(),
         }
     }
 
@@ -86,21 +94,15 @@ impl Arrivals {
     /// any more.
     pub(crate) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Arrival>, Broken> {
         match &mut self.state {
-            State::First(first, have) => {
-                while *have < WORD {
-                    let Some((byte, later)) = bytes.split_first() else { return Ok(None) };
-                    first[*have] = *byte;
-                    *have += 1;
-                    *bytes = later;
-                }
-                let first = *first;
-                let form = Form::of(first);
+            State::First(held, next) => {
+                let Some(form) = recognized(held, next, bytes) else { return Ok(None) };
+                let held = core::mem::take(held);
                 self.state = match form {
                     Form::Messages(framing) => State::Messages(Input::new(framing, self.bytes_max)),
                     Form::Cooper => State::Cooper(ServerInput::new()),
                 };
-                // Two bytes are no complete message in any form.
-                let nothing = self.take(&mut &first[..])?;
+                // No message is complete without the rest of its last piece.
+                let nothing = self.take(&mut &held[..])?;
                 debug_assert_eq!(nothing, None);
                 Ok(Some(Arrival::Begins(form)))
             }
@@ -117,6 +119,39 @@ impl Arrivals {
                 Ok(input.take(bytes).map_err(Broken::Cooper)?.map(Arrival::Cooper))
             }
         }
+    }
+}
+
+/// Takes bytes from the front of `bytes` until they show the form. Adds them to `held`. The next marker or header
+/// begins at `next`.
+fn recognized(held: &mut Vec<u8>, next: &mut usize, bytes: &mut &[u8]) -> Option<Form> {
+    /// The number of bytes of a marker and of a header.
+    const HEADER: usize = 2 * WORD;
+    let mut hold_up_to = |held: &mut Vec<u8>, end: usize| {
+        let (now, later) = bytes.split_at(end.saturating_sub(held.len()).min(bytes.len()));
+        held.extend_from_slice(now);
+        *bytes = later;
+        held.len() >= end
+    };
+    loop {
+        if !hold_up_to(held, *next + WORD) {
+            return None;
+        }
+        match Form::of([held[*next], held[*next + 1]]) {
+            Some(Form::Cooper) if *next > 0 => return Some(Form::Messages(Framing::Frames)),
+            Some(form) => return Some(form),
+            None if held.len() > HELD_MAX => return Some(Form::Messages(Framing::Frames)),
+            None => {}
+        }
+        if !hold_up_to(held, *next + HEADER) {
+            return None;
+        }
+        let length = u16::from_be_bytes([held[*next + 2], held[*next + 3]]);
+        let end = *next + HEADER + usize::from(length);
+        if !hold_up_to(held, end) {
+            return None;
+        }
+        *next = end;
     }
 }
 
@@ -162,6 +197,34 @@ mod tests {
         for piece in 1..=stream.len() {
             assert_eq!(received(&stream, piece).as_ref(), Ok(&cooper));
         }
+    }
+
+    #[test]
+    fn first_message_may_be_divided() {
+        let message = [0, 3, 0, 3, 1, 2, 3, 4, 5];
+        let framings: [(_, fn(u8, bool) -> [u8; 4]); 2] = [
+            (Framing::Frames, |bytes, is_last| [0, u8::from(is_last), 0, bytes]),
+            (Framing::Records, |bytes, is_last| [if is_last { 0x80 } else { 0 }, 0, 0, bytes]),
+        ];
+        for (framing, header) in framings {
+            for size in [1, 2, 4] {
+                let mut stream = Vec::new();
+                for part in message.chunks(size) {
+                    stream.extend(header(0, false));
+                    stream.extend(header(part.len() as u8, false));
+                    stream.extend(part);
+                }
+                stream.extend(header(0, true));
+                let begins = Arrival::Begins(Form::Messages(framing));
+                let expected = vec![begins, Arrival::Message(vec![1, 2, 3, 4, 5])];
+                for piece in [1, 2, 5, stream.len()] {
+                    assert_eq!(received(&stream, piece).as_ref(), Ok(&expected));
+                }
+            }
+        }
+        // A message without end counts as frames, which have a limit.
+        let endless = [0, 0, 0, 0].repeat(1 << 19);
+        assert!(matches!(received(&endless, 9999), Err(Broken::Messages(_))));
     }
 
     #[test]
