@@ -22,6 +22,7 @@ use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
 use crate::path::ConnectionTerms;
+use crate::path::courier::exchange_export;
 pub use crate::path::datagram::Losses;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
@@ -353,8 +354,11 @@ impl Server {
             published.push(place);
         }
         let named = exports.clone();
-        if !self.listeners.is_empty() && self.disclosure != Disclosure::Nothing {
-            exports.extend([server_export(&core), watch_export(&core)]);
+        if !self.listeners.is_empty() {
+            exports.extend(named.iter().filter_map(|export| exchange_export(export)));
+            if self.disclosure != Disclosure::Nothing {
+                exports.extend([server_export(&core), watch_export(&core)]);
+            }
         }
         core.exports.lock().extend(exports);
         let paths = Paths::new(&core, self.connections)?;
@@ -445,7 +449,9 @@ impl Running {
         let named = |export: &Arc<Export>| export.name == name && export.is_named();
         let Some(at) = exports.iter().position(named) else { return false };
         let export = exports.remove(at);
+        let views: Vec<_> = exports.extract_if(.., |one| one.number == export.number).collect();
         drop(exports);
+        drop(views);
         export.close();
         self.all.iter().for_each(|path| path.revoke(&export));
         true

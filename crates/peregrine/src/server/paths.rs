@@ -208,6 +208,8 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
             }
             Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
             Endpoint::Foreign(PathKind::CourierUdp, _) => all.push(Listening::CourierUdp(address)),
+            // The calls are ordinary calls of Peregrine.
+            Endpoint::Foreign(PathKind::CourierExchange, _) => all.push(Listening::Udp(address)),
             Endpoint::Foreign(PathKind::CourierTcp, _) => {
                 all.push(Listening::CourierTcp(Listener::listen(&address).map_err(failed)?));
             }

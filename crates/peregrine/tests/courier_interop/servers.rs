@@ -133,12 +133,8 @@ fn python_attacks_have_the_answers_that_it_expects() {
     }
     // Cooper's server has a port of its own. Here, the length of an empty name begins a frame, and a length
     // with the highest bit begins a record. A name that could be a path ends the connection without a text.
-    let excepted = [
-        "an empty name",
-        "a long name without bytes",
-        "a path as name",
-        "a hidden file as name",
-    ];
+    let excepted =
+        ["an empty name", "a long name without bytes", "a path as name", "a hidden file as name"];
     for carrier in CARRIERS {
         let (_server, port) = serve(&format!("attacks-{carrier}"));
         let port = port.to_string();

@@ -4,6 +4,7 @@
 mod answers;
 mod both;
 mod duplicates;
+mod exchange;
 mod failures;
 mod hostile;
 #[path = "../support/mod.rs"]

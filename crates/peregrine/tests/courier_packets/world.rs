@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    fn spawned(
+    pub(crate) fn spawned(
         name: &str,
         options: impl FnOnce(Server) -> Result<Server, CallError>,
     ) -> Result<Self, CallError> {

@@ -48,3 +48,12 @@ pub(super) fn rejection_of_missing(missing: Missing) -> Rejection {
         Rejection::NoSuchVersion(Versions { low: version(low), high: version(high) })
     })
 }
+
+/// Writes the versions of Courier before the message in a buffer. Returns both.
+pub(super) fn payload_of(reply: &mut ReplyBuffer) -> &[u8] {
+    let framed = reply.framed().unwrap_or_default();
+    if let Some(versions) = framed.first_chunk_mut() {
+        *versions = Versions::OURS.to_bytes();
+    }
+    framed
+}

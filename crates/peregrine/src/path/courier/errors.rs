@@ -9,20 +9,27 @@ use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::message::{Answer, Reply};
 use crate::protocol::exchange::client_end::Executed as Ran;
 
-/// Returns the results in a reply, or the number and the arguments of the error that the procedure reports.
+/// Returns whether a reply has results, or an error that the procedure reports; and the offset of the results, or
+/// of the number of the error, which its arguments follow.
 ///
 /// # Errors
 /// If the reply cannot be read, or the server has rejected the call.
-pub(super) fn answer_of(message: Cow<'_, [u8]>) -> Result<Results<'_>, Failure> {
-    let (reply, end) = Reply::parse(&message).map_err(Failure::BadReply)?;
-    if let Some(failure) = Failure::of(&reply.answer) {
-        return Err(failure);
-    }
-    let (answer, at) = match reply.answer {
+pub(super) fn header_of(message: &[u8]) -> Result<(call::Answer, usize), Failure> {
+    let (reply, end) = Reply::parse(message).map_err(Failure::BadReply)?;
+    match (Failure::of(&reply.answer), reply.answer) {
+        (Some(failure), _) => Err(failure),
         // The number of the error is the last word of the header.
-        Answer::Abort(_) => (call::Answer::Err, end - 2),
-        _ => (call::Answer::Ok, end),
-    };
+        (None, Answer::Abort(_)) => Ok((call::Answer::Err, end - size_of::<u16>())),
+        (None, _) => Ok((call::Answer::Ok, end)),
+    }
+}
+
+/// Returns what [`header_of`] finds, with its bytes.
+///
+/// # Errors
+/// As for [`header_of`].
+pub(super) fn answer_of(message: Cow<'_, [u8]>) -> Result<Results<'_>, Failure> {
+    let (answer, at) = header_of(&message)?;
     let bytes = match message {
         Cow::Borrowed(message) => Cow::Borrowed(&message[at..]),
         Cow::Owned(mut message) => {

@@ -6,7 +6,7 @@
 //!
 //! * `client`: makes calls over TCP. `connect` binds.
 //! * `server`: receives and runs calls over TCP.
-//! * `packet`: packet Courier, over UDP.
+//! * `packet`: packet Courier, over UDP. `exchange`: Courier over Peregrine's own packet exchange.
 //! * `answers`: what a server answers. `errors`: what a client makes of answers and failures.
 //! * `program`: what a client needs to know of a program in order to bind to it.
 
@@ -14,10 +14,12 @@ mod answers;
 mod client;
 mod connect;
 mod errors;
+mod exchange;
 mod packet;
 mod program;
 mod server;
 
 pub(crate) use connect::CourierTcp;
+pub(crate) use exchange::{CourierExchange, exchange_export};
 pub(crate) use packet::{CourierDatagrams, CourierUdp};
 pub(crate) use server::{CourierConnections, courier_connections};

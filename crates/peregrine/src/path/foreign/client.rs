@@ -19,7 +19,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-pub(in crate::path) use self::call::ForeignPath;
+pub(in crate::path) use self::call::{ForeignPath, not_there};
 pub(in crate::path) use self::dialect::{
     Arrived, Dialect, Ended as LinkEnd, Message, Number, Piece, Results, Step,
 };

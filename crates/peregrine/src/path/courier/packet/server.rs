@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::call::{Calls, ForeignCall, PathKind, Refusal};
 use crate::interface::System;
 use crate::path::courier::answers::{
-    HEADER_BYTES_MAX, put_answer, put_rejection, rejection_of, rejection_of_missing,
+    HEADER_BYTES_MAX, payload_of, put_answer, put_rejection, rejection_of, rejection_of_missing,
 };
 use crate::path::foreign::callers::{Caller, CallerRow, Callers};
 use crate::path::foreign::datagrams::{
@@ -19,7 +19,7 @@ use crate::path::foreign::moment;
 use crate::path::foreign::serving::{
     ArrivedCall, NeverGivenUp, ReplyBuffer, Served, row_of, serve,
 };
-use crate::protocol::courier::message::{Call, Rejection, VERSIONS_BYTES, Versions};
+use crate::protocol::courier::message::{Call, Rejection, VERSIONS_BYTES};
 use crate::protocol::courier::packet::Packet;
 use crate::protocol::courier::packet_server::{Arguments, PacketServer, Running, Work};
 use crate::protocol::replies::Bounds;
@@ -170,13 +170,4 @@ impl Drop for AcceptedCall {
             self.server.lock().end(moment(), running, payload_of(&mut reply), &mut |_| {});
         }
     }
-}
-
-/// Writes the versions of Courier before the message in a buffer. Returns both.
-fn payload_of(reply: &mut ReplyBuffer) -> &[u8] {
-    let framed = reply.framed().unwrap_or_default();
-    if let Some(versions) = framed.first_chunk_mut() {
-        *versions = Versions::OURS.to_bytes();
-    }
-    framed
 }

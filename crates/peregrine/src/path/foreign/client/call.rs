@@ -77,8 +77,9 @@ impl<D: Dialect> ForeignPath<D> {
     }
 }
 
+/// Returns the error of a call that is not one of the program's procedures.
 #[cold]
-fn not_there() -> CallError {
+pub(in crate::path) fn not_there() -> CallError {
     let text = "a program of another RPC system has only the procedures of its interface";
     CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, text)
 }
