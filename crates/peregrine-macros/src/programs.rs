@@ -312,6 +312,75 @@ pub(crate) fn calls(
     branches.collect()
 }
 
+/// Generates the code of a one-way call in place that calls servers of other systems. It is an `if` without an
+/// `else`. Returns `None` if the interface is no program.
+pub(crate) fn oneway_calls(model: &Interface, number: u32, method: &Method) -> Option<TokenStream> {
+    let outcome = &method.outcome;
+    let branches = model.programs.iter().map(|program| {
+        let representation = program.system.representation();
+        let put = put(method, &representation);
+        let send = send(number, &put);
+        quote! {
+            if ::peregrine::__rt::target(__in_place.binding()).is_foreign::<#representation>() {
+                match #send {
+                    ::core::result::Result::Ok(::core::option::Option::Some(__in_place)) => {
+                        __in_place.make_foreign::<#outcome>(#number, |__stub| {
+                            #put
+                            __stub
+                                .transport(&[], &[], &mut [])?
+                                .foreign::<#representation, #outcome>()
+                        })
+                    }
+                    ::core::result::Result::Ok(::core::option::Option::None) => {
+                        ::core::result::Result::Ok(())
+                    }
+                    ::core::result::Result::Err(__error) => ::core::result::Result::Err(__error),
+                }
+            }
+        }
+    });
+    branches.reduce(|all, next| quote!(#all else #next))
+}
+
+/// Generates code that sends a one-way call without waiting for the reply.
+fn send(number: u32, put: &TokenStream) -> TokenStream {
+    quote! {
+        __in_place.send_foreign(#number, |__stub| {
+            #put
+            ::core::result::Result::Ok(())
+        })
+    }
+}
+
+/// Generates the code of an async client's one-way call in place. `wait` makes the call and waits for the reply.
+/// Returns `None` if the interface is no program.
+pub(crate) fn oneway_attempts(
+    model: &Interface,
+    number: u32,
+    method: &Method,
+    wait: &TokenStream,
+) -> Option<TokenStream> {
+    let branches = model.programs.iter().map(|program| {
+        let representation = program.system.representation();
+        let send = send(number, &put(method, &representation));
+        quote! {
+            if ::peregrine::__rt::target(__in_place.binding()).is_foreign::<#representation>() {
+                #send
+            }
+        }
+    });
+    let branches = branches.reduce(|all, next| quote!(#all else #next))?;
+    Some(quote! {
+        match #branches else {
+            ::core::result::Result::Ok(::core::option::Option::Some(__in_place))
+        } {
+            ::core::result::Result::Ok(::core::option::Option::Some(__in_place)) => #wait,
+            ::core::result::Result::Ok(::core::option::Option::None) => ::core::result::Result::Ok(()),
+            ::core::result::Result::Err(__error) => ::core::result::Result::Err(__error),
+        }
+    })
+}
+
 /// Generates the branches of an async client's method that call servers of other systems.
 pub(crate) fn attempts(model: &Interface, method: &Method) -> TokenStream {
     let outcome = &method.outcome;

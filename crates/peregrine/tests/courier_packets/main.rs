@@ -7,6 +7,7 @@ mod duplicates;
 mod exchange;
 mod failures;
 mod hostile;
+mod oneway;
 #[path = "../support/mod.rs"]
 mod support;
 mod world;

@@ -33,6 +33,13 @@ pub(crate) trait Counter {
     /// Returns the path by which the call has come.
     #[courier(7)]
     fn path(&self) -> peregrine::Result<String>;
+    /// Notes a text. Waits as `wait` does if the text is "wait", and panics if it is "panic".
+    #[courier(8)]
+    #[oneway]
+    fn note(&self, text: &str) -> peregrine::Result<()>;
+    /// Returns the notes.
+    #[courier(9)]
+    fn notes(&self) -> peregrine::Result<Vec<String>>;
 }
 
 #[derive(Debug, Value, Foreign)]
@@ -68,6 +75,7 @@ pub(crate) struct Object {
     runs: Arc<AtomicU32>,
     begun: Sender<()>,
     goes_on: Arc<Mutex<Receiver<()>>>,
+    notes: Arc<Mutex<Vec<String>>>,
 }
 
 impl Counter for Object {
@@ -100,6 +108,20 @@ impl Counter for Object {
     fn path(&self) -> peregrine::Result<String> {
         let caller = peregrine::caller().expect("a procedure has a caller");
         Ok(caller.path().to_string())
+    }
+
+    fn note(&self, text: &str) -> peregrine::Result<()> {
+        match text {
+            "wait" => drop(self.wait()?),
+            "panic" => self.panics()?,
+            _ => {}
+        }
+        self.notes.lock().unwrap().push(text.to_owned());
+        Ok(())
+    }
+
+    fn notes(&self) -> peregrine::Result<Vec<String>> {
+        Ok(self.notes.lock().unwrap().clone())
     }
 }
 
@@ -136,7 +158,8 @@ impl World {
         let (begun_at, begun) = channel();
         let (go_on, goes_on) = channel();
         let goes_on = Arc::new(Mutex::new(goes_on));
-        let object = Object { runs: Arc::default(), begun: begun_at, goes_on };
+        let object =
+            Object { runs: Arc::default(), begun: begun_at, goes_on, notes: Arc::default() };
         let runs = Arc::clone(&object.runs);
         let server = options(Server::new())?
             .export(&name_of(name), CounterServer::new(object.clone()))?
