@@ -661,8 +661,7 @@ impl<D: Dialect> Link<D> {
     /// Returns the error of a call that was not sent, because the link has ended.
     #[cold]
     fn unsent(&self) -> CallError {
-        let failure = self.end.get().map_or(D::DISCONNECTED, |end| end.failure);
-        self.error_of(failure, 0)
+        self.error_of(D::DISCONNECTED, 0)
     }
 
     /// Returns the error of a failed call.

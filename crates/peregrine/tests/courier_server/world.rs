@@ -1,0 +1,319 @@
+//! A server of Courier over TCP, and clients that send messages which the tests make themselves.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use peregrine::foreign::Foreign;
+use peregrine::{CallError, Running, Server, Value, interface};
+
+pub(crate) const PROGRAM: u32 = 0x0001_8018;
+
+/// The error of `check`.
+#[derive(Debug, Foreign, Value)]
+pub(crate) enum CheckError {
+    #[foreign(error = 7)]
+    Refused {
+        why: u16,
+    },
+    Call(CallError),
+}
+
+impl From<CallError> for CheckError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+#[interface(courier(program = 0x0001_8018, version = 2))]
+pub(crate) trait Counter {
+    /// Adds one to the number of calls, and returns the new number.
+    #[courier(1)]
+    fn count(&self, label: &str) -> peregrine::Result<u16>;
+    /// Reports that the call has begun, and waits until the test lets it end.
+    #[courier(2)]
+    fn wait(&self) -> peregrine::Result<u16>;
+    /// Returns the given number of words.
+    #[courier(3)]
+    fn words(&self, count: u16) -> peregrine::Result<Vec<u16>>;
+    #[courier(4)]
+    fn check(&self, why: u16) -> Result<(), CheckError>;
+    #[courier(5)]
+    fn panics(&self) -> peregrine::Result<()>;
+    /// Returns the path, and whether the caller claims to be someone.
+    #[courier(6)]
+    fn caller(&self) -> peregrine::Result<String>;
+    /// Returns rows of words.
+    #[courier(7)]
+    fn rows(&self, count: u16) -> peregrine::Result<Vec<Vec<u16>>>;
+}
+
+#[interface(courier(program = 0x0001_8018, version = 4))]
+pub(crate) trait Newer {
+    #[courier(1)]
+    fn nothing(&self) -> peregrine::Result<()>;
+}
+
+/// The object of both interfaces.
+#[derive(Clone)]
+pub(crate) struct Object {
+    runs: Arc<AtomicU32>,
+    begun: Sender<()>,
+    goes_on: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Object {
+    fn run(&self) -> u16 {
+        self.runs.fetch_add(1, Ordering::SeqCst) as u16 + 1
+    }
+}
+
+impl Newer for Object {
+    fn nothing(&self) -> peregrine::Result<()> {
+        self.run();
+        Ok(())
+    }
+}
+
+impl Counter for Object {
+    fn count(&self, _label: &str) -> peregrine::Result<u16> {
+        Ok(self.run())
+    }
+
+    fn wait(&self) -> peregrine::Result<u16> {
+        self.begun.send(()).expect("the test waits");
+        self.goes_on.lock().unwrap().recv().expect("the test lets the call end");
+        Ok(self.run())
+    }
+
+    fn words(&self, count: u16) -> peregrine::Result<Vec<u16>> {
+        Ok(vec![7; count.into()])
+    }
+
+    fn check(&self, why: u16) -> Result<(), CheckError> {
+        if why == 0 { Ok(()) } else { Err(CheckError::Refused { why }) }
+    }
+
+    fn panics(&self) -> peregrine::Result<()> {
+        panic!("as the test asks")
+    }
+
+    fn caller(&self) -> peregrine::Result<String> {
+        let caller = peregrine::caller().expect("a procedure has a caller");
+        assert_eq!((caller.user(), caller.group(), caller.process()), (u32::MAX, u32::MAX, 0));
+        assert!(caller.from().is_some_and(|from| from.ip().is_loopback()));
+        Ok(format!("{} {}", caller.path(), caller.claimed().is_some()))
+    }
+
+    fn rows(&self, count: u16) -> peregrine::Result<Vec<Vec<u16>>> {
+        Ok(vec![vec![9; 10_000]; count.into()])
+    }
+}
+
+/// A server, and the test's end of its object.
+pub(crate) struct World {
+    pub(crate) server: Running,
+    pub(crate) runs: Arc<AtomicU32>,
+    pub(crate) begun: Receiver<()>,
+    pub(crate) go_on: Sender<()>,
+}
+
+impl World {
+    pub(crate) fn new(name: &str) -> Self {
+        Self::at(name, SocketAddr::new(own_address(), 0))
+    }
+
+    pub(crate) fn at(name: &str, address: SocketAddr) -> Self {
+        let (begun_at, begun) = channel();
+        let (go_on, goes_on) = channel();
+        let goes_on = Arc::new(Mutex::new(goes_on));
+        let object = Object { runs: Arc::default(), begun: begun_at, goes_on };
+        let runs = Arc::clone(&object.runs);
+        let server = Server::new()
+            .export(&name_of(name), CounterServer::new(object.clone()))
+            .unwrap()
+            .export(&name_of(&format!("{name}-4")), NewerServer::new(object))
+            .unwrap()
+            .listen(&format!("courier+tcp:{address}"))
+            .unwrap()
+            .spawn()
+            .unwrap();
+        Self { server, runs, begun, go_on }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        let text = self.server.addresses()[0].to_string();
+        text.strip_prefix("courier+tcp:").expect("the scheme").parse().expect("a socket address")
+    }
+
+    /// Connects without sending anything.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Connects, and exchanges versions.
+    pub(crate) fn client(&self, framing: Framing) -> Client {
+        let mut client = Client { stream: self.connect(), framing };
+        client.send(&words(&[3, 3]));
+        assert_eq!(client.receive(), words(&[3, 3]));
+        client
+    }
+
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+/// Returns an address of this machine that no other process uses. A server that listens again finds its port
+/// free there.
+fn own_address() -> IpAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 79, high, low.clamp(1, 254)).into()
+}
+
+/// Returns a name for an export that no other process uses.
+pub(crate) fn name_of(test: &str) -> String {
+    format!("courier-{test}-{}", std::process::id())
+}
+
+/// Waits until a condition is true.
+pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_true() {
+        assert!(begun.elapsed() < LIMIT, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A test that waits longer than this fails.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+/// How the ends of messages are marked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    Records,
+    Frames,
+}
+
+pub(crate) const BOTH: [Framing; 2] = [Framing::Records, Framing::Frames];
+
+impl Framing {
+    /// Returns a message, divided into pieces of this size.
+    pub(crate) fn divided(self, message: &[u8], size: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut pieces = message.chunks(size).peekable();
+        if message.is_empty() {
+            bytes.extend(match self {
+                Self::Records => [0x80, 0, 0, 0],
+                Self::Frames => [0, 1, 0, 0],
+            });
+        }
+        while let Some(piece) = pieces.next() {
+            let is_last = pieces.peek().is_none();
+            bytes.extend(match self {
+                Self::Records => (u32::from(is_last) << 31 | piece.len() as u32).to_be_bytes(),
+                Self::Frames => {
+                    let [high, low] = (piece.len() as u16).to_be_bytes();
+                    [0, u8::from(is_last), high, low]
+                }
+            });
+            bytes.extend(piece);
+        }
+        bytes
+    }
+
+    pub(crate) fn whole(self, message: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Records => self.divided(message, usize::MAX),
+            Self::Frames => self.divided(message, 0xffff),
+        }
+    }
+}
+
+/// A connection on which both sides have announced version 3.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    framing: Framing,
+}
+
+impl Client {
+    pub(crate) fn send(&mut self, message: &[u8]) {
+        self.stream.write_all(&self.framing.whole(message)).unwrap();
+    }
+
+    pub(crate) fn receive(&mut self) -> Vec<u8> {
+        receive(&mut self.stream, self.framing).expect("a message")
+    }
+
+    pub(crate) fn ask(&mut self, message: &[u8]) -> Vec<u8> {
+        self.send(message);
+        self.receive()
+    }
+}
+
+/// Reads a message. Returns `None` at the end of the connection.
+pub(crate) fn receive(stream: &mut TcpStream, framing: Framing) -> Option<Vec<u8>> {
+    let mut message = Vec::new();
+    loop {
+        let mut header = [0; 4];
+        stream.read_exact(&mut header).ok()?;
+        let (is_last, length) = match framing {
+            Framing::Records => {
+                let marker = u32::from_be_bytes(header);
+                (marker >> 31 == 1, (marker & !(1 << 31)) as usize)
+            }
+            Framing::Frames => {
+                assert!(header[0] == 0 && header[1] < 2, "{header:?}");
+                (header[1] == 1, usize::from(u16::from_be_bytes([header[2], header[3]])))
+            }
+        };
+        let begin = message.len();
+        message.resize(begin + length, 0);
+        stream.read_exact(&mut message[begin..]).ok()?;
+        if is_last {
+            return Some(message);
+        }
+    }
+}
+
+/// Returns all bytes up to the end of the connection.
+pub(crate) fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Err(error) = stream.read_to_end(&mut bytes) {
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+    bytes
+}
+
+pub(crate) fn words(words: &[u16]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Returns a call of a version of the program.
+pub(crate) fn call(tid: u16, version: u16, procedure: u16, arguments: &[u16]) -> Vec<u8> {
+    let header = [0, tid, (PROGRAM >> 16) as u16, PROGRAM as u16, version, procedure];
+    words(&[&header, arguments].concat())
+}
+
+/// Returns a call of `count`.
+pub(crate) fn count(tid: u16) -> Vec<u8> {
+    call(tid, 2, 1, &[1, 0x6100])
+}
+
+pub(crate) fn returned(tid: u16, results: &[u16]) -> Vec<u8> {
+    words(&[&[2, tid], results].concat())
+}
+
+pub(crate) fn aborted(tid: u16, error: u16, arguments: &[u16]) -> Vec<u8> {
+    words(&[&[3, tid, error], arguments].concat())
+}
+
+pub(crate) fn rejected(tid: u16, reason: &[u16]) -> Vec<u8> {
+    words(&[&[1, tid], reason].concat())
+}
