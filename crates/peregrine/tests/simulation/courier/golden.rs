@@ -115,6 +115,16 @@ fn cooper(held: &mut Held) {
 fn packets(held: &mut Held) {
     let whole = payload(&call());
     held.packet("Courier whole call", Packet::Whole { id: 5, client: WHOLE, payload: &whole });
+    let question = Call {
+        transaction: 7,
+        program: PARTS_PROGRAM,
+        version: PARTS_VERSION,
+        procedure: 0,
+    };
+    let mut message = [0; CALL_BYTES];
+    question.emit(&mut message).expect("room");
+    let question = Packet::Whole { id: 5, client: WHOLE, payload: &payload(&message) };
+    held.packet("Courier question about parts", question);
     let name = Name { id: 5, conversation: 6, cookie: 0x0102_0304_0506_0708 };
     let greeting = Name { cookie: 0, ..name };
     held.packet("Courier HELLO", Packet::Parts(greeting, Body::Hello));
