@@ -316,11 +316,10 @@ pub(crate) fn client_body(
     };
     if method.oneway {
         let make = make(&quote!(__in_place.binding()));
-        let wait = quote! {{
+        let in_place = quote! {{
             let __result: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = #make;
             __in_place.ended::<#outcome>(#number, __result)
         }};
-        let in_place = programs::oneway_attempts(model, number, method, &wait).unwrap_or(wait);
         return oneway::body(number, method, true, &in_place);
     }
     let (before, binding) = oneway::before(has_oneway, true, number, outcome);

@@ -444,12 +444,7 @@ fn client_method(model: &Interface, number: u32, method: &Method, has_oneway: bo
         }
     };
     let code = if method.oneway {
-        let native = quote!(__in_place.make::<#outcome>(#number, #body, #body));
-        let foreign = programs::oneway_calls(model, number, method);
-        let in_place = match &foreign {
-            Some(foreign) => quote!({ #foreign else { #native } }),
-            None => native,
-        };
+        let in_place = quote!(__in_place.make::<#outcome>(#number, #body, #body));
         oneway::body(number, method, false, &in_place)
     } else {
         let (before, binding) = oneway::before(has_oneway, false, number, outcome);

@@ -9,8 +9,7 @@
 //! needed.
 //!
 //! A call that does not fit a batch, or whose path has no batches, is *made in place*, as an ordinary call.
-//! It waits for its turn in the same queue. Other RPC systems have no batches, so their calls are made in place;
-//! but their callers do not wait for the replies. Failures are noted, and the next call of the binding returns them
+//! It waits for its turn in the same queue. Failures are noted, and the next call of the binding returns them
 //! as an error.
 
 mod client;
@@ -40,7 +39,7 @@ use super::looking::{Looked, Looking, spin};
 use crate::binding::{Bound, Home};
 use crate::call::batch::{BATCH, HEADER_BYTES, ResultHeader, ResultRecord};
 use crate::call::pending::{Bells, Rings};
-use crate::call::{self, Answer, Begun, Call, DeadlineBell, FrameGuard, Limit};
+use crate::call::{self, Answer, Begun, DeadlineBell, FrameGuard};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
@@ -137,10 +136,9 @@ impl OneWay {
     fn give_up(&self) {
         let mut state = self.state.lock();
         state.queue.clear();
-        match core::mem::replace(&mut state.turn, Turn::Free) {
-            Turn::Batch(chunk, index) => give_up(&chunk.bound, index, BATCH),
-            Turn::Alone(alone) => give_up(&alone.bound, alone.frame, alone.procedure),
-            _ => {}
+        if let Turn::Batch(chunk, index) = core::mem::replace(&mut state.turn, Turn::Free) {
+            let bound = Arc::clone(&chunk.bound);
+            give_up(&bound, index, BATCH);
         }
     }
 
@@ -362,66 +360,8 @@ impl OneWay {
         }
     }
 
-    /// Takes the reply to a call that was sent alone, if there is one, or gives the call up.
-    fn receive_alone(&self, state: &mut State) {
-        let Turn::Alone(alone) = &state.turn else { return };
-        let (bound, index, procedure) = (Arc::clone(&alone.bound), alone.frame, alone.procedure);
-        let frame = frame_of(&bound, index);
-        let polled = {
-            let head = &mut *Writer::<Native>::new(frame.call_space());
-            let (ins, lent, outs, limit) = (&[], &[], &mut [], Limit::None);
-            let call = &mut Call { procedure, frame: &frame, head, ins, lent, outs, limit };
-            let polled = bound.path.poll(call);
-            let is_late = alone.deadline.is_some_and(|deadline| deadline <= Instant::now());
-            polled.or_else(|| is_late.then(|| Err(bound.path.give_up(call))))
-        };
-        match polled {
-            None => {
-                frame.keep();
-            }
-            Some(result) => {
-                bound.frames.bell(index).clear();
-                let place = alone.place;
-                self.ended_alone(state, &bound, frame, procedure, result);
-                state.end_turn(place.0);
-            }
-        }
-    }
-
-    /// Notes how a call that was sent alone has ended.
-    fn ended_alone(
-        &self,
-        state: &mut State,
-        bound: &Bound,
-        frame: FrameGuard<'_>,
-        procedure: u32,
-        result: Result<call::Returned, CallError>,
-    ) {
-        let own = result.and_then(|returned| {
-            let is_own = returned.answer == Answer::Err;
-            match returned.answer {
-                Answer::Ok | Answer::Err => Ok(is_own),
-                _ => Err(Returned::<Native>::of(&frame, returned)?.refused()),
-            }
-        });
-        match own {
-            Ok(false) => {}
-            Ok(true) => state.failures.note(1, 0, || self.own_error(procedure, None)),
-            Err(error) => {
-                let maybe = error.executed() == Executed::Maybe;
-                state.failures.note_error(1, &self.of(procedure, error));
-                if maybe || bound.path.captures(frame.index()) {
-                    frame.capture();
-                }
-            }
-        }
-    }
-
     /// Takes the result of the batch that is under way, if there is one.
     fn receive(&self, state: &mut State) {
-        if let Turn::Alone(_) = state.turn {
-            return self.receive_alone(state);
-        }
         let State { turn: Turn::Batch(chunk, index), results, .. } = state else { return };
         let (bound, index) = (&chunk.bound, *index);
         let mut out = Out::from(&mut results[..]);
@@ -617,14 +557,10 @@ impl OneWay {
 
     /// Makes the end of the batch that is under way ring a bell, which then calls [`wake`](Wake::wake).
     fn arm(&self, state: &mut State) {
-        let (bound, index, deadline) = match &state.turn {
-            Turn::Batch(chunk, index) => (&chunk.bound, *index, None),
-            Turn::Alone(alone) => (&alone.bound, alone.frame, alone.deadline),
-            _ => return,
-        };
+        let Turn::Batch(chunk, index) = &state.turn else { return };
         let Some(this) = self.this.upgrade() else { return };
-        bound.frames.bell(index).set(&Waker::from(this));
-        bound.path.arm(index, deadline);
+        chunk.bound.frames.bell(*index).set(&Waker::from(this));
+        chunk.bound.path.arm(*index, None);
     }
 
     /// Handles a ring of the bell: gives the next entry its turn, and arms the bell again if it is needed.

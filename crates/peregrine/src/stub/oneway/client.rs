@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::sleeper::block_on;
-use super::state::{Alone, Appended, Place, State, Turn};
+use super::state::{Appended, Place, State, Turn};
 use super::{OneWay, Taken, Waiting};
 use crate::binding::{Binding, Bound};
-use crate::call::{Begun, Call, Limit, inside};
+use crate::call::{Limit, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::stub::compiled::{Arguments, CallTarget, Outcome, Stub, failed, forked, made, target};
@@ -196,7 +196,7 @@ fn attempt(
             return Ok(Taken::Again);
         }
         let (target, at_server) = now.target(procedure)?;
-        if !core::ptr::eq(target, &raw const *now) || !now.is_native(procedure) {
+        if !core::ptr::eq(target, &raw const *now) || now.is_swapped(procedure) {
             return Ok(Taken::InPlace);
         }
         number = at_server;
@@ -338,78 +338,6 @@ impl<'b> InPlace<'b> {
             false => made(CallTarget::special(binding), procedure, swapped),
         };
         self.ended(procedure, result)
-    }
-
-    /// Makes the call by `body`, to a server of another RPC system, and waits for the reply.
-    ///
-    /// # Errors
-    /// As for [`make`](Self::make).
-    #[cold]
-    #[inline(never)]
-    pub fn make_foreign<O: Outcome<Ok = ()>>(
-        self,
-        procedure: u32,
-        body: impl FnMut(&mut Stub<'_, Native>) -> Result<O, CallError>,
-    ) -> Result<(), CallError> {
-        let result = made(CallTarget::special(self.binding()), procedure, body);
-        self.ended(procedure, result)
-    }
-
-    /// Sends the call to a server of another RPC system, without waiting for the reply. `put` writes the
-    /// arguments. Returns the call if it cannot be sent without waiting. The stub then waits for the reply, too.
-    ///
-    /// # Errors
-    /// As for [`make`](Self::make).
-    #[cold]
-    #[inline(never)]
-    pub fn send_foreign(
-        self,
-        procedure: u32,
-        put: impl FnOnce(&mut Arguments<'_>) -> Result<(), CallError>,
-    ) -> Result<Option<Self>, CallError> {
-        let Some(PlaceTurn { oneway, place }) = &self.turn else { return Ok(Some(self)) };
-        let bound = self.binding().now();
-        let is_released = |frame| bound.path.is_released(frame);
-        let Some(frame) = bound.frames.try_take(&is_released, bound.on_exhausted) else {
-            return Ok(Some(self));
-        };
-        if !bound.path.is_prepared(frame.index()) {
-            return Ok(Some(self));
-        }
-        let mut arguments = Arguments { head: Writer::represented(frame.call_space()) };
-        let explained = |error| failed(self.binding(), procedure, error);
-        put(&mut arguments).map_err(explained)?;
-        let limit = self.binding().limit.begun();
-        let begun = {
-            let head = &mut *arguments.head;
-            let (ins, lent, outs) = (&[], &[], &mut []);
-            bound.path.begin(&mut Call { procedure, frame: &frame, head, ins, lent, outs, limit })
-        };
-        let (place, deadline) = (*place, limit.deadline());
-        match begun {
-            // The binding may bind again, and repeat the call.
-            Err(error) if error.executed() == Executed::No => return Ok(Some(self)),
-            Err(error) => {
-                oneway.with(|this, state| {
-                    this.ended_alone(state, &bound, frame, procedure, Err(error));
-                });
-            }
-            Ok(Begun::Ended(returned)) => {
-                oneway.with(|this, state| {
-                    this.ended_alone(state, &bound, frame, procedure, Ok(returned));
-                });
-            }
-            Ok(Begun::Pending) => {
-                let frame = frame.keep();
-                oneway.with(|this, state| {
-                    let bound = Arc::clone(&bound);
-                    state.wait = bound.path.wait();
-                    state.turn = Turn::Alone(Alone { bound, frame, procedure, place, deadline });
-                    this.arm(state);
-                });
-            }
-        }
-        Ok(None)
     }
 
     /// Notes how the call has ended.

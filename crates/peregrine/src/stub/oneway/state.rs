@@ -1,7 +1,7 @@
 //! The state of the one-way calls of a binding: what is queued, what has its turn, and what has failed.
 //!
 //! Entries of the queue have their turn one after the other. The turn is first `Free`, then `Batch`, `Place`,
-//! `NoFrame` or `Elsewhere`, and then `Free` again. `Place` may become `Alone`.
+//! `NoFrame` or `Elsewhere`, and then `Free` again.
 
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -72,22 +72,10 @@ pub(super) enum Turn {
     Batch(Chunk, u32),
     /// A caller makes its call in place, as an ordinary call.
     Place(Place),
-    /// The same, but the caller does not wait for the reply.
-    Alone(Alone),
     /// A batch waits for a frame.
     NoFrame,
     /// A separate thread deals with a batch.
     Elsewhere,
-}
-
-/// A call that was sent alone, to a server of another RPC system.
-pub(super) struct Alone {
-    pub(super) bound: Arc<Bound>,
-    pub(super) frame: u32,
-    pub(super) procedure: u32,
-    pub(super) place: Place,
-    /// When the call is given up.
-    pub(super) deadline: Option<Instant>,
 }
 
 /// The records of a batch.
@@ -393,12 +381,7 @@ impl State {
     /// Returns whether a bell is needed for the end of the batch under way: something waits for the end, and
     /// perhaps no call looks for it.
     pub(super) fn needs_bell(&self) -> bool {
-        let chunk = match &self.turn {
-            Turn::Batch(chunk, _) => chunk,
-            // The call may have to be sent again.
-            Turn::Alone(_) => return true,
-            _ => return false,
-        };
+        let Turn::Batch(chunk, _) = &self.turn else { return false };
         // Over datagrams, the bell also rings when packets must be retransmitted.
         !self.queue.is_empty() || !self.waiters.is_empty() || is_over_datagrams(&chunk.bound)
     }
