@@ -320,7 +320,7 @@ pub(crate) fn client_body(
             let __result: ::core::result::Result<#outcome, ::peregrine::__rt::CallError> = #make;
             __in_place.ended::<#outcome>(#number, __result)
         }};
-        return oneway::body(number, method, true, &in_place);
+        return oneway::body(model, number, method, true, &in_place);
     }
     let (before, binding) = oneway::before(has_oneway, true, number, outcome);
     let make = make(&binding);

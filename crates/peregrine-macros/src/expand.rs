@@ -444,8 +444,9 @@ fn client_method(model: &Interface, number: u32, method: &Method, has_oneway: bo
         }
     };
     let code = if method.oneway {
-        let in_place = quote!(__in_place.make::<#outcome>(#number, #body, #body));
-        oneway::body(number, method, false, &in_place)
+        let foreign = programs::in_place(model, number, method);
+        let in_place = quote!({ #foreign { __in_place.make::<#outcome>(#number, #body, #body) } });
+        oneway::body(model, number, method, false, &in_place)
     } else {
         let (before, binding) = oneway::before(has_oneway, false, number, outcome);
         let foreign = programs::calls(model, number, method, &binding);

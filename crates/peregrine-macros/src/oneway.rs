@@ -6,6 +6,7 @@ use quote::quote;
 
 use crate::check::{Interface, Method};
 use crate::expand::Sent;
+use crate::programs;
 
 /// Returns whether an interface has a one-way method.
 pub(crate) fn has_oneway(model: &Interface) -> bool {
@@ -69,6 +70,7 @@ pub(crate) fn flush(model: &Interface, is_async: bool) -> TokenStream {
 /// expression makes the call with the variable `__in_place`, of type `InPlace`, and returns the result of
 /// `InPlace::ended`.
 pub(crate) fn body(
+    model: &Interface,
     number: u32,
     method: &Method,
     is_async: bool,
@@ -82,8 +84,10 @@ pub(crate) fn body(
         false => (quote!(call_oneway), TokenStream::new()),
     };
     let failed = failed(outcome);
+    let foreign = programs::queued(model, method);
     quote! {
         let __called = ::peregrine::__rt::#name(&self.binding, #number, |__stub| {
+            #foreign
             #(#marshal)*
             __stub.submit(&[#(#ins)*]);
             ::core::result::Result::Ok(())

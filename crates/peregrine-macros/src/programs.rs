@@ -312,6 +312,43 @@ pub(crate) fn calls(
     branches.collect()
 }
 
+/// Generates the code that writes the arguments of a one-way call for servers of other systems. The closure ends
+/// there.
+pub(crate) fn queued(model: &Interface, method: &Method) -> TokenStream {
+    let branches = model.programs.iter().map(|program| {
+        let representation = program.system.representation();
+        let put = put(method, &representation);
+        quote! {
+            if __stub.is_foreign::<#representation>() {
+                #put
+                __stub.submit(&[]);
+                return ::core::result::Result::Ok(());
+            }
+        }
+    });
+    branches.collect()
+}
+
+/// Generates the branches of a one-way call in place that call servers of other systems.
+pub(crate) fn in_place(model: &Interface, number: u32, method: &Method) -> TokenStream {
+    let outcome = &method.outcome;
+    let branches = model.programs.iter().map(|program| {
+        let representation = program.system.representation();
+        let put = put(method, &representation);
+        quote! {
+            if __in_place.is_foreign::<#representation>() {
+                __in_place.make_foreign::<#outcome>(#number, |__stub| {
+                    #put
+                    __stub
+                        .transport(&[], &[], &mut [])?
+                        .foreign::<#representation, #outcome>()
+                })
+            } else
+        }
+    });
+    branches.collect()
+}
+
 /// Generates the branches of an async client's method that call servers of other systems.
 pub(crate) fn attempts(model: &Interface, method: &Method) -> TokenStream {
     let outcome = &method.outcome;

@@ -226,6 +226,13 @@ impl Bound {
         as_it_is(self) && as_it_is(other)
     }
 
+    /// Returns whether both servers belong to the same other RPC system, so that the client's interface is the
+    /// same program at both.
+    #[cold]
+    pub(crate) fn is_same_program(&self, other: &Self) -> bool {
+        self.system().is_some() && self.system() == other.system()
+    }
+
     /// Returns whether the binding was bound again, so that calls use a newer `Bound`.
     #[cold]
     pub(crate) fn has_moved(&self) -> bool {

@@ -8,6 +8,9 @@
 //! bell of the batch under way. As long as the caller goes on making calls, batches are sent, and no bell is
 //! needed.
 //!
+//! Servers of other RPC systems have no batches. The calls of a batch are then sent one after the other, each
+//! when the one before has ended.
+//!
 //! A call that does not fit a batch, or whose path has no batches, is *made in place*, as an ordinary call.
 //! It waits for its turn in the same queue. Failures are noted, and the next call of the binding returns them
 //! as an error.
@@ -37,9 +40,9 @@ use super::compiled::{Returned, does_not_fit, forked};
 use super::lane::{batch_call, give_up};
 use super::looking::{Looked, Looking, spin};
 use crate::binding::{Bound, Home};
-use crate::call::batch::{BATCH, HEADER_BYTES, ResultHeader, ResultRecord};
+use crate::call::batch::{BATCH, CallRecord, HEADER_BYTES, ResultHeader, ResultRecord};
 use crate::call::pending::{Bells, Rings};
-use crate::call::{self, Answer, Begun, DeadlineBell, FrameGuard};
+use crate::call::{self, Answer, Begun, Call, DeadlineBell, FrameGuard, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
@@ -414,16 +417,10 @@ impl OneWay {
             state.results = vec![0; RESULT_BYTES];
         }
         let bound = Arc::clone(&chunk.bound);
-        let mut head = Writer::new(frame.call_space());
-        let counts = head.count(chunk.bytes().len()).and_then(|()| head.count(RESULT_BYTES));
         let mut out = Out::from(&mut state.results[..]);
-        let begun = match counts.map_err(does_not_fit) {
-            Err(error) => Err(error),
-            Ok(()) => {
-                let mut outs = [out.block_of(RESULT_BYTES)];
-                let records = [Block::from(Window::from(chunk.bytes()))];
-                bound.path.begin(&mut batch_call(&frame, &mut head, &records, &mut outs))
-            }
+        let begun = match chunk.foreign_call() {
+            Some((record, message)) => begin_foreign(&bound, &frame, &record, message),
+            None => begin_batch(&bound, &frame, &chunk, &mut out),
         };
         let filled = out.filled();
         state.sent += 1;
@@ -432,7 +429,10 @@ impl OneWay {
         match begun {
             Ok(Begun::Pending) => {
                 frame.keep();
-                if is_over_datagrams(&bound) && state.timer.is_none() {
+                if state.timer.is_none()
+                    && matches!(&state.turn, Turn::Batch(chunk, _)
+                        if is_over_datagrams(&bound) || chunk.has_more())
+                {
                     self.set_timer(state);
                 }
             }
@@ -452,6 +452,9 @@ impl OneWay {
         let Turn::Batch(chunk, index) = core::mem::replace(&mut state.turn, Turn::Free) else {
             return;
         };
+        if let Some((record, _)) = chunk.foreign_call() {
+            return self.returned_foreign(state, chunk, &record, frame, result);
+        }
         let read = result.and_then(|returned| {
             let is_ok = returned.answer == Answer::Ok;
             let mut returned = Returned::<Native>::of(&frame, returned)?;
@@ -470,6 +473,39 @@ impl OneWay {
         match read {
             Ok(()) => state.end_chunk(chunk),
             Err(error) => self.failed(state, chunk, error),
+        }
+    }
+
+    /// Handles the end of a call of another RPC system, which has its turn. The next call of its chunk follows.
+    #[cold]
+    fn returned_foreign(
+        &self,
+        state: &mut State,
+        mut chunk: Chunk,
+        record: &CallRecord,
+        frame: FrameGuard<'_>,
+        result: Result<call::Returned, CallError>,
+    ) {
+        let own = (record.number >> 32) as u32;
+        let may_run = result.as_ref().is_err_and(|error| error.executed() == Executed::Maybe);
+        if may_run || result.is_err() && chunk.bound.path.captures(frame.index()) {
+            frame.capture();
+        } else {
+            drop(frame);
+        }
+        match result {
+            Ok(returned) if returned.answer == Answer::Ok => {}
+            Ok(_) => state.failures.note(1, 0, || self.own_error(own, None)),
+            Err(error) if !may_run && !chunk.again && self.is_repeated(&chunk, &error) => {
+                state.turn = Turn::Elsewhere;
+                return self.recover(state, chunk, error);
+            }
+            Err(error) => state.failures.note_error(1, &self.of(own, error)),
+        }
+        if chunk.ended_first() {
+            state.queue.push_front(Entry::Batch(chunk));
+        } else {
+            state.end_chunk(chunk);
         }
     }
 
@@ -600,6 +636,36 @@ impl OneWay {
             false => self.arm(state),
         }
     }
+}
+
+/// Sends a batch in a frame. Its result arrives in `out`.
+fn begin_batch<'a>(
+    bound: &Bound,
+    frame: &FrameGuard<'_>,
+    chunk: &'a Chunk,
+    out: &mut Out<'a, u8>,
+) -> Result<Begun, CallError> {
+    let mut head = Writer::new(frame.call_space());
+    let counts = head.count(chunk.bytes().len()).and_then(|()| head.count(RESULT_BYTES));
+    counts.map_err(does_not_fit)?;
+    let mut outs = [out.block_of(RESULT_BYTES)];
+    let records = [Block::from(Window::from(chunk.bytes()))];
+    bound.path.begin(&mut batch_call(frame, &mut head, &records, &mut outs))
+}
+
+/// Sends the call of a record to a server of another RPC system.
+#[cold]
+fn begin_foreign(
+    bound: &Bound,
+    frame: &FrameGuard<'_>,
+    record: &CallRecord,
+    message: &[u8],
+) -> Result<Begun, CallError> {
+    let mut head = Writer::<Native>::new(frame.call_space());
+    head.bytes(1, message, None).map_err(does_not_fit)?;
+    let procedure = record.procedure;
+    let (ins, lent, outs, limit) = (&[], &[], &mut [], Limit::None);
+    bound.path.begin(&mut Call { procedure, frame, head: &mut head, ins, lent, outs, limit })
 }
 
 impl Wake for OneWay {

@@ -1,5 +1,6 @@
 //! Tests of clients of Courier over TCP against servers that are made by hand.
 
+mod oneway;
 #[cfg(feature = "async")]
 mod pending;
 mod server;

@@ -13,6 +13,7 @@ use super::{OneWay, Taken, Waiting};
 use crate::binding::{Binding, Bound};
 use crate::call::{Limit, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
+use crate::foreign::Cells;
 use crate::limits;
 use crate::stub::compiled::{Arguments, CallTarget, Outcome, Stub, failed, forked, made, target};
 use crate::value::{Block, Native, Space, Swapped, Value, Writer, bytes_of_blocks};
@@ -57,6 +58,12 @@ impl DerefMut for Queued<'_> {
 }
 
 impl Queued<'_> {
+    /// Returns whether the arguments must be written in the representation `F`.
+    #[cold]
+    pub fn is_foreign<F: Cells>(&self) -> bool {
+        self.bound.system() == Some(F::SYSTEM)
+    }
+
     /// Queues the call with these blocks.
     #[inline]
     pub fn submit(&mut self, ins: &[Block<'_>]) {
@@ -337,6 +344,26 @@ impl<'b> InPlace<'b> {
             true => made(target, procedure, native),
             false => made(CallTarget::special(binding), procedure, swapped),
         };
+        self.ended(procedure, result)
+    }
+
+    /// Returns whether to make the call by [`make_foreign`](Self::make_foreign), in the representation `F`.
+    #[cold]
+    pub fn is_foreign<F: Cells>(&self) -> bool {
+        target(self.binding()).is_foreign::<F>()
+    }
+
+    /// Makes the call to a server of another RPC system.
+    ///
+    /// # Errors
+    /// As for [`make`](Self::make).
+    #[cold]
+    pub fn make_foreign<O: Outcome<Ok = ()>>(
+        self,
+        procedure: u32,
+        body: impl FnMut(&mut Stub<'_>) -> Result<O, CallError>,
+    ) -> Result<(), CallError> {
+        let result = made(CallTarget::special(self.binding()), procedure, body);
         self.ended(procedure, result)
     }
 

@@ -43,10 +43,13 @@ impl OneWay {
 
     /// Returns whether the calls of a batch, which were not executed, can be made in another way.
     pub(super) fn recovers(&self, chunk: &Chunk, error: &CallError) -> bool {
-        error.kind() == Kind::NoSuchProcedure || {
-            let home = self.home.get().and_then(std::sync::Weak::upgrade);
-            home.is_some_and(|home| home.repeats(&chunk.bound, 0, error))
-        }
+        error.kind() == Kind::NoSuchProcedure || self.is_repeated(chunk, error)
+    }
+
+    /// Returns whether a batch that has failed with this error is sent again, after binding again.
+    pub(super) fn is_repeated(&self, chunk: &Chunk, error: &CallError) -> bool {
+        let home = self.home.get().and_then(std::sync::Weak::upgrade);
+        home.is_some_and(|home| home.repeats(&chunk.bound, 0, error))
     }
 
     /// Sends the batch again after binding again, or makes its calls one by one.
@@ -67,7 +70,9 @@ impl OneWay {
             None => Err(error),
         };
         // The records only suit a server with the same interface and byte order.
-        let bound = bound.and_then(|bound| match chunk.bound.is_like(&bound) {
+        let suits =
+            |bound: &Bound| chunk.bound.is_like(bound) || chunk.bound.is_same_program(bound);
+        let bound = bound.and_then(|bound| match suits(&bound) {
             true => Ok(bound),
             false => {
                 let text = "the new server has another interface: make the calls again";

@@ -82,6 +82,9 @@ pub(super) enum Turn {
 pub(super) struct Chunk {
     pub(super) bound: Arc<Bound>,
     records: Vec<u8>,
+    /// The offset of the first record whose call has not ended. Servers of other RPC systems have no batches, so
+    /// each of these calls is sent alone.
+    begin: usize,
     /// The offset of the next record.
     end: usize,
     /// The number of bytes that fit the batch.
@@ -145,6 +148,7 @@ impl Chunk {
         Self {
             bound,
             records,
+            begin: HEADER_BYTES,
             end: HEADER_BYTES,
             room,
             calls: 0,
@@ -227,9 +231,32 @@ impl Chunk {
         self.records
     }
 
+    /// Returns the call that is sent next, if the server belongs to another RPC system.
+    pub(super) fn foreign_call(&self) -> Option<(CallRecord, &[u8])> {
+        self.bound.path.kind().system()?;
+        self.calls().next()
+    }
+
+    /// Returns whether calls follow the one that is under way, at a server of another RPC system.
+    pub(super) fn has_more(&self) -> bool {
+        self.calls > 1 && self.bound.path.kind().system().is_some()
+    }
+
+    /// Notes that the first call has ended. Returns whether further calls follow.
+    pub(super) fn ended_first(&mut self) -> bool {
+        while let Some(record) = CallRecord::at(&self.records[..self.end], self.begin) {
+            self.begin = batch::after(self.begin, record.total as usize);
+            if record.kind == RecordKind::OneWay {
+                self.calls -= 1;
+                break;
+            }
+        }
+        self.calls > 0
+    }
+
     /// Returns the records of the calls, with their messages.
     pub(super) fn calls(&self) -> impl Iterator<Item = (CallRecord, &[u8])> {
-        let mut at = HEADER_BYTES;
+        let mut at = self.begin;
         core::iter::from_fn(move || {
             let record = CallRecord::at(self.bytes(), at)?;
             let start = at + HEADER_BYTES;
@@ -383,7 +410,8 @@ impl State {
     pub(super) fn needs_bell(&self) -> bool {
         let Turn::Batch(chunk, _) = &self.turn else { return false };
         // Over datagrams, the bell also rings when packets must be retransmitted.
-        !self.queue.is_empty() || !self.waiters.is_empty() || is_over_datagrams(&chunk.bound)
+        let waits = !self.queue.is_empty() || !self.waiters.is_empty();
+        waits || is_over_datagrams(&chunk.bound) || chunk.has_more()
     }
 
     /// Notes that `waker` is to be woken when a turn ends.
@@ -401,7 +429,8 @@ impl State {
 
 /// Returns whether calls of this binding are sent as packets.
 pub(super) fn is_over_datagrams(bound: &Bound) -> bool {
-    matches!(bound.path.kind(), PathKind::Udp | PathKind::Ethernet)
+    use PathKind::{CourierUdp, Ethernet, OncUdp, Udp};
+    matches!(bound.path.kind(), Udp | Ethernet | CourierUdp | OncUdp)
 }
 
 /// Returns the frame of a batch that is under way.
