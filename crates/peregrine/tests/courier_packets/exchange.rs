@@ -4,7 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use peregrine::server_info::{ServerInfo as _, ServerInfoClient};
-use peregrine::{BindOptions, Binding, Executed, Kind, PathKind, Server, Wait};
+use peregrine::{
+    Argument, BindOptions, Binding, Dynamic, Executed, GenericClient, Kind, PathKind, Server, Wait,
+};
 
 use crate::world::{
     Counter as _, CounterClient, Fault, Newer as _, NewerClient, PROGRAM, World, name_of,
@@ -93,6 +95,15 @@ fn address_without_an_interface_needs_a_program() {
     Binding::bind_any(&format!("{address}/{PROGRAM}.2"), &options).unwrap().ping().unwrap();
     let error = Binding::bind_any(&format!("{address}/7.1"), &options).unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
+}
+
+#[test]
+fn generic_client_needs_no_interface() {
+    let (_world, address) = world("exchange-generic");
+    let client = GenericClient::bind(&format!("{address}/{PROGRAM}.2")).unwrap();
+    let label = Dynamic::from("x");
+    let counted = client.call("count", &mut [Argument::In(&label)]).unwrap();
+    assert_eq!(counted, Ok(Dynamic::U32(1)));
 }
 
 #[cfg(feature = "async")]

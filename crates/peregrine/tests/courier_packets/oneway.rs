@@ -51,14 +51,13 @@ fn failure_is_reported_by_the_next_call() {
 
 #[test]
 fn deadline_ends_a_call_that_nobody_waits_for() {
-    over_both("oneway-late", |world, address| {
-        let client = CounterClient::bind(address).unwrap();
-        client.with_timeout(Duration::from_millis(50)).note("wait").unwrap();
-        let error = client.notes().unwrap_err();
-        assert_eq!(error.kind(), Kind::OneWay, "{error}");
-        world.begun.recv().unwrap();
-        world.go_on.send(()).unwrap();
-    });
+    let world = World::new("oneway-late");
+    let client = world.bind();
+    client.with_timeout(Duration::from_millis(50)).note("wait").unwrap();
+    let error = client.notes().unwrap_err();
+    assert_eq!(error.kind(), Kind::OneWay, "{error}");
+    world.begun.recv().unwrap();
+    world.go_on.send(()).unwrap();
 }
 
 #[cfg(feature = "async")]

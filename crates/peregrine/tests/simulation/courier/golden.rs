@@ -115,12 +115,8 @@ fn cooper(held: &mut Held) {
 fn packets(held: &mut Held) {
     let whole = payload(&call());
     held.packet("Courier whole call", Packet::Whole { id: 5, client: WHOLE, payload: &whole });
-    let question = Call {
-        transaction: 7,
-        program: PARTS_PROGRAM,
-        version: PARTS_VERSION,
-        procedure: 0,
-    };
+    let question =
+        Call { transaction: 7, program: PARTS_PROGRAM, version: PARTS_VERSION, procedure: 0 };
     let mut message = [0; CALL_BYTES];
     question.emit(&mut message).expect("room");
     let question = Packet::Whole { id: 5, client: WHOLE, payload: &payload(&message) };
