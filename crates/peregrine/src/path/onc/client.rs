@@ -16,12 +16,11 @@ use crate::path::foreign::client::{
 use crate::path::foreign::{moment, nanoseconds};
 use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
-use crate::protocol::onc::client::{self, DatagramCall, Pace};
+use crate::protocol::onc::client::{self, CALL_TIME, DatagramCall, Pace};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{REPLY_BYTES_MAX, Reply, replied_to};
 use crate::protocol::onc::record::{Assembler, FRAGMENT_BYTES_MAX};
 use crate::protocol::onc::xids::Waiters;
-use crate::protocol::retransmission::CALL_TIME;
 use crate::value::Window;
 
 /// A socket to one server of ONC RPC.

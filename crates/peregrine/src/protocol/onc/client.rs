@@ -8,7 +8,7 @@ use super::message::{Reply, replied_to};
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::retransmission::{Due, Timers};
 
-pub(crate) use crate::protocol::retransmission::Pace;
+pub(crate) use crate::protocol::retransmission::{CALL_TIME, Pace};
 
 /// What the driver does next for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

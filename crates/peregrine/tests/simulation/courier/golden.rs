@@ -8,7 +8,8 @@ use crate::protocol::courier::cooper::{STARTED, activation, call_header, refusal
 use crate::protocol::courier::frames::{END_FRAME, END_REPLY_FRAME};
 use crate::protocol::courier::message::{Answer, CALL_BYTES, Call, Rejection, Reply, Versions};
 use crate::protocol::courier::packet::{
-    Arrivals, Body, Division, Name, Packet, Part, Report, WHOLE, payload,
+    Arrivals, Body, Division, Name, PARTS_PROGRAM, PARTS_VERSION, Packet, Part, Report, WHOLE,
+    payload,
 };
 use crate::protocol::courier::stream::{Event, Framing, Input};
 
