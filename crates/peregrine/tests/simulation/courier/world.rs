@@ -38,6 +38,8 @@ pub(super) struct Weather {
     pub(super) loss: u32,
     pub(super) duplicate: u32,
     pub(super) damage: u32,
+    /// In thousandths, for each call: the server cannot run it now.
+    pub(super) overload: u32,
     /// The longest delay of a datagram, in nanoseconds.
     pub(super) delay: u64,
     /// The longest time of a procedure, in nanoseconds.
@@ -377,7 +379,10 @@ impl World {
             }
             if header.procedure == LACKS {
                 let reply = Reply::rejected(header.transaction, Rejection::NoSuchProcedure);
-                self.server.end(self.now, running, &payload(&reply.to_vec()), &mut send);
+                let rejection = payload(&reply.to_vec());
+                self.server.refuse(self.now, running, Some(&rejection), &mut send);
+            } else if self.random.chance(self.weather.overload) {
+                self.server.refuse(self.now, running, None, &mut send);
             } else {
                 let answer = match header.procedure {
                     FAILS => Answer::Abort(ERROR),
@@ -445,6 +450,7 @@ pub(super) const FAIR: Weather = Weather {
     loss: 0,
     duplicate: 0,
     damage: 0,
+    overload: 0,
     delay: 50 * MILLISECOND,
     runs_for: 20 * MILLISECOND,
     restarts: 0,
