@@ -10,7 +10,7 @@ use std::thread;
 
 use futures_lite::future::block_on;
 use peregrine::{BindOptions, Wait, interface};
-use support::heap::{Counting, allocations};
+use support::heap::{Counting, fewest_allocations};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -61,17 +61,6 @@ fn serve_tcp() -> String {
     format!("onc+tcp:{address}")
 }
 
-/// Runs `run` a few times. Returns the fewest allocations of one time: threads that start meanwhile, such as
-/// the keeper of the process, allocate too.
-fn fewest(run: impl Fn()) -> u64 {
-    let count = |_| {
-        let before = allocations();
-        run();
-        allocations() - before
-    };
-    (0..5).map(count).min().expect("several runs")
-}
-
 #[test]
 fn calls_do_not_allocate() {
     threads();
@@ -85,7 +74,7 @@ fn threads() {
             let address = serve();
             let client = CountedClient::bind_with(&address, &options).unwrap();
             let call = |number| assert_eq!(client.same(number).unwrap(), number);
-            let counted = fewest(|| (0..100).for_each(call));
+            let counted = fewest_allocations(|| (0..100).for_each(call));
             assert_eq!(counted, 0, "{address} {wait:?}");
         }
     }
@@ -98,7 +87,7 @@ fn futures() {
         let address = serve();
         let client = block_on(CountedAsyncClient::bind_with(&address, &options)).unwrap();
         let call = |number| assert_eq!(block_on(client.same(number)).unwrap(), number);
-        let counted = fewest(|| (0..100).for_each(call));
+        let counted = fewest_allocations(|| (0..100).for_each(call));
         assert!(counted <= 100, "{address}: {counted} allocations for 100 calls");
     }
 }

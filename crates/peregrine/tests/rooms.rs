@@ -20,7 +20,7 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// The folders below `path/` that are divided into [`PARTS`].
-const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram", "onc"];
+const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram", "onc", "courier"];
 
 /// The modules of `path/` that each of the [`FAMILIES`] may use.
 const SHARED: &[&str] = &[

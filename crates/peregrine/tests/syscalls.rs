@@ -36,14 +36,15 @@ trait Queue {
 /// server are in one process.
 static GATE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 
-/// A program of ONC RPC.
-#[interface(onc(program = 0x2000_0001, version = 1))]
+/// A program of ONC RPC and Courier.
+#[interface(onc(program = 0x2000_0001, version = 1), courier(program = 0x2000_0001, version = 1))]
 trait Program {
     #[onc(1)]
+    #[courier(1)]
     fn nothing(&self) -> peregrine::Result<()>;
 }
 
-/// Answers calls of ONC RPC that have no results, with two system calls for each. Returns the address.
+/// Answers calls of ONC RPC or Courier that have no results, with two system calls for each. Returns the address.
 fn serve_program(scheme: &str) -> String {
     use std::io::{Read as _, Write as _};
     /// The reply to a call without results, after the number of the call.
@@ -64,6 +65,20 @@ fn serve_program(scheme: &str) -> String {
     }
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
+    if scheme == "courier+tcp" {
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut call = [0; 100];
+            // The client first sends its versions, and calls a procedure that is not there.
+            stream.read_exact(&mut call[..20]).unwrap();
+            stream.write_all(&[0x80, 0, 0, 4, 0, 3, 0, 3]).unwrap();
+            stream.write_all(&[0x80, 0, 0, 6, 0, 1, call[10], call[11], 0, 2]).unwrap();
+            while stream.read(&mut call).is_ok_and(|bytes| bytes == 16) {
+                stream.write_all(&[0x80, 0, 0, 4, 0, 2, call[6], call[7]]).unwrap();
+            }
+        });
+        return format!("{scheme}:{address}");
+    }
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let (mut call, mut reply) = ([0; 100], [0; 28]);
@@ -124,7 +139,7 @@ fn child() {
         "oneway local" | "oneway tcp" | "oneway udp" => (Wait::Block, [0, 1]),
         _ => (Wait::Block, [0, 0]),
     };
-    if let Some((scheme @ ("onc+udp" | "onc+tcp"), _)) = part.split_once(' ') {
+    if let Some((scheme @ ("onc+udp" | "onc+tcp" | "courier+tcp"), _)) = part.split_once(' ') {
         sys::pin_to(0).unwrap();
         let address = serve_program(scheme);
         let options = BindOptions::default().wait(Wait::Block);
@@ -379,6 +394,7 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     at_most("udp block", None, 4.0, all);
     at_most("onc+udp block", None, 4.0, all);
     at_most("onc+tcp block", None, 4.0, all);
+    at_most("courier+tcp block", None, 4.0, all);
     // Tracing makes procedures slow. So each call wakes a second thread of the server, which receives packets
     // meanwhile. `tests/counts.rs` checks without tracing that no thread sleeps.
     at_most("udp spin", None, 2.0, neither_look_nor_wake);

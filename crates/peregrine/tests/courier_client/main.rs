@@ -1,5 +1,7 @@
 //! Tests of clients of Courier over TCP against servers that are made by hand.
 
+#[path = "../courier_server/framing.rs"]
+mod framing;
 mod oneway;
 #[cfg(feature = "async")]
 mod pending;
@@ -10,15 +12,13 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use framing::{BOTH, Framing, words};
 use peregrine::foreign::Foreign;
 use peregrine::{
     BindOptions, Binding, CallError, CourierForm, Executed, Kind, Phase, Rebind, Value, Wait,
     interface,
 };
-use server::{
-    BOTH, Connection, Framing, Received, listen, serve, serve_cooper, serve_first, usual, word,
-    words,
-};
+use server::{Connection, Received, listen, serve, serve_cooper, serve_first, usual, word};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -275,7 +275,7 @@ fn large_messages_travel() {
 #[test]
 fn lost_connection_may_have_executed_and_the_next_call_binds_again() {
     for framing in BOTH {
-        let half = framing.write(&words(&[2, 1, 2]))[..7].to_vec();
+        let half = framing.whole(&words(&[2, 1, 2]))[..7].to_vec();
         let endless = [0; 4].repeat(1 << 16 | 1);
         let long = match framing {
             Framing::Records => words(&[0xffff, 0xffff]),
@@ -309,14 +309,16 @@ fn closed_connection_is_noticed_before_the_next_call() {
 fn end_of_the_data_is_answered() {
     let (answers, answer) = channel();
     let address = serve_first(Framing::Frames, move |mut connection| {
+        connection.call().unwrap();
         connection.stream.write_all(&[254, 0, 0, 0]).unwrap();
         let mut received = Vec::new();
         std::io::Read::read_to_end(&mut connection.stream, &mut received).unwrap();
         answers.send(received).unwrap();
     });
     let store = bind(Framing::Frames, &address);
+    let error = store.double(1).unwrap_err();
+    assert_eq!(kind(&error), (Kind::ServerGone, Executed::Maybe), "{error}");
     assert_eq!(answer.recv().unwrap(), [255, 0, 0, 0]);
-    until("the client notices", || !store.binding().is_alive());
     assert_eq!(store.double(7).unwrap(), 14);
 }
 
@@ -327,7 +329,7 @@ fn versions_that_do_not_meet_are_reported_by_bind() {
             let (listener, address) = listen();
             let server = thread::spawn(move || {
                 let mut stream = listener.accept().unwrap().0;
-                stream.write_all(&framing.write(&words(&[low, high]))).unwrap();
+                stream.write_all(&framing.whole(&words(&[low, high]))).unwrap();
                 // The client closes the connection.
                 while framing.read(&mut stream).is_some() {}
             });

@@ -5,6 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
+use crate::framing::{Framing, words};
+
 const PROGRAM: u32 = 0x0002_0001;
 const VERSION: u16 = 2;
 
@@ -18,10 +20,6 @@ pub(crate) struct Received {
 
 pub(crate) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap())
-}
-
-pub(crate) fn words(words: &[u16]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 pub(crate) fn received(message: &[u8]) -> Received {
@@ -48,63 +46,6 @@ pub(crate) fn usual(call: &Received) -> Vec<Vec<u8>> {
     }]
 }
 
-/// How the ends of messages are marked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
-    Records,
-    Frames,
-}
-
-pub(crate) const BOTH: [Framing; 2] = [Framing::Records, Framing::Frames];
-
-impl Framing {
-    pub(crate) fn write(self, message: &[u8]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let size = if self == Self::Records { usize::MAX } else { 0xffff };
-        let mut pieces = message.chunks(size).peekable();
-        if message.is_empty() {
-            bytes.extend(match self {
-                Self::Records => [0x80, 0, 0, 0],
-                Self::Frames => [0, 1, 0, 0],
-            });
-        }
-        while let Some(piece) = pieces.next() {
-            let is_last = pieces.peek().is_none();
-            bytes.extend(match self {
-                Self::Records => (1 << 31 | piece.len() as u32).to_be_bytes(),
-                Self::Frames => {
-                    let [high, low] = (piece.len() as u16).to_be_bytes();
-                    [0, u8::from(is_last), high, low]
-                }
-            });
-            bytes.extend(piece);
-        }
-        bytes
-    }
-
-    /// Reads a message. Returns `None` at the end of the connection.
-    pub(crate) fn read(self, stream: &mut TcpStream) -> Option<Vec<u8>> {
-        let mut message = Vec::new();
-        loop {
-            let mut header = [0; 4];
-            stream.read_exact(&mut header).ok()?;
-            let (is_last, length) = match self {
-                Self::Records => {
-                    let marker = u32::from_be_bytes(header);
-                    (marker >> 31 == 1, (marker & !(1 << 31)) as usize)
-                }
-                Self::Frames => (header[1] == 1, usize::from(word(&header, 2))),
-            };
-            let begin = message.len();
-            message.resize(begin + length, 0);
-            stream.read_exact(&mut message[begin..]).ok()?;
-            if is_last {
-                return Some(message);
-            }
-        }
-    }
-}
-
 /// A connection of a client, which has announced its versions.
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
@@ -117,7 +58,7 @@ impl Connection {
     /// Accepts a connection, and announces version 3.
     pub(crate) fn accept(listener: &TcpListener, framing: Framing) -> Self {
         let mut stream = listener.accept().unwrap().0;
-        stream.write_all(&framing.write(&words(&[3, 3]))).unwrap();
+        stream.write_all(&framing.whole(&words(&[3, 3]))).unwrap();
         let first = framing.read(&mut stream).expect("a message");
         let (versions, first) = first.split_at(4);
         assert_eq!(versions, words(&[3, 3]));
@@ -131,7 +72,7 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, message: &[u8]) {
-        let _ = self.stream.write_all(&self.framing.write(message));
+        let _ = self.stream.write_all(&self.framing.whole(message));
     }
 
     /// Answers the call that the client makes when it binds.

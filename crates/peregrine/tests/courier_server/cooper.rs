@@ -3,7 +3,8 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use crate::world::{World, name_of, rest, until, words};
+use crate::framing::words;
+use crate::world::{World, name_of, rest, until};
 
 /// Returns the bytes that ask for a program.
 fn activation(name: &str) -> Vec<u8> {

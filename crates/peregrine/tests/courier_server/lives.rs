@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use peregrine::{Server, interface};
 
-use crate::world::{
-    BOTH, Framing, LIMIT, World, call, count, name_of, receive, rejected, returned, until, words,
-};
+use crate::framing::{BOTH, Framing, words};
+use crate::world::{LIMIT, World, call, count, name_of, rejected, returned, until};
 
 #[test]
 fn calls_of_one_connection_run_one_after_the_other() {
@@ -108,7 +107,7 @@ fn server_listens_again_at_its_port() {
     let mut client = world.client(Framing::Records);
     assert_eq!(client.ask(&count(1)), returned(1, &[1]));
     drop(world);
-    assert_eq!(receive(&mut client.stream, Framing::Records), None);
+    assert_eq!(Framing::Records.read(&mut client.stream), None);
     let world = World::at("again", address);
     assert_eq!(world.client(Framing::Frames).ask(&count(1)), returned(1, &[1]));
 }
@@ -151,11 +150,11 @@ fn async_procedures_are_served() {
     let mut stream =
         std::net::TcpStream::connect(at.strip_prefix("courier+tcp:").unwrap()).unwrap();
     stream.write_all(&Framing::Records.whole(&words(&[3, 3]))).unwrap();
-    assert_eq!(receive(&mut stream, Framing::Records), Some(words(&[3, 3])));
+    assert_eq!(Framing::Records.read(&mut stream), Some(words(&[3, 3])));
     for tid in 0..10 {
         let later = words(&[0, tid, 1, 0x8019, 1, 1, tid]);
         stream.write_all(&Framing::Records.whole(&later)).unwrap();
-        assert_eq!(receive(&mut stream, Framing::Records), Some(returned(tid, &[tid + 1])));
+        assert_eq!(Framing::Records.read(&mut stream), Some(returned(tid, &[tid + 1])));
     }
     assert_eq!(runs.load(Ordering::SeqCst), 10);
 }

@@ -2,14 +2,14 @@
 //! message byte by byte.
 
 mod cooper;
+mod framing;
 mod lives;
 mod streams;
 mod world;
 
+use framing::{BOTH, Framing, words};
 use peregrine::Kind;
-use world::{
-    BOTH, Framing, PROGRAM, World, aborted, call, count, receive, rejected, rest, returned, words,
-};
+use world::{PROGRAM, World, aborted, call, count, rejected, rest, returned};
 
 /// The rejection without a name.
 const UNSPECIFIED: u16 = 0xffff;
@@ -91,15 +91,15 @@ fn versions_that_do_not_meet_end_the_connection() {
             let first = [words(&[low, high]), count(1)].concat();
             std::io::Write::write_all(&mut stream, &framing.whole(&first)).unwrap();
             // The client learns why.
-            assert_eq!(receive(&mut stream, framing), Some(words(&[3, 3])));
+            assert_eq!(framing.read(&mut stream), Some(words(&[3, 3])));
             assert!(rest(&mut stream).is_empty(), "{low} to {high}");
         }
         for [low, high] in [[2, 3], [3, 9], [0, 0xffff]] {
             let mut stream = world.connect();
             let first = [words(&[low, high]), call(1, 4, 1, &[])].concat();
             std::io::Write::write_all(&mut stream, &framing.whole(&first)).unwrap();
-            assert_eq!(receive(&mut stream, framing), Some(words(&[3, 3])));
-            assert_eq!(receive(&mut stream, framing), Some(returned(1, &[])));
+            assert_eq!(framing.read(&mut stream), Some(words(&[3, 3])));
+            assert_eq!(framing.read(&mut stream), Some(returned(1, &[])));
         }
     }
     assert_eq!((world.runs(), PROGRAM >> 16), (6, 1));

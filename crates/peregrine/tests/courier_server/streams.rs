@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 
-use crate::world::{BOTH, Framing, World, call, count, rest, returned, words};
+use crate::framing::{BOTH, Framing, words};
+use crate::world::{World, call, count, rest, returned};
 
 #[test]
 fn pieces_of_any_size_are_a_message() {

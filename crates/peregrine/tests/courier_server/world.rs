@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use peregrine::foreign::Foreign;
 use peregrine::{CallError, Running, Server, Value, interface};
 
+use crate::framing::{Framing, words};
+
 pub(crate) const PROGRAM: u32 = 0x0001_8018;
 
 /// The error of `check`.
@@ -194,48 +196,6 @@ pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
 /// A test that waits longer than this fails.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
-/// How the ends of messages are marked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Framing {
-    Records,
-    Frames,
-}
-
-pub(crate) const BOTH: [Framing; 2] = [Framing::Records, Framing::Frames];
-
-impl Framing {
-    /// Returns a message, divided into pieces of this size.
-    pub(crate) fn divided(self, message: &[u8], size: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut pieces = message.chunks(size).peekable();
-        if message.is_empty() {
-            bytes.extend(match self {
-                Self::Records => [0x80, 0, 0, 0],
-                Self::Frames => [0, 1, 0, 0],
-            });
-        }
-        while let Some(piece) = pieces.next() {
-            let is_last = pieces.peek().is_none();
-            bytes.extend(match self {
-                Self::Records => (u32::from(is_last) << 31 | piece.len() as u32).to_be_bytes(),
-                Self::Frames => {
-                    let [high, low] = (piece.len() as u16).to_be_bytes();
-                    [0, u8::from(is_last), high, low]
-                }
-            });
-            bytes.extend(piece);
-        }
-        bytes
-    }
-
-    pub(crate) fn whole(self, message: &[u8]) -> Vec<u8> {
-        match self {
-            Self::Records => self.divided(message, usize::MAX),
-            Self::Frames => self.divided(message, 0xffff),
-        }
-    }
-}
-
 /// A connection on which both sides have announced version 3.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
@@ -248,37 +208,12 @@ impl Client {
     }
 
     pub(crate) fn receive(&mut self) -> Vec<u8> {
-        receive(&mut self.stream, self.framing).expect("a message")
+        self.framing.read(&mut self.stream).expect("a message")
     }
 
     pub(crate) fn ask(&mut self, message: &[u8]) -> Vec<u8> {
         self.send(message);
         self.receive()
-    }
-}
-
-/// Reads a message. Returns `None` at the end of the connection.
-pub(crate) fn receive(stream: &mut TcpStream, framing: Framing) -> Option<Vec<u8>> {
-    let mut message = Vec::new();
-    loop {
-        let mut header = [0; 4];
-        stream.read_exact(&mut header).ok()?;
-        let (is_last, length) = match framing {
-            Framing::Records => {
-                let marker = u32::from_be_bytes(header);
-                (marker >> 31 == 1, (marker & !(1 << 31)) as usize)
-            }
-            Framing::Frames => {
-                assert!(header[0] == 0 && header[1] < 2, "{header:?}");
-                (header[1] == 1, usize::from(u16::from_be_bytes([header[2], header[3]])))
-            }
-        };
-        let begin = message.len();
-        message.resize(begin + length, 0);
-        stream.read_exact(&mut message[begin..]).ok()?;
-        if is_last {
-            return Some(message);
-        }
     }
 }
 
@@ -289,10 +224,6 @@ pub(crate) fn rest(stream: &mut TcpStream) -> Vec<u8> {
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
     bytes
-}
-
-pub(crate) fn words(words: &[u16]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// Returns a call of a version of the program.

@@ -178,8 +178,8 @@ has gone binds again, and repeats a call that was not executed
 ([`Rebind`](../crates/peregrine/src/binding/rebind.rs)). If the server is killed and no other server
 takes its place, binding again fails too. The error then gives both reasons, the first one first.
 
-ONC RPC and its servers promise less. [PROTOCOL.md](PROTOCOL.md), part 10, says what is known of a
-failed call to such a server, and when a call may run twice.
+ONC RPC, Courier and their servers promise less. [PROTOCOL.md](PROTOCOL.md), parts 10 and 11, says
+what is known of a failed call to such a server, and when a call may run twice.
 ";
 
 /// Returns a paragraph in lines of at most 100 characters.
