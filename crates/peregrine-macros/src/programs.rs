@@ -432,16 +432,21 @@ pub(crate) fn serves(
     })
 }
 
-/// Generates code that takes an argument, and code that passes the argument to the method.
+/// Generates code that takes an argument, and code that passes the argument to the method. Texts and bytes are
+/// borrowed from the message.
 fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
     let own = format_ident!("__arg_{}", parameter.ident);
-    let ty = carried(parameter);
+    let ty = &parameter.ty;
     let foreign = quote!(<#ty as ::peregrine::foreign::Foreign<#representation>>);
-    let take = quote! {
-        let #own = match __input.cells_of::<#ty>()? {
-            ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
-            ::core::option::Option::None => #foreign::take(&mut __input)?,
-        };
+    let take = match parameter.form {
+        Form::Text => quote!(let #own = __input.text(::core::primitive::usize::MAX)?;),
+        Form::Slice => quote!(let #own = __input.elements::<#ty>()?;),
+        _ => quote! {
+            let #own = match __input.cells_of::<#ty>()? {
+                ::core::option::Option::Some(__cells) => #foreign::of_cells(__cells),
+                ::core::option::Option::None => #foreign::take(&mut __input)?,
+            };
+        },
     };
     let check = match (&parameter.form, &parameter.max_len) {
         (Form::Text | Form::Slice, Some(_)) => {
@@ -451,7 +456,7 @@ fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, To
         _ => TokenStream::new(),
     };
     let pass = match parameter.form {
-        Form::Value => quote!(#own),
+        Form::Value | Form::Text => quote!(#own),
         _ => quote!(&#own),
     };
     (quote!(#take #check), pass)

@@ -28,6 +28,27 @@ pub struct Input<'a, R: Cells> {
     representation: PhantomData<R>,
 }
 
+/// The elements of a sequence that was taken.
+#[derive(Debug)]
+pub enum Elements<'a, T> {
+    /// A part of the received bytes.
+    Borrowed(&'a [T]),
+    /// Converted elements.
+    Owned(Vec<T>),
+}
+
+impl<T> core::ops::Deref for Elements<'_, T> {
+    type Target = [T];
+
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Borrowed(elements) => elements,
+            Self::Owned(elements) => elements,
+        }
+    }
+}
+
 impl<'a, R: Cells> Input<'a, R> {
     /// Makes an input at the first of `bytes`.
     #[inline]
@@ -144,6 +165,24 @@ impl<'a, R: Cells> Input<'a, R> {
     #[inline]
     pub fn fixed<T: Foreign<R>>(&mut self) -> Result<T, Invalid> {
         T::take_at(self.claim(T::LEAST)?)
+    }
+
+    /// Takes a sequence. Borrows elements that need no conversion.
+    ///
+    /// # Errors
+    /// As for [`Vec`].
+    #[doc(hidden)]
+    #[inline]
+    pub fn elements<T: Foreign<R>>(&mut self) -> Result<Elements<'a, T>, Invalid> {
+        if T::PACKED {
+            let mut ahead = Self { ..*self };
+            let bytes = ahead.byte_string(usize::MAX)?;
+            if let Some(elements) = T::unconverted(bytes) {
+                *self = ahead;
+                return Ok(Elements::Borrowed(elements));
+            }
+        }
+        Vec::take(self).map(Elements::Owned)
     }
 
     /// Takes the cells of a value if any cells are a value of `T`. The caller then reads them by

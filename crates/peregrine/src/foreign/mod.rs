@@ -47,7 +47,7 @@ pub use cases::Reports;
 pub use cases::{CaseNumber, Cases, case, check_case, error_number, is_one_of};
 pub use input::Input;
 #[doc(hidden)]
-pub use input::cell_at;
+pub use input::{Elements, cell_at};
 pub use output::Output;
 #[doc(hidden)]
 pub use output::put_cell;
@@ -220,6 +220,14 @@ pub trait Foreign<R: Cells>: Sized {
     #[inline]
     fn take_all_at(count: usize, cells: &[u8]) -> Result<Vec<Self>, Invalid> {
         structured::take_all_at(count, cells)
+    }
+
+    /// Returns the elements whose bytes are `bytes`, if they need no conversion. Only [`PACKED`](Self::PACKED)
+    /// elements can do so.
+    #[doc(hidden)]
+    #[inline]
+    fn unconverted(_bytes: &[u8]) -> Option<&[Self]> {
+        None
     }
 
     /// Reads an array of elements of fixed size. `cells` has exactly the bytes of `N` elements.

@@ -112,6 +112,11 @@ widened! {
         }
 
         #[inline]
+        fn unconverted(bytes: &[u8]) -> Option<&[Self]> {
+            Some(bytes)
+        }
+
+        #[inline]
         fn take_array_at<const N: usize>(cells: &[u8]) -> Result<[Self; N], Invalid> {
             cells.first_chunk().copied().ok_or(Invalid::Short)
         }

@@ -4,6 +4,7 @@
 pub(crate) mod description;
 pub(crate) mod exchange;
 mod fields;
+mod lists;
 // Only tests and fuzz targets use some parts.
 #[cfg_attr(not(any(test, fuzzing)), allow(dead_code))]
 pub(crate) mod courier;

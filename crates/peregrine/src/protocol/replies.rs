@@ -6,23 +6,26 @@
 //! retransmission of such a call does not run. So the client does not learn the results, but the call does
 //! not run twice.
 
+use core::hash::Hash;
+use core::marker::PhantomData;
 use core::net::{IpAddr, SocketAddr};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::hash_map::{self, HashMap};
 
 use super::exchange::time::{Moment, SECOND};
+use super::lists::{Linked, Links, List, Slab};
 
 /// The share of the cache that one host may use is this part of the whole.
 pub(crate) const HOST_SHARE: usize = 4;
 
 /// The machine of a client, or the user of a client on this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Host {
     /// An address, and the interface number of an IPv6 address that is valid on one link only.
     Ip(IpAddr, u32),
     User(u32),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Transport {
     /// The port of the client's socket.
     Datagram(u16),
@@ -33,7 +36,7 @@ enum Transport {
 }
 
 /// Where a call comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Peer {
     host: Host,
     transport: Transport,
@@ -70,7 +73,7 @@ impl Host {
 
 /// What identifies a call: where it comes from, and the protocol's own numbers. A retransmission has the same
 /// key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key<C> {
     pub(crate) peer: Peer,
     pub(crate) call: C,
@@ -79,7 +82,11 @@ pub(crate) struct Key<C> {
 /// A call that runs. The server returns it with the reply, or reports that the call was not executed.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Ticket<C>(Key<C>);
+pub(crate) struct Ticket<C> {
+    /// The number of the entry. An entry is not removed while its call runs.
+    entry: u32,
+    call: PhantomData<C>,
+}
 
 /// The limits of a cache.
 #[derive(Clone, Copy, Debug)]
@@ -101,8 +108,8 @@ impl Bounds {
 enum State {
     /// The call runs, and its newest copy came from this connection.
     Running { from: u64 },
-    /// The call has ended. Its number in the order of ends, and the reply unless it was discarded.
-    Done { end: u64, reply: Option<Box<[u8]>> },
+    /// The call has ended at this moment. The reply may have been discarded.
+    Done { at: Moment, reply: Option<Box<[u8]>> },
 }
 
 /// What a server does with a call.
@@ -120,118 +127,148 @@ pub(crate) enum Verdict<'a, C> {
     Full,
 }
 
-/// A call that has ended, in [`Order`].
-#[derive(Clone, Copy, Debug)]
-struct Place<C> {
-    /// The number in the order of ends.
-    end: u64,
-    at: Moment,
-    key: Key<C>,
-}
-
-/// Calls in the order in which they have ended. Almost always the oldest is removed. A place in the middle
-/// that was removed becomes empty, and the list is shortened when half of it is empty.
+/// A call that the cache remembers.
 #[derive(Debug)]
-struct Order<C> {
-    /// The first place is not empty.
-    places: VecDeque<(u64, Option<Place<C>>)>,
-    len: usize,
+struct Entry<C> {
+    key: Key<C>,
+    /// The number of the host's share.
+    host: u32,
+    state: State,
+    /// The neighbours in the lists of all calls and of the host's calls, and in those of replies.
+    links: [Links; 4],
 }
 
-impl<C: Copy> Order<C> {
-    /// Adds the call that has ended last.
-    fn push(&mut self, place: Place<C>) {
-        self.places.push_back((place.end, Some(place)));
-        self.len += 1;
+impl<C> Linked for Entry<C> {
+    #[cfg(test)]
+    fn links(&self, list: usize) -> &Links {
+        &self.links[list]
     }
 
-    fn oldest(&self) -> Option<Place<C>> {
-        self.places.front().and_then(|(_, place)| *place)
-    }
-
-    fn remove(&mut self, end: u64) {
-        if self.places.pop_front_if(|(first, _)| *first == end).is_none() {
-            let Ok(index) = self.places.binary_search_by_key(&end, |(end, _)| *end) else { return };
-            if self.places[index].1.take().is_none() {
-                return;
-            }
-        }
-        self.len -= 1;
-        while self.places.pop_front_if(|(_, place)| place.is_none()).is_some() {}
-        if self.places.len() > 2 * self.len + 16 {
-            self.places.retain(|(_, place)| place.is_some());
-        }
+    fn links_mut(&mut self, list: usize) -> &mut Links {
+        &mut self.links[list]
     }
 }
+
+type Entries<C> = Slab<Entry<C>>;
 
 /// The calls that have ended, oldest first: of one host, or of all.
 #[derive(Debug)]
-struct Ended<C> {
-    calls: Order<C>,
+struct Ended {
+    calls: List,
     /// Those of the calls that still have their replies.
-    replies: Order<C>,
+    replies: List,
     bytes: usize,
     /// The number of calls that run.
     running: usize,
 }
 
-impl<C> Default for Ended<C> {
-    fn default() -> Self {
-        let order = || Order { places: VecDeque::new(), len: 0 };
-        Self { calls: order(), replies: order(), bytes: 0, running: 0 }
+impl Ended {
+    const fn of_all() -> Self {
+        Self { calls: List::new(0), replies: List::new(1), bytes: 0, running: 0 }
+    }
+
+    const fn of_host() -> Self {
+        Self { calls: List::new(2), replies: List::new(3), bytes: 0, running: 0 }
+    }
+
+    const fn len(&self) -> usize {
+        self.calls.len() + self.running
+    }
+
+    /// Adds a call that has ended, and `kept` bytes of its reply, unless the reply is not kept.
+    fn push<C>(&mut self, entries: &mut Entries<C>, entry: u32, kept: Option<usize>) {
+        self.running -= 1;
+        self.calls.push(entries, entry);
+        if let Some(bytes) = kept {
+            self.replies.push(entries, entry);
+            self.bytes += bytes;
+        }
+    }
+
+    fn remove_reply<C>(&mut self, entries: &mut Entries<C>, entry: u32, bytes: usize) {
+        self.replies.remove(entries, entry);
+        self.bytes -= bytes;
     }
 }
 
-impl<C> Ended<C> {
-    fn len(&self) -> usize {
-        self.calls.len + self.running
-    }
+/// The share of a host.
+#[derive(Debug)]
+struct Share {
+    host: Host,
+    ended: Ended,
 }
 
 /// The cache of a server. `C` is the part of a key that the protocol defines.
 #[derive(Debug)]
 pub(crate) struct Replies<C> {
     bounds: Bounds,
-    entries: BTreeMap<Key<C>, State>,
-    all: Ended<C>,
-    hosts: BTreeMap<Host, Ended<C>>,
-    /// The number of calls that have ended so far.
-    ends: u64,
+    entries: Entries<C>,
+    /// The number of the entry of each call.
+    numbers: HashMap<Key<C>, u32>,
+    all: Ended,
+    shares: Slab<Share>,
+    /// The number of the share of each host.
+    hosts: HashMap<Host, u32>,
 }
 
-impl<C: Copy + Ord> Replies<C> {
+impl<C: Copy + Eq + Hash> Replies<C> {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        let (entries, hosts) = (BTreeMap::new(), BTreeMap::new());
-        Self { bounds, entries, all: Ended::default(), hosts, ends: 0 }
+        Self {
+            bounds,
+            entries: Slab::default(),
+            numbers: HashMap::new(),
+            all: Ended::of_all(),
+            shares: Slab::default(),
+            hosts: HashMap::new(),
+        }
     }
 
     /// Decides what to do with a call that has arrived. `from` is the driver's number of the connection or
     /// socket at which it has arrived. [`end`](Self::end) returns this number.
     pub(crate) fn begin(&mut self, now: Moment, key: Key<C>, from: u64) -> Verdict<'_, C> {
         self.expire(now);
-        if self.entries.contains_key(&key) {
-            return self.look(key, from).expect("the cache remembers the call");
-        }
-        if !self.make_room(key.peer.host) {
+        let host = key.peer.host;
+        let vacant = match self.numbers.entry(key) {
+            hash_map::Entry::Occupied(known) => {
+                let entry = *known.get();
+                return self.verdict(entry, from);
+            }
+            hash_map::Entry::Vacant(vacant) => vacant,
+        };
+        let shares = &mut self.shares;
+        let share = *self
+            .hosts
+            .entry(host)
+            .or_insert_with(|| shares.insert(Share { host, ended: Ended::of_host() }));
+        let state = State::Running { from };
+        let entry = Entry { key, host: share, state, links: Default::default() };
+        let entry = *vacant.insert(self.entries.insert(entry));
+        self.all.running += 1;
+        self.shares[share].ended.running += 1;
+        let ticket = Ticket { entry, call: PhantomData };
+        if !self.make_room(share) {
+            self.not_executed(ticket);
             return Verdict::Full;
         }
-        self.entries.insert(key, State::Running { from });
-        self.all.running += 1;
-        self.hosts.entry(key.peer.host).or_default().running += 1;
-        Verdict::Execute(Ticket(key))
+        Verdict::Execute(ticket)
     }
 
     /// Returns what the server does with another copy of a call that the cache remembers, or `None` if it
     /// does not remember the call. `from` is where the copy has come from.
     pub(crate) fn look(&mut self, key: Key<C>, from: u64) -> Option<Verdict<'_, C>> {
-        Some(match self.entries.get_mut(&key)? {
+        let entry = *self.numbers.get(&key)?;
+        Some(self.verdict(entry, from))
+    }
+
+    fn verdict(&mut self, entry: u32, from: u64) -> Verdict<'_, C> {
+        match &mut self.entries[entry].state {
             State::Running { from: newest } => {
                 *newest = from;
                 Verdict::InProgress
             }
             State::Done { reply: Some(reply), .. } => Verdict::Replay(reply),
             State::Done { reply: None, .. } => Verdict::Forgotten,
-        })
+        }
     }
 
     /// Notes that a call has ended, and keeps a copy of its reply. A reply that is larger than the share of
@@ -240,53 +277,48 @@ impl<C: Copy + Ord> Replies<C> {
     /// Returns where the newest copy of the call has come from. The driver sends the reply there: if the
     /// client has connected again while the call ran, the first connection is of no use any more.
     pub(crate) fn end(&mut self, now: Moment, ticket: Ticket<C>, reply: &[u8]) -> u64 {
-        let Ticket(key) = ticket;
-        let host = key.peer.host;
-        self.ends += 1;
-        let end = self.ends;
-        let kept = (reply.len() <= self.host_bytes()).then(|| reply.into());
-        for ended in [&mut self.all, self.hosts.entry(host).or_default()] {
-            ended.running -= 1;
-            ended.calls.push(Place { end, at: now, key });
-            if kept.is_some() {
-                ended.replies.push(Place { end, at: now, key });
-                ended.bytes += reply.len();
-            }
-        }
-        let before = self.entries.insert(key, State::Done { end, reply: kept });
-        while self.hosts[&host].bytes > self.host_bytes() {
-            self.discard_reply(self.hosts[&host].replies.oldest());
+        let number = ticket.entry;
+        let kept = (reply.len() <= self.host_bytes()).then(|| Box::from(reply));
+        let bytes = kept.is_some().then_some(reply.len());
+        let entry = &mut self.entries[number];
+        let host = entry.host;
+        let before = core::mem::replace(&mut entry.state, State::Done { at: now, reply: kept });
+        let State::Running { from } = before else {
+            unreachable!("a ticket belongs to a call that runs")
+        };
+        self.all.push(&mut self.entries, number, bytes);
+        self.shares[host].ended.push(&mut self.entries, number, bytes);
+        while self.shares[host].ended.bytes > self.host_bytes() {
+            self.discard_reply(self.shares[host].ended.replies.oldest());
         }
         while self.all.bytes > self.bounds.bytes {
             self.discard_reply(self.all.replies.oldest());
         }
-        match before {
-            Some(State::Running { from }) => from,
-            _ => unreachable!("a ticket belongs to a call that runs"),
-        }
+        from
     }
 
     /// Forgets a call that was refused before its procedure began. A retransmission runs.
     pub(crate) fn not_executed(&mut self, ticket: Ticket<C>) {
-        let Ticket(key) = ticket;
-        self.entries.remove(&key);
+        let Entry { key, host, .. } = self.entries.remove(ticket.entry);
+        self.numbers.remove(&key);
         self.all.running -= 1;
-        self.of_host(key.peer.host, |ended| ended.running -= 1);
+        self.shares[host].ended.running -= 1;
+        self.drop_if_empty(host);
     }
 
     /// Forgets the calls that ended long ago.
     pub(crate) fn expire(&mut self, now: Moment) {
-        while let Some(Place { at, key, .. }) = self.all.calls.oldest() {
-            if now.since(at) < self.bounds.age {
-                return;
-            }
-            self.forget(key);
+        while let Some(oldest) = self.all.calls.oldest()
+            && let State::Done { at, .. } = self.entries[oldest].state
+            && now.since(at) >= self.bounds.age
+        {
+            self.forget(oldest);
         }
     }
 
     /// Returns the number of calls that are remembered, and of bytes in replies.
     pub(crate) fn size(&self) -> (usize, usize) {
-        (self.entries.len(), self.all.bytes)
+        (self.numbers.len(), self.all.bytes)
     }
 
     fn host_calls(&self) -> usize {
@@ -297,58 +329,49 @@ impl<C: Copy + Ord> Replies<C> {
         self.bounds.bytes / HOST_SHARE
     }
 
-    /// Forgets the oldest calls until there is room for one more. Returns `false` if all calls that could be
-    /// forgotten still run.
-    fn make_room(&mut self, host: Host) -> bool {
-        let of_host = self.hosts.get(&host);
-        if of_host.is_some_and(|ended| ended.len() >= self.host_calls()) {
-            let Some(oldest) = of_host.and_then(|ended| ended.calls.oldest()) else {
-                return false;
-            };
-            self.forget(oldest.key);
+    /// Forgets the oldest calls until the limits hold. Returns `false` if all calls that could be forgotten
+    /// still run.
+    fn make_room(&mut self, share: u32) -> bool {
+        let of_host = &self.shares[share].ended;
+        if of_host.len() > self.host_calls() {
+            let Some(oldest) = of_host.calls.oldest() else { return false };
+            self.forget(oldest);
         }
-        if self.all.len() >= self.bounds.calls {
+        if self.all.len() > self.bounds.calls {
             let Some(oldest) = self.all.calls.oldest() else { return false };
-            self.forget(oldest.key);
+            self.forget(oldest);
         }
         true
     }
 
-    /// Applies a change to the share of a host. Drops the share if nothing is left in it.
-    fn of_host(&mut self, host: Host, change: impl FnOnce(&mut Ended<C>)) {
-        if let Some(ended) = self.hosts.get_mut(&host) {
-            change(ended);
-            if ended.len() == 0 {
-                self.hosts.remove(&host);
-            }
+    /// Drops the share of a host if nothing is left in it.
+    fn drop_if_empty(&mut self, share: u32) {
+        if self.shares[share].ended.len() == 0 {
+            let Share { host, .. } = self.shares.remove(share);
+            self.hosts.remove(&host);
         }
     }
 
     /// Discards the reply of a call that has ended. The call is still remembered.
-    fn discard_reply(&mut self, oldest: Option<Place<C>>) {
-        let Some(Place { end, key, .. }) = oldest else { return };
-        let Some(State::Done { reply, .. }) = self.entries.get_mut(&key) else { return };
+    fn discard_reply(&mut self, oldest: Option<u32>) {
+        let Some(number) = oldest else { return };
+        let entry = &mut self.entries[number];
+        let host = entry.host;
+        let State::Done { reply, .. } = &mut entry.state else { return };
         let Some(reply) = reply.take() else { return };
-        let discard = |ended: &mut Ended<C>| {
-            ended.replies.remove(end);
-            ended.bytes -= reply.len();
-        };
-        discard(&mut self.all);
-        self.of_host(key.peer.host, discard);
+        self.all.remove_reply(&mut self.entries, number, reply.len());
+        self.shares[host].ended.remove_reply(&mut self.entries, number, reply.len());
     }
 
     /// Forgets a call that has ended.
-    fn forget(&mut self, key: Key<C>) {
-        let Some(State::Done { end, reply }) = self.entries.remove(&key) else { return };
-        let forget = |ended: &mut Ended<C>| {
-            ended.calls.remove(end);
-            if let Some(reply) = &reply {
-                ended.replies.remove(end);
-                ended.bytes -= reply.len();
-            }
-        };
-        forget(&mut self.all);
-        self.of_host(key.peer.host, forget);
+    fn forget(&mut self, number: u32) {
+        self.discard_reply(Some(number));
+        let host = self.entries[number].host;
+        self.all.calls.remove(&mut self.entries, number);
+        self.shares[host].ended.calls.remove(&mut self.entries, number);
+        let Entry { key, .. } = self.entries.remove(number);
+        self.numbers.remove(&key);
+        self.drop_if_empty(host);
     }
 
     /// Returns the number of hosts that have a share.
@@ -360,30 +383,39 @@ impl<C: Copy + Ord> Replies<C> {
     /// Checks that all tables agree, and that the limits hold.
     #[cfg(test)]
     pub(crate) fn check(&self) {
-        let done = |state: &&State| matches!(state, State::Done { .. });
-        let ended = self.entries.values().filter(done).count();
-        let bytes = |state: &State| match state {
-            State::Done { reply, .. } => reply.as_ref().map_or(0, |reply| reply.len()),
-            State::Running { .. } => 0,
-        };
-        assert_eq!(ended, self.all.calls.len);
-        assert_eq!(self.entries.len(), self.all.len());
-        assert_eq!(self.entries.values().map(bytes).sum::<usize>(), self.all.bytes);
-        assert!(self.entries.len() <= self.bounds.calls && self.all.bytes <= self.bounds.bytes);
-        let hosts = || self.hosts.values();
-        assert_eq!(hosts().map(|ended| ended.calls.len).sum::<usize>(), ended);
-        assert_eq!(hosts().map(|ended| ended.running).sum::<usize>(), self.all.running);
-        assert_eq!(hosts().map(|ended| ended.bytes).sum::<usize>(), self.all.bytes);
-        let replies = hosts().map(|ended| ended.replies.len).sum::<usize>();
-        assert_eq!(replies, self.all.replies.len);
-        for ended in hosts() {
+        let mut bytes = 0;
+        for (key, number) in &self.numbers {
+            let entry = &self.entries[*number];
+            assert!(entry.key == *key);
+            assert_eq!(self.hosts.get(&key.peer.host), Some(&entry.host));
+            if let State::Done { reply: Some(reply), .. } = &entry.state {
+                bytes += reply.len();
+            }
+        }
+        assert_eq!(bytes, self.all.bytes);
+        assert_eq!(self.numbers.len(), self.entries.len());
+        assert_eq!(self.hosts.len(), self.shares.len());
+        assert_eq!(self.numbers.len(), self.all.len());
+        assert!(self.numbers.len() <= self.bounds.calls && self.all.bytes <= self.bounds.bytes);
+        let shares = || self.hosts.values().map(|share| &self.shares[*share].ended);
+        assert_eq!(shares().map(|ended| ended.calls.len()).sum::<usize>(), self.all.calls.len());
+        assert_eq!(
+            shares().map(|ended| ended.replies.len()).sum::<usize>(),
+            self.all.replies.len()
+        );
+        assert_eq!(shares().map(|ended| ended.running).sum::<usize>(), self.all.running);
+        assert_eq!(shares().map(|ended| ended.bytes).sum::<usize>(), self.all.bytes);
+        for ended in shares() {
             assert!(0 < ended.len() && ended.len() <= self.host_calls());
             assert!(ended.bytes <= self.host_bytes());
         }
-        for order in hosts().chain([&self.all]).flat_map(|ended| [&ended.calls, &ended.replies]) {
-            let full = order.places.iter().filter(|(_, place)| place.is_some()).count();
-            assert_eq!(full, order.len);
-            assert!(order.places.len() <= 2 * order.len + 16);
+        let is_done = |number: &u32| matches!(self.entries[*number].state, State::Done { .. });
+        let has_reply = |number: &u32| {
+            matches!(self.entries[*number].state, State::Done { reply: Some(_), .. })
+        };
+        for ended in shares().chain([&self.all]) {
+            assert!(ended.calls.values(&self.entries).iter().all(is_done));
+            assert!(ended.replies.values(&self.entries).iter().all(has_reply));
         }
     }
 }

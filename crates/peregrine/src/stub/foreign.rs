@@ -23,13 +23,33 @@ thread_local! {
 }
 
 /// Runs `with` on the scratch memory of the thread. Memory that only a large message needed is given back.
+/// The bytes of the other memory are not cleared, because that would take as long as to write them.
 fn with_scratch<T>(with: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let mut scratch = SCRATCH.take();
     let done = with(&mut scratch);
-    scratch.clear();
+    scratch.truncate(limits::ESTACK_BYTES_KEPT);
     scratch.shrink_to(limits::ESTACK_BYTES_KEPT);
     SCRATCH.set(scratch);
     done
+}
+
+/// Returns the first `bytes` bytes of scratch memory, whatever they contain. Returns `None` if there is not
+/// enough memory.
+fn sized(scratch: &mut Vec<u8>, bytes: usize) -> Option<&mut [u8]> {
+    if let Some(more) = bytes.checked_sub(scratch.len()) {
+        scratch.try_reserve(more).ok()?;
+        scratch.resize(bytes, 0);
+    }
+    scratch.get_mut(..bytes)
+}
+
+/// Counts the bytes that `put` writes.
+fn counted<F: Cells, E: From<Overflow>>(
+    put: impl Fn(&mut Output<'_, F>) -> Result<(), E>,
+) -> Result<usize, E> {
+    let mut counted = Output::counting(limits::MESSAGE_BYTES_MAX);
+    put(&mut counted)?;
+    Ok(counted.len())
 }
 
 /// Appends what `put` writes. `put` is called twice: the first time, its bytes are only counted.
@@ -37,11 +57,10 @@ pub(super) fn append<F: Cells, E: From<Overflow>>(
     bytes: &mut Vec<u8>,
     put: impl Fn(&mut Output<'_, F>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut counted = Output::counting(limits::MESSAGE_BYTES_MAX);
-    put(&mut counted)?;
+    let more = counted(&put)?;
     let begin = bytes.len();
-    bytes.try_reserve(counted.len()).map_err(|_| Overflow::Full)?;
-    bytes.resize(begin + counted.len(), 0);
+    bytes.try_reserve(more).map_err(|_| Overflow::Full)?;
+    bytes.resize(begin + more, 0);
     put(&mut Output::new(&mut bytes[begin..]))
 }
 
@@ -86,8 +105,10 @@ impl Arguments<'_> {
         put: impl Fn(&mut Output<'_, F>) -> Result<(), E>,
     ) -> Result<(), E> {
         with_scratch(|scratch| {
-            append(scratch, put)?;
-            Ok(self.head().plain_all(scratch)?)
+            let bytes = counted(&put)?;
+            let memory = sized(scratch, bytes).ok_or(Overflow::Full)?;
+            put(&mut Output::new(memory))?;
+            Ok(self.head().plain_all(memory)?)
         })
     }
 }
@@ -129,9 +150,9 @@ impl Returned<'_> {
         }
         let head = self.head().rest();
         with_scratch(|scratch| {
-            scratch.resize(head.len(), 0);
-            head.read(0, scratch).ok_or(Invalid::Short).map_err(unreadable)?;
-            read(answer, scratch)
+            let memory = sized(scratch, head.len()).ok_or(Invalid::Short).map_err(unreadable)?;
+            head.read(0, memory).ok_or(Invalid::Short).map_err(unreadable)?;
+            read(answer, memory)
         })
     }
 }

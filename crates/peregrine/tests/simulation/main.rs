@@ -25,6 +25,7 @@ mod protocol {
     pub(crate) use crate::exchange;
     pub(crate) mod courier;
     pub(crate) mod fields;
+    mod lists;
     pub(crate) mod onc;
     pub(crate) mod replies;
     pub(crate) mod retransmission;

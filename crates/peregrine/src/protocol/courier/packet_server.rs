@@ -30,7 +30,7 @@ const PARTIAL_BYTES_MAX: usize = 64 << 20;
 const PARTIAL_AGE: u64 = 30 * SECOND;
 
 /// The numbers of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Identity {
     /// Clients of other implementations may use the same number for another call after a restart. So the
     /// content counts, too: its length, and a checksum of its beginning. The checksum is keyed with a secret,

@@ -1,7 +1,7 @@
 //! Reads and writes the words of which Courier messages consist. A word has 16 bits, and its high byte comes
 //! first.
 
-pub(crate) use crate::protocol::onc::items::Unreadable;
+pub(crate) use crate::protocol::onc::items::{Output, Unreadable};
 
 /// The size of a word in bytes.
 pub(crate) const WORD: usize = 2;
@@ -54,36 +54,6 @@ impl<'a> Words<'a> {
     /// Checks that everything was read.
     pub(crate) fn end(&self) -> Result<(), Unreadable> {
         if self.at == self.bytes.len() { Ok(()) } else { Err(Unreadable::TooLong) }
-    }
-}
-
-/// A buffer of fixed size to which words are written.
-#[derive(Debug)]
-pub(crate) struct Output<'a> {
-    bytes: &'a mut [u8],
-    at: usize,
-}
-
-impl<'a> Output<'a> {
-    pub(crate) const fn new(bytes: &'a mut [u8]) -> Self {
-        Self { bytes, at: 0 }
-    }
-
-    /// Returns the number of bytes that were written.
-    pub(crate) const fn len(&self) -> usize {
-        self.at
-    }
-
-    /// Writes the big-endian bytes of a number. Returns `None` if the buffer is full.
-    pub(crate) fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
-        *self.bytes.get_mut(self.at..)?.first_chunk_mut()? = bytes;
-        self.at += N;
-        Some(())
-    }
-
-    /// Writes a word. Returns `None` if the buffer is full.
-    pub(crate) fn word(&mut self, word: u16) -> Option<()> {
-        self.put(word.to_be_bytes())
     }
 }
 

@@ -95,7 +95,7 @@ impl<'a> Items<'a> {
     }
 }
 
-/// A buffer of fixed size to which items are written.
+/// A buffer of fixed size to which numbers and other items are written.
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
     bytes: &'a mut [u8],
@@ -112,12 +112,21 @@ impl<'a> Output<'a> {
         self.at
     }
 
-    /// Writes a number. Returns `None` if the buffer is full.
-    pub(crate) fn number(&mut self, number: u32) -> Option<()> {
-        let place = self.bytes.get_mut(self.at..)?.first_chunk_mut()?;
-        *place = number.to_be_bytes();
-        self.at += ITEM;
+    /// Writes the bytes of a number, the highest first. Returns `None` if the buffer is full.
+    pub(crate) fn put<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
+        *self.bytes.get_mut(self.at..)?.first_chunk_mut()? = bytes;
+        self.at += N;
         Some(())
+    }
+
+    /// Writes a number of two bytes, as [`put`](Self::put) does.
+    pub(crate) fn word(&mut self, word: u16) -> Option<()> {
+        self.put(word.to_be_bytes())
+    }
+
+    /// Writes a number of four bytes, as [`put`](Self::put) does.
+    pub(crate) fn number(&mut self, number: u32) -> Option<()> {
+        self.put(number.to_be_bytes())
     }
 
     /// Writes a length, the bytes and padding. Returns `None` if the buffer is full.

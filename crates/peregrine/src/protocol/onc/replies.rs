@@ -21,7 +21,7 @@ const CHECKED_BYTES: usize = 256;
 /// The checksums are keyed with a secret, so a client cannot compute a call that is taken for another one.
 /// They cover the credential, so users of one machine do not get replies to each other's calls. The stamp of
 /// a credential with user and groups is left out, because clients may change it for a retransmission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Identity {
     xid: u32,
     program: u32,
