@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use super::client::{Calls, Courier, CourierLink, CourierPath};
 use crate::address::{Address, Place};
-use crate::call::{Frames, PathKind, Wait, block_cost};
+use crate::call::{Frames, PathKind};
 use crate::device::tcp::{Stream, WaitFor};
-use crate::error::{CallError, Kind, NO_THREAD, Phase};
+use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, connect, needs_place, system, violated,
@@ -23,7 +23,6 @@ use crate::protocol::courier::arrival::Form;
 use crate::protocol::courier::cooper::{self, ClientInput, Response, activation};
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::stream::Framing;
-use crate::value::ByteOrder;
 
 /// The client's implementation of Courier over TCP.
 pub(crate) struct CourierTcp;
@@ -121,10 +120,10 @@ fn bind_messages(
         Framing::Records => "records",
         Framing::Frames => "frames",
     };
-    bound(
+    CourierPath::bound(
         link,
-        procedures,
-        wanted,
+        procedures.clone(),
+        wanted.options.wait,
         format!("version {version} of program {number} at {address}, in {form}"),
     )
 }
@@ -143,7 +142,7 @@ fn bind_cooper(
     let silent = procedures.iter().enumerate().filter(|(at, _)| !interface.has_results(*at));
     let silent = silent.map(|(_, procedure)| *procedure).collect();
     let link = open(stream, Courier::cooper(silent), wanted)?;
-    bound(link, &procedures, wanted, format!("{at}, in Cooper's form"))
+    CourierPath::bound(link, procedures, wanted.options.wait, format!("{at}, in Cooper's form"))
 }
 
 /// Makes the server start the program with this name. `at` is the program as text for people.
@@ -209,23 +208,4 @@ fn open(
     let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
         .map_err(system("cannot allocate frames"))?;
     Ok(CourierLink::new(Wire::Tcp(stream), PathKind::CourierTcp, courier, Calls::new(), frames))
-}
-
-/// Returns the path over a link. `to` is the server and the program as text for people.
-fn bound(
-    link: std::sync::Arc<CourierLink>,
-    procedures: &std::borrow::Cow<'static, [u32]>,
-    wanted: &Wanted<'_>,
-    to: String,
-) -> Result<BoundPath, CallError> {
-    let wait = wanted.options.wait;
-    if wait == Wait::Adaptive {
-        // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
-        block_cost();
-    }
-    let frames = std::sync::Arc::clone(link.frames());
-    let path = CourierPath::new(link, procedures.clone(), wait, to);
-    // The keeper notices the end of the connection.
-    path.watch().map_err(system(NO_THREAD))?;
-    Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
 }

@@ -2,12 +2,11 @@
 //! has the program.
 
 use core::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::{ASK_FOR_PARTS, Calls, PacketLink, PacketPath, Packets};
 use crate::address::{Address, Place};
-use crate::call::{Frames, PathKind, Wait, block_cost};
+use crate::call::{Frames, PathKind};
 use crate::device::Socket;
 use crate::device::udp::Udp;
 use crate::error::{CallError, NO_DATAGRAMS};
@@ -21,7 +20,6 @@ use crate::path::foreign::program::{Chosen, at_any_address, chosen};
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::packet::PAYLOAD_MAX;
 use crate::sys;
-use crate::value::ByteOrder;
 
 /// The client's implementation of packet Courier.
 pub(crate) struct CourierUdp;
@@ -77,9 +75,9 @@ fn bind_at(
         }
     };
     // Servers that do not know parts reject this call. The reply proves that there is a server.
-    match link.ask(ASK_FOR_PARTS, &[], until)? {
-        Err(failure @ (Failure::TimedOut | Failure::Disconnected)) => return Err(failed(failure)),
-        Ok(_) | Err(_) => {}
+    let asked = link.ask(ASK_FOR_PARTS, &[], until)?;
+    if let Err(failure @ (Failure::TimedOut | Failure::Disconnected)) = asked {
+        return Err(failed(failure));
     }
     if let Some(ping) = ping
         && let Err(failure) = link.ask(ping.into(), &[], until)?
@@ -87,13 +85,7 @@ fn bind_at(
     {
         return Err(failed(failure));
     }
-    if options.wait == Wait::Adaptive {
-        // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
-        block_cost();
-    }
     let form = if link.dialect().knows_parts() { "in parts" } else { "in whole datagrams" };
     let to = format!("version {version} of program {number} at {address}, {form}");
-    let frames = Arc::clone(link.frames());
-    let path = PacketPath::new(link, procedures.clone(), options.wait, to);
-    Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
+    PacketPath::bound(link, procedures.clone(), options.wait, to)
 }
