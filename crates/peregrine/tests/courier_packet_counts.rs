@@ -94,6 +94,7 @@ fn fewest(run: impl Fn()) -> u64 {
 
 #[test]
 fn calls_do_not_allocate() {
+    let _directory = support::own_directory();
     for knows_parts in [false, true] {
         for wait in [Wait::Block, Wait::Spin] {
             let options = BindOptions::default().wait(wait);

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use crate::call::Answer;
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
-use crate::path::courier::errors::{answer_of, error_of};
-use crate::path::courier::program::is_well;
+use crate::path::courier::wire::errors::{answer_of, error_of};
+use crate::path::courier::wire::program::is_well;
 use crate::path::foreign::client::{
     Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step,
 };

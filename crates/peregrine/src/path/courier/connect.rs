@@ -15,7 +15,9 @@ use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, connect, needs_place, system, violated,
 };
-use crate::path::courier::program::{bind_error, free_procedure, is_well, undescribed, version_of};
+use crate::path::courier::wire::program::{
+    bind_error, free_procedure, is_well, undescribed, version_of,
+};
 use crate::path::foreign::client::Wire;
 use crate::path::foreign::program::{Chosen, chosen};
 use crate::path::options::CourierForm;

@@ -7,17 +7,14 @@
 //! * `client`: makes calls over TCP. `connect` binds.
 //! * `server`: receives and runs calls over TCP.
 //! * `packet`: packet Courier, over UDP. `exchange`: Courier over Peregrine's own packet exchange.
-//! * `answers`: what a server answers. `errors`: what a client makes of answers and failures.
-//! * `program`: what a client needs to know of a program in order to bind to it.
+//! * `wire`: what all of them share.
 
-mod answers;
 mod client;
 mod connect;
-mod errors;
 mod exchange;
 mod packet;
-mod program;
 mod server;
+mod wire;
 
 pub(crate) use connect::CourierTcp;
 pub(crate) use exchange::{CourierExchange, exchange_export};

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use crate::call::{Calls, ForeignAnswer, ForeignCall, PathKind, Refusal};
 use crate::interface::System;
 use crate::path::ConnectionTerms;
-use crate::path::courier::answers::{
+use crate::path::courier::wire::answers::{
     HEADER_BYTES_MAX, put_answer, put_rejection, rejection_of, rejection_of_missing,
 };
 use crate::path::foreign::callers::{Caller, CallerRow};

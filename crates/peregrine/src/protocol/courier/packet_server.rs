@@ -436,6 +436,9 @@ mod tests {
     const BOUNDS: Bounds = Bounds { calls: 16, bytes: 80_000, age: 120 * SECOND };
     const PARTS: Form = Form::Parts(512);
 
+    /// A call that runs, with the number of bytes of its arguments; and the end at the client.
+    type Delivered = (Option<(usize, Work)>, Option<Result<Vec<u8>, Failure>>);
+
     /// A client, a server, and the datagrams between them.
     struct Pair {
         now: Moment,
@@ -469,12 +472,8 @@ mod tests {
                 .expect("a short call")
         }
 
-        /// Delivers datagrams until there are none. Returns the call that runs, with the number of bytes of its
-        /// arguments, and the end at the client.
-        fn deliver(
-            &mut self,
-            call: &mut PacketCall,
-        ) -> (Option<(usize, Work)>, Option<Result<Vec<u8>, Failure>>) {
+        /// Delivers datagrams until there are none.
+        fn deliver(&mut self, call: &mut PacketCall) -> Delivered {
             let (mut work, mut ended) = (None, None);
             while !self.to_server.is_empty() || !self.to_client.is_empty() {
                 for bytes in core::mem::take(&mut self.to_server) {

@@ -12,7 +12,7 @@ use crate::call::{
     Wait,
 };
 use crate::error::CallError;
-use crate::path::courier::errors::{error_of, header_of};
+use crate::path::courier::wire::errors::{error_of, header_of};
 use crate::path::foreign::client::not_there;
 use crate::path::foreign::program::Chosen;
 use crate::protocol::courier::failure::Failure;

@@ -11,7 +11,7 @@ use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system,
 };
-use crate::path::courier::program::version_of;
+use crate::path::courier::wire::program::version_of;
 use crate::path::datagram::OverUdp;
 use crate::path::foreign::program::chosen;
 use crate::value::ByteOrder;

@@ -7,7 +7,7 @@ use super::{CALL, HEADER_BYTES, name_of};
 use crate::call::{Answer, ForeignAnswer, ForeignCall, Refusal, Reply, Request, Serve, Served};
 use crate::error::Kind;
 use crate::interface::{InterfaceRef, System};
-use crate::path::courier::answers::{HEADER_BYTES_MAX, payload_of, put_answer};
+use crate::path::courier::wire::answers::{HEADER_BYTES_MAX, payload_of, put_answer};
 use crate::path::foreign::serving::ReplyBuffer;
 use crate::protocol::courier::message;
 use crate::protocol::courier::packet;

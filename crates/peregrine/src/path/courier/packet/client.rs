@@ -5,8 +5,8 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 
 use crate::error::CallError;
-use crate::path::courier::errors::{self, answer_of};
-use crate::path::courier::program::is_well;
+use crate::path::courier::wire::errors::{self, answer_of};
+use crate::path::courier::wire::program::is_well;
 use crate::path::foreign::client::{
     Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, full,
 };

@@ -14,7 +14,9 @@ use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system,
 };
-use crate::path::courier::program::{bind_error, free_procedure, is_well, undescribed, version_of};
+use crate::path::courier::wire::program::{
+    bind_error, free_procedure, is_well, undescribed, version_of,
+};
 use crate::path::foreign::client::Wire;
 use crate::path::foreign::program::{Chosen, at_any_address, chosen};
 use crate::protocol::courier::failure::Failure;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::call::{Calls, ForeignCall, PathKind, Refusal};
 use crate::interface::System;
-use crate::path::courier::answers::{
+use crate::path::courier::wire::answers::{
     HEADER_BYTES_MAX, payload_of, put_answer, put_rejection, rejection_of, rejection_of_missing,
 };
 use crate::path::foreign::callers::{Caller, CallerRow, Callers};

@@ -7,10 +7,14 @@ use crate::path::foreign::serving::ReplyBuffer;
 use crate::protocol::courier::message::{Answer, REPLY_BYTES_MAX, Rejection, Reply, Versions};
 
 /// The largest number of bytes of the header of a reply with results or a reported error.
-pub(super) const HEADER_BYTES_MAX: usize = 6;
+pub(in crate::path::courier) const HEADER_BYTES_MAX: usize = 6;
 
 /// Writes the header before the results, or before the arguments of a reported error.
-pub(super) fn put_answer(to: &mut ReplyBuffer, transaction: u16, answer: ForeignAnswer) {
+pub(in crate::path::courier) fn put_answer(
+    to: &mut ReplyBuffer,
+    transaction: u16,
+    answer: ForeignAnswer,
+) {
     let answer = match answer {
         ForeignAnswer::Returned => Answer::Return,
         ForeignAnswer::Reported(number) => Answer::Abort(number),
@@ -22,7 +26,11 @@ pub(super) fn put_answer(to: &mut ReplyBuffer, transaction: u16, answer: Foreign
 }
 
 /// Puts a rejection into a buffer.
-pub(super) fn put_rejection(to: &mut ReplyBuffer, transaction: u16, rejection: Rejection) {
+pub(in crate::path::courier) fn put_rejection(
+    to: &mut ReplyBuffer,
+    transaction: u16,
+    rejection: Rejection,
+) {
     let mut bytes = [0; REPLY_BYTES_MAX];
     let length = Reply::rejected(transaction, rejection).emit(&mut bytes).unwrap_or(0);
     to.put(&bytes[..length]);
@@ -30,7 +38,7 @@ pub(super) fn put_rejection(to: &mut ReplyBuffer, transaction: u16, rejection: R
 
 /// Returns the rejection of a call that was not executed. `None`: Courier has no rejection that says: try
 /// later.
-pub(super) fn rejection_of(refusal: &Refusal) -> Option<Rejection> {
+pub(in crate::path::courier) fn rejection_of(refusal: &Refusal) -> Option<Rejection> {
     Some(match refusal.kind {
         Kind::BadArguments | Kind::TooLarge => Rejection::InvalidArgument,
         Kind::NoSuchProcedure => Rejection::NoSuchProcedure,
@@ -41,7 +49,7 @@ pub(super) fn rejection_of(refusal: &Refusal) -> Option<Rejection> {
 }
 
 /// Returns the rejection of a call of a program that no export has in the version of the call.
-pub(super) fn rejection_of_missing(missing: Missing) -> Rejection {
+pub(in crate::path::courier) fn rejection_of_missing(missing: Missing) -> Rejection {
     // The versions of Courier's programs have 16 bits.
     let version = |number| u16::try_from(number).unwrap_or(u16::MAX);
     missing.0.map_or(Rejection::NoSuchProgram, |(low, high)| {
@@ -50,7 +58,7 @@ pub(super) fn rejection_of_missing(missing: Missing) -> Rejection {
 }
 
 /// Writes the versions of Courier before the message in a buffer. Returns both.
-pub(super) fn payload_of(reply: &mut ReplyBuffer) -> &[u8] {
+pub(in crate::path::courier) fn payload_of(reply: &mut ReplyBuffer) -> &[u8] {
     let framed = reply.framed().unwrap_or_default();
     if let Some(versions) = framed.first_chunk_mut() {
         *versions = Versions::OURS.to_bytes();

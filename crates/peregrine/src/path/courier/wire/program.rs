@@ -14,7 +14,7 @@ const NO_DESCRIPTION: &str =
 ///
 /// # Errors
 /// If the address names a version that programs of Courier cannot have.
-pub(super) fn version_of(program: &Chosen) -> Result<u16, CallError> {
+pub(in crate::path::courier) fn version_of(program: &Chosen) -> Result<u16, CallError> {
     u16::try_from(program.version).map_err(|_| {
         let text = format!("{} is no version of a Courier program", program.version);
         CallError::not_executed(Kind::BadName, Phase::Bind, text)
@@ -24,19 +24,19 @@ pub(super) fn version_of(program: &Chosen) -> Result<u16, CallError> {
 
 /// Returns a procedure that a program does not have, if there is one. The standard has no procedure that every
 /// program has. So a client calls this one to find out whether the server lives and has the program.
-pub(super) fn free_procedure(procedures: &[u32]) -> Option<u16> {
+pub(in crate::path::courier) fn free_procedure(procedures: &[u32]) -> Option<u16> {
     (0..=u16::MAX).rev().find(|number| !procedures.contains(&u32::from(*number)))
 }
 
 /// Returns whether a server that answers a call of the [free procedure](free_procedure) with this failure has
 /// the program.
-pub(super) const fn is_well(failure: Failure) -> bool {
+pub(in crate::path::courier) const fn is_well(failure: Failure) -> bool {
     matches!(failure, Failure::NoSuchProcedure | Failure::InvalidArgument)
 }
 
 /// Returns the error of binding. `error` says what has failed.
 #[cold]
-pub(super) fn bind_error(
+pub(in crate::path::courier) fn bind_error(
     error: &CallError,
     failure: Failure,
     program: &Chosen,
@@ -58,7 +58,7 @@ pub(super) fn bind_error(
 }
 
 #[cold]
-pub(super) fn undescribed() -> CallError {
+pub(in crate::path::courier) fn undescribed() -> CallError {
     let text = "servers of Courier do not describe their programs";
     CallError::not_executed(Kind::NoSuchProcedure, Phase::Bind, text).with_advice(NO_DESCRIPTION)
 }

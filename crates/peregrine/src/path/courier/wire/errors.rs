@@ -14,7 +14,9 @@ use crate::protocol::exchange::client_end::Executed as Ran;
 ///
 /// # Errors
 /// If the reply cannot be read, or the server has rejected the call.
-pub(super) fn header_of(message: &[u8]) -> Result<(call::Answer, usize), Failure> {
+pub(in crate::path::courier) fn header_of(
+    message: &[u8],
+) -> Result<(call::Answer, usize), Failure> {
     let (reply, end) = Reply::parse(message).map_err(Failure::BadReply)?;
     match (Failure::of(&reply.answer), reply.answer) {
         (Some(failure), _) => Err(failure),
@@ -28,7 +30,7 @@ pub(super) fn header_of(message: &[u8]) -> Result<(call::Answer, usize), Failure
 ///
 /// # Errors
 /// As for [`header_of`].
-pub(super) fn answer_of(message: Cow<'_, [u8]>) -> Result<Results<'_>, Failure> {
+pub(in crate::path::courier) fn answer_of(message: Cow<'_, [u8]>) -> Result<Results<'_>, Failure> {
     let (answer, at) = header_of(&message)?;
     let bytes = match message {
         Cow::Borrowed(message) => Cow::Borrowed(&message[at..]),
@@ -43,7 +45,11 @@ pub(super) fn answer_of(message: Cow<'_, [u8]>) -> Result<Results<'_>, Failure> 
 /// Returns the error of a call that has failed. `transmissions` is how often the whole call was sent: 0
 /// if some part of it was never sent. `reason` is why the connection or the socket has ended.
 #[cold]
-pub(super) fn error_of(failure: Failure, transmissions: u32, reason: Option<&str>) -> CallError {
+pub(in crate::path::courier) fn error_of(
+    failure: Failure,
+    transmissions: u32,
+    reason: Option<&str>,
+) -> CallError {
     let kind = match failure {
         Failure::NoSuchProgram | Failure::NotActivated => Kind::Withdrawn,
         Failure::NoSuchVersion(_) => Kind::InterfaceMismatch,
