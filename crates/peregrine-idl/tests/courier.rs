@@ -35,6 +35,21 @@ fn is_closed(rust: &str) {
     programs::declared_types(&file);
 }
 
+/// The library is tested with a second implementation of Courier (docs/INTEROP.md). Its interface is stored as it
+/// is printed here.
+#[test]
+fn stored_interface_of_another_implementation_is_as_printed() {
+    let tests = support::tests("../../peregrine/tests");
+    let text = std::fs::read_to_string(tests.join("interop/Interop.cr")).expect("a program");
+    let imported = import(&text).unwrap_or_else(|error| panic!("{error}"));
+    let path = tests.join("courier_interop/imported/interop.txt");
+    if std::env::var_os("PEREGRINE_WRITE").is_some() {
+        std::fs::write(&path, &imported.rust).expect("a file");
+    }
+    let stored = std::fs::read_to_string(&path).expect("the stored text");
+    assert_eq!(imported.rust, stored, "PEREGRINE_WRITE=1 writes {}", path.display());
+}
+
 #[test]
 fn programs_become_the_stored_rust() {
     let write = std::env::var_os("PEREGRINE_WRITE").is_some();

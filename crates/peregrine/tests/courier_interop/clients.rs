@@ -145,14 +145,14 @@ fn programs_and_versions_that_a_python_server_lacks_are_reported_by_bind() {
                 continue;
             }
             let server = Server::start(carrier, ways);
-            let error = bind(carrier, server.port).err().expect("it does not fit");
+            let error = bind(carrier, server.port).expect_err("it does not fit");
             assert_eq!(kind(&error), (expected, Executed::No), "{carrier}: {error}");
             assert!(error.detail().contains(text), "{carrier}: {error}");
         }
     }
     let server = Server::start("cooper", &[]);
     let other = format!("courier+tcp:127.0.0.1:{}/Other", server.port);
-    let error = InteropClient::bind(&other).err().expect("there is no such program");
+    let error = InteropClient::bind(&other).expect_err("there is no such program");
     assert_eq!(kind(&error), (Kind::NotFound, Executed::No), "{error}");
     assert!(error.detail().contains("Unknown Courier program"), "{error}");
 }

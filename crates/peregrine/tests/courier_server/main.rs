@@ -76,7 +76,7 @@ fn withdrawn_program_is_rejected() {
 
 #[test]
 fn only_this_machine_is_served_unless_more_is_asked_for() {
-    let error = peregrine::Server::new().listen("courier+tcp:0.0.0.0:0").err().expect("an error");
+    let error = peregrine::Server::new().listen("courier+tcp:0.0.0.0:0").expect_err("an error");
     assert_eq!(error.kind(), Kind::Denied, "{error}");
     let server = peregrine::Server::new();
     assert!(server.listen_beyond_this_machine("courier+tcp:0.0.0.0:0").is_ok());

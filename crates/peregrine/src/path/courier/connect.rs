@@ -4,6 +4,7 @@
 
 use core::net::SocketAddr;
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::{Calls, Courier, CourierLink, CourierPath};
@@ -200,7 +201,7 @@ fn open(
     stream: Stream,
     courier: Courier,
     wanted: &Wanted<'_>,
-) -> Result<std::sync::Arc<CourierLink>, CallError> {
+) -> Result<Arc<CourierLink>, CallError> {
     let Wanted { interface, options, .. } = *wanted;
     let most = options.message_bytes_for(interface);
     let bytes = match courier.form() {

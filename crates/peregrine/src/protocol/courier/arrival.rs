@@ -202,11 +202,11 @@ mod tests {
     #[test]
     fn first_message_may_be_divided() {
         let message = [0, 3, 0, 3, 1, 2, 3, 4, 5];
-        let framings: [(_, fn(u8, bool) -> [u8; 4]); 2] = [
-            (Framing::Frames, |bytes, is_last| [0, u8::from(is_last), 0, bytes]),
-            (Framing::Records, |bytes, is_last| [if is_last { 0x80 } else { 0 }, 0, 0, bytes]),
-        ];
-        for (framing, header) in framings {
+        for framing in [Framing::Frames, Framing::Records] {
+            let header = |bytes: u8, is_last: bool| match framing {
+                Framing::Frames => [0, u8::from(is_last), 0, bytes],
+                Framing::Records => [if is_last { 0x80 } else { 0 }, 0, 0, bytes],
+            };
             for size in [1, 2, 4] {
                 let mut stream = Vec::new();
                 for part in message.chunks(size) {
