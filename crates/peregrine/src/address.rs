@@ -4,7 +4,7 @@
 //! ```text
 //! address  = [scheme ":"] target
 //! scheme   = "local" | "eth" | "udp" | "tcp" | foreign
-//! foreign  = "onc+udp" | "onc+tcp" | "courier+udp" | "courier+tcp"
+//! foreign  = "onc+udp" | "onc+tcp" | "courier+udp" | "courier+tcp" | "courier+exchange"
 //! target   = name ["@" host [":" port]]
 //!          | "@" host [":" port]                 (not after "local:": the server itself)
 //!          | host ":" port "/" name              (after "eth:", "udp:" or "tcp:"; never printed)
@@ -58,6 +58,8 @@ pub struct Place {
 /// | `onc+udp:fs.example.org/100005.3` | version 3 of the program 100005 of ONC RPC on that machine, whose port its rpcbind knows |
 /// | `onc+tcp:fs.example.org:2049/100003.3` | the program 100003 at port 2049 |
 /// | `courier+tcp:fs.example.org/2.3` | version 3 of the program 2 of Courier, at [its port](Place::COURIER_PORT) |
+/// | `courier+udp:fs.example.org/2.3` | the same, in packets over UDP |
+/// | `courier+exchange:fs.example.org/2.3` | the same, over Peregrine's own packets, at port [7193](Place::DEFAULT_PORT) |
 /// | `courier+tcp:fs.example.org/Clock` | the program `Clock` in [Cooper's form](crate::CourierForm::Cooper) |
 ///
 /// A port may follow each host, as in `@fs.example.org:7000`. With `eth:`, the client first asks the server
@@ -226,9 +228,13 @@ impl<'a> Cursor<'a> {
         let is_here = path.is_some_and(PathKind::is_on_this_machine);
         if path.is_some_and(|path| path.system().is_some()) {
             let host = self.host()?;
-            // Without a port, a client of ONC RPC asks the machine which port the program has, and a client
-            // of Courier uses Courier's port.
-            let port = if self.eat(":") { self.port()? } else { 0 };
+            let port = match path {
+                _ if self.eat(":") => self.port()?,
+                Some(PathKind::CourierExchange) => Place::DEFAULT_PORT,
+                // A client of ONC RPC asks the machine which port the program has, and a client of Courier uses
+                // Courier's port.
+                _ => 0,
+            };
             let name = if self.eat("/") { self.name()? } else { String::new() };
             return Ok(Address { path, name, place: Some(Place { host, port }) });
         }
@@ -293,7 +299,7 @@ impl Place {
     /// The port of the server if an address contains a host but no port, such as `files@fs.example.org`.
     pub const DEFAULT_PORT: u16 = 7193;
 
-    /// The port of Courier over TCP: IANA's `courier`.
+    /// The port of Courier over TCP and UDP: IANA's `courier`.
     pub const COURIER_PORT: u16 = 530;
 
     /// Returns the host. An IPv6 address is without brackets.
@@ -437,7 +443,11 @@ impl Endpoint {
             Some(PathKind::Ethernet) => Self::Ethernet(cursor.place()?),
             Some(path) if path.system() == Some(System::Courier) => {
                 let host = cursor.host()?;
-                let port = if cursor.eat(":") { cursor.port()? } else { Place::COURIER_PORT };
+                let port = match path {
+                    _ if cursor.eat(":") => cursor.port()?,
+                    PathKind::CourierExchange => Place::DEFAULT_PORT,
+                    _ => Place::COURIER_PORT,
+                };
                 Self::Foreign(path, Place { host, port })
             }
             Some(path) if path.system().is_some() => Self::Foreign(path, cursor.place()?),

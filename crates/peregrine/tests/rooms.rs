@@ -17,7 +17,13 @@ const PARTS: &[(&str, &[&str])] = &[
     ("lookup", &["client", "peer", "region", "wire"]),
     ("connect", &["client", "lookup", "peer", "region", "wire"]),
     ("server", &["lookup", "peer", "region", "wire"]),
+    // Two paths of Courier, which consist of the same parts.
+    ("packet", &["wire"]),
+    ("exchange", &["wire"]),
 ];
+
+/// The only parts that use a part of another family: messages of Courier pass over the path of UDP.
+const ACROSS: &[(&str, &str)] = &[("courier/exchange", "datagram/connect")];
 
 /// The folders below `path/` that are divided into [`PARTS`].
 const FAMILIES: &[&str] = &["callback", "local", "stream", "datagram", "onc", "courier"];
@@ -251,6 +257,10 @@ fn part(file: &str) -> Option<(&str, &str)> {
 fn wrong(from: &str, to: &str) -> Option<String> {
     let ((family, own), (other, used)) = (part(from)?, part(to)?);
     let is_shared = SHARED.contains(&other);
+    let across = (format!("{family}/{own}"), format!("{other}/{used}"));
+    if ACROSS.contains(&(&*across.0, &*across.1)) {
+        return None;
+    }
     let fits = if family == other {
         let allowed = PARTS.iter().find(|(part, _)| *part == own);
         !FAMILIES.contains(&family)

@@ -15,7 +15,7 @@ use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::{Description, Digest, InterfaceRef};
 use crate::limits;
 use crate::path::bind::{BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, until, violated};
-use crate::path::courier::CourierTcp;
+use crate::path::courier::{CourierExchange, CourierTcp, CourierUdp};
 use crate::path::datagram::{OverEthernet, OverUdp};
 use crate::path::local::Local;
 use crate::path::onc::{OncTcp, OncUdp};
@@ -26,8 +26,17 @@ use crate::sys;
 
 /// The client sides of all paths, the fastest path first. An address without the scheme of another RPC system
 /// leads only to Peregrine's own paths, and an address with such a scheme only to the paths of that system.
-const CONNECTS: &[&dyn Connect] =
-    &[&Local, &OverEthernet, &OverUdp, &Tcp, &OncUdp, &OncTcp, &CourierTcp];
+const CONNECTS: &[&dyn Connect] = &[
+    &Local,
+    &OverEthernet,
+    &OverUdp,
+    &Tcp,
+    &OncUdp,
+    &OncTcp,
+    &CourierExchange,
+    &CourierUdp,
+    &CourierTcp,
+];
 
 /// The longest time that one attempt may take if another one can follow.
 const ATTEMPT_MAX: Duration = Duration::from_secs(1);

@@ -37,6 +37,8 @@ pub enum PathKind {
     CourierUdp,
     /// Calls of Courier over a TCP connection.
     CourierTcp,
+    /// Calls of Courier over Peregrine's own packet exchange.
+    CourierExchange,
 }
 
 impl PathKind {
@@ -50,13 +52,14 @@ impl PathKind {
         (Self::OncTcp, "onc+tcp"),
         (Self::CourierUdp, "courier+udp"),
         (Self::CourierTcp, "courier+tcp"),
+        (Self::CourierExchange, "courier+exchange"),
     ];
 
     /// Returns the other RPC system whose protocol the path speaks. `None`: the path speaks Peregrine's own.
     pub const fn system(self) -> Option<System> {
         match self {
             Self::OncUdp | Self::OncTcp => Some(System::Onc),
-            Self::CourierUdp | Self::CourierTcp => Some(System::Courier),
+            Self::CourierUdp | Self::CourierTcp | Self::CourierExchange => Some(System::Courier),
             Self::InProcess | Self::Local | Self::Tcp | Self::Udp | Self::Ethernet => None,
         }
     }
@@ -92,6 +95,7 @@ impl core::fmt::Display for PathKind {
             Self::OncTcp => "onc+tcp",
             Self::CourierUdp => "courier+udp",
             Self::CourierTcp => "courier+tcp",
+            Self::CourierExchange => "courier+exchange",
         })
     }
 }

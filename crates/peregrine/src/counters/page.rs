@@ -90,7 +90,7 @@ pub(crate) struct Visitor {
 
 /// The number of each path in the rows of sessions. Each path needs a number, because readers refuse rows
 /// with other numbers.
-pub(super) const PATHS: [(PathKind, u64); 8] = [
+pub(super) const PATHS: [(PathKind, u64); 9] = [
     (PathKind::Local, 1),
     (PathKind::Tcp, 2),
     (PathKind::Udp, 3),
@@ -99,6 +99,7 @@ pub(super) const PATHS: [(PathKind, u64); 8] = [
     (PathKind::OncTcp, 6),
     (PathKind::CourierUdp, 7),
     (PathKind::CourierTcp, 8),
+    (PathKind::CourierExchange, 9),
 ];
 
 impl Page {

@@ -12,7 +12,7 @@ use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::frames::{END_FRAME, END_REPLY_FRAME};
 use crate::protocol::courier::message::{Answer, CALL_BYTES, Call, NoCall, Reply, Versions};
 use crate::protocol::courier::outstanding::Outstanding;
-use crate::protocol::courier::packet::{Packet, payload};
+use crate::protocol::courier::packet::{Datagram, Packet, payload};
 use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
 use crate::protocol::courier::packet_server::{PacketServer, Running};
 use crate::protocol::courier::stream::{Event, Framing, Input};
@@ -275,7 +275,7 @@ impl World {
         message.resize(message.len() + size, client as u8);
         let form = if client == 0 { Form::Whole } else { Form::Parts(512) };
         let (to, sent) = (&self.clients[client], &mut self.to_server);
-        let send = &mut |bytes: &[u8]| sent.push((client, bytes.to_vec()));
+        let send = &mut |datagram: Datagram<'_>| sent.push((client, datagram.concat()));
         let begun = PacketCall::begin(id, payload(&message), form, self.now, 60 * SECOND, to, send);
         self.calls.insert((client, id), begun.expect("a short call"));
     }
@@ -285,8 +285,8 @@ impl World {
         let (running, mut reply) = self.running.remove(&key).expect("a call that runs");
         reply.resize(reply.len() + size, 7);
         let sent = &mut self.to_client;
-        let send = &mut |bytes: &[u8]| sent.push((key.0, bytes.to_vec()));
-        self.server.end(self.now, running, &reply, send);
+        let send = &mut |datagram: Datagram<'_>| sent.push((key.0, datagram.concat()));
+        self.server.end(self.now, running, &payload(&reply), send);
     }
 
     /// Delivers a datagram, which stays in the network if `a` is odd. If `b` is large, a byte of a header is
@@ -314,13 +314,12 @@ impl World {
 
     fn receive(&mut self, client: usize, bytes: &[u8]) {
         let sent = &mut self.to_client;
-        let send = &mut |bytes: &[u8]| sent.push((client, bytes.to_vec()));
+        let send = &mut |datagram: Datagram<'_>| sent.push((client, datagram.concat()));
         let Some(work) = self.server.receive(self.now, address(client), bytes, send) else {
             return;
         };
         let reply = Reply { transaction: work.call.transaction, answer: Answer::Return };
-        let arguments = &work.message[work.arguments..];
-        let Some(id) = arguments.first_chunk() else { return };
+        let Some(id) = work.arguments.of(bytes).first_chunk() else { return };
         let key = (client, u32::from_be_bytes(*id));
         let reply = [reply.to_vec(), id.to_vec()].concat();
         let before = self.running.insert(key, (work.running, reply));
@@ -335,7 +334,7 @@ impl World {
         let key = (client, u32::from_be_bytes(*id));
         let Some(call) = self.calls.get_mut(&key) else { return };
         let (to, sent) = (&mut self.clients[client], &mut self.to_server);
-        let send = &mut |bytes: &[u8]| sent.push((client, bytes.to_vec()));
+        let send = &mut |datagram: Datagram<'_>| sent.push((client, datagram.concat()));
         let Some(ended) = call.receive(self.now, bytes, to, send) else { return };
         self.calls.remove(&key);
         let Ok(reply) = ended else { return };
@@ -348,7 +347,7 @@ impl World {
     fn look(&mut self) {
         let (now, clients, sent) = (self.now, &self.clients, &mut self.to_server);
         self.calls.retain(|(client, _), call| {
-            let send = &mut |bytes: &[u8]| sent.push((*client, bytes.to_vec()));
+            let send = &mut |datagram: Datagram<'_>| sent.push((*client, datagram.concat()));
             match call.step(now, &clients[*client], send) {
                 Step::Wait(until) => {
                     assert!(until > now, "a call waits for the past");

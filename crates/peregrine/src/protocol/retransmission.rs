@@ -7,6 +7,8 @@
 use super::exchange::rtt::Rtt;
 use super::exchange::time::{MILLISECOND, Moment, SECOND};
 
+/// How long a call may take altogether, unless the caller chooses otherwise.
+pub(crate) const CALL_TIME: u64 = 25 * SECOND;
 /// The wait before the first retransmission while no round trip has been measured.
 const WAIT_FIRST: u64 = SECOND;
 /// The shortest wait before a retransmission.

@@ -22,6 +22,7 @@ use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
 use crate::path::ConnectionTerms;
+use crate::path::courier::exchange_export;
 pub use crate::path::datagram::Losses;
 use crate::path::onc::Registrations;
 pub use crate::serving::disclosure::Disclosure;
@@ -391,8 +392,11 @@ impl Server {
         }
         let next = AtomicU64::new(exports.len() as u64);
         let named = exports.clone();
-        if !self.listeners.is_empty() && self.disclosure != Disclosure::Nothing {
-            exports.extend([server_export(&core), watch_export(&core)]);
+        if !self.listeners.is_empty() {
+            exports.extend(named.iter().filter_map(|export| exchange_export(export)));
+            if self.disclosure != Disclosure::Nothing {
+                exports.extend([server_export(&core), watch_export(&core)]);
+            }
         }
         core.exports.lock().extend(exports);
         let paths = Paths::new(&core, self.connections)?;
@@ -564,6 +568,9 @@ impl Running {
             return refused(Kind::Withdrawn, "the server is stopping");
         }
         exports.push(Arc::clone(&export));
+        if !self.addresses.is_empty() {
+            exports.extend(exchange_export(&export));
+        }
         drop(exports);
         match published.map_or(Ok(()), |published| self.paths.open_export(&export, published)) {
             Ok(()) => Ok(()),
@@ -583,8 +590,10 @@ impl Running {
         let named = |export: &Arc<Export>| export.name == name && export.is_named();
         let Some(at) = exports.iter().position(named) else { return false };
         let export = exports.remove(at);
+        let views: Vec<_> = exports.extract_if(.., |one| one.number == export.number).collect();
         let others = exports.clone();
         drop(exports);
+        drop(views);
         if let Some(registrations) = &self.registrations {
             registrations.keep(&others);
         }

@@ -13,7 +13,7 @@ use crate::device::udp::Udp;
 use crate::directory::Published;
 use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
 use crate::path::ConnectionTerms;
-use crate::path::courier::{CourierConnections, courier_connections};
+use crate::path::courier::{CourierConnections, CourierDatagrams, courier_connections};
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
 use crate::path::onc::{OncConnections, OncDatagrams, onc_connections};
@@ -28,6 +28,7 @@ pub(super) struct Paths {
     datagrams: Arc<Datagrams>,
     onc_connections: Arc<OncConnections>,
     onc_datagrams: Arc<OncDatagrams>,
+    courier_datagrams: Arc<CourierDatagrams>,
     courier_connections: Arc<CourierConnections>,
 }
 
@@ -48,6 +49,7 @@ impl Paths {
             datagrams: Datagrams::new(core),
             onc_connections: onc_connections(core, terms.clone()).map_err(no_random)?,
             onc_datagrams: OncDatagrams::new(core),
+            courier_datagrams: CourierDatagrams::new(core),
             courier_connections: courier_connections(core, terms),
         })
     }
@@ -60,6 +62,7 @@ impl Paths {
             Arc::clone(&self.datagrams) as _,
             Arc::clone(&self.onc_connections) as _,
             Arc::clone(&self.onc_datagrams) as _,
+            Arc::clone(&self.courier_datagrams) as _,
             Arc::clone(&self.courier_connections) as _,
         ]
     }
@@ -119,6 +122,10 @@ impl Paths {
                 let opened = self.onc_datagrams.open(to).map_err(failed("onc+udp", to))?;
                 Ok(Endpoint::Foreign(PathKind::OncUdp, opened.into()))
             }
+            Listening::CourierUdp(to) => {
+                let opened = self.courier_datagrams.open(to).map_err(failed("courier+udp", to))?;
+                Ok(Endpoint::Foreign(PathKind::CourierUdp, opened.into()))
+            }
             Listening::CourierTcp(listener) => {
                 let address = listener.address().map_err(no_port)?;
                 self.courier_connections.open(listener).map_err(failed("courier+tcp", address))?;
@@ -136,13 +143,15 @@ impl Paths {
 
     /// Returns the numbers of datagrams that were lost.
     pub(super) fn losses(&self) -> Losses {
-        let losses = self.datagrams.losses();
-        let [overflowed, rejected, unsent] = self.onc_datagrams.losses();
-        Losses {
-            overflowed: losses.overflowed + overflowed,
-            rejected: losses.rejected + rejected,
-            unsent: losses.unsent + unsent,
+        let mut losses = self.datagrams.losses();
+        for [overflowed, rejected, unsent] in
+            [self.onc_datagrams.losses(), self.courier_datagrams.losses()]
+        {
+            losses.overflowed += overflowed;
+            losses.rejected += rejected;
+            losses.unsent += unsent;
         }
+        losses
     }
 }
 
@@ -156,6 +165,8 @@ pub(super) enum Listening {
     OncTcp(Listener),
     /// An address for ONC RPC over UDP. The socket is opened when the server starts.
     OncUdp(SocketAddr),
+    /// An address for packet Courier. The socket is opened when the server starts.
+    CourierUdp(SocketAddr),
     /// A socket for Courier over TCP.
     CourierTcp(Listener),
     /// An address for UDP and raw Ethernet.
@@ -200,6 +211,9 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
                 all.push(Listening::OncTcp(Listener::listen(&address).map_err(failed)?));
             }
             Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
+            Endpoint::Foreign(PathKind::CourierUdp, _) => all.push(Listening::CourierUdp(address)),
+            // The calls are ordinary calls of Peregrine.
+            Endpoint::Foreign(PathKind::CourierExchange, _) => all.push(Listening::Udp(address)),
             Endpoint::Foreign(PathKind::CourierTcp, _) => {
                 all.push(Listening::CourierTcp(Listener::listen(&address).map_err(failed)?));
             }

@@ -153,7 +153,9 @@ pub(crate) struct Export {
     /// thread.
     pub(crate) bindings: Arc<AtomicU32>,
     /// The counters of the export.
-    pub(crate) counters: ExportCounters,
+    pub(crate) counters: Arc<ExportCounters>,
+    /// The reserved name by which clients find the export, if it is a [view](Self::viewed) of another one.
+    reserved: Option<String>,
 }
 
 impl Export {
@@ -169,7 +171,7 @@ impl Export {
         options: ExportOptions,
         core: &ServerCore,
     ) -> Arc<Self> {
-        let counters = ExportCounters::new(&core.page(), &name, &serve.interface());
+        let counters = Arc::new(ExportCounters::new(&core.page(), &name, &serve.interface()));
         Arc::new(Self {
             name,
             number,
@@ -181,7 +183,31 @@ impl Export {
             closed: Arc::default(),
             bindings: Arc::default(),
             counters,
+            reserved: None,
         })
+    }
+
+    /// Returns another view of this export, which clients on networks find by a reserved name. `serve` serves the
+    /// same object in another way. Both have the same number, and end together.
+    pub(crate) fn viewed(&self, reserved: String, serve: Arc<dyn Serve>) -> Arc<Self> {
+        Arc::new(Self {
+            name: self.name.clone(),
+            number: self.number,
+            serve,
+            options: self.options.clone(),
+            listens: Arc::clone(&self.listens),
+            stopping: Arc::clone(&self.stopping),
+            since: self.since,
+            closed: Arc::clone(&self.closed),
+            bindings: Arc::clone(&self.bindings),
+            counters: Arc::clone(&self.counters),
+            reserved: Some(reserved),
+        })
+    }
+
+    /// Returns whether clients find the export by this name.
+    fn is_found_by(&self, name: &str) -> bool {
+        self.reserved.as_ref().unwrap_or(&self.name) == name
     }
 
     /// Closes the export: no client may bind any more. Existing bindings are not ended here: the paths revoke
@@ -192,9 +218,9 @@ impl Export {
     }
 
     /// Returns whether the owner of the server made this export, and named it. The server itself makes the
-    /// exports [`OF_SERVER`](Self::OF_SERVER) and [`OF_WATCH`](Self::OF_WATCH).
+    /// exports [`OF_SERVER`](Self::OF_SERVER) and [`OF_WATCH`](Self::OF_WATCH), and [views](Self::viewed).
     pub(crate) const fn is_named(&self) -> bool {
-        self.number < Self::OF_WATCH
+        self.number < Self::OF_WATCH && self.reserved.is_none()
     }
 
     /// Returns the row of a new binding of `caller`. The binding's messages have at most `bytes` bytes.
@@ -371,7 +397,7 @@ impl Exports {
     /// # Errors
     /// If there is no such export, it was withdrawn, or it is limited to users or groups.
     pub(crate) fn offered(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
-        let found = self.lock().iter().find(|export| export.name == name).map(Arc::clone);
+        let found = self.lock().iter().find(|export| export.is_found_by(name)).map(Arc::clone);
         let export =
             found.ok_or_else(|| (Kind::NotFound, format!("the server has no `{name}`")))?;
         if export.is_closed() {

@@ -665,7 +665,9 @@ fn begin_foreign(
     let mut head = Writer::<Native>::new(frame.call_space());
     head.bytes(1, message, None).map_err(does_not_fit)?;
     let procedure = record.procedure;
-    let (ins, lent, outs, limit) = (&[], &[], &mut [], Limit::None);
+    let deadline = record.left.and_then(|left| Instant::now().checked_add(left));
+    let limit = deadline.map_or(Limit::None, Limit::Until);
+    let (ins, lent, outs) = (&[], &[], &mut []);
     bound.path.begin(&mut Call { procedure, frame, head: &mut head, ins, lent, outs, limit })
 }
 

@@ -98,15 +98,16 @@ impl Interop for Program {
     }
 }
 
-/// Starts a server of the program. Returns the server and its port.
-pub(crate) fn serve(name: &str) -> (Running, u16) {
+/// Starts a server of the program for clients of a carrier. Returns the server and its port.
+pub(crate) fn serve(carrier: &str, name: &str) -> (Running, u16) {
+    let scheme = if carrier == "udp" { "courier+udp" } else { "courier+tcp" };
     let server = Server::new()
         .export(
-            &format!("courier-{name}-{}", std::process::id()),
+            &format!("courier-{carrier}-{name}-{}", std::process::id()),
             InteropServer::new(Program::default()),
         )
         .unwrap()
-        .listen("courier+tcp:127.0.0.1:0")
+        .listen(&format!("{scheme}:127.0.0.1:0"))
         .unwrap()
         .spawn()
         .unwrap();

@@ -43,7 +43,7 @@ fn python_client_calls_every_procedure() {
         return;
     }
     for carrier in CARRIERS {
-        let (_server, port) = serve(&format!("every-{carrier}"));
+        let (_server, port) = serve(carrier, "every");
         let call = |procedure: &str, arguments: Value| {
             python::call(carrier, port, &[procedure, &arguments.to_string()])
         };
@@ -73,7 +73,7 @@ fn errors_reach_a_python_client() {
         return;
     }
     for carrier in CARRIERS {
-        let (_server, port) = serve(&format!("errors-{carrier}"));
+        let (_server, port) = serve(carrier, "errors");
         let call = |procedure: &str, arguments: Value| {
             python::call(carrier, port, &[procedure, &arguments.to_string()])
         };
@@ -111,7 +111,7 @@ fn python_client_may_divide_messages_and_announce_versions_in_every_way() {
     if !python::is_installed() {
         return;
     }
-    let (_server, port) = serve("ways");
+    let (_server, port) = serve("tcp-rm", "ways");
     let sum = returned(&json!({"sum": 3}));
     for carrier in ["tcp-rm", "tcp-spp"] {
         for ways in [["--chunk", "1"], ["--versions", "separate"], ["--speaks", "2-9"]] {
@@ -136,7 +136,7 @@ fn python_attacks_have_the_answers_that_it_expects() {
     let excepted =
         ["an empty name", "a long name without bytes", "a path as name", "a hidden file as name"];
     for carrier in CARRIERS {
-        let (_server, port) = serve(&format!("attacks-{carrier}"));
+        let (_server, port) = serve(carrier, "attacks");
         let port = port.to_string();
         let (_, lines) = python::run(&["hostile", "--carrier", carrier, "--port", &port]);
         assert!(lines.len() > 10, "{lines:?}");
@@ -146,4 +146,24 @@ fn python_attacks_have_the_answers_that_it_expects() {
             assert!(is_right, "{carrier}: {line}");
         }
     }
+}
+
+#[test]
+fn datagrams_of_a_python_client_that_arrive_several_times_run_one_call() {
+    if !python::is_installed() {
+        return;
+    }
+    let (_server, port) = serve("udp", "duplicates");
+    for text in ["first", "second"] {
+        let argument = json!([text]).to_string();
+        let noted = python::call("udp", port, &["--duplicates", "4", "Note", &argument]);
+        assert_eq!(noted, returned(&json!({})));
+    }
+    let notes = python::call("udp", port, &["Notes", "[]"]);
+    assert_eq!(notes, returned(&json!({"notes": ["first", "second"]})));
+    let failed = python::call("udp", port, &["--version", "9", "Add", "[1, 2]"]);
+    assert_eq!([&failed["lowest"], &failed["highest"]], [&json!(2), &json!(2)]);
+    // A server does not answer clients whose versions it does not have.
+    let failed = python::call("udp", port, &["--speaks", "4-9", "--limit", "0.5", "Add", "[1, 2]"]);
+    assert_eq!(failed["outcome"], "failed");
 }

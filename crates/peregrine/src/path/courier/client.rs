@@ -2,10 +2,13 @@
 
 use core::convert::Infallible;
 use core::time::Duration;
+use std::borrow::Cow;
 
 use crate::call::Answer;
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::error::{CallError, Kind, Phase};
 use crate::limits;
+use crate::path::courier::wire::errors::{answer_of, error_of};
+use crate::path::courier::wire::program::is_well;
 use crate::path::foreign::client::{
     Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step,
 };
@@ -14,14 +17,14 @@ use crate::protocol::courier::cooper::{self, ClientInput, Response, call_header}
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::frames::END_REPLY_FRAME;
 use crate::protocol::courier::message::{
-    Answer as Replied, CALL_BYTES, Call, REPLY_BYTES_MAX, Reply, VERSIONS_BYTES, Versions,
+    CALL_BYTES, Call, REPLY_BYTES_MAX, Reply, VERSIONS_BYTES, Versions,
 };
 use crate::protocol::courier::outstanding::{Full, Outstanding};
 use crate::protocol::courier::stream::{Broken, Event, Framing, Input};
 use crate::protocol::courier::words::Unreadable;
-use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::record::{FRAGMENT_BYTES_MAX, reuse};
+use crate::value::Window;
 
 /// A connection to one server of Courier.
 pub(super) type CourierLink = Link<Courier>;
@@ -95,7 +98,7 @@ impl Courier {
 impl Dialect for Courier {
     type Failure = Failure;
     type Calls = Calls;
-    type Timers = Infallible;
+    type Exchange = Infallible;
     type Assembler = Assembler;
 
     const TIMED_OUT: Failure = Failure::TimedOut;
@@ -112,7 +115,7 @@ impl Dialect for Courier {
 
     /// Returns whether the server has looked for the procedure in the program.
     fn is_well(failure: Failure) -> bool {
-        matches!(failure, Failure::NoSuchProcedure | Failure::InvalidArgument)
+        is_well(failure)
     }
 
     fn add(
@@ -152,8 +155,8 @@ impl Dialect for Courier {
         calls.drain().filter_map(waiting).collect()
     }
 
-    fn header_bytes(&self) -> usize {
-        CALL_BYTES
+    fn datagram_arguments_max(&self) -> usize {
+        0
     }
 
     fn arguments_max(&self) -> usize {
@@ -163,7 +166,7 @@ impl Dialect for Courier {
         }
     }
 
-    fn datagram(&self, message: &Message) -> Piece<'_> {
+    fn datagram(&self, message: &Message) -> Option<Piece<'_>> {
         unreachable!("a connection has no datagrams: {message:?}")
     }
 
@@ -192,20 +195,36 @@ impl Dialect for Courier {
         Some(piece.with(numbers))
     }
 
-    fn begin_timers(&self, _: &Calls, message: &Message, _: Option<Duration>) -> Infallible {
+    fn begin(
+        &self,
+        _: &mut Calls,
+        message: &Message,
+        _: Window<'_>,
+        _: Option<Duration>,
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Result<Infallible, CallError> {
         unreachable!("a connection has no datagrams: {message:?}")
     }
 
-    fn step(timers: &mut Infallible, _: Moment) -> Step<Failure> {
-        match *timers {}
+    fn step(
+        &self,
+        _: &mut Calls,
+        exchange: &mut Infallible,
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Step<Failure> {
+        match *exchange {}
     }
 
-    fn due(timers: &Infallible) -> Moment {
-        match *timers {}
+    fn due(exchange: &Infallible) -> Moment {
+        match *exchange {}
     }
 
-    fn transmissions(timers: &Infallible) -> u32 {
-        match *timers {}
+    fn transmissions(exchange: &Infallible) -> u32 {
+        match *exchange {}
+    }
+
+    fn is_unanswered(exchange: &Infallible) -> bool {
+        match *exchange {}
     }
 
     fn assembler(&self, results_max: usize) -> Assembler {
@@ -276,58 +295,22 @@ impl Dialect for Courier {
         Ok(frame.map(|frame| (transaction.into(), frame)))
     }
 
-    fn receive(
+    fn receive<'m>(
         &self,
         _: &mut Calls,
         _: u32,
-        _: &mut Option<Infallible>,
-        message: &[u8],
-    ) -> Option<Result<Results, Failure>> {
-        if let Self::Cooper { .. } = self {
-            return Some(Ok(Results { answer: Answer::Ok, at: 0 }));
-        }
-        Some(match Reply::parse(message) {
-            Err(why) => Err(Failure::BadReply(why)),
-            Ok((reply, at)) => match (Failure::of(&reply.answer), reply.answer) {
-                (Some(failure), _) => Err(failure),
-                // The number of the error precedes its arguments.
-                (None, Replied::Abort(_)) => {
-                    Ok(Results { answer: Answer::Err, at: at - size_of::<u16>() })
-                }
-                (None, _) => Ok(Results { answer: Answer::Ok, at }),
-            },
+        _: Option<&mut Infallible>,
+        message: &'m [u8],
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Option<Result<Results<'m>, Failure>> {
+        let message = Cow::Borrowed(message);
+        Some(match self {
+            Self::Messages { .. } => answer_of(message),
+            Self::Cooper { .. } => Ok(Results { answer: Answer::Ok, bytes: message }),
         })
     }
 
     fn error_of(&self, failure: Failure, transmissions: u32, reason: Option<&str>) -> CallError {
         error_of(failure, transmissions, reason)
     }
-}
-
-/// Returns the error of a call that has failed. `transmissions` is 0 if some part of the call was never sent.
-/// `reason` is why the connection has ended.
-#[cold]
-pub(super) fn error_of(failure: Failure, transmissions: u32, reason: Option<&str>) -> CallError {
-    let kind = match failure {
-        Failure::NoSuchProgram | Failure::NotActivated => Kind::Withdrawn,
-        Failure::NoSuchVersion(_) => Kind::InterfaceMismatch,
-        Failure::NoSuchProcedure => Kind::NoSuchProcedure,
-        Failure::InvalidArgument => Kind::BadArguments,
-        Failure::Unspecified(_) => Kind::Relayed,
-        Failure::OtherCourier(_) => Kind::ProtocolMismatch,
-        Failure::UnknownError(_) | Failure::BadReply(_) => Kind::BadResult,
-        Failure::TimedOut => Kind::TimedOut,
-        Failure::Silent | Failure::Restarted | Failure::ReplyDiscarded | Failure::Disconnected => {
-            Kind::ServerGone
-        }
-    };
-    let executed = match failure.executed(transmissions) {
-        Ran::No => Executed::No,
-        Ran::Maybe => Executed::Maybe,
-    };
-    let text = match (failure, reason) {
-        (Failure::Disconnected | Failure::BadReply(_), Some(reason)) => reason.to_owned(),
-        _ => failure.to_string(),
-    };
-    CallError::new(kind, executed, text)
 }

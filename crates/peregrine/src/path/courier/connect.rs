@@ -3,36 +3,33 @@
 //! version is reported at once. In Cooper's form, the server starts the program by its name.
 
 use core::net::SocketAddr;
-use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::{Calls, Courier, CourierLink, CourierPath};
 use crate::address::{Address, Place};
-use crate::call::{Frames, PathKind, Wait, block_cost};
+use crate::call::{Frames, PathKind};
 use crate::device::tcp::{Stream, WaitFor};
-use crate::error::{CallError, Kind, NO_THREAD, Phase};
+use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, connect, needs_place, system, violated,
 };
-use crate::path::foreign::client::{Dialect as _, Wire};
-use crate::path::foreign::program::{Chosen, chosen, mismatch};
+use crate::path::courier::wire::program::{
+    bind_error, free_procedure, is_well, undescribed, version_of,
+};
+use crate::path::foreign::client::Wire;
+use crate::path::foreign::program::{Chosen, chosen};
 use crate::path::options::CourierForm;
 use crate::protocol::courier::arrival::Form;
 use crate::protocol::courier::cooper::{self, ClientInput, Response, activation};
 use crate::protocol::courier::failure::Failure;
-use crate::protocol::courier::message::Versions;
 use crate::protocol::courier::stream::Framing;
-use crate::value::ByteOrder;
 
 /// The client's implementation of Courier over TCP.
 pub(crate) struct CourierTcp;
 
-const OTHER_VERSION: &str = "use the interface of a version that the server has";
-const NO_DESCRIPTION: &str =
-    "read the .cr file of the program; `peregrine import` makes an interface from it";
 const NO_NAME: &str = "write the name of the program, such as courier+tcp:HOST/Clock";
 
 impl Connect for CourierTcp {
@@ -62,9 +59,7 @@ impl Connect for CourierTcp {
     }
 
     fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {
-        let text = "servers of Courier do not describe their programs";
-        let error = CallError::not_executed(Kind::NoSuchProcedure, Phase::Bind, text);
-        Err(error.with_advice(NO_DESCRIPTION))
+        Err(undescribed())
     }
 }
 
@@ -110,28 +105,17 @@ fn bind_messages(
     framing: Framing,
     wanted: &Wanted<'_>,
 ) -> Result<BoundPath, CallError> {
-    let &Chosen { number, version, ref procedures } = program;
-    let at = format!("program {number} at {address}");
-    let small = u16::try_from(version).map_err(|_| {
-        let text = format!("{at}: Courier has versions up to 65535, not {version}");
-        CallError::not_executed(Kind::BadName, Phase::Bind, text)
-    })?;
-    let ping = (0..=u16::MAX).rev().find(|number| !procedures.contains(&u32::from(*number)));
-    let courier = Courier::new(framing, number, small, ping);
+    let &Chosen { number, ref procedures, .. } = program;
+    let (version, ping) = (version_of(program)?, free_procedure(procedures));
+    let courier = Courier::new(framing, number, version, ping);
     let link = open(stream, courier, wanted)?;
     let asked = match ping {
         Some(ping) => link.ask(ping.into(), &[], wanted.until)?,
         None => Ok(Vec::new()),
     };
     match asked {
-        Err(Failure::NoSuchVersion(Versions { low, high })) => {
-            let text = format!("the server of {at} has versions {low} to {high}, not {version}");
-            return Err(mismatch(text, OTHER_VERSION));
-        }
-        Err(failure) if !Courier::is_well(failure) => {
-            let error = link.bind_error(failure);
-            let text = format!("{at}: {}", error.detail());
-            return Err(CallError::not_executed(error.kind(), Phase::Bind, text));
+        Err(failure) if !is_well(failure) => {
+            return Err(bind_error(&link.bind_error(failure), failure, program, address));
         }
         _ => {}
     }
@@ -139,7 +123,12 @@ fn bind_messages(
         Framing::Records => "records",
         Framing::Frames => "frames",
     };
-    bound(link, procedures.clone(), wanted, format!("version {version} of {at}, in {form}"))
+    CourierPath::bound(
+        link,
+        procedures.clone(),
+        wanted.options.wait,
+        format!("version {version} of program {number} at {address}, in {form}"),
+    )
 }
 
 fn bind_cooper(
@@ -156,7 +145,7 @@ fn bind_cooper(
     let silent = procedures.iter().enumerate().filter(|(at, _)| !interface.has_results(*at));
     let silent = silent.map(|(_, procedure)| *procedure).collect();
     let link = open(stream, Courier::cooper(silent), wanted)?;
-    bound(link, procedures, wanted, format!("{at}, in Cooper's form"))
+    CourierPath::bound(link, procedures, wanted.options.wait, format!("{at}, in Cooper's form"))
 }
 
 /// Makes the server start the program with this name. `at` is the program as text for people.
@@ -222,23 +211,4 @@ fn open(
     let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
         .map_err(system("cannot allocate frames"))?;
     Ok(CourierLink::new(Wire::Tcp(stream), PathKind::CourierTcp, courier, Calls::new(), frames))
-}
-
-/// Returns the path over a link. `to` is the server and the program as text for people.
-fn bound(
-    link: Arc<CourierLink>,
-    procedures: Cow<'static, [u32]>,
-    wanted: &Wanted<'_>,
-    to: String,
-) -> Result<BoundPath, CallError> {
-    let wait = wanted.options.wait;
-    if wait == Wait::Adaptive {
-        // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
-        block_cost();
-    }
-    let frames = Arc::clone(link.frames());
-    let path = CourierPath::new(link, procedures, wait, to);
-    // The keeper notices the end of the connection.
-    path.watch().map_err(system(NO_THREAD))?;
-    Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
 }

@@ -1,15 +1,22 @@
-//! The path of Courier, Xerox's standard XSIS 038112: it transports calls as messages of the standard, or in
-//! Cooper's form, over TCP. The other end need not be Peregrine.
+//! The paths of Courier, Xerox's standard XSIS 038112: they transport calls as messages of the standard, or in
+//! Cooper's form, over TCP, and in packets over UDP. The other end need not be Peregrine.
 //!
 //! The protocol module is [`courier`](crate::protocol::courier). It has no sockets, threads or clocks. This
 //! module adds these parts.
 //!
-//! * `client`: makes calls. `connect` binds.
-//! * `server`: receives and runs calls.
+//! * `client`: makes calls over TCP. `connect` binds.
+//! * `server`: receives and runs calls over TCP.
+//! * `packet`: packet Courier, over UDP. `exchange`: Courier over Peregrine's own packet exchange.
+//! * `wire`: what all of them share.
 
 mod client;
 mod connect;
+mod exchange;
+mod packet;
 mod server;
+mod wire;
 
 pub(crate) use connect::CourierTcp;
+pub(crate) use exchange::{CourierExchange, exchange_export};
+pub(crate) use packet::{CourierDatagrams, CourierUdp};
 pub(crate) use server::{CourierConnections, courier_connections};

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::call::{Calls, ForeignAnswer, ForeignCall, PathKind, Refusal};
-use crate::error::Kind;
 use crate::interface::System;
 use crate::path::ConnectionTerms;
+use crate::path::courier::wire::answers::{
+    HEADER_BYTES_MAX, put_answer, put_rejection, rejection_of, rejection_of_missing,
+};
 use crate::path::foreign::callers::{Caller, CallerRow};
 use crate::path::foreign::connections::ForeignConnections;
 use crate::path::foreign::exported::{Missing, exported, exported_as};
@@ -21,9 +23,7 @@ use crate::path::foreign::serving::{
 use crate::protocol::courier::arrival::{Arrival, Arrivals, Broken, Form};
 use crate::protocol::courier::cooper::{self, Request, STARTED, refusal, reply_header};
 use crate::protocol::courier::frames::END_REPLY_FRAME;
-use crate::protocol::courier::message::{
-    self, Answer, CALL_BYTES, NoCall, REPLY_BYTES_MAX, Rejection, Versions,
-};
+use crate::protocol::courier::message::{self, CALL_BYTES, NoCall, Rejection, Versions};
 use crate::protocol::courier::stream::Framing;
 use crate::protocol::onc::record;
 use crate::serving::ServerCore;
@@ -72,13 +72,6 @@ enum Answers {
     Cooper { has_results: bool },
 }
 
-/// Puts a reply without results into a buffer.
-fn put_reply(to: &mut ReplyBuffer, reply: message::Reply) {
-    let mut bytes = [0; REPLY_BYTES_MAX];
-    let length = reply.emit(&mut bytes).unwrap_or(0);
-    to.put(&bytes[..length]);
-}
-
 impl Desk {
     /// Decides what to do with a message of the standard.
     fn message(
@@ -92,7 +85,7 @@ impl Desk {
             Ok((call, _)) => call,
             Err(NoCall::Ignore(_)) => return Received::Foreign,
             Err(NoCall::Reject(rejected)) => {
-                put_reply(reply, rejected);
+                reply.put(&rejected.to_vec());
                 return Received::Last;
             }
         };
@@ -110,14 +103,7 @@ impl Desk {
             }),
             Err(missing) => {
                 serving.counting.refused(None);
-                let rejection = match missing.0 {
-                    Some((low, high)) => Rejection::NoSuchVersion(Versions {
-                        low: u16::try_from(low).unwrap_or(u16::MAX),
-                        high: u16::try_from(high).unwrap_or(u16::MAX),
-                    }),
-                    None => Rejection::NoSuchProgram,
-                };
-                put_reply(reply, message::Reply::rejected(transaction, rejection));
+                put_rejection(reply, transaction, rejection_of_missing(missing));
                 Received::Answered
             }
         }
@@ -249,7 +235,7 @@ impl StreamService for Desk {
             number: number.into(),
             call: ForeignCall { system: System::Courier, program, version, procedure, arguments },
             results_max,
-            header_bytes_max: REPLY_BYTES_MAX,
+            header_bytes_max: HEADER_BYTES_MAX,
         };
         let calls = || Arc::clone(&call.desk.calls) as Arc<dyn Calls>;
         match serve(&arrived, &call.row, serving, calls, reply) {
@@ -293,13 +279,7 @@ impl AcceptedCall {
     fn answered(&self, answer: ForeignAnswer, reply: &mut ReplyBuffer) -> Reply {
         match (self.answers, answer) {
             (Answers::Message(transaction), answer) => {
-                let answer = match answer {
-                    ForeignAnswer::Returned => Answer::Return,
-                    ForeignAnswer::Reported(error) => Answer::Abort(error),
-                };
-                let mut header = [0; REPLY_BYTES_MAX];
-                let length = message::Reply { transaction, answer }.emit(&mut header).unwrap_or(0);
-                reply.put_header(&header[..length]);
+                put_answer(reply, transaction, answer);
             }
             (Answers::Cooper { has_results: false }, _) => return Reply::Nothing,
             (Answers::Cooper { .. }, ForeignAnswer::Returned) => {
@@ -314,20 +294,13 @@ impl AcceptedCall {
 
     /// Answers a call that was not executed.
     fn refused(&self, refusal: &Refusal, reply: &mut ReplyBuffer) -> Reply {
-        let rejection = match refusal.kind {
-            Kind::BadArguments | Kind::TooLarge => Rejection::InvalidArgument,
-            Kind::NoSuchProcedure => Rejection::NoSuchProcedure,
-            // A call that was passed on, but did not reach the program, is `Kind::Relayed`.
-            Kind::InterfaceMismatch | Kind::Withdrawn | Kind::Relayed => Rejection::NoSuchProgram,
-            _ => Rejection::UNSPECIFIED,
-        };
-        self.failed(rejection, reply)
+        self.failed(rejection_of(refusal).unwrap_or(Rejection::UNSPECIFIED), reply)
     }
 
     fn failed(&self, rejection: Rejection, reply: &mut ReplyBuffer) -> Reply {
         match self.answers {
             Answers::Message(transaction) => {
-                put_reply(reply, message::Reply::rejected(transaction, rejection));
+                put_rejection(reply, transaction, rejection);
                 Reply::To(self.connection)
             }
             Answers::Cooper { has_results: true } => Reply::Close,

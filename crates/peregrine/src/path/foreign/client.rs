@@ -19,7 +19,7 @@ use std::io::{self, ErrorKind};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-pub(in crate::path) use self::call::ForeignPath;
+pub(in crate::path) use self::call::{ForeignPath, not_there};
 pub(in crate::path) use self::dialect::{
     Arrived, Dialect, Ended as LinkEnd, Message, Number, Piece, Results, Step,
 };
@@ -28,15 +28,16 @@ use self::pending::Arming;
 use self::slots::{Ended, Outcome, Slot, State, Waiting};
 use crate::call::{Answer, Frames, PathKind, Wait, block_cost};
 use crate::device::tcp::{Stream, WaitFor};
-use crate::device::{BYTES_MAX, Socket, Until};
+use crate::device::{Socket, Until};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
+use crate::path::foreign::moment;
 use crate::path::leader::{Leader, Leadership};
 use crate::path::rings::Rings;
 use crate::path::tidying::Tidying;
 use crate::protocol::exchange::time::Moment;
+use crate::protocol::onc::xids::Refused;
 use crate::sync::{Mutex, Rank};
-use crate::sys;
 use crate::value::{Space, Window};
 
 /// The size in bytes of the memory into which messages are received.
@@ -49,11 +50,6 @@ const CLOSED_PORT: &str = "no program listens at the port of the server";
 
 /// The number of polls of the socket between two looks at the clock.
 const LOOKS: u32 = 16;
-
-/// Returns the time of the protocol's clock.
-pub(in crate::path) fn moment() -> Moment {
-    Moment(sys::boot_ns())
-}
 
 /// The socket of a link.
 pub(in crate::path) enum Wire {
@@ -134,6 +130,10 @@ impl<D: Dialect> Link<D> {
         })
     }
 
+    pub(in crate::path) const fn dialect(&self) -> &D {
+        &self.dialect
+    }
+
     pub(in crate::path) const fn frames(&self) -> &Arc<Frames> {
         &self.frames
     }
@@ -147,7 +147,7 @@ impl<D: Dialect> Link<D> {
     fn arguments_max(&self) -> usize {
         let most = self.frames.layout().bytes;
         match self.wire {
-            Wire::Udp(_) => most.min(BYTES_MAX - self.dialect.header_bytes()),
+            Wire::Udp(_) => most.min(self.dialect.datagram_arguments_max()),
             Wire::Tcp(_) => most.min(self.dialect.arguments_max()),
         }
     }
@@ -185,14 +185,19 @@ impl<D: Dialect> Link<D> {
             let mut calls = self.calls.lock();
             let number = self.dialect.add(&mut calls, frame, procedure)?;
             let message = Message { frame, number, procedure, bytes };
-            let timers = match output.as_mut() {
+            let exchange = match output.as_mut() {
                 Some(output) => {
                     output.push(message);
                     None
                 }
-                None => Some(self.dialect.begin_timers(&calls, &message, left)),
+                None => {
+                    let arguments = self.arguments(&message);
+                    let send = &mut |parts: [&[u8]; 2]| self.send_now(&parts.map(Window::from));
+                    let begun = self.dialect.begin(&mut calls, &message, arguments, left, send);
+                    Some(begun.inspect_err(|_| D::forget(&mut calls, number))?)
+                }
             };
-            slot.state = State::Waits(Waiting { message, timers });
+            slot.state = State::Waits(Waiting { message, exchange });
             message
         };
         let Wire::Udp(socket) = &self.wire else {
@@ -218,11 +223,16 @@ impl<D: Dialect> Link<D> {
         sent
     }
 
-    /// Sends a datagram. If `may_wait` is false, a datagram that the socket does not accept now is lost like any
-    /// other.
+    /// Returns the arguments of a call.
+    fn arguments(&self, message: &Message) -> Window<'_> {
+        self.frames.call_space_of(message.frame).window().range(0, message.bytes)
+    }
+
+    /// Sends a call in one datagram, if it has this form. If `may_wait` is false, a datagram that the socket does
+    /// not accept now is lost like any other.
     fn send_datagram(&self, socket: &Socket, message: &Message, may_wait: bool) -> io::Result<()> {
-        let piece = self.dialect.datagram(message);
-        let parts = piece.parts(self.frames.call_space_of(message.frame).window());
+        let Some(piece) = self.dialect.datagram(message) else { return Ok(()) };
+        let parts = piece.parts(self.arguments(message));
         let mut memory = [0; JOINED_BYTES_MAX];
         let whole = joined(&parts, &mut memory);
         let parts = whole.as_ref().map_or(&parts[..], core::slice::from_ref);
@@ -233,6 +243,14 @@ impl<D: Dialect> Link<D> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             sent => sent,
         }
+    }
+
+    /// Sends a datagram. If the socket does not accept it now, it is lost like any other.
+    fn send_now(&self, parts: &[Window<'_>]) {
+        let Wire::Udp(socket) = &self.wire else { return };
+        let mut memory = [0; JOINED_BYTES_MAX];
+        let whole = joined(parts, &mut memory);
+        let _ = socket.send_now(whole.as_ref().map_or(parts, core::slice::from_ref));
     }
 
     /// Sends what the socket of a connection accepts. Ends the link if the connection is broken.
@@ -355,25 +373,29 @@ impl<D: Dialect> Link<D> {
             State::Waits(call) => call,
             State::Idle => return Progress::Wait(None),
         };
-        let Some(timers) = &mut call.timers else { return Progress::Wait(None) };
-        match D::step(timers, moment()) {
-            Step::Wait(until) => Progress::Wait(Some(until)),
+        let Some(exchange) = &mut call.exchange else { return Progress::Wait(None) };
+        let due = D::due(exchange);
+        if moment() < due {
+            return Progress::Wait(Some(due));
+        }
+        self.has_strays.store(true, Ordering::Relaxed);
+        let send = &mut |parts: [&[u8]; 2]| self.send_now(&parts.map(Window::from));
+        let mut calls = self.calls.lock();
+        let step = self.dialect.step(&mut calls, exchange, send);
+        match step {
+            Step::Wait => Progress::Wait(Some(D::due(exchange))),
             Step::GiveUp(failure) => {
+                D::forget(&mut calls, call.message.number);
                 let ended = call.ended(Outcome::Failed(failure));
-                let number = call.message.number;
                 slot.state = State::Idle;
-                drop(slot);
-                self.has_strays.store(true, Ordering::Relaxed);
-                D::forget(&mut self.calls.lock(), number);
                 Progress::Take(ended)
             }
             Step::Retransmit => {
-                let due = D::due(timers);
-                self.has_strays.store(true, Ordering::Relaxed);
-                let message = call.message;
+                drop(calls);
+                let due = D::due(exchange);
                 if let Wire::Udp(socket) = &self.wire {
                     // A copy that is not sent is lost like any other.
-                    let _ = self.send_datagram(socket, &message, false);
+                    let _ = self.send_datagram(socket, &call.message, false);
                 }
                 Progress::Wait(Some(due))
             }
@@ -521,12 +543,14 @@ impl<D: Dialect> Link<D> {
             return Ok(());
         }
         let mut calls = self.calls.lock();
-        let received = self.dialect.receive(&mut calls, number, &mut call.timers, message);
+        let send = &mut |parts: [&[u8]; 2]| self.send_now(&parts.map(Window::from));
+        let exchange = call.exchange.as_mut();
+        let received = self.dialect.receive(&mut calls, number, exchange, message, send);
         drop(calls);
         let outcome = match received {
             None => return Ok(()),
             Some(Err(failure)) => Outcome::Failed(failure),
-            Some(Ok(Results { answer, at })) => self.place(frame, answer, &message[at..]),
+            Some(Ok(Results { answer, bytes })) => self.place(frame, answer, &bytes),
         };
         slot.state = State::Ended(call.ended(outcome));
         drop(slot);
@@ -603,7 +627,8 @@ impl<D: Dialect> Link<D> {
         let waiting = D::drain(&mut self.calls.lock());
         // Without strays, the report of a closed port concerns the only datagram without a reply.
         let is_sole = waiting.len() == 1 && !self.has_strays.load(Ordering::Relaxed);
-        let is_refused = matches!(self.wire, Wire::Udp(_)) && is_sole;
+        let is_refused =
+            |call: &Waiting<D>| is_sole && call.exchange.as_ref().is_some_and(D::is_unanswered);
         let with_reply = waiting.into_iter().map(|(number, frame)| (Number::Of(number), frame));
         let without = unsent.iter().map(|frame| (Number::NoReply, *frame));
         for (number, frame) in with_reply.chain(without) {
@@ -613,7 +638,7 @@ impl<D: Dialect> Link<D> {
                 continue;
             }
             let mut ended = call.ended(Outcome::Failed(failure));
-            if is_refused || unsent.contains(&frame) {
+            if is_refused(call) || unsent.contains(&frame) {
                 ended.transmissions = 0;
             }
             slot.state = State::Ended(ended);
@@ -645,6 +670,16 @@ impl<D: Dialect> Link<D> {
         let reason = self.end.get().map(|end| &*end.reason);
         self.dialect.error_of(failure, transmissions, reason)
     }
+}
+
+/// Returns the error of a call that gets no number.
+#[cold]
+pub(in crate::path) fn full(refused: Refused) -> CallError {
+    let text = match refused {
+        Refused::Full => "too many calls wait for replies",
+        Refused::TooFast => "the numbers of calls would be repeated too early",
+    };
+    CallError::not_executed(Kind::Exhausted, Phase::Call, text)
 }
 
 /// How the leader receives.

@@ -4,14 +4,30 @@
 //! * `client`: the client's end of a socket, with the calls in flight on it.
 //! * `program`: the program that a client wants. `exported`: the export that has a program.
 //! * `callers`: what a server remembers of its callers.
-//! * `connections`: the connections of a server, whose protocol is a `service`.
+//! * `connections`: the connections of a server, whose protocol is a `service`. `datagrams`: its UDP sockets.
 //! * `serving`: how a call runs, and where its reply is made.
 
 pub(super) mod callers;
 pub(super) mod client;
 mod connection;
 pub(super) mod connections;
+pub(crate) mod datagrams;
 pub(super) mod exported;
 pub(super) mod program;
 pub(super) mod service;
 pub(super) mod serving;
+
+use core::time::Duration;
+
+use crate::protocol::exchange::time::Moment;
+use crate::sys;
+
+/// Returns the time of the clock that all protocols use.
+pub(super) fn moment() -> Moment {
+    Moment(sys::boot_ns())
+}
+
+/// Returns a time in nanoseconds, which all protocols use.
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

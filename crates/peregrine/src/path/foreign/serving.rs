@@ -61,7 +61,7 @@ impl ReplyBuffer {
 
     /// Empties the buffer, and leaves room for a header of at most `header_bytes_max` bytes. The caller
     /// appends the results.
-    fn begin_results(&mut self, header_bytes_max: usize) -> &mut Vec<u8> {
+    pub(in crate::path) fn begin_results(&mut self, header_bytes_max: usize) -> &mut Vec<u8> {
         self.at = FRAMING_BYTES + header_bytes_max;
         self.bytes.clear();
         self.bytes.resize(self.at, 0);

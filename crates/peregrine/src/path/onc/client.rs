@@ -3,21 +3,25 @@
 mod header;
 
 use core::time::Duration;
+use std::borrow::Cow;
 
 pub(super) use self::header::Header;
 use crate::call::Answer;
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::device::BYTES_MAX;
+use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::path::foreign::client::{
-    Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, moment,
+    Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, full,
 };
+use crate::path::foreign::{moment, nanoseconds};
 use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::client::{self, CALL_TIME, DatagramCall, Pace};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{REPLY_BYTES_MAX, Reply, replied_to};
 use crate::protocol::onc::record::{Assembler, FRAGMENT_BYTES_MAX};
-use crate::protocol::onc::xids::{Refused, Waiters};
+use crate::protocol::onc::xids::Waiters;
+use crate::value::Window;
 
 /// A socket to one server of ONC RPC.
 pub(super) type OncLink = Link<Onc>;
@@ -44,19 +48,12 @@ impl Onc {
     pub(super) const fn new(header: Header) -> Self {
         Self(header)
     }
-
-    fn xid(message: &Message) -> u32 {
-        match message.number {
-            Number::Of(xid) => xid,
-            Number::NoReply => 0,
-        }
-    }
 }
 
 impl Dialect for Onc {
     type Failure = Failure;
     type Calls = Calls;
-    type Timers = DatagramCall;
+    type Exchange = DatagramCall;
     type Assembler = Assembler;
 
     const TIMED_OUT: Failure = Failure::TimedOut;
@@ -89,49 +86,59 @@ impl Dialect for Onc {
         calls.waiters.drain().collect()
     }
 
-    fn header_bytes(&self) -> usize {
-        self.0.len()
+    fn datagram_arguments_max(&self) -> usize {
+        BYTES_MAX - self.0.len()
     }
 
     fn arguments_max(&self) -> usize {
         FRAGMENT_BYTES_MAX - self.0.len()
     }
 
-    fn datagram(&self, message: &Message) -> Piece<'_> {
-        let numbers = self.0.datagram(Self::xid(message), message.procedure);
-        Piece::new(0..message.bytes, true).with(numbers).with_fixed(self.0.auth())
+    fn datagram(&self, message: &Message) -> Option<Piece<'_>> {
+        let numbers = self.0.datagram(message.number.of_reply(), message.procedure);
+        Some(Piece::new(0..message.bytes, true).with(numbers).with_fixed(self.0.auth()))
     }
 
     fn piece(&self, message: &Message, _: bool, _: usize) -> Option<Piece<'_>> {
-        let start = self.0.record(Self::xid(message), message.procedure, message.bytes)?;
+        let start = self.0.record(message.number.of_reply(), message.procedure, message.bytes)?;
         Some(Piece::new(0..message.bytes, true).with(start).with_fixed(self.0.auth()))
     }
 
-    fn begin_timers(
+    fn begin(
         &self,
-        calls: &Calls,
+        calls: &mut Calls,
         message: &Message,
+        _: Window<'_>,
         left: Option<Duration>,
-    ) -> DatagramCall {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Result<DatagramCall, CallError> {
         let time = left.map_or(CALL_TIME, nanoseconds);
-        DatagramCall::begin(Self::xid(message), moment(), time, &calls.pace)
+        Ok(DatagramCall::begin(message.number.of_reply(), moment(), time, &calls.pace))
     }
 
-    fn step(timers: &mut DatagramCall, now: Moment) -> Step<Failure> {
-        match timers.step(now) {
-            client::Step::Wait(until) => Step::Wait(until),
+    fn step(
+        &self,
+        _: &mut Calls,
+        call: &mut DatagramCall,
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Step<Failure> {
+        match call.step(moment()) {
+            client::Step::Wait(_) => Step::Wait,
             client::Step::Retransmit => Step::Retransmit,
             client::Step::GiveUp(failure) => Step::GiveUp(failure),
         }
     }
 
-    fn due(timers: &DatagramCall) -> Moment {
-        timers.due()
+    fn due(call: &DatagramCall) -> Moment {
+        call.due()
     }
 
-    fn transmissions(timers: &DatagramCall) -> u32 {
-        timers.transmissions()
+    fn transmissions(call: &DatagramCall) -> u32 {
+        call.transmissions()
+    }
+
+    fn is_unanswered(_: &DatagramCall) -> bool {
+        true
     }
 
     fn assembler(&self, results_max: usize) -> Assembler {
@@ -165,22 +172,23 @@ impl Dialect for Onc {
         Ok(calls.waiters.find(xid).map(|frame| (xid, *frame)))
     }
 
-    fn receive(
+    fn receive<'m>(
         &self,
         calls: &mut Calls,
         xid: u32,
-        timers: &mut Option<DatagramCall>,
-        message: &[u8],
-    ) -> Option<Result<Results, Failure>> {
-        let reply = match timers {
-            Some(timers) => Ok(timers.receive(moment(), message, &mut calls.pace)?),
+        call: Option<&mut DatagramCall>,
+        message: &'m [u8],
+        _: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Option<Result<Results<'m>, Failure>> {
+        let reply = match call {
+            Some(call) => Ok(call.receive(moment(), message, &mut calls.pace)?),
             // No other reply with this number follows on a stream.
             None => Reply::parse(message).map_err(Failure::BadReply),
         };
         calls.waiters.remove(xid);
         Some(reply.and_then(|(reply, at)| match Failure::of(&reply.answer) {
             Some(failure) => Err(failure),
-            None => Ok(Results { answer: Answer::Ok, at }),
+            None => Ok(Results { answer: Answer::Ok, bytes: Cow::Borrowed(&message[at..]) }),
         }))
     }
 
@@ -208,13 +216,4 @@ impl Dialect for Onc {
         };
         CallError::new(kind, executed, text)
     }
-}
-
-#[cold]
-fn full(refused: Refused) -> CallError {
-    let text = match refused {
-        Refused::Full => "too many calls wait for replies",
-        Refused::TooFast => "the numbers of calls would be repeated too early",
-    };
-    CallError::not_executed(Kind::Exhausted, Phase::Call, text)
 }

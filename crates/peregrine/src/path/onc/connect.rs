@@ -5,19 +5,18 @@ use core::net::SocketAddr;
 use std::time::Instant;
 
 use super::client::{Header, OncPath};
-use super::lookup::{Rpcbind, no_address, open};
+use super::lookup::{Rpcbind, open};
 use crate::address::Address;
-use crate::call::{Frames, PathKind, Wait, block_cost};
+use crate::call::{Frames, PathKind};
 use crate::device::BYTES_MAX;
-use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_THREAD, Phase};
+use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system, violated,
 };
-use crate::path::foreign::program::{Chosen, chosen, mismatch};
+use crate::path::foreign::program::{Chosen, at_any_address, chosen, mismatch};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
-use crate::value::ByteOrder;
 
 /// The client's implementation of ONC RPC over UDP.
 pub(crate) struct OncUdp;
@@ -73,18 +72,7 @@ fn undescribed() -> CallError {
 
 fn bind(kind: PathKind, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let program = chosen(System::Onc, wanted)?;
-    let addresses = target.place()?.resolve()?;
-    let mut failure = None;
-    for (i, address) in addresses.iter().enumerate() {
-        // Each address gets the same share of the time that is left.
-        let now = Instant::now();
-        let share = wanted.until.saturating_duration_since(now) / (addresses.len() - i) as u32;
-        match bind_at(kind, *address, &program, wanted, now + share) {
-            Ok(bound) => return Ok(bound),
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    Err(failure.unwrap_or_else(no_address))
+    at_any_address(target, wanted, |address, until| bind_at(kind, address, &program, wanted, until))
 }
 
 fn bind_at(
@@ -135,16 +123,6 @@ fn bind_at(
             }
         });
     }
-    if options.wait == Wait::Adaptive {
-        // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
-        block_cost();
-    }
     let to = format!("version {version} of program {number} at {address}");
-    let frames = std::sync::Arc::clone(link.frames());
-    let path = OncPath::new(link, procedures.clone(), options.wait, to);
-    if kind == PathKind::OncTcp {
-        // The keeper notices the end of the connection.
-        path.watch().map_err(system(NO_THREAD))?;
-    }
-    Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
+    OncPath::bound(link, procedures.clone(), options.wait, to)
 }

@@ -22,6 +22,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{connect, system, until, violated};
 use crate::path::foreign::client::Wire;
+use crate::path::foreign::program::no_address;
 use crate::path::options::BindOptions;
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::Auth;
@@ -158,12 +159,6 @@ pub(crate) fn name_programs(programs: &mut [RegisteredProgram]) {
     for one in programs {
         one.name = names.get(&one.program).cloned();
     }
-}
-
-/// Returns the error of a host without addresses.
-#[cold]
-pub(super) fn no_address() -> CallError {
-    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
 }
 
 /// The rpcbind of a machine.

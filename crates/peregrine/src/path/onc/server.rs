@@ -16,11 +16,11 @@ use crate::path::ConnectionTerms;
 use crate::path::foreign::callers::{Caller, CallerRow};
 use crate::path::foreign::connections::ForeignConnections;
 use crate::path::foreign::exported::{Missing, exported};
+use crate::path::foreign::moment;
 use crate::path::foreign::service::{self, Received, Source, StreamInput, StreamService};
 use crate::path::foreign::serving::{
     ArrivedCall, FRAMING_BYTES, NeverGivenUp, ReplyBuffer, Served, row_of, serve,
 };
-use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::message::{
     AuthReason, AuthSys, CALL_BYTES_MAX, Call, Denial, Flavour, NoCall, Outcome, REPLY_BYTES_MAX,
     Reply, Versions,
@@ -34,6 +34,7 @@ use crate::sys;
 
 /// The number of bytes of the header of a reply with results and an empty verifier.
 const SUCCESS_BYTES: usize = 24;
+
 /// What all calls of one UDP socket share, or all calls over TCP.
 pub(crate) struct Desk {
     core: Arc<ServerCore>,
@@ -70,11 +71,6 @@ fn put_reply(to: &mut ReplyBuffer, reply: &Reply<'_>) {
 
 fn put_outcome(to: &mut ReplyBuffer, xid: u32, outcome: Outcome) {
     put_reply(to, &Reply::accepted(xid, outcome));
-}
-
-/// Returns the time of the protocol's clock.
-fn moment() -> Moment {
-    Moment(sys::boot_ns())
 }
 
 impl Desk {

@@ -30,10 +30,18 @@ pub(crate) const PARTS: u16 = 0x5043;
 /// The sender of a part asks which parts have arrived.
 const ASKS: u16 = 0x8000;
 
+/// The program of which a client calls procedure 0, in one datagram, to find out whether a server knows parts.
+/// Other servers do not have this program.
+pub(crate) const PARTS_PROGRAM: u32 = 0x5043_5043;
+/// The version of [`PARTS_PROGRAM`].
+pub(crate) const PARTS_VERSION: u16 = 1;
+
 /// The number of bytes before the payload of a whole call or reply.
 pub(crate) const WHOLE_BYTES: usize = 6;
 /// The number of bytes before a part.
 pub(crate) const PART_BYTES: usize = 28;
+/// The number of bytes of a report, after the header.
+const REPORT_BYTES: usize = 6;
 /// The largest number of bytes of a UDP datagram over IPv4.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
 /// The largest payload in one datagram.
@@ -140,6 +148,10 @@ pub(crate) struct Report {
     /// How many parts may be sent now.
     pub(crate) window: u16,
 }
+
+/// The bytes of a packet that is to be sent: its header, and what follows the header. They are two parts, so that
+/// a payload is sent from where it is.
+pub(crate) type Datagram<'a> = [&'a [u8]; 2];
 
 /// What a packet in parts says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -262,32 +274,40 @@ impl<'a> Packet<'a> {
         Ok(Self::Parts(Name { id, conversation, cookie }, body))
     }
 
-    /// Returns the bytes of the packet.
-    pub(crate) fn to_vec(self) -> Vec<u8> {
+    /// Passes the bytes of the packet to `send`.
+    pub(crate) fn send(self, send: &mut impl FnMut(Datagram<'_>)) {
+        let mut header = [0; PART_BYTES];
+        let mut report = [0; REPORT_BYTES];
         match self {
             Self::Whole { id, client, payload } => {
-                let mut bytes = Vec::with_capacity(WHOLE_BYTES + payload.len());
-                bytes.extend(id.to_be_bytes());
-                bytes.extend(client.to_be_bytes());
-                bytes.extend(payload);
-                bytes
+                header[..4].copy_from_slice(&id.to_be_bytes());
+                header[4..WHOLE_BYTES].copy_from_slice(&client.to_be_bytes());
+                send([&header[..WHOLE_BYTES], payload]);
             }
             Self::Parts(name, body) => {
-                let mut header = [0; PART_BYTES];
                 let done = emit(name, body, &mut header);
                 debug_assert!(done.is_some(), "a header has that many bytes");
-                let mut bytes = header.to_vec();
-                match body {
-                    Body::Call(part) | Body::Reply(part) => bytes.extend(part.data),
-                    Body::HaveCall(report) | Body::HaveReply(report) => {
-                        bytes.extend(report.window.to_be_bytes());
-                        bytes.extend(report.arrivals.later.to_be_bytes());
+                let data = match body {
+                    Body::Call(part) | Body::Reply(part) => part.data,
+                    Body::HaveCall(Report { window, arrivals, .. })
+                    | Body::HaveReply(Report { window, arrivals, .. }) => {
+                        report[..2].copy_from_slice(&window.to_be_bytes());
+                        report[2..].copy_from_slice(&arrivals.later.to_be_bytes());
+                        &report
                     }
-                    Body::Hello | Body::Welcome | Body::Working | Body::Forgotten => {}
-                }
-                bytes
+                    Body::Hello | Body::Welcome | Body::Working | Body::Forgotten => &[],
+                };
+                send([&header, data]);
             }
         }
+    }
+
+    /// Returns the bytes of the packet.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn to_vec(self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.send(&mut |datagram| bytes = datagram.concat());
+        bytes
     }
 }
 

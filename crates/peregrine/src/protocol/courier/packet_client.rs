@@ -7,11 +7,13 @@
 //! cookie), `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has
 //! several parts). A whole call is sent again until its reply arrives.
 
+use std::borrow::Cow;
+
 use super::failure::Failure;
 use super::message::{Reply, VERSIONS_BYTES};
 use super::packet::{
-    Arrivals, Body, Division, Incoming, Name, Packet, Part, Report, WHOLE, WHOLE_PAYLOAD_MAX,
-    WINDOW, message, send_missing,
+    Arrivals, Body, Datagram, Division, Incoming, Name, Packet, Part, Report, WHOLE,
+    WHOLE_PAYLOAD_MAX, WINDOW, message, send_missing,
 };
 use super::words::Unreadable;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
@@ -107,6 +109,17 @@ struct Parts {
     resent: u32,
 }
 
+impl Parts {
+    /// Returns when the client must act, if no datagram arrives before.
+    fn until(&self) -> Moment {
+        let until = self.due.min(self.ends);
+        match self.unanswered {
+            UNANSWERED_MIN.. => until.min(self.heard.after(SILENCE)),
+            _ => until,
+        }
+    }
+}
+
 /// One call. It is in flight from [`begin`](Self::begin) until [`receive`](Self::receive) returns its end, or
 /// [`step`](Self::step) returns [`Step::GiveUp`].
 #[derive(Debug)]
@@ -134,7 +147,7 @@ impl PacketCall {
         now: Moment,
         time: u64,
         to: &Association,
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) -> Result<Self, TooLong> {
         let mut call = Self { id, payload, state: State::Greeting, parts: None, unreadable: None };
         match form {
@@ -169,6 +182,32 @@ impl PacketCall {
         Ok(call)
     }
 
+    /// Takes the memory of the payload from a call that has ended, for the payload of another call.
+    pub(crate) fn take_payload(&mut self) -> Vec<u8> {
+        core::mem::take(&mut self.payload)
+    }
+
+    /// Returns when the driver must call [`step`](Self::step), if no datagram arrives before.
+    pub(crate) fn due(&self) -> Moment {
+        match (&self.state, &self.parts) {
+            (State::Whole(timers), _) => timers.due(),
+            (_, Some(parts)) => parts.until(),
+            (_, None) => Moment::default(),
+        }
+    }
+
+    /// Returns whether each datagram of the call was sent once, and the server has not said that all of them
+    /// have arrived. If one of them then reaches a closed port, the call is not executed.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        let resent = self.parts.as_ref().map_or(0, |parts| parts.resent);
+        match &self.state {
+            State::Whole(timers) => timers.transmissions() == 1,
+            State::Greeting => true,
+            State::Sending { .. } => resent == 0,
+            State::Waiting | State::Receiving(_) => false,
+        }
+    }
+
     /// Returns how often the client has sent the whole call, at most. It is 0 if a part was never sent.
     pub(crate) fn transmissions(&self) -> u32 {
         match (&self.state, &self.parts) {
@@ -184,7 +223,7 @@ impl PacketCall {
         &mut self,
         now: Moment,
         to: &Association,
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) -> Step {
         while let State::Whole(timers) = &mut self.state {
             match timers.step(now) {
@@ -200,8 +239,7 @@ impl PacketCall {
         if now >= parts.ends {
             return Step::GiveUp(Failure::TimedOut);
         }
-        let silent = parts.heard.after(SILENCE);
-        if now >= silent && parts.unanswered >= UNANSWERED_MIN {
+        if now >= parts.heard.after(SILENCE) && parts.unanswered >= UNANSWERED_MIN {
             return Step::GiveUp(Failure::Silent);
         }
         if now >= parts.due {
@@ -211,9 +249,7 @@ impl PacketCall {
             (parts.asked, parts.window) = (None, 1);
             self.send_again(to, send);
         }
-        let Some(parts) = &self.parts else { return Step::GiveUp(Failure::TimedOut) };
-        let until = parts.due.min(parts.ends);
-        Step::Wait(if now < silent { until.min(silent) } else { until })
+        Step::Wait(self.due())
     }
 
     /// Takes a datagram from the server's address. Returns the reply if the datagram completes it, or why the
@@ -221,13 +257,13 @@ impl PacketCall {
     /// dropped.
     ///
     /// The driver must drop datagrams from other addresses.
-    pub(crate) fn receive(
+    pub(crate) fn receive<'a>(
         &mut self,
         now: Moment,
-        datagram: &[u8],
+        datagram: &'a [u8],
         to: &mut Association,
-        send: &mut impl FnMut(&[u8]),
-    ) -> Option<Result<Vec<u8>, Failure>> {
+        send: &mut impl FnMut(Datagram<'_>),
+    ) -> Option<Result<Cow<'a, [u8]>, Failure>> {
         match (Packet::parse(datagram).ok()?, &self.state) {
             (Packet::Whole { id, client, payload }, State::Whole(timers)) => {
                 if id != self.id || client != WHOLE {
@@ -236,7 +272,7 @@ impl PacketCall {
                 match self.reply(payload) {
                     Ok(reply) => {
                         timers.answered(now, &mut to.pace);
-                        Some(Ok(reply))
+                        Some(Ok(Cow::Borrowed(reply)))
                     }
                     Err(unreadable) => {
                         // The datagram may have been damaged or forged, so a good reply may still arrive.
@@ -254,7 +290,7 @@ impl PacketCall {
     }
 
     /// Returns the message of a payload, if it is the reply to this call.
-    fn reply(&self, payload: &[u8]) -> Result<Vec<u8>, Unreadable> {
+    fn reply<'a>(&self, payload: &'a [u8]) -> Result<&'a [u8], Unreadable> {
         let message = message(payload)?;
         let (reply, _) = Reply::parse(message)?;
         // The transaction number follows the type of the message.
@@ -262,17 +298,17 @@ impl PacketCall {
         if reply.transaction.to_be_bytes() != *own {
             return Err(Unreadable::Invalid);
         }
-        Ok(message.to_vec())
+        Ok(message)
     }
 
-    fn receive_part(
+    fn receive_part<'a>(
         &mut self,
         now: Moment,
         name: Name,
-        body: Body<'_>,
+        body: Body<'a>,
         to: &mut Association,
-        send: &mut impl FnMut(&[u8]),
-    ) -> Option<Result<Vec<u8>, Failure>> {
+        send: &mut impl FnMut(Datagram<'_>),
+    ) -> Option<Result<Cow<'a, [u8]>, Failure>> {
         let was_sent = self.transmissions() > 0;
         let parts = self.parts.as_mut()?;
         let is_ours = name.cookie == parts.cookie;
@@ -315,6 +351,13 @@ impl PacketCall {
                 (parts.heard, to.heard, parts.unanswered) = (now, now, 0);
             }
             (Body::Forgotten, _) if is_complete => return Some(Err(Failure::ReplyDiscarded)),
+            (Body::Reply(part), State::Sending { .. } | State::Waiting)
+                if is_complete && part.division.count() == 1 =>
+            {
+                self.progress(now, to);
+                let reply = self.reply(part.data).map(Cow::Borrowed);
+                return Some(reply.map_err(Failure::BadReply));
+            }
             (Body::Reply(part), State::Sending { .. } | State::Waiting) if is_complete => {
                 parts.window = WINDOW_FIRST;
                 self.state = State::Receiving(Incoming::new(part.division));
@@ -330,13 +373,13 @@ impl PacketCall {
         None
     }
 
-    fn receive_reply(
+    fn receive_reply<'a>(
         &mut self,
         now: Moment,
         part: &Part<'_>,
         to: &mut Association,
-        send: &mut impl FnMut(&[u8]),
-    ) -> Option<Result<Vec<u8>, Failure>> {
+        send: &mut impl FnMut(Datagram<'_>),
+    ) -> Option<Result<Cow<'a, [u8]>, Failure>> {
         let State::Receiving(incoming) = &mut self.state else { return None };
         if !incoming.receive(part) {
             return None;
@@ -347,7 +390,12 @@ impl PacketCall {
             else {
                 return None;
             };
-            let reply = self.reply(&incoming.into_payload());
+            let mut payload = incoming.into_payload();
+            let reply = self.reply(&payload).map(|reply| payload.len() - reply.len());
+            let reply = reply.map(|at| {
+                payload.drain(..at);
+                Cow::Owned(payload)
+            });
             return Some(reply.map_err(Failure::BadReply));
         }
         self.progress(now, to);
@@ -380,17 +428,17 @@ impl PacketCall {
         Name { id: self.id, conversation: to.conversation, cookie }
     }
 
-    fn send_whole(&self, send: &mut impl FnMut(&[u8])) {
-        send(&Packet::Whole { id: self.id, client: WHOLE, payload: &self.payload }.to_vec());
+    fn send_whole(&self, send: &mut impl FnMut(Datagram<'_>)) {
+        Packet::Whole { id: self.id, client: WHOLE, payload: &self.payload }.send(send);
     }
 
     /// Sends what follows after progress: a greeting, or a window of parts.
-    fn send_next(&mut self, now: Moment, to: &Association, send: &mut impl FnMut(&[u8])) {
+    fn send_next(&mut self, now: Moment, to: &Association, send: &mut impl FnMut(Datagram<'_>)) {
         let name = self.name(to);
         let Some(parts) = &mut self.parts else { return };
         parts.asked = Some(now);
         match &mut self.state {
-            State::Greeting => send(&Packet::Parts(name, Body::Hello).to_vec()),
+            State::Greeting => Packet::Parts(name, Body::Hello).send(send),
             State::Sending { arrivals, sent } => {
                 let (count, before) = (parts.division.count(), *sent);
                 let end = (before + u32::from(parts.window)).min(arrivals.next + WINDOW);
@@ -403,7 +451,7 @@ impl PacketCall {
                     } else {
                         is_first += 1;
                     }
-                    send(&Packet::Parts(name, Body::Call(part)).to_vec());
+                    Packet::Parts(name, Body::Call(part)).send(send);
                 });
                 *sent = before + is_first;
                 parts.resent += resent;
@@ -414,30 +462,30 @@ impl PacketCall {
 
     /// Sends again what the server may have missed, after a wait without progress. Each packet demands an
     /// answer.
-    fn send_again(&mut self, to: &Association, send: &mut impl FnMut(&[u8])) {
+    fn send_again(&mut self, to: &Association, send: &mut impl FnMut(Datagram<'_>)) {
         let name = self.name(to);
         let Some(parts) = &mut self.parts else { return };
         match &mut self.state {
             State::Sending { arrivals, sent } => {
                 let end = *sent;
-                let packet = |part| send(&Packet::Parts(name, Body::Call(part)).to_vec());
+                let packet = |part| Packet::Parts(name, Body::Call(part)).send(send);
                 parts.resent +=
                     send_missing(&self.payload, parts.division, arrivals, end, 1, packet);
             }
             State::Waiting | State::Receiving(_) => self.send_report(to, send),
-            State::Greeting => send(&Packet::Parts(name, Body::Hello).to_vec()),
+            State::Greeting => Packet::Parts(name, Body::Hello).send(send),
             State::Whole(_) => {}
         }
     }
 
     /// Reports which parts of the reply have arrived.
-    fn send_report(&self, to: &Association, send: &mut impl FnMut(&[u8])) {
+    fn send_report(&self, to: &Association, send: &mut impl FnMut(Datagram<'_>)) {
         let Some(parts) = &self.parts else { return };
         let report = match &self.state {
             State::Receiving(incoming) => incoming.report(parts.window),
             _ => Report { division: None, arrivals: Arrivals::default(), window: parts.window },
         };
-        send(&Packet::Parts(self.name(to), Body::HaveReply(report)).to_vec());
+        Packet::Parts(self.name(to), Body::HaveReply(report)).send(send);
     }
 }
 
@@ -498,7 +546,7 @@ mod tests {
     fn machine_that_was_suspended_asks_before_it_gives_up() {
         let (to, sent) = (Association::new(5), &mut 0);
         let form = Form::Parts(PIECE);
-        let send = &mut |_: &[u8]| *sent += 1;
+        let send = &mut |_: Datagram<'_>| *sent += 1;
         let payload = call_payload(1);
         let mut call = PacketCall::begin(7, payload, form, START, 3600 * SECOND, &to, send)
             .expect("a short call");
@@ -539,7 +587,7 @@ mod tests {
         for other in others {
             assert_eq!(call.receive(START, &other, &mut to, &mut |_| {}), None);
         }
-        let message = Some(Ok(vec![0, 2, 0, 1]));
+        let message = Some(Ok(Cow::Borrowed(&[0, 2, 0, 1][..])));
         assert_eq!(call.receive(START, &reply(7, 1), &mut to, &mut |_| {}), message);
         // Had no good reply arrived, the client would report the bad one.
         let step = call.step(START.after(25 * SECOND), &to, &mut |_| {});
@@ -554,7 +602,7 @@ mod tests {
             (Form::Parts(7), 100),
         ] {
             let to = Association::new(5);
-            let mut send = |_: &[u8]| panic!("nothing is sent");
+            let mut send = |_: Datagram<'_>| panic!("nothing is sent");
             let begun = PacketCall::begin(7, vec![0; bytes], form, START, SECOND, &to, &mut send);
             assert_eq!(begun.err(), Some(TooLong));
         }

@@ -9,10 +9,11 @@ use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 
-use super::message::{Call, Rejection, Reply};
+use super::message::{Answer, Call, Rejection, Reply};
 use super::packet::{
-    Body, Division, Incoming, Name, PAYLOAD_MAX, PIECE, Packet, Part, Report, WHOLE_PAYLOAD_MAX,
-    WINDOW, message, payload, send_missing,
+    Body, Datagram, Division, Incoming, Name, PART_BYTES, PARTS_PROGRAM, PARTS_VERSION,
+    PAYLOAD_MAX, PIECE, Packet, Part, Report, WHOLE_BYTES, WHOLE_PAYLOAD_MAX, WINDOW, message,
+    payload, send_missing,
 };
 use super::packet_client::WINDOW_FIRST;
 use crate::protocol::exchange::time::{Moment, SECOND};
@@ -60,17 +61,36 @@ pub(crate) struct Running {
     ticket: Ticket<Identity>,
     form: ReplyForm,
     transaction: u16,
+    /// Whether the call came in several parts. Its client does not send them again.
+    is_assembled: bool,
 }
 
 /// A call that the driver runs now.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) call: Call,
-    /// The whole message, with the header of the call.
-    pub(crate) message: Vec<u8>,
-    /// The offset of the arguments in the message.
-    pub(crate) arguments: usize,
+    pub(crate) arguments: Arguments,
     pub(crate) running: Running,
+}
+
+/// Where the arguments of a call are.
+#[derive(Debug)]
+pub(crate) enum Arguments {
+    /// They begin at this offset of the datagram, and end with it.
+    Received(usize),
+    /// The call came in several parts.
+    Assembled(Vec<u8>),
+}
+
+impl Arguments {
+    /// Returns the arguments. `datagram` is the datagram with which the call has arrived.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of<'a>(&'a self, datagram: &'a [u8]) -> &'a [u8] {
+        match self {
+            Self::Received(at) => &datagram[*at..],
+            Self::Assembled(arguments) => arguments,
+        }
+    }
 }
 
 /// A call of which parts are missing, or for which the cache has no room.
@@ -113,7 +133,7 @@ impl PacketServer {
         now: Moment,
         from: SocketAddr,
         datagram: &[u8],
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) -> Option<Work> {
         self.cache.expire(now);
         match Packet::parse(datagram).ok()? {
@@ -126,7 +146,7 @@ impl PacketServer {
                     let is_of_client =
                         matches!(body, Body::Hello | Body::Call(_) | Body::HaveReply(_));
                     if is_of_client {
-                        send(&Packet::Parts(Name { cookie, ..name }, Body::Welcome).to_vec());
+                        Packet::Parts(Name { cookie, ..name }, Body::Welcome).send(send);
                     }
                     return None;
                 }
@@ -142,26 +162,52 @@ impl PacketServer {
         }
     }
 
-    /// Notes that a call has ended, and sends its reply: the message with its header. A reply that is too
-    /// long is replaced by a rejection.
+    /// Returns the largest number of bytes of the payload of a reply.
+    pub(crate) fn payload_max(&self, running: &Running) -> usize {
+        match running.form {
+            ReplyForm::Whole { .. } => WHOLE_PAYLOAD_MAX,
+            ReplyForm::Parts { .. } => self.reply_bytes_max,
+        }
+    }
+
+    /// Notes that a call has ended, and sends its reply. A payload that is too long is replaced by a rejection.
     pub(crate) fn end(
         &mut self,
         now: Moment,
         running: Running,
-        reply: &[u8],
-        send: &mut impl FnMut(&[u8]),
+        payload: &[u8],
+        send: &mut impl FnMut(Datagram<'_>),
     ) {
-        let Running { ticket, form, transaction } = running;
-        let mut payload = payload(reply);
-        let most = match form {
-            ReplyForm::Whole { .. } => WHOLE_PAYLOAD_MAX,
-            ReplyForm::Parts { .. } => self.reply_bytes_max,
+        let rejection;
+        let payload = if payload.len() > self.payload_max(&running) {
+            rejection = rejected(running.transaction);
+            &rejection
+        } else {
+            payload
         };
-        if payload.len() > most {
-            payload = rejected(transaction);
+        self.cache.end(now, running.ticket, payload);
+        send_reply(running.form, payload, send);
+    }
+
+    /// Notes that a call was not executed, and sends why. `None` sends nothing, so that the client sends the
+    /// call again. Another copy of the call may run.
+    ///
+    /// The client of a call in several parts does not send them again, so its reply is remembered like others.
+    pub(crate) fn refuse(
+        &mut self,
+        now: Moment,
+        running: Running,
+        payload: Option<&[u8]>,
+        send: &mut impl FnMut(Datagram<'_>),
+    ) {
+        if running.is_assembled {
+            let rejection = rejected(running.transaction);
+            return self.end(now, running, payload.unwrap_or(&rejection), send);
         }
-        self.cache.end(now, ticket, &payload);
-        send_reply(form, &payload, send);
+        self.cache.not_executed(running.ticket);
+        if let Some(payload) = payload {
+            send_reply(running.form, payload, send);
+        }
     }
 
     fn cookie(&self, from: SocketAddr, conversation: u32) -> u64 {
@@ -185,19 +231,28 @@ impl PacketServer {
         from: SocketAddr,
         (id, client): (u32, u16),
         payload: &[u8],
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) -> Option<Work> {
         let message = message(payload).ok()?;
         let (call, arguments) = Call::parse(message).ok()?;
+        let form = ReplyForm::Whole { id, client };
+        if (call.program, call.version, call.procedure) == (PARTS_PROGRAM, PARTS_VERSION, 0) {
+            // The call does nothing, so it need not be remembered.
+            let reply = Reply { transaction: call.transaction, answer: Answer::Return };
+            send_reply(form, &super::packet::payload(&reply.to_vec()), send);
+            return None;
+        }
         let mut hasher = self.hasher();
         hasher.write(&payload[..payload.len().min(CHECKED_BYTES)]);
         let (bytes, checksum) = (payload.len(), hasher.finish());
         let identity = Identity::Whole { id, client, bytes, checksum };
-        let form = ReplyForm::Whole { id, client };
         match self.cache.begin(now, Key { peer: Peer::datagram(from), call: identity }, 0) {
             Verdict::Execute(ticket) => {
-                let running = Running { ticket, form, transaction: call.transaction };
-                return Some(Work { call, message: message.to_vec(), arguments, running });
+                let (transaction, is_assembled) = (call.transaction, false);
+                let running = Running { ticket, form, transaction, is_assembled };
+                let header = WHOLE_BYTES + payload.len() - message.len();
+                let arguments = Arguments::Received(header + arguments);
+                return Some(Work { call, arguments, running });
             }
             Verdict::Replay(reply) => send_reply(form, reply, send),
             Verdict::Forgotten => send_reply(form, &rejected(call.transaction), send),
@@ -213,7 +268,7 @@ impl PacketServer {
         from: SocketAddr,
         name: Name,
         part: &Part<'_>,
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) -> Option<Work> {
         let key = key(from, name);
         let form = ReplyForm::Parts { name, piece: part.division.piece };
@@ -223,8 +278,8 @@ impl PacketServer {
             match verdict {
                 _ if !part.asks => {}
                 Verdict::Replay(reply) => send_reply(form, reply, send),
-                Verdict::InProgress => send(&Packet::Parts(name, Body::Working).to_vec()),
-                _ => send(&Packet::Parts(name, Body::Forgotten).to_vec()),
+                Verdict::InProgress => Packet::Parts(name, Body::Working).send(send),
+                _ => Packet::Parts(name, Body::Forgotten).send(send),
             }
             return None;
         }
@@ -236,21 +291,25 @@ impl PacketServer {
             // The cache is full of calls that run. The client sends a part again, which tries again.
             return None;
         };
-        let payload = if is_only {
-            part.data.to_vec()
-        } else {
-            self.partial.remove(&key).map(|partial| partial.incoming.into_payload())?
-        };
-        let read = message(&payload).ok().and_then(|message| {
-            let (call, arguments) = Call::parse(message).ok()?;
-            Some((call, message.to_vec(), arguments))
+        let assembled = self.partial.remove(&key).map(|partial| partial.incoming.into_payload());
+        let payload = assembled.as_deref().unwrap_or(part.data);
+        let read = message(payload).ok().and_then(|message| {
+            let (call, at) = Call::parse(message).ok()?;
+            Some((call, payload.len() - message.len() + at))
         });
-        let Some((call, message, arguments)) = read else {
+        let Some((call, at)) = read else {
             self.cache.not_executed(ticket);
             return None;
         };
-        let running = Running { ticket, form, transaction: call.transaction };
-        Some(Work { call, message, arguments, running })
+        let arguments = match assembled {
+            None => Arguments::Received(PART_BYTES + at),
+            Some(mut payload) => {
+                payload.drain(..at);
+                Arguments::Assembled(payload)
+            }
+        };
+        let (transaction, is_assembled) = (call.transaction, !is_only);
+        Some(Work { call, arguments, running: Running { ticket, form, transaction, is_assembled } })
     }
 
     /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, reports to
@@ -261,7 +320,7 @@ impl PacketServer {
         from: SocketAddr,
         name: Name,
         part: &Part<'_>,
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) -> bool {
         let key = key(from, name);
         if !self.partial.contains_key(&key) && !self.make_room(now, from, part.division) {
@@ -281,7 +340,7 @@ impl PacketServer {
         let is_whole = partial.incoming.is_whole();
         if !is_whole && part.asks {
             let report = partial.incoming.report(WINDOW as u16);
-            send(&Packet::Parts(name, Body::HaveCall(report)).to_vec());
+            Packet::Parts(name, Body::HaveCall(report)).send(send);
         }
         is_whole
     }
@@ -292,7 +351,7 @@ impl PacketServer {
         from: SocketAddr,
         name: Name,
         report: &Report,
-        send: &mut impl FnMut(&[u8]),
+        send: &mut impl FnMut(Datagram<'_>),
     ) {
         let piece = report.division.map_or(PIECE, |division| division.piece);
         let form = ReplyForm::Parts { name, piece };
@@ -304,14 +363,14 @@ impl PacketServer {
                     let end = division.count();
                     let window = report.window.min(WINDOW as u16);
                     send_missing(reply, division, &report.arrivals, end, window, |part| {
-                        send(&Packet::Parts(name, Body::Reply(part)).to_vec());
+                        Packet::Parts(name, Body::Reply(part)).send(send);
                     });
                 }
                 Some(_) => {}
             },
-            Some(Verdict::InProgress) => send(&Packet::Parts(name, Body::Working).to_vec()),
+            Some(Verdict::InProgress) => Packet::Parts(name, Body::Working).send(send),
             // The client knows that all parts have arrived, so the call has run.
-            None | Some(_) => send(&Packet::Parts(name, Body::Forgotten).to_vec()),
+            None | Some(_) => Packet::Parts(name, Body::Forgotten).send(send),
         }
     }
 
@@ -350,14 +409,14 @@ fn rejected(transaction: u16) -> Vec<u8> {
 }
 
 /// Sends a reply, or its first parts.
-fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(&[u8])) {
+fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(Datagram<'_>)) {
     match form {
-        ReplyForm::Whole { id, client } => send(&Packet::Whole { id, client, payload }.to_vec()),
+        ReplyForm::Whole { id, client } => Packet::Whole { id, client, payload }.send(send),
         ReplyForm::Parts { name, piece } => {
             let Some(division) = Division::of(payload.len(), piece) else { return };
             let (arrivals, end) = (Default::default(), division.count());
             send_missing(payload, division, &arrivals, end, WINDOW_FIRST, |part| {
-                send(&Packet::Parts(name, Body::Reply(part)).to_vec());
+                Packet::Parts(name, Body::Reply(part)).send(send);
             });
         }
     }
@@ -365,9 +424,10 @@ fn send_reply(form: ReplyForm, payload: &[u8], send: &mut impl FnMut(&[u8])) {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
     use crate::protocol::courier::failure::Failure;
-    use crate::protocol::courier::message::Answer;
     use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
     use crate::protocol::exchange::client_end::Executed;
     use crate::protocol::exchange::time::MILLISECOND;
@@ -375,6 +435,9 @@ mod tests {
     const START: Moment = Moment(1000 * SECOND);
     const BOUNDS: Bounds = Bounds { calls: 16, bytes: 80_000, age: 120 * SECOND };
     const PARTS: Form = Form::Parts(512);
+
+    /// A call that runs, with the number of bytes of its arguments; and the end at the client.
+    type Delivered = (Option<(usize, Work)>, Option<Result<Vec<u8>, Failure>>);
 
     /// A client, a server, and the datagrams between them.
     struct Pair {
@@ -404,39 +467,38 @@ mod tests {
             let mut message = vec![0; 12 + argument_bytes];
             let call = Call { transaction: 4, program: 2, version: 3, procedure: 0 };
             call.emit(&mut message).expect("room");
-            let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+            let send = &mut |datagram: Datagram<'_>| self.to_server.push(datagram.concat());
             PacketCall::begin(id, payload(&message), form, self.now, 60 * SECOND, &self.to, send)
                 .expect("a short call")
         }
 
-        /// Delivers datagrams until there are none. Returns the call that runs, and the end at the client.
-        fn deliver(
-            &mut self,
-            call: &mut PacketCall,
-        ) -> (Option<Work>, Option<Result<Vec<u8>, Failure>>) {
+        /// Delivers datagrams until there are none.
+        fn deliver(&mut self, call: &mut PacketCall) -> Delivered {
             let (mut work, mut ended) = (None, None);
             while !self.to_server.is_empty() || !self.to_client.is_empty() {
                 for bytes in core::mem::take(&mut self.to_server) {
                     self.datagrams += 1;
-                    let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
+                    let send = &mut |datagram: Datagram<'_>| self.to_client.push(datagram.concat());
                     let new = self.server.receive(self.now, self.from, &bytes, send);
                     assert!(new.is_none() || work.is_none(), "the call runs twice");
-                    work = work.or(new);
+                    let counted = |new: Work| (new.arguments.of(&bytes).len(), new);
+                    work = work.or(new.map(counted));
                 }
                 for bytes in core::mem::take(&mut self.to_client) {
                     self.datagrams += 1;
-                    let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
-                    ended = ended.or(call.receive(self.now, &bytes, &mut self.to, send));
+                    let send = &mut |datagram: Datagram<'_>| self.to_server.push(datagram.concat());
+                    let end = call.receive(self.now, &bytes, &mut self.to, send);
+                    ended = ended.or(end.map(|end| end.map(Cow::into_owned)));
                 }
             }
             (work, ended)
         }
 
-        fn end(&mut self, work: Work, result_bytes: usize) {
+        fn end(&mut self, (_, work): (usize, Work), result_bytes: usize) {
             let reply = Reply { transaction: work.call.transaction, answer: Answer::Return };
             let reply = [reply.to_vec(), vec![7; result_bytes]].concat();
-            let send = &mut |bytes: &[u8]| self.to_client.push(bytes.to_vec());
-            self.server.end(self.now, work.running, &reply, send);
+            let send = &mut |datagram: Datagram<'_>| self.to_client.push(datagram.concat());
+            self.server.end(self.now, work.running, &payload(&reply), send);
         }
 
         /// Makes a call, and returns the number of bytes of its results and of datagrams.
@@ -446,7 +508,7 @@ mod tests {
             let (work, ended) = self.deliver(&mut call);
             assert_eq!(ended, None);
             let work = work.expect("the call runs");
-            assert_eq!(work.message.len() - work.arguments, bytes[0]);
+            assert_eq!(work.0, bytes[0]);
             self.end(work, bytes[1]);
             let (again, ended) = self.deliver(&mut call);
             assert!(again.is_none());
@@ -457,7 +519,7 @@ mod tests {
         /// Waits until the client sends again.
         fn wait(&mut self, call: &mut PacketCall) {
             while self.to_server.is_empty() {
-                let send = &mut |bytes: &[u8]| self.to_server.push(bytes.to_vec());
+                let send = &mut |datagram: Datagram<'_>| self.to_server.push(datagram.concat());
                 match call.step(self.now, &self.to, send) {
                     Step::Wait(until) if self.to_server.is_empty() => self.now = until,
                     Step::Wait(_) => {}
@@ -595,7 +657,7 @@ mod tests {
         for body in [Body::Hello, Body::Call(part), Body::Welcome, Body::Working] {
             let packet = Packet::Parts(name, body).to_vec();
             let mut answers = Vec::new();
-            let send = &mut |bytes: &[u8]| answers.push(bytes.len());
+            let send = &mut |datagram: Datagram<'_>| answers.push(datagram.concat().len());
             assert!(server.receive(START, from, &packet, send).is_none());
             assert!(answers.iter().sum::<usize>() <= packet.len(), "{body:?}");
         }
@@ -649,7 +711,7 @@ mod tests {
         other_version[1..4].copy_from_slice(&[4, 0, 9]);
         for payload in [&payload(&message)[..15], &payload(&[0, 1, 0, 0]), &other_version] {
             let packet = Packet::Whole { id: 9, client: 2, payload }.to_vec();
-            let mut send = |_: &[u8]| panic!("no answer");
+            let mut send = |_: Datagram<'_>| panic!("no answer");
             assert!(pair.server.receive(START, pair.from, &packet, &mut send).is_none());
         }
     }

@@ -269,12 +269,12 @@ mod tests {
     #[test]
     fn long_message_has_several_frames_and_one_record() {
         let bytes = 2 * frames::DATA_BYTES_MAX + 2;
-        let all = pieces(Framing::Frames, bytes);
-        assert_eq!(all.len(), 3);
-        assert_eq!(all[1], ([0, 0, 0xff, 0xff], 65_535..131_070));
-        assert_eq!(all[2], ([0, 1, 0, 2], 131_070..131_072));
-        let all = pieces(Framing::Records, bytes);
-        assert_eq!(all, [([0x80, 2, 0, 0], 0..bytes)]);
+        let frames = pieces(Framing::Frames, bytes);
+        assert_eq!(frames.len(), 3);
+        assert_eq!(frames[1], ([0, 0, 0xff, 0xff], 65_535..131_070));
+        assert_eq!(frames[2], ([0, 1, 0, 2], 131_070..131_072));
+        let records = pieces(Framing::Records, bytes);
+        assert_eq!(records, [([0x80, 2, 0, 0], 0..bytes)]);
         assert_eq!(Framing::Records.piece(record::FRAGMENT_BYTES_MAX + 1, 0), None);
     }
 

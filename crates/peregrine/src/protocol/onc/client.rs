@@ -5,13 +5,10 @@
 use super::failure::Failure;
 use super::items::Unreadable;
 use super::message::{Reply, replied_to};
-use crate::protocol::exchange::time::{Moment, SECOND};
+use crate::protocol::exchange::time::Moment;
 use crate::protocol::retransmission::{Due, Timers};
 
-pub(crate) use crate::protocol::retransmission::Pace;
-
-/// How long a call may take altogether, unless the caller chooses otherwise.
-pub(crate) const CALL_TIME: u64 = 25 * SECOND;
+pub(crate) use crate::protocol::retransmission::{CALL_TIME, Pace};
 
 /// What the driver does next for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +90,7 @@ impl DatagramCall {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::exchange::time::MILLISECOND;
+    use crate::protocol::exchange::time::{MILLISECOND, SECOND};
     use crate::protocol::onc::message::{Answer, Outcome};
 
     const START: Moment = Moment(1000 * SECOND);

@@ -8,7 +8,8 @@ use crate::protocol::courier::cooper::{STARTED, activation, call_header, refusal
 use crate::protocol::courier::frames::{END_FRAME, END_REPLY_FRAME};
 use crate::protocol::courier::message::{Answer, CALL_BYTES, Call, Rejection, Reply, Versions};
 use crate::protocol::courier::packet::{
-    Arrivals, Body, Division, Name, Packet, Part, Report, WHOLE, payload,
+    Arrivals, Body, Division, Name, PARTS_PROGRAM, PARTS_VERSION, Packet, Part, Report, WHOLE,
+    payload,
 };
 use crate::protocol::courier::stream::{Event, Framing, Input};
 
@@ -115,6 +116,12 @@ fn cooper(held: &mut Held) {
 fn packets(held: &mut Held) {
     let whole = payload(&call());
     held.packet("Courier whole call", Packet::Whole { id: 5, client: WHOLE, payload: &whole });
+    let question =
+        Call { transaction: 7, program: PARTS_PROGRAM, version: PARTS_VERSION, procedure: 0 };
+    let mut message = [0; CALL_BYTES];
+    question.emit(&mut message).expect("room");
+    let question = Packet::Whole { id: 5, client: WHOLE, payload: &payload(&message) };
+    held.packet("Courier question about parts", question);
     let name = Name { id: 5, conversation: 6, cookie: 0x0102_0304_0506_0708 };
     let greeting = Name { cookie: 0, ..name };
     held.packet("Courier HELLO", Packet::Parts(greeting, Body::Hello));

@@ -97,11 +97,24 @@ fn restarted_server_does_not_run_calls_in_parts_again() {
 }
 
 #[test]
+fn overloaded_server_runs_short_calls_later() {
+    let weather = Weather { overload: 300, delay: MILLISECOND, ..FAIR };
+    let world = run(7, 4, 50, weather);
+    assert_eq!(count(&world, is_answered), 200);
+    let weather = Weather { size: 10_000, ..weather };
+    let world = run(8, 4, 50, weather);
+    // A call in several parts is rejected, and the client cannot know that it did not run.
+    assert!(count(&world, |known| failed(known, Failure::Unspecified(0xffff))) > 10);
+    assert!(world.known.iter().all(|known| known.executions <= 1));
+}
+
+#[test]
 fn random_runs_of_packet_courier_keep_the_guarantees() {
     for seed in 0..300 {
         let random = &mut Random::new(seed ^ 0xc0e1);
         let mut up_to = |most: u64| if random.chance(600) { random.below(most) as u32 } else { 0 };
         let (loss, duplicate, damage) = (up_to(400), up_to(400), up_to(200));
+        let overload = up_to(100);
         let delay = *random.pick(&[MILLISECOND, 100 * MILLISECOND, 2 * SECOND, 20 * SECOND]);
         let runs_for = *random.pick(&[MILLISECOND, 100 * MILLISECOND, 20 * SECOND]);
         let restarts = *random.pick(&[0, 0, 500 * MILLISECOND, 10 * SECOND]);
@@ -111,7 +124,8 @@ fn random_runs_of_packet_courier_keep_the_guarantees() {
             1 => Bounds { age: 20 * SECOND, ..Bounds::DEFAULT },
             _ => Bounds::DEFAULT,
         };
-        let weather = Weather { loss, duplicate, damage, delay, runs_for, restarts, size, bounds };
+        let weather =
+            Weather { loss, duplicate, damage, overload, delay, runs_for, restarts, size, bounds };
         run(seed, 4, 20, weather);
     }
 }

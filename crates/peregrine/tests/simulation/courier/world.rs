@@ -4,13 +4,14 @@
 //! whether a client gets the reply to another call, and whether all bytes are in their places.
 
 use core::net::SocketAddr;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::exchange::client_end::Executed;
 use crate::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::message::{Answer, CALL_BYTES, Call, Rejection, Reply};
-use crate::protocol::courier::packet::payload;
+use crate::protocol::courier::packet::{Datagram, payload};
 use crate::protocol::courier::packet_client::{Association, Form, PacketCall, Step};
 use crate::protocol::courier::packet_server::{PacketServer, Running, Work};
 use crate::protocol::onc::xids::Waiters;
@@ -37,6 +38,8 @@ pub(super) struct Weather {
     pub(super) loss: u32,
     pub(super) duplicate: u32,
     pub(super) damage: u32,
+    /// In thousandths, for each call: the server cannot run it now.
+    pub(super) overload: u32,
     /// The longest delay of a datagram, in nanoseconds.
     pub(super) delay: u64,
     /// The longest time of a procedure, in nanoseconds.
@@ -258,7 +261,7 @@ impl World {
             self.now,
             CALL_TIME,
             &one.server,
-            &mut |bytes: &[u8]| sent.push(bytes.to_vec()),
+            &mut |datagram: Datagram<'_>| sent.push(datagram.concat()),
         );
         one.waiters.find(id).expect("the call").state = Some(state.expect("a short call"));
         self.send_all(client, sent, false);
@@ -308,7 +311,9 @@ impl World {
         };
         let state = flight.state.as_mut().expect("the call has begun");
         let mut sent = Vec::new();
-        let step = state.step(self.now, &one.server, &mut |bytes: &[u8]| sent.push(bytes.to_vec()));
+        let step = state.step(self.now, &one.server, &mut |datagram: Datagram<'_>| {
+            sent.push(datagram.concat())
+        });
         self.send_all(client, sent, false);
         match step {
             Step::Wait(until) if until <= self.now => {
@@ -326,12 +331,13 @@ impl World {
         let Some(flight) = one.waiters.find(id) else { return };
         let state = flight.state.as_mut().expect("the call has begun");
         let mut sent = Vec::new();
-        let ended = state.receive(self.now, bytes, &mut one.server, &mut |bytes: &[u8]| {
-            sent.push(bytes.to_vec());
-        });
+        let ended =
+            state.receive(self.now, bytes, &mut one.server, &mut |datagram: Datagram<'_>| {
+                sent.push(datagram.concat());
+            });
         self.send_all(client, sent, false);
         match ended {
-            Some(ended) => self.ended(client, id, ended),
+            Some(ended) => self.ended(client, id, ended.map(Cow::into_owned)),
             None => self.look_at(client, id, self.now),
         }
     }
@@ -363,17 +369,20 @@ impl World {
     /// Receives a datagram at the server, as a driver does.
     fn serve(&mut self, client: usize, bytes: &[u8]) {
         let (from, mut sent) = (self.clients[client].address, Vec::new());
-        let mut send = |bytes: &[u8]| sent.push(bytes.to_vec());
+        let mut send = |datagram: Datagram<'_>| sent.push(datagram.concat());
         if let Some(work) = self.server.receive(self.now, from, bytes, &mut send) {
-            let Work { call: header, message, arguments, running } = work;
-            let arguments = &message[arguments..];
+            let Work { call: header, arguments, running } = work;
+            let arguments = arguments.of(bytes);
             let call = number(arguments).expect("arguments");
             if arguments != body(call, arguments.len() - 8) {
                 self.violations.push(format!("call {call} arrived with other arguments"));
             }
             if header.procedure == LACKS {
                 let reply = Reply::rejected(header.transaction, Rejection::NoSuchProcedure);
-                self.server.end(self.now, running, &reply.to_vec(), &mut send);
+                let rejection = payload(&reply.to_vec());
+                self.server.refuse(self.now, running, Some(&rejection), &mut send);
+            } else if self.random.chance(self.weather.overload) {
+                self.server.refuse(self.now, running, None, &mut send);
             } else {
                 let answer = match header.procedure {
                     FAILS => Answer::Abort(ERROR),
@@ -421,8 +430,8 @@ impl World {
     fn stop(&mut self, client: usize, call: usize, reply: &[u8], running: Running) {
         self.known[call].stopped = Some(self.now);
         let mut sent = Vec::new();
-        let mut send = |bytes: &[u8]| sent.push(bytes.to_vec());
-        self.server.end(self.now, running, reply, &mut send);
+        let mut send = |datagram: Datagram<'_>| sent.push(datagram.concat());
+        self.server.end(self.now, running, &payload(reply), &mut send);
         self.send_all(client, sent, true);
         self.check_limits();
     }
@@ -441,6 +450,7 @@ pub(super) const FAIR: Weather = Weather {
     loss: 0,
     duplicate: 0,
     damage: 0,
+    overload: 0,
     delay: 50 * MILLISECOND,
     runs_for: 20 * MILLISECOND,
     restarts: 0,

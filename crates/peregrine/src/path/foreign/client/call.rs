@@ -5,11 +5,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::slots::{Ended, Outcome};
-use super::{Dialect, Link};
+use super::{Dialect, Link, Wire};
 use crate::call::chain::WaitingInside;
-use crate::call::{Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, inside};
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::call::{
+    Answer, Begun, Call, CallPath, Layout, PING, PathKind, Returned, Wait, block_cost, inside,
+};
+use crate::error::{CallError, Executed, Kind, NO_THREAD, Phase};
 use crate::keeper::Watch;
+use crate::path::bind::{BoundPath, system};
+use crate::value::ByteOrder;
 
 /// The path of one binding.
 pub(in crate::path) struct ForeignPath<D: Dialect> {
@@ -24,13 +28,27 @@ pub(in crate::path) struct ForeignPath<D: Dialect> {
 }
 
 impl<D: Dialect> ForeignPath<D> {
-    pub(in crate::path) fn new(
+    /// Returns a new binding over a link. `to` is the server and the program as text for people.
+    ///
+    /// # Errors
+    /// If the keeper cannot watch a connection.
+    pub(in crate::path) fn bound(
         link: Arc<Link<D>>,
         procedures: Cow<'static, [u32]>,
         wait: Wait,
         to: String,
-    ) -> Self {
-        Self { watch: OnceLock::new(), link, procedures, wait, to }
+    ) -> Result<BoundPath, CallError> {
+        if wait == Wait::Adaptive {
+            // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
+            block_cost();
+        }
+        let (frames, is_connected) = (Arc::clone(link.frames()), matches!(link.wire, Wire::Tcp(_)));
+        let path = Self { watch: OnceLock::new(), link, procedures, wait, to };
+        if is_connected {
+            // The keeper notices the end of the connection.
+            path.watch().map_err(system(NO_THREAD))?;
+        }
+        Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
     }
 
     /// Returns the program's number of a procedure.
@@ -77,8 +95,9 @@ impl<D: Dialect> ForeignPath<D> {
     }
 }
 
+/// Returns the error of a call that is not one of the program's procedures.
 #[cold]
-fn not_there() -> CallError {
+pub(in crate::path) fn not_there() -> CallError {
     let text = "a program of another RPC system has only the procedures of its interface";
     CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, text)
 }

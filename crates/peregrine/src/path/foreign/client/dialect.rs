@@ -4,6 +4,7 @@
 use core::fmt::Debug;
 use core::ops::Range;
 use core::time::Duration;
+use std::borrow::Cow;
 
 use crate::call::Answer;
 use crate::error::CallError;
@@ -19,8 +20,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     type Failure: Copy + Debug + Send + Sync;
     /// The numbers of the calls in flight, each with its frame, and what was measured of the server.
     type Calls: Send;
-    /// The timers of a call over datagrams.
-    type Timers: Copy + Debug + Send;
+    /// The state of a call over datagrams: its timers, and what has arrived of its reply.
+    type Exchange: Send;
     /// Puts the messages of a connection together.
     type Assembler: Send;
 
@@ -61,37 +62,52 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
 
     // Sending.
 
-    /// Returns the number of bytes that precede the arguments in a datagram.
-    fn header_bytes(&self) -> usize;
+    /// Returns the largest number of bytes of arguments over datagrams.
+    fn datagram_arguments_max(&self) -> usize;
 
     /// Returns the largest number of bytes of arguments on a connection.
     fn arguments_max(&self) -> usize;
 
-    /// Returns a call as a datagram.
-    fn datagram(&self, message: &Message) -> Piece<'_>;
+    /// Returns a call as a datagram. `None`: the functions that change the state of the call send its datagrams.
+    fn datagram(&self, message: &Message) -> Option<Piece<'_>>;
 
     /// Returns a piece of a call on a connection. The first piece has the index 0. `is_first` is true for the
     /// first message of the connection. Returns `None` if the message is too long.
     fn piece(&self, message: &Message, is_first: bool, index: usize) -> Option<Piece<'_>>;
 
-    // Timers of datagrams.
+    // Calls over datagrams. A datagram that `send` cannot send at once is lost like any other.
 
-    /// Begins the timers of a call that is sent now. `left` is how long the caller waits.
-    fn begin_timers(
+    /// Begins a call. `left` is how long the caller waits. If the call has a [datagram](Self::datagram), it is
+    /// sent afterwards.
+    ///
+    /// # Errors
+    /// If the call cannot be sent.
+    fn begin(
         &self,
-        calls: &Self::Calls,
+        calls: &mut Self::Calls,
         message: &Message,
+        arguments: Window<'_>,
         left: Option<Duration>,
-    ) -> Self::Timers;
+        send: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Result<Self::Exchange, CallError>;
 
-    /// Returns what to do now.
-    fn step(timers: &mut Self::Timers, now: Moment) -> Step<Self::Failure>;
+    /// Does what is [due](Self::due), and returns what to do now.
+    fn step(
+        &self,
+        calls: &mut Self::Calls,
+        exchange: &mut Self::Exchange,
+        send: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Step<Self::Failure>;
 
-    /// Returns when to look at the timers again.
-    fn due(timers: &Self::Timers) -> Moment;
+    /// Returns when something is due, if no datagram arrives before.
+    fn due(exchange: &Self::Exchange) -> Moment;
 
-    /// Returns how often the call was sent.
-    fn transmissions(timers: &Self::Timers) -> u32;
+    /// Returns how often the whole call was sent.
+    fn transmissions(exchange: &Self::Exchange) -> u32;
+
+    /// Returns whether each datagram of the call was sent once, and the server has not answered the last of them.
+    /// If such a datagram reaches a closed port, then the call was not executed.
+    fn is_unanswered(exchange: &Self::Exchange) -> bool;
 
     // Receiving.
 
@@ -115,7 +131,7 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Takes back the memory of a message, for the next message.
     fn reuse(assembler: &mut Self::Assembler, message: Vec<u8>);
 
-    /// Returns the number and the frame of the call to which a message replies, if a caller waits for it.
+    /// Returns the number and the frame of the call to which a message belongs, if a caller waits for its reply.
     ///
     /// # Errors
     /// If the message ends the link.
@@ -125,15 +141,17 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
         message: &[u8],
     ) -> Result<Option<(u32, u32)>, Ended<Self::Failure>>;
 
-    /// Reads a message, which [`find`](Self::find) has found to be the reply to a call. Returns `None` if the
-    /// message is not its reply. Otherwise the call is forgotten.
-    fn receive(
+    /// Reads a message that [`find`](Self::find) has found to belong to a call. Returns `None` if the message
+    /// does not complete the reply. Otherwise the call is forgotten. `exchange` is the state of a call over
+    /// datagrams.
+    fn receive<'m>(
         &self,
         calls: &mut Self::Calls,
         number: u32,
-        timers: &mut Option<Self::Timers>,
-        message: &[u8],
-    ) -> Option<Result<Results, Self::Failure>>;
+        exchange: Option<&mut Self::Exchange>,
+        message: &'m [u8],
+        send: &mut dyn FnMut([&[u8]; 2]),
+    ) -> Option<Result<Results<'m>, Self::Failure>>;
 
     // Failures.
 
@@ -160,6 +178,16 @@ pub(in crate::path) enum Number {
     Of(u32),
     /// The call has no reply. It ends when it is sent.
     NoReply,
+}
+
+impl Number {
+    /// Returns the number of a call of a protocol in which all calls have replies.
+    pub(in crate::path) fn of_reply(self) -> u32 {
+        match self {
+            Self::Of(number) => number,
+            Self::NoReply => 0,
+        }
+    }
 }
 
 /// What is needed to send a call, besides the arguments in its frame.
@@ -213,9 +241,9 @@ impl<'a> Piece<'a> {
 /// What the caller of a call over datagrams does next.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::path) enum Step<F> {
-    /// Waits for datagrams until this moment.
-    Wait(Moment),
-    /// Sends the same bytes again.
+    /// Waits for datagrams until the call is due.
+    Wait,
+    /// Sends the [datagram](Dialect::datagram) again.
     Retransmit,
     GiveUp(F),
 }
@@ -228,10 +256,9 @@ pub(in crate::path) enum Arrived {
     End(&'static [u8]),
 }
 
-/// The results in a reply, or the arguments of an error.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::path) struct Results {
+/// The results in a reply, or the number and the arguments of an error.
+#[derive(Debug)]
+pub(in crate::path) struct Results<'m> {
     pub(in crate::path) answer: Answer,
-    /// The offset in the message.
-    pub(in crate::path) at: usize,
+    pub(in crate::path) bytes: Cow<'m, [u8]>,
 }

@@ -128,7 +128,7 @@ impl<D: Dialect> Link<D> {
         // A thread that brings the outcome stores it, and then wakes the future. The future was registered, and
         // now looks for the outcome. So the future sees the outcome, or is woken.
         let due = match &self.slot(frame).lock().state {
-            State::Waits(call) => call.timers.as_ref().map(D::due),
+            State::Waits(call) => call.exchange.as_ref().map(D::due),
             State::Ended(_) | State::Idle => return Ok(self.holds(frame)),
         };
         let now = Instant::now();

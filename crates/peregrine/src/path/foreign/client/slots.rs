@@ -36,8 +36,8 @@ pub(super) enum State<D: Dialect> {
 /// A call that has no outcome yet.
 pub(super) struct Waiting<D: Dialect> {
     pub(super) message: Message,
-    /// The timers of a call over datagrams.
-    pub(super) timers: Option<D::Timers>,
+    /// The state of a call over datagrams.
+    pub(super) exchange: Option<D::Exchange>,
 }
 
 /// The outcome of a call, and how often the call was sent.
@@ -65,7 +65,7 @@ pub(super) enum Outcome<F> {
 
 impl<D: Dialect> Waiting<D> {
     pub(super) fn transmissions(&self) -> u32 {
-        self.timers.as_ref().map_or(1, D::transmissions)
+        self.exchange.as_ref().map_or(1, D::transmissions)
     }
 
     pub(super) fn ended(&self, outcome: Outcome<D::Failure>) -> Ended<D> {

@@ -1,0 +1,204 @@
+//! [`ExchangePath`]: makes calls of a program of Courier over a path of Peregrine.
+
+use core::mem::ManuallyDrop;
+use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{CALL, HEADER_BYTES};
+use crate::call::{
+    Answer, Begun, Call, CallPath, FrameGuard, Frames, Layout, Limit, PING, PathKind, Returned,
+    Wait,
+};
+use crate::error::CallError;
+use crate::path::courier::wire::errors::{error_of, header_of};
+use crate::path::foreign::client::not_there;
+use crate::path::foreign::program::Chosen;
+use crate::protocol::courier::failure::Failure;
+use crate::protocol::courier::message::{self, REPLY_BYTES_MAX, VERSIONS_BYTES, Versions};
+use crate::protocol::courier::packet;
+use crate::protocol::courier::words::Unreadable;
+use crate::value::{Block, Native, Window, Writer};
+
+/// The path of one binding. Its frames are those of the path to the server, with a second memory that is private.
+/// Stubs write arguments to the private memory, and the path to the server sends them from there.
+pub(super) struct ExchangePath {
+    path: Box<dyn CallPath>,
+    /// The frames of the path to the server.
+    frames: Arc<Frames>,
+    program: u32,
+    version: u16,
+    /// The number of each procedure, in the order of the methods.
+    procedures: Cow<'static, [u32]>,
+}
+
+/// A frame of the path to the server. Its drop does not release the frame, because the caller's guard for the
+/// same frame releases it.
+type ServerFrame<'a> = ManuallyDrop<FrameGuard<'a>>;
+
+impl ExchangePath {
+    /// Returns the path, and its frames.
+    ///
+    /// # Errors
+    /// If there is no memory for the frames.
+    pub(super) fn over(
+        path: Box<dyn CallPath>,
+        frames: Arc<Frames>,
+        program: &Chosen,
+        version: u16,
+    ) -> io::Result<(Self, Frames)> {
+        let own = frames.with_own_memory()?;
+        let procedures = program.procedures.clone();
+        Ok((Self { path, frames, program: program.number, version, procedures }, own))
+    }
+
+    /// Returns the header of a call of a method. `None`: the call is a ping, which has none.
+    fn header(&self, procedure: u32) -> Result<Option<[u8; HEADER_BYTES]>, CallError> {
+        let number = match self.procedures.get(procedure as usize) {
+            Some(number) => u16::try_from(*number).map_err(|_| not_there())?,
+            None if procedure == PING => return Ok(None),
+            None => return Err(not_there()),
+        };
+        let Self { program, version, .. } = *self;
+        let call = message::Call { transaction: 0, program, version, procedure: number };
+        let mut header = [0; HEADER_BYTES];
+        header[..VERSIONS_BYTES].copy_from_slice(&Versions::OURS.to_bytes());
+        call.emit(&mut header[VERSIONS_BYTES..]).ok_or_else(not_there)?;
+        Ok(Some(header))
+    }
+
+    /// Sends a call by `send`. If it has ended, takes its result.
+    fn send(
+        &self,
+        call: &mut Call<'_, '_, '_>,
+        send: impl FnOnce(&mut Call<'_, '_, '_>) -> Result<Begun, CallError>,
+    ) -> Result<Begun, CallError> {
+        let Layout { head, total, .. } = call.layout();
+        if head != total {
+            // A foreign call has no blocks.
+            return Err(not_there());
+        }
+        call.head.flush();
+        let begun = match self.header(call.procedure)? {
+            None => self.of_server(call.frame.index(), PING, &[], call.limit, send)?,
+            Some(header) => {
+                let arguments = call.frame.call_space().window().range(0, head);
+                let blocks = [Window::from(&header[..]), arguments].map(Block::from);
+                self.of_server(call.frame.index(), CALL, &blocks, call.limit, send)?
+            }
+        };
+        match begun {
+            Begun::Pending => Ok(Begun::Pending),
+            Begun::Ended(returned) => self.take(call, returned).map(Begun::Ended),
+        }
+    }
+
+    /// Calls `with` with the call of a frame, as the path to the server knows it.
+    fn of_server<T>(
+        &self,
+        frame: u32,
+        procedure: u32,
+        ins: &[Block<'_>],
+        limit: Limit,
+        with: impl FnOnce(&mut Call<'_, '_, '_>) -> T,
+    ) -> T {
+        let frame: ServerFrame<'_> = ManuallyDrop::new(self.frames.kept(frame));
+        let head = &mut Writer::<Native>::represented(frame.call_space());
+        with(&mut Call { procedure, frame: &frame, head, ins, lent: &[], outs: &mut [], limit })
+    }
+
+    /// Turns a result into what the stub expects, in the private memory.
+    fn take(&self, call: &Call<'_, '_, '_>, returned: Returned) -> Result<Returned, CallError> {
+        let Returned { answer, head_at, head_bytes } = returned;
+        let space = self.frames.reply_space_of(call.frame.index());
+        let unreadable = |why| error_of(Failure::BadReply(why), 1, None);
+        let head = space.part(head_at as usize, head_bytes as usize);
+        let head = head.ok_or_else(|| unreadable(Unreadable::Truncated))?.window();
+        let is_reply = matches!(answer, Answer::Ok | Answer::Err) && call.procedure != PING;
+        let (answer, at) = if is_reply {
+            let mut header = [0; VERSIONS_BYTES + REPLY_BYTES_MAX];
+            let header = &mut header[..head.len().min(VERSIONS_BYTES + REPLY_BYTES_MAX)];
+            head.read(0, header).ok_or_else(|| unreadable(Unreadable::Truncated))?;
+            // The header may be followed by a part of a word, which the stub refuses.
+            let message = packet::message(&header[..header.len() / 2 * 2]).map_err(unreadable)?;
+            let (answer, at) = header_of(message).map_err(|failure| error_of(failure, 1, None))?;
+            (answer, VERSIONS_BYTES + at)
+        } else {
+            // A refusal has the same bytes in all representations.
+            (answer, 0)
+        };
+        let results = head.range(at, head.len() - at);
+        let bytes = results.len();
+        // Both memories of a frame have the same size.
+        call.frame.reply_to().copy_from(results);
+        Ok(Returned { answer, head_at: 0, head_bytes: bytes as u32 })
+    }
+}
+
+impl CallPath for ExchangePath {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        match self.send(call, |call| self.path.transport(call).map(Begun::Ended))? {
+            Begun::Ended(returned) => Ok(returned),
+            Begun::Pending => unreachable!("`transport` waits for the result"),
+        }
+    }
+
+    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
+        self.send(call, |call| self.path.begin(call))
+    }
+
+    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
+        let (frame, procedure, limit) = (call.frame.index(), call.procedure, call.limit);
+        let ended = self.of_server(frame, procedure, &[], limit, |call| self.path.poll(call))?;
+        Some(ended.and_then(|returned| self.take(call, returned)))
+    }
+
+    fn arm(&self, frame: u32, deadline: Option<Instant>) {
+        self.path.arm(frame, deadline);
+    }
+
+    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
+        let (frame, procedure, limit) = (call.frame.index(), call.procedure, call.limit);
+        self.of_server(frame, procedure, &[], limit, |call| self.path.give_up(call))
+    }
+
+    fn is_prepared(&self, frame: u32) -> bool {
+        self.path.is_prepared(frame)
+    }
+
+    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
+        self.path.prepare(frame, deadline)
+    }
+
+    fn message_bytes(&self) -> usize {
+        self.path.message_bytes().saturating_sub(HEADER_BYTES)
+    }
+
+    fn wait(&self) -> Wait {
+        self.path.wait()
+    }
+
+    fn kind(&self) -> PathKind {
+        PathKind::CourierExchange
+    }
+
+    fn explain(&self) -> String {
+        let Self { program, version, .. } = self;
+        let to = self.path.explain();
+        let end = if to.is_empty() { to } else { format!(" over {to}") };
+        format!("version {version} of program {program}{end}")
+    }
+
+    fn is_alive(&self) -> bool {
+        self.path.is_alive()
+    }
+
+    fn captures(&self, frame: u32) -> bool {
+        self.path.captures(frame)
+    }
+
+    fn is_released(&self, frame: u32) -> bool {
+        self.path.is_released(frame)
+    }
+}

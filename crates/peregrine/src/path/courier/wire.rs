@@ -1,0 +1,8 @@
+//! What all paths of Courier share.
+//!
+//! * `answers`: what a server answers. `errors`: what a client makes of answers and failures.
+//! * `program`: what a client needs to know of a program in order to bind to it.
+
+pub(super) mod answers;
+pub(super) mod errors;
+pub(super) mod program;
