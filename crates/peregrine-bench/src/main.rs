@@ -23,6 +23,7 @@ mod growth;
 #[cfg(feature = "peers")]
 mod iceoryx;
 mod interfaces;
+mod larus;
 mod limits;
 mod local;
 mod machine;
@@ -112,6 +113,9 @@ enum Experiment {
     /// with the feature `peers`, libtirpc. Also calls through a bridge, and the time of writing and reading
     /// XDR.
     Foreign(Selection),
+    /// Courier over TCP, packet Courier, Courier over Peregrine's packet exchange, and Peregrine: the study of
+    /// Larus on this machine, with profiles if `perf` works.
+    Courier(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),
     /// The costs of ten designs of stubs, and of Peregrine's: the study of Chung, Lazowska, Notkin and
@@ -317,6 +321,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Stubs { selection, picture } => {
             return stubs::run(&selection, &picture, &progress);
         }
+        Experiment::Courier(selection) => return larus::run(&selection, &progress),
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]
         Experiment::OtherSystem(options) => return peers::run(&options),

@@ -3,6 +3,7 @@
 
 use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
 use crate::foreign::bridge::{BOTH_ALONE, BRIDGE_NULL, HTTP, HTTP_NULL, HYPER_ECHO};
+use crate::foreign::courier::OWN_UDP;
 use crate::foreign::{ARRAY, TIRPC};
 use crate::row::Row;
 
@@ -50,7 +51,7 @@ const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
 ];
 
 /// The marks of calls across a network, in any placement.
-const ACROSS: [Across; 20] = [
+const ACROSS: [Across; 22] = [
     across("null", "udp", "loopback", "spin", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
@@ -71,6 +72,8 @@ const ACROSS: [Across; 20] = [
     across("null", "onc-udp", "loopback", "block", &[TIRPC], 0.90, 0.70),
     across("null", "onc-tcp", "loopback", "block", &["tcp-pingpong"], 1.15, 1.07),
     across("in-48000", "onc-tcp", "loopback", "block", &[TIRPC], 0.70, 0.50),
+    across("null", "courier-tcp", "loopback", "block", &["tcp-pingpong"], 1.20, 1.20),
+    across("null", "courier-exchange", "loopback", "block", &[OWN_UDP], 1.10, 1.10),
     across(BRIDGE_NULL, "onc-udp", "loopback", "adaptive", &[BOTH_ALONE], 1.50, 1.20),
     across(HTTP_NULL, HTTP, "loopback", "block", &[HYPER_ECHO], 1.50, 1.20),
 ];

@@ -1,11 +1,13 @@
 //! The experiment `foreign`: measures calls of other RPC systems, and their representations.
 //!
 //! Calls by ONC RPC are compared with exchanges of as many bytes by the same protocol and, with the feature
-//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls through a bridge are
-//! compared with the calls of which they consist, and with HTTP by `hyper`. All calls cross loopback.
+//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls by Courier are compared with
+//! an exchange by TCP, and with Peregrine's own calls. Calls through a bridge are compared with the calls of
+//! which they consist, and with HTTP by `hyper`. All calls cross loopback.
 
 mod array;
 pub(crate) mod bridge;
+pub(crate) mod courier;
 pub(crate) mod onc;
 
 use peregrine::sys::pin_to;
@@ -24,6 +26,9 @@ use crate::{Progress, Selection, machine};
 /// The name of the limit that is the C library's ONC RPC, at both ends.
 pub(crate) const TIRPC: &str = "libtirpc";
 
+/// The case of calls that do nothing.
+const NULL: &str = "null";
+
 /// Calls that are measured in the same rounds as their limits.
 struct Measured {
     case: &'static str,
@@ -40,18 +45,12 @@ struct Measured {
 const MEASURED: [Measured; 4] = {
     use Protocol::{Tcp, Udp};
     use Waiting::{Block, Spin};
-    const NULL: Measured = Measured {
-        case: "null",
-        protocol: Udp,
-        wait: Spin,
-        bytes: 0,
-        pingpong: true,
-        tirpc: false,
-    };
+    const FIRST: Measured =
+        Measured { case: NULL, protocol: Udp, wait: Spin, bytes: 0, pingpong: true, tirpc: false };
     [
-        NULL,
-        Measured { wait: Block, tirpc: true, ..NULL },
-        Measured { protocol: Tcp, wait: Block, ..NULL },
+        FIRST,
+        Measured { wait: Block, tirpc: true, ..FIRST },
+        Measured { protocol: Tcp, wait: Block, ..FIRST },
         Measured {
             case: "in-48000",
             protocol: Tcp,
@@ -73,9 +72,17 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
             progress.show(&format!("{}, {}: {case}", protocol.name(), wait.name()));
             rows.extend(calls(selection, measured, far)?);
         }
+        if selection.has_case(NULL) {
+            for (path, ours, limit) in courier::compared() {
+                progress.show(path);
+                rows.push(against(selection, (NULL, path, courier::WAIT), ours, limit, far)?);
+            }
+        }
         for bridged in BRIDGED.iter().filter(|one| selection.has_case(one.case)) {
             progress.show(bridged.case);
-            rows.push(through_a_bridge(selection, bridged, far)?);
+            let &Bridged { case, path, wait, ours, limit } = bridged;
+            let (ours, limit) = (Box::new(ours), Box::new(limit));
+            rows.push(against(selection, (case, path, wait), ours, limit, far)?);
         }
         Ok(())
     })?;
@@ -116,17 +123,19 @@ const BRIDGED: [Bridged; 2] = {
     ]
 };
 
-/// Measures calls through a bridge and their limit in the same rounds.
-fn through_a_bridge(
+/// Measures a subject and its limit in the same rounds. The row has this case, path and wait.
+fn against(
     selection: &Selection,
-    bridged: &Bridged,
+    (case, path, wait): (&'static str, &'static str, Waiting),
+    ours: Box<dyn Subject>,
+    limit: Box<dyn Subject>,
     far: &mut Far,
 ) -> Result<Row, Failure> {
-    let &Bridged { case, path, wait, ours, limit } = bridged;
-    let samples = rounds(selection, far, vec![Box::new(ours), Box::new(limit)])?;
+    let name = limit.name();
+    let samples = rounds(selection, far, vec![ours, limit])?;
     let ((ours, cpu), (base, _)) = (split(&samples[0]), split(&samples[1]));
     let row = row(case, Some(path), wait, PLACEMENT, far.link());
-    let row = row.ours(&ours, &cpu).limit(limit.name(), &base).ratio(&ours, &base);
+    let row = row.ours(&ours, &cpu).limit(name, &base).ratio(&ours, &base);
     Ok(Row { bindings: 1, ..row })
 }
 
@@ -226,6 +235,10 @@ mod tests {
         }
         for Bridged { case, path, wait, limit, .. } in BRIDGED {
             marked(row(case, Some(path), wait, PLACEMENT, Link::Loopback), limit.name());
+        }
+        for (path, _, limit) in courier::compared() {
+            let row = row(NULL, Some(path), courier::WAIT, PLACEMENT, Link::Loopback);
+            marked(row, limit.name());
         }
         marked(Row::new(ARRAY), array::COPIES);
     }

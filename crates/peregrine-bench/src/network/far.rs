@@ -23,6 +23,7 @@ use super::{echo, order, own};
 use crate::cases::Waiting;
 use crate::foreign::bridge::Bridged;
 use crate::foreign::onc::{self, Protocol};
+use crate::larus::calls::{self, Carrier};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::run_directory::end_with_parent;
 use crate::subject::Failure;
@@ -58,6 +59,8 @@ pub(crate) enum Order {
     Onc(Protocol, Waiting),
     /// A server of Peregrine, and a bridge that calls it, until [`Far::end_order`].
     Bridge(Waiting),
+    /// A server of the paper's test programs on Courier, until [`Far::end_order`].
+    Words(Carrier),
 }
 
 impl Order {
@@ -78,6 +81,7 @@ impl Order {
             }
             Self::Onc(protocol, wait) => writeln!(line, "{} {}", protocol.name(), wait.name()),
             Self::Bridge(wait) => writeln!(line, "bridge {}", wait.name()),
+            Self::Words(carrier) => writeln!(line, "words {}", carrier.name()),
         };
         written.expect("a string accepts all text");
         line
@@ -123,6 +127,10 @@ impl Order {
                 Self::Serve(path, wait(words)?, next(words)?)
             }
             "bridge" => Self::Bridge(wait(words)?),
+            "words" => {
+                let carrier = words.next()?;
+                Self::Words(Carrier::ALL.into_iter().find(|one| one.name() == carrier)?)
+            }
             kind => {
                 let protocol = Protocol::ALL.into_iter().find(|one| one.name() == kind)?;
                 Self::Onc(protocol, wait(words)?)
@@ -291,6 +299,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             Order::Bridge(wait) => {
                 until_end(&mut orders, Bridged::start(wait, at), Bridged::addresses)?;
             }
+            Order::Words(carrier) => {
+                until_end(&mut orders, calls::serve(carrier, at), own::addresses)?;
+            }
         }
     }
     Ok(())
@@ -347,6 +358,7 @@ mod tests {
             Order::Serve(Path::EthernetPacket, Waiting::Adaptive, 3),
             Order::Onc(Protocol::Tcp, Waiting::Block),
             Order::Bridge(Waiting::Adaptive),
+            Order::Words(Carrier::Packet),
         ] {
             assert_eq!(Order::read(&order.line()), Some(order));
         }
