@@ -13,9 +13,8 @@ use std::sync::Arc;
 
 use self::interface::{PortmapServer, RpcbindV3Server, RpcbindV4Server};
 use self::table::Table;
-use crate::address::Endpoint;
 use crate::error::{CallError, Kind, Phase};
-use crate::path::onc::{RegisteredProgram, name_programs};
+use crate::path::onc::{RegisteredProgram, name_programs, onc_places};
 use crate::server::{ExportOptions, Running, Server};
 
 /// The size in bytes of the largest message: a list of all registrations.
@@ -72,10 +71,9 @@ impl Rpcbind {
             .export_with("rpcbind.4", RpcbindV4Server::new(table()), options())?;
         let running = server.spawn()?;
         let mut is_reached = false;
-        for endpoint in running.addresses() {
-            let Endpoint::Foreign(kind, place) = endpoint else { continue };
+        for (kind, place) in onc_places(running.addresses()) {
             for at in place.resolve()? {
-                self.0.add_itself(*kind, at);
+                self.0.add_itself(kind, at);
                 is_reached = true;
             }
         }
@@ -94,5 +92,27 @@ impl Rpcbind {
         let mut all = self.0.all();
         name_programs(&mut all);
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_endpoints_for_onc_rpc_are_registered() {
+        let listening = |all: &[&str]| {
+            all.iter().fold(Server::new(), |server, at| server.listen(at).expect("an endpoint"))
+        };
+        let courier = ["courier+tcp:127.0.0.1:0", "courier+udp:127.0.0.1:0"];
+        let error = Rpcbind::new().spawn(listening(&courier)).expect_err("no endpoint for ONC RPC");
+        assert_eq!(error.kind(), Kind::BadName);
+        let rpcbind = Rpcbind::new();
+        let all = [courier[0], "onc+tcp:127.0.0.1:0", courier[1]];
+        let running = rpcbind.spawn(listening(&all)).expect("a server");
+        let listed: Vec<_> =
+            rpcbind.registered().into_iter().map(|one| (one.version, one.network)).collect();
+        assert_eq!(listed, [2, 3, 4].map(|version| (version, "tcp".to_owned())));
+        drop(running);
     }
 }

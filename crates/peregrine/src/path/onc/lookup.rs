@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use self::names::names;
-pub(crate) use self::registration::Registrations;
+pub(crate) use self::registration::{Registrations, onc_places};
 use super::client::{Calls, Header, Onc, OncLink};
 use crate::address::Address;
 use crate::call::{Frames, PathKind};

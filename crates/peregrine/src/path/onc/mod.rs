@@ -14,5 +14,5 @@ mod server;
 
 pub(crate) use connect::{OncTcp, OncUdp};
 pub use lookup::{RegisteredProgram, registered_programs};
-pub(crate) use lookup::{Registrations, name_programs, network_of};
+pub(crate) use lookup::{Registrations, name_programs, network_of, onc_places};
 pub(crate) use server::{OncConnections, OncDatagrams, onc_connections};

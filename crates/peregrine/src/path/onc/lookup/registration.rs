@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{RegisteredProgram, Rpcbind, Way, anonymous, network_of, open, protocol};
-use crate::address::Endpoint;
+use crate::address::{Endpoint, Place};
 use crate::call::{Frames, PathKind};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
@@ -68,17 +68,23 @@ fn programs(exports: &[Arc<Export>]) -> Vec<(u32, u32)> {
     all
 }
 
+/// Returns the endpoints for clients of ONC RPC: the path and the place of each.
+pub(crate) fn onc_places(endpoints: &[Endpoint]) -> impl Iterator<Item = (PathKind, &Place)> {
+    endpoints.iter().filter_map(|endpoint| match endpoint {
+        Endpoint::Foreign(kind @ (PathKind::OncUdp | PathKind::OncTcp), place) => {
+            Some((*kind, place))
+        }
+        _ => None,
+    })
+}
+
 /// Returns the programs of exports at each endpoint for ONC RPC.
 fn entries(exports: &[Arc<Export>], endpoints: &[Endpoint]) -> Result<Vec<Entry>, CallError> {
     let programs = programs(exports);
     let mut all = Vec::new();
-    for endpoint in endpoints {
-        let Endpoint::Foreign(kind @ (PathKind::OncUdp | PathKind::OncTcp), place) = endpoint
-        else {
-            continue;
-        };
+    for (kind, place) in onc_places(endpoints) {
         for at in place.resolve()? {
-            all.extend(programs.iter().map(|program| Entry { program: *program, kind: *kind, at }));
+            all.extend(programs.iter().map(|program| Entry { program: *program, kind, at }));
         }
     }
     if all.is_empty() {
