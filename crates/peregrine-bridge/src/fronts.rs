@@ -9,7 +9,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine::interface::{Described, Program, System};
-use peregrine::{Address, Endpoint, ExportOptions, GenericServer, Server};
+use peregrine::{Address, Endpoint, ExportOptions, GenericServer, PathKind, Place, Server};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -158,19 +158,13 @@ impl Fronts {
         let Some(place) = address.place() else {
             return self.plan.names.iter().any(|name| name == address.name());
         };
-        let found = (place.host(), place.port()).to_socket_addrs();
+        let found = (place.host(), port(&address, place)).to_socket_addrs();
         let found: Vec<SocketAddr> = found.map(Iterator::collect).unwrap_or_default();
         let is_own = |own: &Endpoint| {
-            let is_path = match (own, address.path().and_then(|path| path.system())) {
-                (Endpoint::Foreign(path, _), Some(_)) => address.path() == Some(*path),
-                (own, None) => {
-                    !matches!(own, Endpoint::Foreign(..)) && address.name() == target.name
-                }
-                _ => false,
-            };
-            let own = own.place();
-            let at = (own.host(), own.port()).to_socket_addrs();
-            is_path && at.is_ok_and(|mut at| at.any(|at| found.contains(&at)))
+            let place = own.place();
+            let at = (place.host(), place.port()).to_socket_addrs();
+            takes(own, &address, &target.name)
+                && at.is_ok_and(|mut at| at.any(|at| found.contains(&at)))
         };
         self.endpoints().iter().any(is_own)
     }
@@ -242,5 +236,61 @@ impl Fronts {
             Some(missing) => Err(unfit(missing)),
             None => Ok(server),
         }
+    }
+}
+
+/// Returns the port to which an address leads. 0: rpcbind knows the port.
+fn port(address: &Address, place: &Place) -> u16 {
+    match (address.path(), place.port()) {
+        (Some(PathKind::CourierUdp | PathKind::CourierTcp), 0) => Place::COURIER_PORT,
+        (_, port) => port,
+    }
+}
+
+/// Returns whether an endpoint takes the calls of an address with the same host and port. `name` is the name by
+/// which the bridge exports the target.
+fn takes(own: &Endpoint, address: &Address, name: &str) -> bool {
+    let path = address.path();
+    let system = path.and_then(|path| path.system());
+    match own {
+        Endpoint::Foreign(own, _) => path == Some(*own),
+        // Courier over Peregrine's own packets arrives where these packets arrive.
+        Endpoint::Udp(_) | Endpoint::Ethernet(_) if system.is_some() => {
+            path == Some(PathKind::CourierExchange)
+        }
+        _ => system.is_none() && address.name() == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoint_takes_the_calls_of_its_own_path() {
+        let takes = |own: &str, address: &str| {
+            takes(&own.parse().unwrap(), &address.parse().unwrap(), "stock")
+        };
+        let (udp, tcp) = ("udp:127.0.0.1:7000", "tcp:127.0.0.1:7000");
+        assert!(takes(udp, "courier+exchange:127.0.0.1:7000/2.3"));
+        assert!(takes("eth:127.0.0.1:7000", "courier+exchange:127.0.0.1:7000"));
+        assert!(!takes(tcp, "courier+exchange:127.0.0.1:7000/2.3"));
+        assert!(!takes(udp, "courier+udp:127.0.0.1:7000/2.3"));
+        assert!(takes("courier+udp:127.0.0.1:7000", "courier+udp:127.0.0.1:7000/2.3"));
+        assert!(takes(tcp, "stock@127.0.0.1:7000") && !takes(tcp, "other@127.0.0.1:7000"));
+        assert!(!takes("onc+tcp:127.0.0.1:7000", "stock@127.0.0.1:7000"));
+    }
+
+    #[test]
+    fn addresses_of_courier_lead_to_its_port() {
+        let port = |address: &str| {
+            let address: Address = address.parse().unwrap();
+            port(&address, address.place().unwrap())
+        };
+        assert_eq!(port("courier+tcp:127.0.0.1"), 530);
+        assert_eq!(port("courier+udp:127.0.0.1/2.3"), 530);
+        assert_eq!(port("courier+tcp:127.0.0.1:7000"), 7000);
+        assert_eq!(port("courier+exchange:127.0.0.1"), Place::DEFAULT_PORT);
+        assert_eq!(port("onc+tcp:127.0.0.1"), 0);
     }
 }

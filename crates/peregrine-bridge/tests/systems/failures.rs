@@ -166,6 +166,7 @@ fn bridge_does_not_call_itself() {
     for (offer, listen) in [
         (format!("{name}=onc+tcp:127.0.0.1:{own}"), format!("onc+tcp:127.0.0.1:{own}")),
         (format!("{name}=onc+udp:127.0.0.1:{own}"), format!("onc+udp:127.0.0.1:{own}")),
+        (format!("{name}=courier+exchange:127.0.0.1:{own}"), format!("udp:127.0.0.1:{own}")),
         (format!("{name}@127.0.0.1:{own}"), format!("tcp:127.0.0.1:{own}")),
         (name.clone(), format!("local:{name}")),
     ] {
