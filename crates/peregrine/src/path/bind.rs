@@ -142,6 +142,35 @@ pub(crate) fn connect(
     Err(CallError::not_executed(kind, Phase::Bind, text).because(error).with_advice(NO_CONNECTION))
 }
 
+/// Calls `bind` with the addresses of a host, one after the other, until it succeeds. Passes to `bind` an address
+/// and the time at which it must give up.
+///
+/// # Errors
+/// If there is no address, or the error of the first address.
+pub(crate) fn at_any_address<T>(
+    addresses: &[SocketAddr],
+    until: Instant,
+    mut bind: impl FnMut(SocketAddr, Instant) -> Result<T, CallError>,
+) -> Result<T, CallError> {
+    let mut failure = None;
+    for (i, address) in addresses.iter().enumerate() {
+        // Each address gets the same share of the time that is left.
+        let now = Instant::now();
+        let share = until.saturating_duration_since(now) / (addresses.len() - i) as u32;
+        match bind(*address, now + share) {
+            Ok(bound) => return Ok(bound),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Err(failure.unwrap_or_else(no_address))
+}
+
+/// Returns the error for a host without addresses.
+#[cold]
+pub(crate) fn no_address() -> CallError {
+    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
+}
+
 /// Takes a lock that a thread holds while it binds to a server. Waits for the lock until `until`.
 ///
 /// # Errors
@@ -191,4 +220,28 @@ pub(crate) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
 pub(crate) fn until(limit: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_address_is_tried_after_a_failure() {
+        let addresses = [1, 2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let failed = |at: SocketAddr| violated(format!("port {}", at.port()));
+        let bind = |good: u16, tried: &mut Vec<u16>| {
+            at_any_address(&addresses, until(Duration::from_secs(20)), |at, _| {
+                tried.push(at.port());
+                if at.port() == good { Ok(good) } else { Err(failed(at)) }
+            })
+        };
+        let mut tried = Vec::new();
+        assert_eq!(bind(2, &mut tried).expect("the second address"), 2);
+        assert_eq!(tried, [1, 2]);
+        let error = bind(9, &mut tried).expect_err("no address is good");
+        assert_eq!((error.detail(), &tried[2..]), ("port 1", &[1, 2, 3][..]));
+        let none = at_any_address(&[], Instant::now(), |_, _| Ok(()));
+        assert_eq!(none.expect_err("no address").kind(), Kind::Unreachable);
+    }
 }

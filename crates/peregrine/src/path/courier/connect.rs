@@ -14,7 +14,8 @@ use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, connect, needs_place, system, violated,
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, connect, needs_place,
+    system, violated,
 };
 use crate::path::courier::wire::program::{
     bind_error, free_procedure, is_well, undescribed, version_of,
@@ -43,19 +44,20 @@ impl Connect for CourierTcp {
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
         let program = Program::of(wanted)?;
-        let mut addresses = target.place()?.resolve()?;
-        for address in addresses.iter_mut().filter(|address| address.port() == 0) {
-            address.set_port(Place::COURIER_PORT);
-        }
-        let congestion = wanted.options.congestion.as_deref();
-        let stream = connect(&addresses, congestion, wanted.until)?;
-        let address = stream.peer().map_err(system("reading the server's address"))?;
-        match program {
-            Program::Numbered(chosen, framing) => {
-                bind_messages(stream, address, &chosen, framing, wanted)
+        let addresses = target.place()?.resolve()?;
+        at_any_address(&addresses, wanted.until, |mut address, until| {
+            if address.port() == 0 {
+                address.set_port(Place::COURIER_PORT);
             }
-            Program::Named(name) => bind_cooper(stream, address, &name, wanted),
-        }
+            let stream = connect(&[address], wanted.options.congestion.as_deref(), until)?;
+            let wanted = &Wanted { until, ..*wanted };
+            match &program {
+                Program::Numbered(chosen, framing) => {
+                    bind_messages(stream, address, chosen, *framing, wanted)
+                }
+                Program::Named(name) => bind_cooper(stream, address, name, wanted),
+            }
+        })
     }
 
     fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {

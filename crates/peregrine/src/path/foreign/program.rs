@@ -2,12 +2,9 @@
 
 use std::borrow::Cow;
 
-use core::net::SocketAddr;
-use std::time::Instant;
-
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
-use crate::path::bind::{BoundPath, Target, Wanted};
+use crate::path::bind::Wanted;
 
 const OTHER_PROGRAM: &str = "leave the program out of the address, or use the interface of that program; \
      `peregrine import` makes interfaces from the files of other systems";
@@ -57,36 +54,6 @@ pub(in crate::path) fn chosen(system: System, wanted: &Wanted<'_>) -> Result<Cho
     }
     let procedures = own.procedures.clone();
     Ok(Chosen { number: own.number, version: own.version, procedures })
-}
-
-/// Binds at the first address of a host at which `bind` succeeds. Passes to `bind` an address and the time at
-/// which it must give up.
-///
-/// # Errors
-/// If the host has no address, or the error of the first address.
-pub(in crate::path) fn at_any_address(
-    target: &Target<'_>,
-    wanted: &Wanted<'_>,
-    bind: impl Fn(SocketAddr, Instant) -> Result<BoundPath, CallError>,
-) -> Result<BoundPath, CallError> {
-    let addresses = target.place()?.resolve()?;
-    let mut failure = None;
-    for (i, address) in addresses.iter().enumerate() {
-        // Each address gets the same share of the time that is left.
-        let now = Instant::now();
-        let share = wanted.until.saturating_duration_since(now) / (addresses.len() - i) as u32;
-        match bind(*address, now + share) {
-            Ok(bound) => return Ok(bound),
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    Err(failure.unwrap_or_else(no_address))
-}
-
-/// Returns the error for a host without addresses.
-#[cold]
-pub(in crate::path) fn no_address() -> CallError {
-    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
 }
 
 /// Returns the error for a server that does not have the client's program in its version.

@@ -12,9 +12,10 @@ use crate::device::BYTES_MAX;
 use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::System;
 use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system, violated,
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, system,
+    violated,
 };
-use crate::path::foreign::program::{Chosen, at_any_address, chosen, mismatch};
+use crate::path::foreign::program::{Chosen, chosen, mismatch};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
 
@@ -72,7 +73,10 @@ fn undescribed() -> CallError {
 
 fn bind(kind: PathKind, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let program = chosen(System::Onc, wanted)?;
-    at_any_address(target, wanted, |address, until| bind_at(kind, address, &program, wanted, until))
+    let addresses = target.place()?.resolve()?;
+    at_any_address(&addresses, wanted.until, |address, until| {
+        bind_at(kind, address, &program, wanted, until)
+    })
 }
 
 fn bind_at(

@@ -20,9 +20,8 @@ use crate::device::tcp::Stream;
 use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
-use crate::path::bind::{connect, system, until, violated};
+use crate::path::bind::{at_any_address, connect, system, until, violated};
 use crate::path::foreign::client::Wire;
-use crate::path::foreign::program::no_address;
 use crate::path::options::BindOptions;
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::Auth;
@@ -136,21 +135,15 @@ fn list(address: &str) -> Result<Vec<RegisteredProgram>, CallError> {
         let error = CallError::not_executed(Kind::BadName, Phase::Resolve, text);
         return Err(error.with_advice(NO_MACHINE));
     }
-    let mut failure = None;
-    for at in place.resolve()? {
+    let mut all = at_any_address(&place.resolve()?, until, |at, until| {
         let mut rpcbind = Rpcbind::of(at.ip(), kind);
         if at.port() != 0 {
             rpcbind.at = at;
         }
-        match rpcbind.list(until) {
-            Ok(mut all) => {
-                name_programs(&mut all);
-                return Ok(all);
-            }
-            Err(error) => failure = failure.or(Some(error)),
-        }
-    }
-    Err(failure.unwrap_or_else(no_address))
+        rpcbind.list(until)
+    })?;
+    name_programs(&mut all);
+    Ok(all)
 }
 
 /// Sets the names of programs from the file `/etc/rpc` of this machine.

@@ -12,13 +12,13 @@ use crate::device::udp::Udp;
 use crate::error::{CallError, NO_DATAGRAMS};
 use crate::interface::System;
 use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system,
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, system,
 };
 use crate::path::courier::wire::program::{
     bind_error, free_procedure, is_well, undescribed, version_of,
 };
 use crate::path::foreign::client::Wire;
-use crate::path::foreign::program::{Chosen, at_any_address, chosen};
+use crate::path::foreign::program::{Chosen, chosen};
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::packet::PAYLOAD_MAX;
 use crate::sys;
@@ -37,7 +37,10 @@ impl Connect for CourierUdp {
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
         let program = chosen(System::Courier, wanted)?;
-        at_any_address(target, wanted, |address, until| bind_at(address, &program, wanted, until))
+        let addresses = target.place()?.resolve()?;
+        at_any_address(&addresses, wanted.until, |address, until| {
+            bind_at(address, &program, wanted, until)
+        })
     }
 
     fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {

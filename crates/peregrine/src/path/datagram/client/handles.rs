@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::association::connected;
 use crate::device::{LinkAddress, Route, Socket, SocketUse, Until, wait_for_any};
 use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_RAW_ETHERNET, Phase};
-use crate::path::bind::STAGGER;
+use crate::path::bind::{STAGGER, no_address};
 use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, credits, moment};
 use crate::protocol::exchange::bind::{
     self as wire, BIND_BYTES, BindOutcome, BindRequest, Grant, GrantedHandle, LinkLocation,
@@ -502,11 +502,6 @@ fn other_version(version: u8) -> CallError {
 fn denied(kind: u32, text: String) -> CallError {
     let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);
     CallError::not_executed(kind, Phase::Bind, text)
-}
-
-#[cold]
-fn no_address() -> CallError {
-    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
 }
 
 #[cold]
