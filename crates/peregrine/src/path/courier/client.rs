@@ -5,12 +5,12 @@ use core::time::Duration;
 use std::borrow::Cow;
 
 use crate::call::Answer;
-use crate::error::{CallError, Kind, Phase};
+use crate::error::CallError;
 use crate::limits;
 use crate::path::courier::wire::errors::{answer_of, error_of};
 use crate::path::courier::wire::program::is_well;
 use crate::path::foreign::client::{
-    Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step,
+    Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, full,
 };
 use crate::protocol::courier::arrival::Form;
 use crate::protocol::courier::cooper::{self, ClientInput, Response, call_header};
@@ -24,6 +24,7 @@ use crate::protocol::courier::stream::{Broken, Event, Framing, Input};
 use crate::protocol::courier::words::Unreadable;
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::record::{FRAGMENT_BYTES_MAX, reuse};
+use crate::protocol::onc::xids::Refused;
 use crate::value::Window;
 
 /// A connection to one server of Courier.
@@ -129,10 +130,8 @@ impl Dialect for Courier {
         {
             return Ok(Number::NoReply);
         }
-        calls.add(Some(frame)).map(|transaction| Number::Of(transaction.into())).map_err(|Full| {
-            let text = "too many calls wait for replies";
-            CallError::not_executed(Kind::Exhausted, Phase::Call, text)
-        })
+        let added = calls.add(Some(frame)).map_err(|Full| full(Refused::Full))?;
+        Ok(Number::Of(added.into()))
     }
 
     fn forget(Calls(calls): &mut Calls, number: Number) {
