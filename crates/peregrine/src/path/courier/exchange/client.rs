@@ -6,17 +6,18 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{CALL, HEADER_BYTES};
+use super::CALL;
 use crate::call::{
     Answer, Begun, Call, CallPath, FrameGuard, Frames, Layout, Limit, PING, PathKind, Returned,
     Wait,
 };
 use crate::error::CallError;
 use crate::path::courier::wire::errors::{error_of, header_of};
+use crate::path::courier::wire::payload::{HEADER_BYTES, payload_header};
 use crate::path::foreign::client::not_there;
 use crate::path::foreign::program::Chosen;
 use crate::protocol::courier::failure::Failure;
-use crate::protocol::courier::message::{self, REPLY_BYTES_MAX, VERSIONS_BYTES, Versions};
+use crate::protocol::courier::message::{self, REPLY_BYTES_MAX, VERSIONS_BYTES};
 use crate::protocol::courier::packet;
 use crate::protocol::courier::words::Unreadable;
 use crate::value::{Block, Native, Window, Writer};
@@ -62,10 +63,7 @@ impl ExchangePath {
         };
         let Self { program, version, .. } = *self;
         let call = message::Call { transaction: 0, program, version, procedure: number };
-        let mut header = [0; HEADER_BYTES];
-        header[..VERSIONS_BYTES].copy_from_slice(&Versions::OURS.to_bytes());
-        call.emit(&mut header[VERSIONS_BYTES..]).ok_or_else(not_there)?;
-        Ok(Some(header))
+        Ok(Some(payload_header(&call)))
     }
 
     /// Sends a call by `send`. If it has ended, takes its result.

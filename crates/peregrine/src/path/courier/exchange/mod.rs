@@ -15,12 +15,10 @@ mod server;
 pub(crate) use connect::CourierExchange;
 pub(crate) use server::exchange_export;
 
-use crate::protocol::courier::message::{CALL_BYTES, VERSIONS_BYTES};
+use crate::path::courier::wire::payload::HEADER_BYTES;
 
 /// The procedure whose argument is a call of Courier.
 const CALL: u32 = 0;
-/// The number of bytes of a payload before the arguments.
-const HEADER_BYTES: usize = VERSIONS_BYTES + CALL_BYTES;
 
 // The header and the arguments are two blocks of a message. They form one payload, because no padding is needed
 // between them.

@@ -3,11 +3,12 @@
 use core::cell::RefCell;
 use std::sync::Arc;
 
-use super::{CALL, HEADER_BYTES, name_of};
+use super::{CALL, name_of};
 use crate::call::{Answer, ForeignAnswer, Refusal, Reply, Request, Serve, Served};
 use crate::error::Kind;
 use crate::interface::{InterfaceRef, System};
 use crate::path::courier::wire::answers::{HEADER_BYTES_MAX, foreign_call, payload_of, put_answer};
+use crate::path::courier::wire::payload::HEADER_BYTES;
 use crate::path::foreign::serving::ReplyBuffer;
 use crate::protocol::courier::message;
 use crate::protocol::courier::packet;

@@ -6,13 +6,14 @@ use core::time::Duration;
 
 use crate::error::CallError;
 use crate::path::courier::wire::errors::{self, answer_of};
+use crate::path::courier::wire::payload::{HEADER_BYTES, payload_header};
 use crate::path::courier::wire::program::is_well;
 use crate::path::foreign::client::{
     Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, full,
 };
 use crate::path::foreign::{moment, nanoseconds};
 use crate::protocol::courier::failure::Failure;
-use crate::protocol::courier::message::{CALL_BYTES, Call, VERSIONS_BYTES, Versions};
+use crate::protocol::courier::message::Call;
 use crate::protocol::courier::packet::{
     PARTS_PROGRAM, PARTS_VERSION, PAYLOAD_MAX, PIECE, WHOLE_PAYLOAD_MAX,
 };
@@ -29,9 +30,6 @@ pub(super) type PacketPath = ForeignPath<Packets>;
 
 /// The call that asks whether the server knows parts. Procedures of programs have smaller numbers.
 pub(super) const ASK_FOR_PARTS: u32 = u32::MAX;
-
-/// The number of bytes of a payload before the arguments.
-const HEADER_BYTES: usize = VERSIONS_BYTES + CALL_BYTES;
 
 /// The protocol, and the program of one binding.
 pub(super) struct Packets {
@@ -153,11 +151,9 @@ impl Dialect for Packets {
         let id = message.number.of_reply();
         let mut payload = calls.spare.pop().unwrap_or_default();
         payload.clear();
-        payload.extend(Versions::OURS.to_bytes());
+        payload.extend(payload_header(&self.header(id, message.procedure)));
         payload.resize(HEADER_BYTES + arguments.len(), 0);
-        let (header, rest) = payload[VERSIONS_BYTES..].split_at_mut(CALL_BYTES);
-        let written = self.header(id, message.procedure).emit(header);
-        let written = written.and(arguments.read(0, rest));
+        let written = arguments.read(0, &mut payload[HEADER_BYTES..]);
         debug_assert!(written.is_some(), "the payload has room");
         // A server that knows parts says that it lives while a procedure runs, so the client need not give up.
         let (form, time) = match self.knows_parts() {
