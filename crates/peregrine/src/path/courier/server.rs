@@ -7,11 +7,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::call::{Calls, ForeignAnswer, ForeignCall, PathKind, Refusal};
+use crate::call::{Calls, ForeignAnswer, PathKind, Refusal};
 use crate::interface::System;
 use crate::path::ConnectionTerms;
 use crate::path::courier::wire::answers::{
-    HEADER_BYTES_MAX, put_answer, put_rejection, rejection_of, rejection_of_missing,
+    HEADER_BYTES_MAX, foreign_call, put_answer, put_rejection, rejection_of, rejection_of_missing,
 };
 use crate::path::foreign::callers::{Caller, CallerRow};
 use crate::path::foreign::connections::ForeignConnections;
@@ -57,17 +57,16 @@ pub(crate) struct AcceptedCall {
     row: Arc<CallerRow>,
     /// The number of the connection at which the call has arrived.
     connection: u64,
-    /// The program and its version.
-    program: (u32, u32),
-    procedure: u16,
+    /// In Cooper's form, the transaction number is 0.
+    header: message::Call,
     answers: Answers,
 }
 
 /// How a call is answered.
 #[derive(Clone, Copy)]
 enum Answers {
-    /// With a message that repeats this transaction number.
-    Message(u16),
+    /// With a message that repeats the transaction number.
+    Message,
     /// In Cooper's form, in which a procedure without results has no reply.
     Cooper { has_results: bool },
 }
@@ -81,29 +80,27 @@ impl Desk {
         serving: &mut Serving,
         reply: &mut ReplyBuffer,
     ) -> Received<AcceptedCall> {
-        let call = match message::Call::parse(message) {
-            Ok((call, _)) => call,
+        let header = match message::Call::parse(message) {
+            Ok((header, _)) => header,
             Err(NoCall::Ignore(_)) => return Received::Foreign,
             Err(NoCall::Reject(rejected)) => {
                 reply.put(&rejected.to_vec());
                 return Received::Last;
             }
         };
-        let message::Call { transaction, program, version, procedure } = call;
-        let version = version.into();
+        let (program, version) = (header.program, header.version.into());
         let find = |exports: &[_]| exported(exports, System::Courier, program, version);
         match self.row(source, (program, version), find) {
             Ok(row) => Received::Call(AcceptedCall {
                 desk: Arc::clone(self),
                 row,
                 connection: source.connection,
-                program: (program, version),
-                procedure,
-                answers: Answers::Message(transaction),
+                header,
+                answers: Answers::Message,
             }),
             Err(missing) => {
                 serving.counting.refused(None);
-                put_rejection(reply, transaction, rejection_of_missing(missing));
+                put_rejection(reply, header.transaction, rejection_of_missing(missing));
                 Received::Answered
             }
         }
@@ -144,9 +141,11 @@ impl Desk {
         let Some(row) = source.session.program.get() else { return Received::Foreign };
         let interface = row.serve.interface();
         let called = interface.program(System::Courier).and_then(|program| {
-            Some(((program.number, program.version), program.index_of(procedure.into())?))
+            let (number, version) = (program.number, u16::try_from(program.version).ok()?);
+            let header = message::Call { transaction: 0, program: number, version, procedure };
+            Some((header, program.index_of(procedure.into())?))
         });
-        let Some((program, index)) = called else {
+        let Some((header, index)) = called else {
             // Cooper's server ignores calls of procedures that it does not have.
             return Received::Nothing;
         };
@@ -155,8 +154,7 @@ impl Desk {
             desk: Arc::clone(self),
             row: Arc::clone(row),
             connection: source.connection,
-            program,
-            procedure,
+            header,
             answers: Answers::Cooper { has_results },
         })
     }
@@ -221,19 +219,18 @@ impl StreamService for Desk {
         serving: &mut Serving,
         reply: &mut ReplyBuffer,
     ) -> Reply {
-        let (number, arguments, results_max) = match (call.answers, arrival) {
-            (Answers::Message(transaction), Arrival::Message(message)) => {
-                (transaction, message.get(CALL_BYTES..).unwrap_or_default(), usize::MAX)
+        let (arguments, results_max) = match (call.answers, arrival) {
+            (Answers::Message, Arrival::Message(message)) => {
+                (message.get(CALL_BYTES..).unwrap_or_default(), usize::MAX)
             }
             (_, Arrival::Cooper(Request::Call { arguments, .. })) => {
-                (0, &arguments[..], cooper::BYTES_MAX)
+                (&arguments[..], cooper::BYTES_MAX)
             }
             _ => return Reply::Close,
         };
-        let ((program, version), procedure) = (call.program, call.procedure.into());
         let arrived = ArrivedCall {
-            number: number.into(),
-            call: ForeignCall { system: System::Courier, program, version, procedure, arguments },
+            number: call.header.transaction.into(),
+            call: foreign_call(&call.header, arguments),
             results_max,
             header_bytes_max: HEADER_BYTES_MAX,
         };
@@ -278,9 +275,7 @@ impl AcceptedCall {
     /// Writes the header of a reply before its results.
     fn answered(&self, answer: ForeignAnswer, reply: &mut ReplyBuffer) -> Reply {
         match (self.answers, answer) {
-            (Answers::Message(transaction), answer) => {
-                put_answer(reply, transaction, answer);
-            }
+            (Answers::Message, answer) => put_answer(reply, self.header.transaction, answer),
             (Answers::Cooper { has_results: false }, _) => return Reply::Nothing,
             (Answers::Cooper { .. }, ForeignAnswer::Returned) => {
                 let Some(header) = reply_header(reply.message().len()) else { return Reply::Close };
@@ -299,8 +294,8 @@ impl AcceptedCall {
 
     fn failed(&self, rejection: Rejection, reply: &mut ReplyBuffer) -> Reply {
         match self.answers {
-            Answers::Message(transaction) => {
-                put_rejection(reply, transaction, rejection);
+            Answers::Message => {
+                put_rejection(reply, self.header.transaction, rejection);
                 Reply::To(self.connection)
             }
             Answers::Cooper { has_results: true } => Reply::Close,
