@@ -9,18 +9,18 @@ use std::time::Instant;
 
 use super::client::{Calls, Courier, CourierLink, CourierPath};
 use crate::address::{Address, Place};
-use crate::call::{Frames, PathKind};
+use crate::call::PathKind;
 use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, connect, needs_place,
-    system, violated,
+    violated,
 };
 use crate::path::courier::wire::program::{
     bind_error, free_procedure, is_well, undescribed, version_of,
 };
-use crate::path::foreign::client::Wire;
+use crate::path::foreign::client::{Wire, frames_of};
 use crate::path::foreign::program::{Chosen, chosen};
 use crate::path::options::CourierForm;
 use crate::protocol::courier::arrival::Form;
@@ -210,7 +210,6 @@ fn open(
         Form::Cooper => most.min(cooper::BYTES_MAX),
         Form::Messages(_) => most,
     };
-    let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
-        .map_err(system("cannot allocate frames"))?;
+    let frames = frames_of(options, bytes)?;
     Ok(CourierLink::new(Wire::Tcp(stream), PathKind::CourierTcp, courier, Calls::new(), frames))
 }

@@ -13,6 +13,7 @@ mod output;
 mod pending;
 mod slots;
 
+use core::net::SocketAddr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::io::{self, ErrorKind};
@@ -28,11 +29,14 @@ use self::pending::Arming;
 use self::slots::{Ended, Outcome, Slot, State, Waiting};
 use crate::call::{Answer, Frames, PathKind, Wait, block_cost};
 use crate::device::tcp::{Stream, WaitFor};
+use crate::device::udp::Udp;
 use crate::device::{Socket, Until};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
+use crate::path::bind::system;
 use crate::path::foreign::moment;
 use crate::path::leader::{Leader, Leadership};
+use crate::path::options::BindOptions;
 use crate::path::rings::Rings;
 use crate::path::tidying::Tidying;
 use crate::protocol::exchange::time::Moment;
@@ -55,6 +59,29 @@ const LOOKS: u32 = 16;
 pub(in crate::path) enum Wire {
     Udp(Socket),
     Tcp(Stream),
+}
+
+impl Wire {
+    /// Opens a UDP socket to a server.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub(in crate::path) fn datagrams(to: SocketAddr) -> Result<Self, CallError> {
+        let udp = Udp::connected(to).map_err(system("opening a UDP socket"))?;
+        let socket = Socket::Udp(udp);
+        // Messages may be larger than the packets of the network.
+        socket.allow_fragmentation().map_err(system("allowing fragmentation"))?;
+        Ok(Self::Udp(socket))
+    }
+}
+
+/// Returns the frames of a binding, for messages of at most `bytes` bytes.
+///
+/// # Errors
+/// If there is no memory for them.
+pub(in crate::path) fn frames_of(options: &BindOptions, bytes: usize) -> Result<Frames, CallError> {
+    Frames::private(options.room_for(bytes), options.astacks, bytes)
+        .map_err(system("cannot allocate frames"))
 }
 
 /// A socket to one server, and the calls in flight on it.

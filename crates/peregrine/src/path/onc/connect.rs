@@ -7,14 +7,14 @@ use std::time::Instant;
 use super::client::{Header, OncPath};
 use super::lookup::{Rpcbind, open};
 use crate::address::Address;
-use crate::call::{Frames, PathKind};
+use crate::call::PathKind;
 use crate::device::BYTES_MAX;
 use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::System;
 use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, system,
-    violated,
+    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, violated,
 };
+use crate::path::foreign::client::frames_of;
 use crate::path::foreign::program::{Chosen, chosen, mismatch};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
@@ -93,8 +93,7 @@ fn bind_at(
     }
     let most = options.message_bytes_for(interface);
     let bytes = if kind == PathKind::OncUdp { most.min(BYTES_MAX) } else { most };
-    let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
-        .map_err(system("cannot allocate frames"))?;
+    let frames = frames_of(options, bytes)?;
     let mut body = [0; AUTH_BYTES_MAX];
     let credential = match &options.onc_auth_sys {
         Some(identity) => identity.credential(&mut body)?,

@@ -15,9 +15,7 @@ pub(crate) use self::registration::{Registrations, onc_places};
 use super::client::{Calls, Header, Onc, OncLink};
 use crate::address::Address;
 use crate::call::{Frames, PathKind};
-use crate::device::Socket;
 use crate::device::tcp::Stream;
-use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{at_any_address, connect, system, until, violated};
@@ -55,13 +53,7 @@ pub(super) fn open(
 ) -> Result<Arc<OncLink>, CallError> {
     let wire = match kind {
         PathKind::OncTcp => Wire::Tcp(connect(&[at], congestion, until)?),
-        _ => {
-            let udp = Udp::connected(at).map_err(system("opening a UDP socket"))?;
-            let socket = Socket::Udp(udp);
-            // Messages may be larger than the packets of the network.
-            socket.allow_fragmentation().map_err(system("allowing fragmentation"))?;
-            Wire::Udp(socket)
-        }
+        _ => Wire::datagrams(at)?,
     };
     link(wire, kind, header, frames)
 }

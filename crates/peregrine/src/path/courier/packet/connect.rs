@@ -6,9 +6,7 @@ use std::time::Instant;
 
 use super::client::{ASK_FOR_PARTS, Calls, PacketLink, PacketPath, Packets};
 use crate::address::{Address, Place};
-use crate::call::{Frames, PathKind};
-use crate::device::Socket;
-use crate::device::udp::Udp;
+use crate::call::PathKind;
 use crate::error::{CallError, NO_DATAGRAMS};
 use crate::interface::System;
 use crate::path::bind::{
@@ -17,7 +15,7 @@ use crate::path::bind::{
 use crate::path::courier::wire::program::{
     bind_error, free_procedure, is_well, undescribed, version_of,
 };
-use crate::path::foreign::client::Wire;
+use crate::path::foreign::client::{Wire, frames_of};
 use crate::path::foreign::program::{Chosen, chosen};
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::packet::PAYLOAD_MAX;
@@ -61,17 +59,13 @@ fn bind_at(
         address.set_port(Place::COURIER_PORT);
     }
     let bytes = options.message_bytes_for(interface).min(PAYLOAD_MAX);
-    let frames = Frames::private(options.room_for(bytes), options.astacks, bytes)
-        .map_err(system("cannot allocate frames"))?;
-    let udp = Udp::connected(address).map_err(system("opening a UDP socket"))?;
-    let socket = Socket::Udp(udp);
-    // Messages may be larger than the packets of the network.
-    socket.allow_fragmentation().map_err(system("allowing fragmentation"))?;
+    let frames = frames_of(options, bytes)?;
+    let wire = Wire::datagrams(address)?;
     let random = || sys::random().map(u32::from_ne_bytes).map_err(system("reading random bytes"));
     let calls = Calls::new([random()?, random()?], frames.layout().count);
     let ping = free_procedure(procedures);
     let packets = Packets::new(number, version, ping);
-    let link = PacketLink::new(Wire::Udp(socket), PathKind::CourierUdp, packets, calls, frames);
+    let link = PacketLink::new(wire, PathKind::CourierUdp, packets, calls, frames);
     let failed = |failure| {
         let error = bind_error(&link.bind_error(failure), failure, program, address);
         match failure {
