@@ -17,11 +17,9 @@ use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, connect, needs_place,
     violated,
 };
-use crate::path::courier::wire::program::{
-    bind_error, free_procedure, is_well, undescribed, version_of,
-};
+use crate::path::courier::wire::program::{bind_error, free_procedure, is_well, version_of};
 use crate::path::foreign::client::{Wire, frames_of};
-use crate::path::foreign::program::{Chosen, chosen};
+use crate::path::foreign::program::{Chosen, chosen, undescribed};
 use crate::path::options::CourierForm;
 use crate::protocol::courier::arrival::Form;
 use crate::protocol::courier::cooper::{self, ClientInput, Response, activation};
@@ -61,7 +59,7 @@ impl Connect for CourierTcp {
     }
 
     fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {
-        Err(undescribed())
+        Err(undescribed(System::Courier))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The program that a client wants: that of its own interface, or that of the address.
 
+use core::net::SocketAddr;
 use std::borrow::Cow;
 
 use crate::error::{CallError, Kind, Phase};
@@ -8,6 +9,8 @@ use crate::path::bind::Wanted;
 
 const OTHER_PROGRAM: &str = "leave the program out of the address, or use the interface of that program; \
      `peregrine import` makes interfaces from the files of other systems";
+
+const OTHER_VERSION: &str = "use the interface of a version that the server has";
 
 /// The program that a client wants.
 pub(in crate::path) struct Chosen {
@@ -62,6 +65,33 @@ pub(in crate::path) fn mismatch(text: String, advice: &'static str) -> CallError
     CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text).with_advice(advice)
 }
 
+/// Returns the error of binding to a program. `error` says what has failed. `versions` are the lowest and the
+/// highest version that the server has, if it does not have that of the client.
+#[cold]
+pub(in crate::path) fn bind_error(
+    error: &CallError,
+    versions: Option<(u32, u32)>,
+    program: &Chosen,
+    address: SocketAddr,
+) -> CallError {
+    let Chosen { number, version, .. } = *program;
+    let at = format!("program {number} at {address}");
+    if let Some((low, high)) = versions {
+        let text = format!("the server of {at} has versions {low} to {high}, not {version}");
+        return mismatch(text, OTHER_VERSION);
+    }
+    let text = format!("{at}: {}", error.detail());
+    CallError::not_executed(error.kind(), Phase::Bind, text)
+}
+
+/// Returns the error for a client that asks a server of this system for a description.
+#[cold]
+pub(in crate::path) fn undescribed(system: System) -> CallError {
+    let text = format!("servers of {system} do not describe their programs");
+    CallError::not_executed(Kind::NoSuchProcedure, Phase::Bind, text)
+        .with_advice(no_description(system))
+}
+
 /// Returns the number and the version that the name of a program has.
 fn program_of(system: System, name: &str) -> Result<(u32, u32), CallError> {
     let parsed = name.split_once('.').and_then(|(number, version)| {
@@ -93,5 +123,16 @@ const fn no_program(system: System) -> &'static str {
     match system {
         System::Onc => "write the program and its version, such as onc+udp:HOST/100003.3",
         System::Courier => "write the program and its version, such as courier+tcp:HOST/2.3",
+    }
+}
+
+const fn no_description(system: System) -> &'static str {
+    match system {
+        System::Onc => {
+            "read the .x file of the program; `peregrine import` makes an interface from it"
+        }
+        System::Courier => {
+            "read the .cr file of the program; `peregrine import` makes an interface from it"
+        }
     }
 }

@@ -9,13 +9,13 @@ use super::lookup::{Rpcbind, open};
 use crate::address::Address;
 use crate::call::PathKind;
 use crate::device::BYTES_MAX;
-use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
+use crate::error::{CallError, NO_DATAGRAMS};
 use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, violated,
 };
 use crate::path::foreign::client::frames_of;
-use crate::path::foreign::program::{Chosen, chosen, mismatch};
+use crate::path::foreign::program::{Chosen, bind_error, chosen, undescribed};
 use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{AUTH_BYTES_MAX, Auth};
 
@@ -24,10 +24,6 @@ pub(crate) struct OncUdp;
 
 /// The client's implementation of ONC RPC over TCP.
 pub(crate) struct OncTcp;
-
-const OTHER_VERSION: &str = "use the interface of a version that the server has";
-const NO_DESCRIPTION: &str =
-    "read the .x file of the program; `peregrine import` makes an interface from it";
 
 impl Connect for OncUdp {
     fn kind(&self) -> PathKind {
@@ -43,7 +39,7 @@ impl Connect for OncUdp {
     }
 
     fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {
-        Err(undescribed())
+        Err(undescribed(System::Onc))
     }
 }
 
@@ -61,14 +57,8 @@ impl Connect for OncTcp {
     }
 
     fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {
-        Err(undescribed())
+        Err(undescribed(System::Onc))
     }
-}
-
-#[cold]
-fn undescribed() -> CallError {
-    let text = "servers of ONC RPC do not describe their programs";
-    CallError::not_executed(Kind::NoSuchProcedure, Phase::Bind, text).with_advice(NO_DESCRIPTION)
 }
 
 fn bind(kind: PathKind, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
@@ -104,26 +94,14 @@ fn bind_at(
     let congestion = options.congestion.as_deref();
     let link = open(address, kind, header, frames, congestion, until)?;
     if let Err(failure) = link.ask(0, &[], until)? {
-        let error = link.bind_error(failure);
-        let at = format!("program {number} at {address}");
+        let versions = match failure {
+            Failure::ProgramMismatch(versions) => Some((versions.low, versions.high)),
+            _ => None,
+        };
+        let error = bind_error(&link.bind_error(failure), versions, program, address);
         return Err(match failure {
-            Failure::ProgramMismatch(versions) => {
-                let text = format!(
-                    "the server of {at} has versions {} to {}, not {version}",
-                    versions.low, versions.high
-                );
-                mismatch(text, OTHER_VERSION)
-            }
-            _ => {
-                let text = format!("{at}: {}", error.detail());
-                let named = CallError::not_executed(error.kind(), Phase::Bind, text);
-                match failure {
-                    Failure::TimedOut if kind == PathKind::OncUdp => {
-                        named.with_advice(NO_DATAGRAMS)
-                    }
-                    _ => named,
-                }
-            }
+            Failure::TimedOut if kind == PathKind::OncUdp => error.with_advice(NO_DATAGRAMS),
+            _ => error,
         });
     }
     let to = format!("version {version} of program {number} at {address}");

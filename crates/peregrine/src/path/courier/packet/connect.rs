@@ -12,11 +12,9 @@ use crate::interface::System;
 use crate::path::bind::{
     BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, system,
 };
-use crate::path::courier::wire::program::{
-    bind_error, free_procedure, is_well, undescribed, version_of,
-};
+use crate::path::courier::wire::program::{bind_error, free_procedure, is_well, version_of};
 use crate::path::foreign::client::{Wire, frames_of};
-use crate::path::foreign::program::{Chosen, chosen};
+use crate::path::foreign::program::{Chosen, chosen, undescribed};
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::packet::PAYLOAD_MAX;
 use crate::sys;
@@ -42,7 +40,7 @@ impl Connect for CourierUdp {
     }
 
     fn inquire(&self, _: &Target<'_>, _: &Wanted<'_>) -> Result<Inquiry, CallError> {
-        Err(undescribed())
+        Err(undescribed(System::Courier))
     }
 }
 

@@ -3,12 +3,8 @@
 use core::net::SocketAddr;
 
 use crate::error::{CallError, Kind, Phase};
-use crate::path::foreign::program::{Chosen, mismatch};
+use crate::path::foreign::program::{self, Chosen};
 use crate::protocol::courier::failure::Failure;
-
-const OTHER_VERSION: &str = "use the interface of a version that the server has";
-const NO_DESCRIPTION: &str =
-    "read the .cr file of the program; `peregrine import` makes an interface from it";
 
 /// Returns the version of a program.
 ///
@@ -42,23 +38,9 @@ pub(in crate::path::courier) fn bind_error(
     program: &Chosen,
     address: SocketAddr,
 ) -> CallError {
-    let Chosen { number, version, .. } = *program;
-    let at = format!("program {number} at {address}");
-    match failure {
-        Failure::NoSuchVersion(versions) => {
-            let (low, high) = (versions.low, versions.high);
-            let text = format!("the server of {at} has versions {low} to {high}, not {version}");
-            mismatch(text, OTHER_VERSION)
-        }
-        _ => {
-            let text = format!("{at}: {}", error.detail());
-            CallError::not_executed(error.kind(), Phase::Bind, text)
-        }
-    }
-}
-
-#[cold]
-pub(in crate::path::courier) fn undescribed() -> CallError {
-    let text = "servers of Courier do not describe their programs";
-    CallError::not_executed(Kind::NoSuchProcedure, Phase::Bind, text).with_advice(NO_DESCRIPTION)
+    let versions = match failure {
+        Failure::NoSuchVersion(versions) => Some((versions.low.into(), versions.high.into())),
+        _ => None,
+    };
+    program::bind_error(error, versions, program, address)
 }
