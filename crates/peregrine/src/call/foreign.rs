@@ -1,6 +1,6 @@
 //! A call from a client of another RPC system, as a path passes it to a server stub.
 
-use super::Refusal;
+use super::{Answer, Refusal};
 use crate::interface::System;
 
 /// A call of a client of another RPC system.
@@ -26,6 +26,15 @@ pub enum ForeignAnswer {
     /// The arguments of the error with this number, which the procedure reports. Only Courier has such
     /// errors.
     Reported(u16),
+}
+
+impl From<ForeignAnswer> for Answer {
+    fn from(answer: ForeignAnswer) -> Self {
+        match answer {
+            ForeignAnswer::Returned => Self::Ok,
+            ForeignAnswer::Reported(_) => Self::Err,
+        }
+    }
 }
 
 /// The outcome of serving a foreign call.

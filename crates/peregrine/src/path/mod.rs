@@ -22,3 +22,15 @@ mod tidying;
 mod yielding;
 
 pub(crate) use connections::table::ConnectionTerms;
+
+use crate::error::Executed;
+use crate::protocol::exchange::client_end;
+
+impl From<client_end::Executed> for Executed {
+    fn from(executed: client_end::Executed) -> Self {
+        match executed {
+            client_end::Executed::No => Self::No,
+            client_end::Executed::Maybe => Self::Maybe,
+        }
+    }
+}

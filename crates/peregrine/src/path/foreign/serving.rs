@@ -125,11 +125,7 @@ pub(crate) fn serve(
         |serve| match serve.serve_foreign(call, results) {
             Ok(answer) if may_be(answer, call.system) && results.len() - begin <= most => {
                 served = Served::Answered(answer);
-                let kind = match answer {
-                    ForeignAnswer::Returned => Answer::Ok,
-                    ForeignAnswer::Reported(_) => Answer::Err,
-                };
-                ran(kind, results.len() - begin)
+                ran(answer.into(), results.len() - begin)
             }
             // The results are too large, or of a kind that the system does not have.
             Ok(_) => ran(Answer::MayHaveExecuted, 0),

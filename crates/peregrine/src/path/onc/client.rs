@@ -8,13 +8,12 @@ use std::borrow::Cow;
 pub(super) use self::header::Header;
 use crate::call::Answer;
 use crate::device::BYTES_MAX;
-use crate::error::{CallError, Executed, Kind};
+use crate::error::{CallError, Kind};
 use crate::limits;
 use crate::path::foreign::client::{
     Arrived, Dialect, ForeignPath, Link, LinkEnd, Message, Number, Piece, Results, Step, full,
 };
 use crate::path::foreign::{moment, nanoseconds};
-use crate::protocol::exchange::client_end::Executed as Ran;
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::onc::client::{self, CALL_TIME, DatagramCall, Pace};
 use crate::protocol::onc::failure::Failure;
@@ -206,14 +205,10 @@ impl Dialect for Onc {
             Failure::TimedOut => Kind::TimedOut,
             Failure::Disconnected => Kind::ServerGone,
         };
-        let executed = match failure.executed(transmissions) {
-            Ran::No => Executed::No,
-            Ran::Maybe => Executed::Maybe,
-        };
         let text = match (failure, reason) {
             (Failure::Disconnected, Some(reason)) => reason.to_owned(),
             _ => failure.to_string(),
         };
-        CallError::new(kind, executed, text)
+        CallError::new(kind, failure.executed(transmissions).into(), text)
     }
 }

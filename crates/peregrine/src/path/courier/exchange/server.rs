@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use std::sync::Arc;
 
 use super::{CALL, name_of};
-use crate::call::{Answer, ForeignAnswer, Refusal, Reply, Request, Serve, Served};
+use crate::call::{Refusal, Reply, Request, Serve, Served};
 use crate::error::Kind;
 use crate::interface::{InterfaceRef, System};
 use crate::path::courier::wire::answers::{HEADER_BYTES_MAX, foreign_call, payload_of, put_answer};
@@ -65,11 +65,7 @@ impl Serve for Messages {
         let results = buffer.begin_results(HEADER_BYTES_MAX);
         let served = self.serve.serve_foreign(&foreign, results).and_then(|answer| {
             put_answer(&mut buffer, call.transaction, answer);
-            let kind = match answer {
-                ForeignAnswer::Returned => Answer::Ok,
-                ForeignAnswer::Reported(_) => Answer::Err,
-            };
-            reply.raw(kind, payload_of(&mut buffer))
+            reply.raw(answer.into(), payload_of(&mut buffer))
         });
         buffer.trim();
         REPLY.set(buffer);

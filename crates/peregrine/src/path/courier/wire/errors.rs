@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use crate::call;
-use crate::error::{CallError, Executed, Kind};
+use crate::error::{CallError, Kind};
 use crate::path::foreign::client::Results;
 use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::message::{Answer, Reply};
-use crate::protocol::exchange::client_end::Executed as Ran;
 
 /// Returns whether a reply has results, or an error that the procedure reports; and the offset of the results, or
 /// of the number of the error, which its arguments follow.
@@ -63,13 +62,9 @@ pub(in crate::path::courier) fn error_of(
         Failure::TimedOut => Kind::TimedOut,
         Failure::Silent | Failure::Restarted | Failure::Disconnected => Kind::ServerGone,
     };
-    let executed = match failure.executed(transmissions) {
-        Ran::No => Executed::No,
-        Ran::Maybe => Executed::Maybe,
-    };
     let text = match (failure, reason) {
         (Failure::Disconnected | Failure::BadReply(_), Some(reason)) => reason.to_owned(),
         _ => failure.to_string(),
     };
-    CallError::new(kind, executed, text)
+    CallError::new(kind, failure.executed(transmissions).into(), text)
 }

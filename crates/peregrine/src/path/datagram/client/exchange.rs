@@ -112,7 +112,7 @@ impl<R: HandleProvider> DatagramPath<R> {
     pub(super) fn cancel(&self, activity: &mut Activity, now: Moment) -> CallError {
         activity.client_end.cancel(now);
         let executed = match activity.client_end.outcome() {
-            Some(Outcome::Failed { executed: client_end::Executed::No, .. }) => Executed::No,
+            Some(Outcome::Failed { executed, .. }) => executed.into(),
             _ => Executed::Maybe,
         };
         self.association.send_control(activity, now);
@@ -319,10 +319,6 @@ pub(super) fn shape_of(call: &Call<'_, '_, '_>, layout: &Layout, extension: usiz
 
 #[cold]
 fn failed(executed: client_end::Executed, why: FailureReason) -> CallError {
-    let executed = match executed {
-        client_end::Executed::No => Executed::No,
-        client_end::Executed::Maybe => Executed::Maybe,
-    };
     let (kind, text) = match why {
         FailureReason::Dead => (Kind::ServerGone, "the server does not answer any more"),
         FailureReason::Unreachable => {
@@ -338,5 +334,5 @@ fn failed(executed: client_end::Executed, why: FailureReason) -> CallError {
         FailureReason::Cancelled => (Kind::TimedOut, "the call was cancelled"),
         FailureReason::Protocol => (Kind::BadResult, "the result is larger than agreed"),
     };
-    CallError::new(kind, executed, text)
+    CallError::new(kind, executed.into(), text)
 }
