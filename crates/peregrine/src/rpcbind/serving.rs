@@ -9,7 +9,7 @@ use super::interface::{
     AddressCalls, Calls, Mapping, Mappings, Netbuf, Place as ListedPlace, Places, Portmap, Rpcb,
     RpcbindV3, RpcbindV4, Rpcbs,
 };
-use super::table::{Asked, Entry, Place, Table, anywhere, network_of_protocol};
+use super::table::{Asked, Entry, Place, Table, anywhere};
 use crate::device::udp::Udp;
 use crate::error::{CallError, Executed, Kind, Result};
 use crate::foreign::ByteString;
@@ -86,7 +86,7 @@ fn time() -> u32 {
 
 impl Portmap for Arc<Table> {
     fn set(&self, mapping: Mapping) -> Result<bool> {
-        let network = network_of_protocol(mapping.protocol);
+        let network = Network::from_protocol(mapping.protocol);
         let port = u16::try_from(mapping.port).unwrap_or(0);
         let has_changed = network.is_some_and(|network| {
             let program = (mapping.program, mapping.version);
@@ -107,7 +107,7 @@ impl Portmap for Arc<Table> {
     fn getport(&self, mapping: Mapping) -> Result<u32> {
         self.count(2, 3, false);
         let asker = Asker::of_call();
-        let network = network_of_protocol(mapping.protocol);
+        let network = Network::from_protocol(mapping.protocol);
         let program = (mapping.program, mapping.version);
         let place = network.and_then(|network| self.find(2, program, network));
         Ok(match place {

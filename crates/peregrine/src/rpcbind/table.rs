@@ -11,7 +11,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::asker::{Asker, Owner};
 use crate::call::PathKind;
 use crate::path::onc::{RegisteredProgram, network_of};
-use crate::protocol::onc::rpcbind::{PROGRAM, PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::protocol::onc::rpcbind::PROGRAM;
 use crate::protocol::onc::universal::{Network, Universal};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -224,7 +224,7 @@ impl Table {
     /// protocol and the port.
     pub(super) fn mappings(&self) -> Vec<[u32; 4]> {
         let mapping = |one: &Entry| {
-            let protocol = protocol_of(one.network)?;
+            let protocol = one.network.protocol()?;
             match one.place {
                 Place::Socket(at) => {
                     Some([one.program, one.version, protocol, u32::from(at.port())])
@@ -251,24 +251,6 @@ impl Table {
 
 fn add(count: &mut i32, more: bool) {
     *count = count.saturating_add(more.into());
-}
-
-/// Returns the network of a protocol of version 2.
-pub(super) const fn network_of_protocol(protocol: u32) -> Option<Network> {
-    match protocol {
-        PROTOCOL_TCP => Some(Network::Tcp),
-        PROTOCOL_UDP => Some(Network::Udp),
-        _ => None,
-    }
-}
-
-/// Returns the number of the protocol in version 2.
-const fn protocol_of(network: Network) -> Option<u32> {
-    match network {
-        Network::Tcp => Some(PROTOCOL_TCP),
-        Network::Udp => Some(PROTOCOL_UDP),
-        _ => None,
-    }
 }
 
 /// Returns the universal address of a port at all addresses of IPv4, as version 2 registers it.

@@ -198,10 +198,7 @@ impl Rpcbind {
         let read = |answer: &Answer<'_>| match *answer {
             Answer::Port(port) => Some(port),
             Answer::Address("") => Some(0),
-            Answer::Address(text) => match Universal::parse(network, text) {
-                Some(Universal::Socket(address)) => Some(address.port()),
-                _ => None,
-            },
+            Answer::Address(text) => Universal::parse(network, text)?.port(),
             _ => None,
         };
         match self.ask(Request::Address(of), Request::Port(mapping), until, read)? {
@@ -328,11 +325,7 @@ fn listed(one: &Registration<'_>) -> RegisteredProgram {
 }
 
 fn listed_mapping(one: &Mapping, ip: IpAddr) -> Option<RegisteredProgram> {
-    let network = match one.protocol {
-        PROTOCOL_TCP => Network::Tcp,
-        PROTOCOL_UDP => Network::Udp,
-        _ => return None,
-    };
+    let network = Network::from_protocol(one.protocol)?;
     let address = Universal::Socket(SocketAddr::new(ip, u16::try_from(one.port).ok()?));
     Some(RegisteredProgram {
         program: one.program,

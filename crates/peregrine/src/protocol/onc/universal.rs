@@ -4,6 +4,8 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::rpcbind::{PROTOCOL_TCP, PROTOCOL_UDP};
+
 /// The kinds of transports that Peregrine knows, by their names in rpcbind (netids).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
@@ -33,6 +35,24 @@ impl Network {
         let name = if name == "unix" { "local" } else { name };
         Self::ALL.into_iter().find(|network| network.name() == name)
     }
+
+    /// Returns the network of a protocol of version 2 of rpcbind, which knows only IPv4.
+    pub(crate) const fn from_protocol(protocol: u32) -> Option<Self> {
+        match protocol {
+            PROTOCOL_TCP => Some(Self::Tcp),
+            PROTOCOL_UDP => Some(Self::Udp),
+            _ => None,
+        }
+    }
+
+    /// Returns the number of the protocol in version 2 of rpcbind.
+    pub(crate) const fn protocol(self) -> Option<u32> {
+        match self {
+            Self::Tcp => Some(PROTOCOL_TCP),
+            Self::Udp => Some(PROTOCOL_UDP),
+            _ => None,
+        }
+    }
 }
 
 /// A universal address.
@@ -58,6 +78,14 @@ impl<'a> Universal<'a> {
         };
         let port = u16::from_be_bytes([byte(high)?, byte(low)?]);
         Some(Self::Socket(SocketAddr::new(ip, port)))
+    }
+
+    /// Returns the port, which the path of a local socket does not have.
+    pub(crate) const fn port(&self) -> Option<u16> {
+        match self {
+            Self::Socket(address) => Some(address.port()),
+            Self::Local(_) => None,
+        }
     }
 }
 
@@ -129,6 +157,8 @@ mod tests {
     fn networks_have_names() {
         for network in Network::ALL {
             assert_eq!(Network::from_name(network.name()), Some(network));
+            let protocol = network.protocol();
+            assert!(protocol.is_none_or(|one| Network::from_protocol(one) == Some(network)));
         }
         assert_eq!(Network::from_name("unix"), Some(Network::Local));
         assert_eq!(Network::from_name("sctp"), None);

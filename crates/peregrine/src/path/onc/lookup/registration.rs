@@ -154,10 +154,7 @@ impl Registrations {
 
 /// Returns the port at which a program is registered.
 fn port_of(listed: &RegisteredProgram) -> Option<u16> {
-    match Universal::parse(Network::from_name(&listed.network)?, &listed.address)? {
-        Universal::Socket(address) => Some(address.port()),
-        Universal::Local(_) => None,
-    }
+    Universal::parse(Network::from_name(&listed.network)?, &listed.address)?.port()
 }
 
 impl Rpcbind {
