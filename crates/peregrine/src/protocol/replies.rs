@@ -6,16 +6,34 @@
 //! retransmission of such a call does not run. So the client does not learn the results, but the call does
 //! not run twice.
 
-use core::hash::Hash;
+use core::hash::{Hash, Hasher as _};
 use core::marker::PhantomData;
 use core::net::{IpAddr, SocketAddr};
 use std::collections::hash_map::{self, HashMap};
+
+use siphasher::sip::SipHasher13;
 
 use super::exchange::time::{Moment, SECOND};
 use super::lists::{Linked, Links, List, Slab};
 
 /// The share of the cache that one host may use is this part of the whole.
 pub(crate) const HOST_SHARE: usize = 4;
+
+/// How many bytes of the content of a call identify it.
+pub(crate) const CHECKED_BYTES: usize = 256;
+
+/// Returns the bytes of the content of a call that identify it.
+pub(crate) fn checked(content: &[u8]) -> &[u8] {
+    &content[..content.len().min(CHECKED_BYTES)]
+}
+
+/// Returns a checksum of some bytes, in several parts. It is keyed with a secret, so a client cannot compute other
+/// bytes with the same checksum.
+pub(crate) fn checksum(secret: &[u8; 16], parts: &[&[u8]]) -> u64 {
+    let mut hasher = SipHasher13::new_with_key(secret);
+    parts.iter().for_each(|part| hasher.write(part));
+    hasher.finish()
+}
 
 /// The machine of a client, or the user of a client on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

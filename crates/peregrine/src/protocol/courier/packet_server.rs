@@ -5,7 +5,6 @@
 //! cookie of this server. A server that was restarted does not accept the cookies of its predecessor, so a
 //! call in parts does not run again after a restart.
 
-use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 
@@ -17,10 +16,10 @@ use super::packet::{
 };
 use super::packet_client::WINDOW_FIRST;
 use crate::protocol::exchange::time::{Moment, SECOND};
-use crate::protocol::replies::{Bounds, HOST_SHARE, Key, Peer, Replies, Ticket, Verdict};
+use crate::protocol::replies::{
+    Bounds, HOST_SHARE, Key, Peer, Replies, Ticket, Verdict, checked, checksum,
+};
 
-/// How many bytes of a whole call identify it.
-const CHECKED_BYTES: usize = 256;
 /// The largest number of calls of which parts are missing. Their memory is [`PARTIAL_BYTES_MAX`] at most.
 const PARTIAL_CALLS_MAX: usize = 256;
 /// The largest number of bytes that the calls have together of which parts are missing. One host may use a
@@ -211,18 +210,12 @@ impl PacketServer {
     }
 
     fn cookie(&self, from: SocketAddr, conversation: u32) -> u64 {
-        let mut hasher = self.hasher();
+        let (port, conversation) = (from.port().to_ne_bytes(), conversation.to_ne_bytes());
+        let of = |ip: &[u8]| checksum(&self.secret, &[ip, &port, &conversation]);
         match from.ip().to_canonical() {
-            IpAddr::V4(ip) => hasher.write(&ip.octets()),
-            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+            IpAddr::V4(ip) => of(&ip.octets()),
+            IpAddr::V6(ip) => of(&ip.octets()),
         }
-        hasher.write_u16(from.port());
-        hasher.write_u32(conversation);
-        hasher.finish()
-    }
-
-    fn hasher(&self) -> siphasher::sip::SipHasher13 {
-        siphasher::sip::SipHasher13::new_with_key(&self.secret)
     }
 
     fn receive_whole(
@@ -242,9 +235,7 @@ impl PacketServer {
             send_reply(form, &super::packet::payload(&reply.to_vec()), send);
             return None;
         }
-        let mut hasher = self.hasher();
-        hasher.write(&payload[..payload.len().min(CHECKED_BYTES)]);
-        let (bytes, checksum) = (payload.len(), hasher.finish());
+        let (bytes, checksum) = (payload.len(), checksum(&self.secret, &[checked(payload)]));
         let identity = Identity::Whole { id, client, bytes, checksum };
         match self.cache.begin(now, Key { peer: Peer::datagram(from), call: identity }, 0) {
             Verdict::Execute(ticket) => {

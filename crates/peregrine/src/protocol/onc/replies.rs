@@ -5,16 +5,11 @@
 //! a call whose reply was discarded is dropped. On a stream, where the client waits for an answer, the server
 //! reports SYSTEM_ERR.
 
-use core::hash::Hasher;
-
 use super::message::{Call, Flavour};
 use crate::protocol::exchange::time::Moment;
 use crate::protocol::replies::{self, Key};
 
 pub(crate) use crate::protocol::replies::{Bounds, Peer};
-
-/// How many bytes of the arguments identify a call.
-const CHECKED_BYTES: usize = 256;
 
 /// The numbers of a call.
 ///
@@ -87,10 +82,7 @@ impl Replies {
 
     fn identity(&self, call: &Call<'_>, arguments: &[u8]) -> Identity {
         let checksum = |first: u32, bytes: &[u8]| {
-            let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.secret);
-            hasher.write_u32(first);
-            hasher.write(bytes);
-            hasher.finish()
+            replies::checksum(&self.secret, &[&first.to_ne_bytes(), bytes])
         };
         let Call { xid, program, version, procedure, credential, .. } = *call;
         let stamp = if credential.flavour == Flavour::SYS { 4 } else { 0 };
@@ -104,7 +96,7 @@ impl Replies {
                 credential.flavour.0,
                 credential.body.get(stamp..).unwrap_or_default(),
             ),
-            arguments: checksum(0, &arguments[..arguments.len().min(CHECKED_BYTES)]),
+            arguments: checksum(0, replies::checked(arguments)),
         }
     }
 }
@@ -116,7 +108,7 @@ mod tests {
     use crate::protocol::onc::client::CALL_TIME;
     use crate::protocol::onc::message::{Auth, AuthSys, Groups};
     use crate::protocol::onc::xids::SPAN;
-    use crate::protocol::replies::HOST_SHARE;
+    use crate::protocol::replies::{CHECKED_BYTES, HOST_SHARE};
     use core::net::SocketAddr;
     use proptest::prelude::*;
 
