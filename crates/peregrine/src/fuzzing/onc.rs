@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::protocol::exchange::time::{Moment, SECOND};
 use crate::protocol::onc::client::{CALL_TIME, DatagramCall, Pace, Step};
-use crate::protocol::onc::failure::Failure;
 use crate::protocol::onc::message::{
     Auth, AuthSys, CALL_BYTES_MAX, Call, NoCall, Outcome, REPLY_BYTES_MAX, Reply, replied_to,
 };
@@ -66,10 +65,6 @@ fn reply(bytes: &[u8]) {
     let mut header = [0; REPLY_BYTES_MAX];
     let length = reply.emit(&mut header).expect("a header has at most that many bytes");
     assert_eq!((length, Reply::parse(&header[..length])), (offset, Ok((reply, offset))));
-    if let Some(failure) = Failure::of(&reply.answer) {
-        let other = failure.other_version(&(1..=4), 4);
-        assert!(other.is_none_or(|other| (1..4).contains(&other)));
-    }
 }
 
 /// Divides the stream in two ways, which must give the same records.

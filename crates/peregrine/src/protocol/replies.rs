@@ -35,13 +35,10 @@ pub(crate) fn checksum(secret: &[u8; 16], parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-/// The machine of a client, or the user of a client on this machine.
+/// The machine of a client: its address, and the interface number of an IPv6 address that is valid on one link
+/// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Host {
-    /// An address, and the interface number of an IPv6 address that is valid on one link only.
-    Ip(IpAddr, u32),
-    User(u32),
-}
+struct Host(IpAddr, u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Transport {
@@ -49,8 +46,6 @@ enum Transport {
     Datagram(u16),
     /// The port of the client's end of the connection.
     Stream(u16),
-    /// The number of the client's process.
-    Local(u32),
 }
 
 /// Where a call comes from.
@@ -72,11 +67,6 @@ impl Peer {
     pub(crate) fn stream(from: SocketAddr) -> Self {
         Self { host: Host::of(from), transport: Transport::Stream(from.port()) }
     }
-
-    /// Takes the user and process at the other end of a local socket, as the kernel reports them.
-    pub(crate) const fn local(user: u32, process: u32) -> Self {
-        Self { host: Host::User(user), transport: Transport::Local(process) }
-    }
 }
 
 impl Host {
@@ -85,7 +75,7 @@ impl Host {
             SocketAddr::V6(from) => from.scope_id(),
             SocketAddr::V4(_) => 0,
         };
-        Self::Ip(from.ip().to_canonical(), scope)
+        Self(from.ip().to_canonical(), scope)
     }
 }
 
@@ -335,6 +325,7 @@ impl<C: Copy + Eq + Hash> Replies<C> {
     }
 
     /// Returns the number of calls that are remembered, and of bytes in replies.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.numbers.len(), self.all.bytes)
     }

@@ -151,6 +151,7 @@ impl ServerInput {
     ///
     /// # Errors
     /// Fails if a part of a request has arrived.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn end(&self) -> Result<(), Broken> {
         let begins = matches!(self.place, ServerPlace::NameLength | ServerPlace::Header);
         if begins && self.part.bytes.is_empty() { Ok(()) } else { Err(Broken::Truncated) }

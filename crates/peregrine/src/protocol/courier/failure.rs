@@ -17,8 +17,6 @@ pub(crate) enum Failure {
     InvalidArgument,
     /// The server failed for a reason that it does not name. The procedure may have begun.
     Unspecified(u16),
-    /// The procedure reported an error with a number that its declaration does not have.
-    UnknownError(u16),
     /// The server speaks these versions of Courier only.
     OtherCourier(Versions),
     /// The server of Cooper's form does not start the program.
@@ -66,7 +64,6 @@ impl Failure {
             // Both come before any call runs, whatever was sent before they arrived.
             Self::OtherCourier(_) | Self::NotActivated => return Executed::No,
             Self::Unspecified(_)
-            | Self::UnknownError(_)
             | Self::BadReply(_)
             | Self::TimedOut
             | Self::Silent
@@ -93,9 +90,6 @@ impl core::fmt::Display for Failure {
             Self::InvalidArgument => f.write_str("the server cannot read the arguments"),
             Self::Unspecified(number) => {
                 write!(f, "the server rejected the call with reason {number}")
-            }
-            Self::UnknownError(number) => {
-                write!(f, "the procedure reported error {number}, which its declaration lacks")
             }
             Self::OtherCourier(Versions { low, high }) => {
                 write!(f, "the server speaks versions {low} to {high} of Courier, not 3")
@@ -140,7 +134,6 @@ mod tests {
         assert_eq!(rejected(Rejection::Unspecified(9)), Some(Failure::Unspecified(9)));
         let unknown = [
             Failure::Unspecified(9),
-            Failure::UnknownError(9),
             Failure::BadReply(Unreadable::Invalid),
             Failure::TimedOut,
             Failure::Silent,

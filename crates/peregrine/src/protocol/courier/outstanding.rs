@@ -76,6 +76,7 @@ impl<T> Outstanding<T> {
         core::mem::take(&mut self.calls).into_iter()
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
     }

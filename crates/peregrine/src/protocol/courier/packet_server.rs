@@ -120,6 +120,7 @@ impl PacketServer {
 
     /// Returns the number of calls that are remembered, of bytes in replies, and of calls of which parts are
     /// missing.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn size(&self) -> (usize, usize, usize) {
         let (calls, bytes) = self.cache.size();
         (calls, bytes, self.partial.len())

@@ -103,6 +103,7 @@ impl Input {
     }
 
     /// Returns the version of Courier that both sides use, or `None` if the peer's versions have not arrived.
+    #[cfg(any(test, fuzzing))]
     pub(crate) const fn version(&self) -> Option<u16> {
         self.version
     }

@@ -1,7 +1,5 @@
 //! Why a call failed, and whether it was executed.
 
-use core::ops::RangeInclusive;
-
 use super::items::Unreadable;
 use super::message::{Answer, AuthReason, Denial, Outcome, Versions};
 use crate::protocol::exchange::client_end::Executed;
@@ -70,16 +68,6 @@ impl Failure {
             Executed::Maybe
         }
     }
-
-    /// Returns the version with which the client may try again, because both sides have it: the highest of
-    /// the client's versions in `ours` that the server has. The failed call had version `tried`.
-    ///
-    /// A server may lack versions between its lowest and highest. So the client tries again only once.
-    pub(crate) fn other_version(&self, ours: &RangeInclusive<u32>, tried: u32) -> Option<u32> {
-        let Self::ProgramMismatch(Versions { low, high }) = *self else { return None };
-        let best = high.min(*ours.end());
-        (best >= low && ours.contains(&best) && best != tried).then_some(best)
-    }
 }
 
 impl core::fmt::Display for Failure {
@@ -145,18 +133,5 @@ mod tests {
         let all = refusals.iter().map(|(_, failure)| *failure).chain(unknown);
         let texts: std::collections::BTreeSet<_> = all.map(|failure| failure.to_string()).collect();
         assert_eq!(texts.len(), refusals.len() + unknown.len());
-    }
-
-    #[test]
-    fn client_tries_a_version_that_both_sides_have() {
-        let mismatch = Failure::ProgramMismatch(VERSIONS);
-        assert_eq!(mismatch.other_version(&(1..=3), 1), Some(3));
-        assert_eq!(mismatch.other_version(&(1..=9), 9), Some(4));
-        assert_eq!(mismatch.other_version(&(3..=3), 3), None);
-        assert_eq!(mismatch.other_version(&(5..=9), 9), None);
-        assert_eq!(mismatch.other_version(&(0..=1), 1), None);
-        assert_eq!(Failure::TimedOut.other_version(&(1..=3), 1), None);
-        let reversed = Failure::ProgramMismatch(Versions { low: 4, high: 2 });
-        assert_eq!(reversed.other_version(&(1..=9), 9), None);
     }
 }

@@ -220,8 +220,6 @@ pub(crate) struct AuthReason(pub(crate) u32);
 impl AuthReason {
     pub(crate) const BAD_CREDENTIAL: Self = Self(1);
     pub(crate) const BAD_VERIFIER: Self = Self(3);
-    /// The procedure demands a stronger kind of credential.
-    pub(crate) const TOO_WEAK: Self = Self(5);
 }
 
 impl core::fmt::Display for AuthReason {
@@ -443,7 +441,7 @@ mod tests {
             (accepted(Outcome::GarbageArguments), words(&[7, 1, 0, 0, 0, 4])),
             (accepted(Outcome::SystemError), words(&[7, 1, 0, 0, 0, 5])),
             (denied(Denial::RpcMismatch(versions)), words(&[7, 1, 1, 0, 2, 4])),
-            (denied(Denial::Auth(AuthReason::TOO_WEAK)), words(&[7, 1, 1, 1, 5])),
+            (denied(Denial::Auth(AuthReason(5))), words(&[7, 1, 1, 1, 5])),
         ];
         for (emitted, bytes) in answers {
             assert_eq!(emitted, bytes);

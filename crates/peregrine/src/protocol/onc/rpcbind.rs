@@ -3,7 +3,9 @@
 //! servers are here. Its own rpcbind has all of them, as an interface ([`crate::rpcbind`]).
 
 use super::items::{Items, Unreadable, push_number, push_opaque};
-use super::message::{Outcome, Versions};
+#[cfg(any(test, fuzzing))]
+use super::message::Outcome;
+use super::message::Versions;
 
 /// The number of the program.
 pub(crate) const PROGRAM: u32 = 100_000;
@@ -101,6 +103,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Returns the outcome that the server reports instead of results.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn parse(
         version: u32,
         procedure: u32,
@@ -117,6 +120,7 @@ impl<'a> Request<'a> {
     }
 
     /// Reads the arguments. Returns `None` if the version has no such procedure.
+    #[cfg(any(test, fuzzing))]
     fn read(
         version: u32,
         procedure: u32,
@@ -210,6 +214,7 @@ impl<'a> Answer<'a> {
     }
 
     /// Appends the results of the call.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn push(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Changed(changed) => push_number(bytes, u32::from(*changed)),
@@ -236,6 +241,7 @@ fn listed<'a, T>(
     Ok(all)
 }
 
+#[cfg(any(test, fuzzing))]
 fn push_list<T>(bytes: &mut Vec<u8>, all: &[T], push: impl Fn(&T, &mut Vec<u8>)) {
     for one in all {
         push_number(bytes, 1);

@@ -85,6 +85,7 @@ impl<T> Waiters<T> {
 
     /// Returns the callers that wait, in the order of their numbers. After a connection has ended, the driver
     /// fails these calls, or sends them again with the same numbers.
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.waiting.iter().map(|(xid, waiter)| (*xid, waiter))
     }
@@ -94,6 +95,7 @@ impl<T> Waiters<T> {
         core::mem::take(&mut self.waiting).into_iter()
     }
 
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn len(&self) -> usize {
         self.waiting.len()
     }

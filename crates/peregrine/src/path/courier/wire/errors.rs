@@ -56,9 +56,7 @@ pub(in crate::path::courier) fn error_of(
         Failure::InvalidArgument => Kind::BadArguments,
         Failure::Unspecified(_) => Kind::Relayed,
         Failure::OtherCourier(_) => Kind::ProtocolMismatch,
-        Failure::UnknownError(_) | Failure::BadReply(_) | Failure::ReplyDiscarded => {
-            Kind::BadResult
-        }
+        Failure::BadReply(_) | Failure::ReplyDiscarded => Kind::BadResult,
         Failure::TimedOut => Kind::TimedOut,
         Failure::Silent | Failure::Restarted | Failure::Disconnected => Kind::ServerGone,
     };
