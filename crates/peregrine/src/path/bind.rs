@@ -21,11 +21,13 @@ pub(crate) trait Connect: Sync {
     fn kind(&self) -> PathKind;
 
     /// Checks whether binding may try this path for an address. Not called for an address that names another
-    /// path. Most paths [need a host and port](needs_place).
+    /// path. Most paths only need a host and port.
     ///
     /// # Errors
     /// If the path does not lead to the address. The error is the reason, which `explain` reports.
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion>;
+    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
+        if target.place().is_some() { Ok(()) } else { Err(Exclusion::NoPlace) }
+    }
 
     /// Binds to an export.
     ///
@@ -47,14 +49,6 @@ pub(crate) enum Exclusion {
     NoPlace,
     /// The address does not suit the path. The text is the reason.
     Unsuited(&'static str),
-}
-
-/// Checks that an address has a host and port, for [`Connect::leads_to`].
-///
-/// # Errors
-/// If the address has no host and port.
-pub(crate) fn needs_place(target: &Address) -> Result<(), Exclusion> {
-    if target.place().is_some() { Ok(()) } else { Err(Exclusion::NoPlace) }
 }
 
 /// How a client obtains the description of an export.
@@ -79,7 +73,7 @@ impl<'a> Target<'a> {
     /// Returns the host and port of the destination.
     ///
     /// # Errors
-    /// If the address has no host and port. [`needs_place`] excludes such an address.
+    /// If the address has no host and port. [`Connect::leads_to`] excludes such an address.
     pub(crate) fn place(&self) -> Result<&'a Place, CallError> {
         self.address.place().ok_or_else(|| {
             let text = format!("`{}` names no host and port", self.address);

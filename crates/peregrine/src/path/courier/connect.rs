@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::client::{Calls, Courier, CourierLink, CourierPath};
-use crate::address::{Address, Place};
+use crate::address::Place;
 use crate::call::PathKind;
 use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
 use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, connect, needs_place,
-    violated,
+    BoundPath, Connect, Inquiry, Target, Wanted, at_any_address, connect, violated,
 };
 use crate::path::courier::wire::program::{bind_error, free_procedure, is_well, version_of};
 use crate::path::foreign::client::{Wire, frames_of};
@@ -34,10 +33,6 @@ const NO_NAME: &str = "write the name of the program, such as courier+tcp:HOST/C
 impl Connect for CourierTcp {
     fn kind(&self) -> PathKind {
         PathKind::CourierTcp
-    }
-
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

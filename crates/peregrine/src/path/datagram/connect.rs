@@ -11,7 +11,7 @@ use super::client::fallback::{Fallback, LinkedPath};
 use super::client::handles::{self as handles, Granted, where_on_link};
 use super::client::{BoundOver, DatagramPath, HandleProvider};
 use super::wire::DESCRIBE;
-use crate::address::{Address, Place};
+use crate::address::Place;
 use crate::call::{CallPath, OnExhausted, PathKind, Wait, block_cost, frames_that_fit};
 use crate::device::udp::Udp;
 use crate::device::{LinkPort, Route};
@@ -19,9 +19,7 @@ use crate::error::{CallError, Kind, NO_RAW_ETHERNET, NO_THREAD, Phase};
 use crate::interface::Digest;
 use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
-use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, STAGGER, Target, Wanted, needs_place, system, until,
-};
+use crate::path::bind::{BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, system, until};
 use crate::path::options::{BindOptions, EthernetDevice};
 use crate::protocol::exchange::bind::{BindRequest, ExportName};
 use crate::registry::Registry;
@@ -40,10 +38,6 @@ impl Connect for OverUdp {
         PathKind::Udp
     }
 
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
-    }
-
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
         bind(Over::Udp, target.place()?, wanted)
     }
@@ -56,10 +50,6 @@ impl Connect for OverUdp {
 impl Connect for OverEthernet {
     fn kind(&self) -> PathKind {
         PathKind::Ethernet
-    }
-
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

@@ -6,14 +6,11 @@ use std::time::Instant;
 
 use super::client::{Header, OncPath};
 use super::lookup::{Rpcbind, open};
-use crate::address::Address;
 use crate::call::PathKind;
 use crate::device::BYTES_MAX;
 use crate::error::{CallError, NO_DATAGRAMS};
 use crate::interface::System;
-use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, violated,
-};
+use crate::path::bind::{BoundPath, Connect, Inquiry, Target, Wanted, at_any_address, violated};
 use crate::path::foreign::client::frames_of;
 use crate::path::foreign::program::{Chosen, bind_error, chosen, undescribed};
 use crate::protocol::onc::failure::Failure;
@@ -30,10 +27,6 @@ impl Connect for OncUdp {
         PathKind::OncUdp
     }
 
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
-    }
-
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
         bind(self.kind(), target, wanted)
     }
@@ -46,10 +39,6 @@ impl Connect for OncUdp {
 impl Connect for OncTcp {
     fn kind(&self) -> PathKind {
         PathKind::OncTcp
-    }
-
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

@@ -9,15 +9,15 @@ use std::time::Instant;
 use rustix::event::epoll::EventFlags;
 
 use super::{Connection, Grant, StreamPath, ask_alone};
-use crate::address::{Address, Place};
+use crate::address::Place;
 use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, NO_THREAD};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, byte_order, connect, hold, needs_place,
-    refused, system, violated,
+    BoundPath, Connect, Inquiry, Target, Wanted, byte_order, connect, hold, refused, system,
+    violated,
 };
 use crate::path::options::BindOptions;
 use crate::protocol::description;
@@ -33,10 +33,6 @@ pub(crate) struct Tcp;
 impl Connect for Tcp {
     fn kind(&self) -> PathKind {
         PathKind::Tcp
-    }
-
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

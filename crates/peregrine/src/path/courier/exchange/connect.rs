@@ -4,13 +4,10 @@ use std::sync::Arc;
 
 use super::client::ExchangePath;
 use super::name_of;
-use crate::address::Address;
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::System;
-use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, needs_place, system,
-};
+use crate::path::bind::{BoundPath, Connect, Inquiry, Target, Wanted, system};
 use crate::path::courier::wire::program::version_of;
 use crate::path::datagram::OverUdp;
 use crate::path::foreign::program::chosen;
@@ -22,10 +19,6 @@ pub(crate) struct CourierExchange;
 impl Connect for CourierExchange {
     fn kind(&self) -> PathKind {
         PathKind::CourierExchange
-    }
-
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {

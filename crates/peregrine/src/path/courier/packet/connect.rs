@@ -5,13 +5,11 @@ use core::net::SocketAddr;
 use std::time::Instant;
 
 use super::client::{ASK_FOR_PARTS, Calls, PacketLink, PacketPath, Packets};
-use crate::address::{Address, Place};
+use crate::address::Place;
 use crate::call::PathKind;
 use crate::error::{CallError, NO_DATAGRAMS};
 use crate::interface::System;
-use crate::path::bind::{
-    BoundPath, Connect, Exclusion, Inquiry, Target, Wanted, at_any_address, needs_place, system,
-};
+use crate::path::bind::{BoundPath, Connect, Inquiry, Target, Wanted, at_any_address, system};
 use crate::path::courier::wire::program::{bind_error, free_procedure, is_well, version_of};
 use crate::path::foreign::client::{Wire, frames_of};
 use crate::path::foreign::program::{Chosen, chosen, undescribed};
@@ -25,10 +23,6 @@ pub(crate) struct CourierUdp;
 impl Connect for CourierUdp {
     fn kind(&self) -> PathKind {
         PathKind::CourierUdp
-    }
-
-    fn leads_to(&self, target: &Address) -> Result<(), Exclusion> {
-        needs_place(target)
     }
 
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
