@@ -102,6 +102,8 @@ struct Parts {
     heard: Moment,
     /// How often packets were sent again since then.
     unanswered: u32,
+    /// The end of the wait after the packet that made `unanswered` reach [`UNANSWERED_MIN`].
+    last_chance: Moment,
     /// When the packet was sent whose answer is measured.
     asked: Option<Moment>,
     window: u16,
@@ -113,10 +115,14 @@ impl Parts {
     /// Returns when the client must act, if no datagram arrives before.
     fn until(&self) -> Moment {
         let until = self.due.min(self.ends);
-        match self.unanswered {
-            UNANSWERED_MIN.. => until.min(self.heard.after(SILENCE)),
-            _ => until,
-        }
+        self.silent_at().map_or(until, |silent_at| until.min(silent_at))
+    }
+
+    /// Returns when the client treats the server as silent, if no datagram arrives before. Returns `None` if
+    /// the client must send more packets before.
+    fn silent_at(&self) -> Option<Moment> {
+        let is_enough = self.unanswered >= UNANSWERED_MIN;
+        is_enough.then(|| self.heard.after(SILENCE).max(self.last_chance))
     }
 }
 
@@ -171,6 +177,7 @@ impl PacketCall {
                     asked: Some(now),
                     window: WINDOW_FIRST,
                     unanswered: 0,
+                    last_chance: now,
                     resent: 0,
                 });
                 if cookie.is_some() {
@@ -239,13 +246,16 @@ impl PacketCall {
         if now >= parts.ends {
             return Step::GiveUp(Failure::TimedOut);
         }
-        if now >= parts.heard.after(SILENCE) && parts.unanswered >= UNANSWERED_MIN {
+        if parts.silent_at().is_some_and(|silent_at| now >= silent_at) {
             return Step::GiveUp(Failure::Silent);
         }
         if now >= parts.due {
             parts.unanswered = parts.unanswered.saturating_add(1);
             parts.wait = parts.wait.saturating_mul(2).min(WAIT_MAX);
             parts.due = now.after(parts.wait);
+            if parts.unanswered == UNANSWERED_MIN {
+                parts.last_chance = parts.due;
+            }
             (parts.asked, parts.window) = (None, 1);
             self.send_again(to, send);
         }
@@ -550,9 +560,17 @@ mod tests {
         let payload = call_payload(1);
         let mut call = PacketCall::begin(7, payload, form, START, 3600 * SECOND, &to, send)
             .expect("a short call");
-        let now = START.after(1800 * SECOND);
-        let Step::Wait(until) = call.step(now, &to, send) else { panic!("the client gives up") };
-        assert_eq!((until, *sent), (now.after(2 * SECOND), 2));
+        let mut now = START.after(1800 * SECOND);
+        // The client waits after the last packet as after the others.
+        for _ in 0..UNANSWERED_MIN {
+            let Step::Wait(until) = call.step(now, &to, send) else {
+                panic!("the client gives up")
+            };
+            assert_eq!(until, now.after(2 * SECOND));
+            now = until;
+        }
+        assert!(matches!(call.step(now, &to, send), Step::GiveUp(Failure::Silent)));
+        assert_eq!(*sent, 1 + UNANSWERED_MIN);
     }
 
     #[test]
