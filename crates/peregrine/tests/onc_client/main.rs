@@ -20,7 +20,7 @@ use peregrine::{
 use proptest::prelude::*;
 use server::{
     BOTH, Over, Received, read_record, received, record, reply, results, serve, serve_all,
-    serve_badly_once, serve_early, serve_rpcbind, serve_slowly, usual, words,
+    serve_badly_once, serve_early, serve_rpcbind, serve_slowly, serve_together, usual, words,
 };
 
 const LONG: Duration = Duration::from_secs(20);

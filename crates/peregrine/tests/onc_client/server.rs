@@ -204,6 +204,26 @@ pub(crate) fn serve_slowly() -> (String, std::sync::mpsc::Sender<()>) {
     (address, go)
 }
 
+/// Serves one TCP connection. After procedure 0, sends the replies to `calls` calls together.
+pub(crate) fn serve_together(calls: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("onc+tcp:{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut answer = |calls: usize| {
+            let replies: Vec<u8> = (0..calls)
+                .map_while(|_| read_record(&mut stream))
+                .map(|message| received(&message))
+                .flat_map(|call| record(&reply(call.xid, 0, &results(&call))))
+                .collect();
+            stream.write_all(&replies).unwrap();
+        };
+        answer(1);
+        answer(calls);
+    });
+    address
+}
+
 /// A server may refuse a call before it has read the arguments.
 pub(crate) fn serve_early() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -285,7 +285,7 @@ impl<D: Dialect> Link<D> {
             }
             drop(slot);
             if self.leadership.wake(*frame) {
-                self.frames.bell(*frame).ring();
+                self.frames.bell(frame).ring();
             }
         }
     }
@@ -419,7 +419,7 @@ impl<D: Dialect> Link<D> {
 
     fn ring(&self, rings: &Rings) {
         for frame in rings.frames() {
-            self.frames.bell(*frame).ring();
+            self.frames.bell(frame).ring();
         }
     }
 
