@@ -1,5 +1,5 @@
 //! The frames whose bells a leader rings after it has given up the lead. A bell wakes a future, which runs
-//! foreign code, so no lock is held while a bell rings.
+//! code of the application. So no lock is held while a bell rings.
 
 /// Frames whose bells must ring.
 pub(super) struct Rings {
@@ -24,7 +24,8 @@ impl Rings {
         self.count == Self::MAX
     }
 
-    /// Adds a frame. A leader receives nothing while the list is full.
+    /// Adds a frame. Does nothing if the list is full. So the leader must receive nothing while
+    /// [`is_full`](Self::is_full) returns true.
     pub(super) fn push(&mut self, frame: u32) {
         if let Some(place) = self.list.get_mut(self.count) {
             *place = frame;

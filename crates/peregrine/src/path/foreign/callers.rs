@@ -67,6 +67,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) version: u32,
     /// The kind of the credential. Zero in systems without credentials.
     pub(crate) flavour: u32,
+    /// The bytes of the credential that identify the caller. Empty in systems without credentials.
     pub(crate) credential: &'a [u8],
 }
 
@@ -137,7 +138,7 @@ impl Callers {
 }
 
 impl Rows {
-    /// Adds a row. Returns the rows that the new row replaces.
+    /// Adds a row. Returns the rows that were replaced, or removed because a limit was reached.
     fn insert(&mut self, key: Key, row: Arc<CallerRow>, bounds: &Callers) -> Vec<Arc<CallerRow>> {
         if let Some(present) = self.rows.get_mut(&key) {
             // The present row is that of a withdrawn export, or another thread has added a row for the same

@@ -18,7 +18,7 @@ const NUMBERS_BYTES_MAX: usize = 32;
 pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Why a call failed.
     type Failure: Copy + Debug + Send + Sync;
-    /// The numbers of the calls in flight, each with its frame, and what was measured of the server.
+    /// The numbers of the calls in flight, each with its frame, and what was measured about the server.
     type Calls: Send;
     /// The state of a call over datagrams: its timers, and what has arrived of its reply.
     type Exchange: Send;

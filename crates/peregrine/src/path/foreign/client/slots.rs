@@ -56,8 +56,8 @@ impl<D: Dialect> Copy for Ended<D> {}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome<F> {
-    /// The results, or an error that the procedure has reported, are in the frame. Their number of bytes
-    /// follows.
+    /// The results, or an error that the procedure has reported, are in the frame. The second field is their
+    /// number of bytes.
     Results(Answer, u32),
     /// The results have this number of bytes, which do not fit the frame.
     TooLong(usize),

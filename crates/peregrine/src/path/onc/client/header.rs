@@ -42,8 +42,8 @@ impl Header {
         numbers
     }
 
-    /// Returns the first part of a call on a stream, which begins with the marker of the record. `None`: the
-    /// record is too long.
+    /// Returns the first part of a call on a stream, which begins with the marker of the record. Returns
+    /// `None` if the record is too long.
     pub(super) fn record(
         &self,
         xid: u32,
