@@ -6,8 +6,8 @@ use crate::protocol::onc::message::{self, Auth, Flavour, Groups};
 /// The identity that a client claims in its calls of ONC RPC: the flavour AUTH_SYS, which is also called
 /// AUTH_UNIX.
 ///
-/// This is a claim only. Any program can claim any identity, and any machine on the way can change it. Servers
-/// of NFS, for example, believe the claim if it comes from a machine and a port that they trust.
+/// This is a claim only. Any program can claim any identity, and any machine on the way can change it.
+/// Servers of NFS, for example, believe the claim if it comes from a machine and a port that they trust.
 ///
 /// ```
 /// use peregrine::{AuthSys, BindOptions};

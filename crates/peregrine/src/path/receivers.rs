@@ -1,4 +1,5 @@
-//! The receiving threads of a datagram socket of a server. At any time, some of them receive, while others run calls.
+//! The receiving threads of a datagram socket of a server. At any time, some of them receive, while others
+//! run calls.
 //!
 //! Any thread may receive at any time. So correctness does not depend on this module. The module only decides
 //! which thread serves a call, and how soon. The thread that has received a call usually runs the call to its

@@ -69,7 +69,8 @@ pub(in crate::path) struct Link<D: Dialect> {
     calls: Mutex<D::Calls>,
     /// The messages that wait to be sent on a connection. Over datagrams, each message is sent at once.
     output: Mutex<Output>,
-    /// Whether messages wait until the socket accepts more. The keeper reads this while it holds its own lock.
+    /// Whether messages wait until the socket accepts more. The keeper reads this while it holds its own
+    /// lock.
     is_stuck: AtomicBool,
     leadership: Leadership<Input<D>>,
     arming: Arc<Arming>,
@@ -158,9 +159,9 @@ impl<D: Dialect> Link<D> {
 
     // Sending.
 
-    /// Begins the call of a frame, whose call space has `bytes` bytes of arguments. Sends the call, or as much
-    /// of it as a connection accepts. `left` is how long the caller waits for the reply. If `may_wait` is
-    /// false, does not wait for space in the send buffer of a socket for datagrams.
+    /// Begins the call of a frame, whose call space has `bytes` bytes of arguments. Sends the call, or as
+    /// much of it as a connection accepts. `left` is how long the caller waits for the reply. If `may_wait`
+    /// is false, does not wait for space in the send buffer of a socket for datagrams.
     ///
     /// # Errors
     /// If the call was not sent.

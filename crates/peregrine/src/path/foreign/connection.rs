@@ -245,8 +245,8 @@ impl<S: StreamService> ForeignConnection<S> {
         }
     }
 
-    /// Takes the next message from the bytes that have arrived. Keeps the bytes after the message, for another
-    /// thread that may receive while the call runs.
+    /// Takes the next message from the bytes that have arrived. Keeps the bytes after the message, for
+    /// another thread that may receive while the call runs.
     fn next_message(
         &self,
         arrived: &mut &[u8],

@@ -1,4 +1,5 @@
-//! Accepts the connections of a server from clients of another RPC system, bounds their number, and ends them.
+//! Accepts the connections of a server from clients of another RPC system, bounds their number, and ends
+//! them.
 
 use std::io;
 use std::net::SocketAddr;

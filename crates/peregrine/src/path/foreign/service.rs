@@ -18,8 +18,8 @@ pub(crate) trait StreamService: Send + Sync + Sized + 'static {
     /// A call that is to be run. If the value is dropped, the call counts as failed.
     type Call;
 
-    /// Whether a server runs one call of a connection at a time, because its clients expect the replies in the
-    /// order of the calls.
+    /// Whether a server runs one call of a connection at a time, because its clients expect the replies in
+    /// the order of the calls.
     const IS_ORDERED: bool;
 
     /// Returns the input of a new connection. The largest message of an export has `message_bytes_max` bytes.
@@ -62,8 +62,8 @@ pub(crate) trait StreamInput: Send {
     type Message: Send;
     type Broken;
 
-    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more bytes
-    /// are needed.
+    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more
+    /// bytes are needed.
     ///
     /// # Errors
     /// If the bytes cannot be read. The connection must then be closed.

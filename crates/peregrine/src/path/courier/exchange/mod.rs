@@ -22,8 +22,8 @@ const CALL: u32 = 0;
 /// The number of bytes of a payload before the arguments.
 const HEADER_BYTES: usize = VERSIONS_BYTES + CALL_BYTES;
 
-// The header and the arguments are two blocks of a message. They form one payload, because no padding is needed
-// between them.
+// The header and the arguments are two blocks of a message. They form one payload, because no padding is
+// needed between them.
 const _: () = assert!(HEADER_BYTES.is_multiple_of(16));
 
 /// Returns the reserved name of the export through which clients call a program. An application cannot export

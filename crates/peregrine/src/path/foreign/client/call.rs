@@ -39,7 +39,8 @@ impl<D: Dialect> ForeignPath<D> {
         to: String,
     ) -> Result<BoundPath, CallError> {
         if wait == Wait::Adaptive {
-            // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
+            // Measures the cost of sleeping and waking now, so that the measurement does not delay the first
+            // call.
             block_cost();
         }
         let (frames, is_connected) = (Arc::clone(link.frames()), matches!(link.wire, Wire::Tcp(_)));

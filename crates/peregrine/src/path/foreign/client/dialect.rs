@@ -118,8 +118,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Returns whether no part of a message has arrived.
     fn is_between_messages(&self, assembler: &Self::Assembler) -> bool;
 
-    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more bytes
-    /// are needed.
+    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more
+    /// bytes are needed.
     ///
     /// # Errors
     /// If the bytes cannot be read.
@@ -132,7 +132,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Gives the memory of a message back to the assembler, for the next message.
     fn reuse(assembler: &mut Self::Assembler, message: Vec<u8>);
 
-    /// Returns the number and the frame of the call to which a message belongs, if a caller waits for its reply.
+    /// Returns the number and the frame of the call to which a message belongs, if a caller waits for its
+    /// reply.
     ///
     /// # Errors
     /// If the message ends the link.
@@ -156,8 +157,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
 
     // Failures.
 
-    /// Returns the error of a call that has failed. `transmissions` is 0 if some part of the call was never sent.
-    /// `reason` is why the link has ended.
+    /// Returns the error of a call that has failed. `transmissions` is 0 if some part of the call was never
+    /// sent. `reason` is why the link has ended.
     fn error_of(
         &self,
         failure: Self::Failure,

@@ -38,9 +38,9 @@ pub(super) struct Arming {
 
 impl Substitute for Arming {
     fn stand_by(&self) {
-        // SYNC: foreign-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise the
-        // keeper has not begun to handle the last report of the kernel. When it does, it sees everything that
-        // this thread did before.
+        // SYNC: foreign-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise
+        // the keeper has not begun to handle the last report of the kernel. When it does, it sees everything
+        // that this thread did before.
         fence(Ordering::SeqCst);
         if !self.armed.swap(true, Ordering::SeqCst) {
             self.renew();

@@ -1,4 +1,5 @@
-//! The header of the calls of one binding. Only the number of the call and the procedure differ between calls.
+//! The header of the calls of one binding. Only the number of the call and the procedure differ between
+//! calls.
 
 use crate::protocol::onc::message::{Auth, CALL_BYTES_MAX, Call};
 use crate::protocol::onc::record::{MARKER_BYTES, marker};

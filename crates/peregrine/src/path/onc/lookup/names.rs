@@ -1,5 +1,5 @@
-//! The names of programs of ONC RPC, from the file `/etc/rpc`. Each line of the file has a name, a number, and
-//! other names. A `#` begins a comment.
+//! The names of programs of ONC RPC, from the file `/etc/rpc`. Each line of the file has a name, a number,
+//! and other names. A `#` begins a comment.
 
 use std::collections::BTreeMap;
 
