@@ -104,8 +104,8 @@ pub(in crate::path) trait PacketService: Send + Sync + 'static {
         8
     }
 
-    /// Gives back memory that the thread has borrowed for receiving. Called because other threads receive
-    /// now.
+    /// Gives back memory that the thread has borrowed for receiving. The thread calls this function when
+    /// other threads receive.
     fn release_expected(&self, receiver: &mut Self::ReceiverState);
 
     /// Runs a call. Returns the time at which its procedure ended, on the clock of

@@ -36,7 +36,7 @@ const UNKNOWN_PROGRAM: &str = "Unknown Courier program.";
 /// What all connections of a server share.
 pub(crate) struct Desk {
     core: Arc<ServerCore>,
-    /// A client cannot cancel a call.
+    /// Reports for each call that it is not cancelled, because a client cannot cancel a call.
     calls: Arc<NeverGivenUp>,
 }
 
@@ -265,7 +265,8 @@ impl StreamService for Desk {
             let Some((before, range)) = framing.piece(bytes, index) else {
                 return (index > 0).then_some(());
             };
-            // The bytes before a piece overwrite bytes of the previous piece, which was already sent.
+            // The bytes before the first piece are free. The bytes before a later piece overwrite the end of
+            // the previous piece, which was already sent.
             let before: [u8; FRAMING_BYTES] = before;
             let piece = &mut framed[range.start..range.end + FRAMING_BYTES];
             *piece.first_chunk_mut()? = before;

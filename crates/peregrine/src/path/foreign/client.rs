@@ -139,12 +139,13 @@ impl<D: Dialect> Link<D> {
         &self.frames
     }
 
-    /// Returns whether the server has closed the connection, or its port.
+    /// Returns whether the link has ended, for example because the server has closed the connection or its
+    /// port.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Returns the largest number of bytes of arguments.
+    /// Returns the largest number of bytes that the arguments of a call may have.
     fn arguments_max(&self) -> usize {
         let most = self.frames.layout().bytes;
         match self.wire {

@@ -97,7 +97,7 @@ impl<D: Dialect> ForeignPath<D> {
     }
 }
 
-/// Returns the error of a call that is not one of the program's procedures.
+/// Returns the error of a call of a procedure that the program does not have.
 #[cold]
 pub(in crate::path) fn not_there() -> CallError {
     let text = "a program of another RPC system has only the procedures of its interface";
