@@ -1,4 +1,5 @@
-//! The receiving threads of a datagram socket of a server. At any time, some of them receive, while others run calls.
+//! The receiving threads of a datagram socket of a server. At any time, some of them receive, while others
+//! run calls.
 //!
 //! Any thread may receive at any time. So correctness does not depend on this module. The module only decides
 //! which thread serves a call, and how soon. The thread that has received a call usually runs the call to its
@@ -17,7 +18,8 @@
 //!   gets a call, this thread first lets a further thread receive. A thread that stops polling also lets a
 //!   further thread receive, if fewer than two threads receive. Further threads are on standby, and end if
 //!   they are not needed.
-//! * If a client cancels a call whose procedure runs, another thread replaces the thread that runs it.
+//! * If a client cancels a call whose procedure runs, another thread replaces the thread that runs the
+//!   procedure.
 //! * If the largest allowed number of threads runs procedures, one more thread receives. This thread answers
 //!   packets that need no procedure, and queues calls.
 
@@ -56,8 +58,8 @@ const WATCH_MAX: Duration = Duration::from_millis(8);
 const WATCHES: u32 = 100;
 /// The number of polls between two `spin_loop` hints, which let the processor pause for a moment.
 const PAUSE_EVERY: u32 = 8;
-/// If procedures take longer than this many nanoseconds on average, it is worth its cost to wake another
-/// thread before a procedure begins.
+/// If procedures take longer than this many nanoseconds on average, waking another thread before a procedure
+/// begins is worth its cost.
 const SLOW: u64 = 20_000;
 /// A procedure that makes calls counts in the average with at least this many nanoseconds. Its nested calls
 /// may come back to this server, and then need another thread.
@@ -102,8 +104,8 @@ pub(in crate::path) trait PacketService: Send + Sync + 'static {
         8
     }
 
-    /// Gives back memory that the thread has borrowed for receiving. Called because other threads receive
-    /// now.
+    /// Gives back memory that the thread has borrowed for receiving. The thread calls this function when
+    /// other threads receive.
     fn release_expected(&self, receiver: &mut Self::ReceiverState);
 
     /// Runs a call. Returns the time at which its procedure ended, on the clock of
@@ -132,7 +134,8 @@ pub(in crate::path) trait PacketService: Send + Sync + 'static {
         false
     }
 
-    /// Returns the number of the call's caller. Two calls that run at the same time have different numbers.
+    /// Returns the number of the call's caller. Two callers that call at the same time rarely have the same
+    /// number.
     fn caller(&self, work: &Self::Work) -> u32;
 
     /// Returns whether a thread of this process waits for this call, directly or through further nested

@@ -1,5 +1,5 @@
 //! The frames whose bells a leader rings after it has given up the lead. A bell wakes a future, which runs
-//! foreign code, so no lock is held while a bell rings.
+//! code of the application. So no lock is held while a bell rings.
 
 /// Frames whose bells must ring.
 pub(super) struct Rings {
