@@ -202,7 +202,7 @@ impl Subject for Framed {
 }
 
 impl Exchanged {
-    /// Returns the subject `udp-pingpong`, which exchanges messages of `there` bytes and answers of `back` bytes.
+    /// Returns the subject `udp-pingpong`. Its messages have `there` bytes, and its answers `back` bytes.
     pub(crate) const fn pingpong(spin: bool, there: usize, back: usize) -> Self {
         let there = Packets { bytes: there, segment: there };
         let back = Packets { bytes: back, segment: back };

@@ -48,8 +48,9 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
 struct Codec {
     /// The constants `LEAST` and `FIXED`.
     constants: TokenStream,
-    /// The bodies of `put` and `take`.
+    /// The body of `put`.
     put: TokenStream,
+    /// The body of `take`.
     take: TokenStream,
     /// The methods `put_at` and `take_at`, for types of fixed size.
     at: TokenStream,

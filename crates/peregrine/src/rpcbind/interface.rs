@@ -51,7 +51,7 @@ pub(super) struct Rpcbs {
 pub(super) struct Place {
     pub(super) address: ByteString,
     pub(super) network: ByteString,
-    /// 1 for datagrams, 3 for connections that end in order.
+    /// 1 for datagrams, 3 for connections that deliver all data before they end.
     pub(super) semantics: u32,
     /// The family of protocols, such as `inet6`.
     pub(super) family: ByteString,

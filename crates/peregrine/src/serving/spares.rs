@@ -9,7 +9,7 @@ use super::admission::LINGER;
 /// A thread that has been idle for [`LINGER`] ends. But if the idle threads take turns, each of them is woken
 /// from time to time, although a few threads would suffice. So the group also notes the smallest number of
 /// threads that were idle at one time in a period. That number of threads was never needed in the period, so
-/// as many threads end.
+/// that number of threads end.
 ///
 /// All functions are called under the lock of the group.
 #[derive(Debug)]

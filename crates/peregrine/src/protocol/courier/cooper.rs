@@ -7,7 +7,7 @@
 
 use super::words::WORD;
 
-/// The largest number of bytes of arguments or results: their count is one word.
+/// The largest number of bytes of arguments or results. The count of their words is itself one word.
 pub(crate) const BYTES_MAX: usize = u16::MAX as usize * WORD;
 /// The largest number of bytes of the name of a program.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

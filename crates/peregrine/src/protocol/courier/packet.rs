@@ -39,7 +39,7 @@ pub(crate) const PARTS_VERSION: u16 = 1;
 
 /// The number of bytes before the payload of a whole call or reply.
 pub(crate) const WHOLE_BYTES: usize = 6;
-/// The number of bytes before a part.
+/// The number of bytes of the header before a part.
 pub(crate) const PART_BYTES: usize = 28;
 /// The number of bytes of a report, after the header.
 const REPORT_BYTES: usize = 6;
@@ -141,13 +141,13 @@ pub(crate) struct Part<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Says which parts of a payload have arrived.
+/// A receiver's report of the parts of a payload that have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// `None` if no part has arrived.
+    /// How the sender has divided the payload. `None` if no part has arrived.
     pub(crate) division: Option<Division>,
     pub(crate) arrivals: Arrivals,
-    /// How many parts may be sent now.
+    /// How many parts the sender may send now.
     pub(crate) window: u16,
 }
 

@@ -1,7 +1,7 @@
 //! The client's end of packet Courier: one call, from its first packet to its reply or failure.
 //!
 //! The client has all timers. If nothing arrives, it sends again what the server may have missed, and doubles
-//! the wait. If a server is silent for [`SILENCE`], the call fails. It never returns an empty result.
+//! the wait. If a server is silent for [`SILENCE`], the call fails, and has no result.
 //!
 //! A call in parts goes through the states in this order: `Greeting` (only if the client has no fresh
 //! cookie), `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has
@@ -34,7 +34,7 @@ const FRESH: u64 = 500 * MILLISECOND;
 /// How many parts are sent before the first report. The number doubles with each report.
 pub(crate) const WINDOW_FIRST: u16 = 4;
 
-/// In which form a call is sent.
+/// The form in which a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The call and its reply have one datagram each. Every server knows this form.
@@ -348,7 +348,7 @@ impl PacketCall {
                 self.progress(now, to);
             }
             (Body::Working, State::Waiting) if is_complete => {
-                // The wait stays long, because the procedure may take long.
+                // `progress` is not called, because it would shorten the wait, and the procedure may take long.
                 (parts.heard, to.heard, parts.unanswered) = (now, now, 0);
             }
             (Body::Forgotten, _) if is_complete => return Some(Err(Failure::ReplyDiscarded)),

@@ -77,9 +77,9 @@ pub(crate) struct Work {
 /// Where the arguments of a call are.
 #[derive(Debug)]
 pub(crate) enum Arguments {
-    /// They begin at this offset of the datagram, and end with it.
+    /// The arguments begin at this offset of the datagram, and end where the datagram ends.
     Received(usize),
-    /// The call came in several parts.
+    /// The call came in several parts. These are its arguments.
     Assembled(Vec<u8>),
 }
 

@@ -114,7 +114,7 @@ impl Union {
         found.ok().map(|at| self.cells[at].1)
     }
 
-    /// Returns whether a representation has all numbers of the variants.
+    /// Returns whether the numbers of all variants are in the range of the representation.
     fn has_form<R: Cells>(&self) -> bool {
         self.cases.iter().all(|case| match case {
             Some(Case::Number(number)) => (R::CASE_MIN..=R::CASE_MAX).contains(number),
