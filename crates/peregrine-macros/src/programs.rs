@@ -313,8 +313,8 @@ pub(crate) fn calls(
     branches.collect()
 }
 
-/// Generates the code that writes the arguments of a one-way call for servers of other systems. After it, the
-/// closure returns.
+/// Generates the code that writes the arguments of a one-way call for servers of other systems. At its
+/// end, the closure returns.
 pub(crate) fn queued(model: &Interface, method: &Method) -> TokenStream {
     let branches = model.programs.iter().map(|program| {
         let representation = program.system.representation();

@@ -151,7 +151,7 @@ impl ServerInput {
     /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// Fails if an incomplete part of a request has arrived.
+    /// Fails if only a part of a request has arrived.
     pub(crate) fn end(&self) -> Result<(), Broken> {
         let begins = matches!(self.place, ServerPlace::NameLength | ServerPlace::Header);
         if begins && self.part.bytes.is_empty() { Ok(()) } else { Err(Broken::Truncated) }
@@ -241,7 +241,7 @@ impl ClientInput {
     /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// Fails if an incomplete part of a response has arrived.
+    /// Fails if only a part of a response has arrived.
     pub(crate) fn end(&self) -> Result<(), Broken> {
         let is_between = match self.place {
             ClientPlace::Start | ClientPlace::Header => self.part.bytes.is_empty(),

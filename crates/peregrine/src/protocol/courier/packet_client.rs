@@ -348,7 +348,7 @@ impl PacketCall {
                 self.progress(now, to);
             }
             (Body::Working, State::Waiting) if is_complete => {
-                // `progress` is not called, because it would shorten the wait, and the procedure may take long.
+                // The procedure may take long. So `progress`, which would shorten the wait, is not called.
                 (parts.heard, to.heard, parts.unanswered) = (now, now, 0);
             }
             (Body::Forgotten, _) if is_complete => return Some(Err(Failure::ReplyDiscarded)),

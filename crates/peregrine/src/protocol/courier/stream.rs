@@ -118,7 +118,7 @@ impl Input {
     /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// Fails if an incomplete part of a message has arrived.
+    /// Fails if only a part of a message has arrived.
     pub(crate) fn end(&self) -> Result<(), Broken> {
         let is_between = match &self.assembler {
             Assembler::Records(records) => records.is_between_records(),

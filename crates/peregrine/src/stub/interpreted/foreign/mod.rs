@@ -32,7 +32,7 @@ pub(super) const NO_MAX: u32 = u32::MAX;
 /// What other RPC systems need to know of the types of a program.
 #[derive(Clone, Debug)]
 pub(super) struct ForeignNotes {
-    /// Each enum, with the index of the first of its parts. In the order of these indices.
+    /// Each enum, with the index of the first of its parts, in the order of these indices.
     unions: Vec<(u32, Union)>,
     /// The steps of the named types that are byte strings, in order.
     byte_strings: Vec<OpId>,
@@ -49,7 +49,7 @@ type Lack = OnceLock<Option<Unfit>>;
 pub(super) struct Union {
     /// The case of each variant. `None`: a failure that the procedure does not report.
     cases: Vec<Option<Case>>,
-    /// The cell of each number, and the index of the variant with this number. In the order of the cells.
+    /// The cell of each number with the index of the variant that has this number, in the order of the cells.
     cells: Vec<(u32, u32)>,
     /// The index of the variant for all other numbers.
     default: Option<u32>,
