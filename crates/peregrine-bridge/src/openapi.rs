@@ -102,7 +102,7 @@ fn operation(
     let names = result.keys().map(|name| json!(name)).collect();
     let mut content = json!({ "application/json": { "schema": object(result, names) } });
     if has_items {
-        // Each line has a schema of its own, which OpenAPI 3.1 cannot describe.
+        // OpenAPI 3.1 cannot describe a body in which each line has its own schema.
         content["application/x-ndjson"] = json!({ "schema": { "type": "string" } });
     }
     json!({

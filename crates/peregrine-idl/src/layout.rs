@@ -33,7 +33,8 @@ pub(crate) fn method(indent: &str, name: &str, parameters: &[String], returns: &
     text + &format!("{indent}) -> {returns};\n")
 }
 
-/// Lays out the methods of a text that `prettyplease` has printed, which breaks lines earlier.
+/// Lays out again the methods of a text that `prettyplease` has printed. `prettyplease` breaks lines that
+/// `rustfmt` does not break.
 pub(crate) fn with_methods(text: &str) -> String {
     let mut laid_out = String::new();
     let mut lines = text.lines();
@@ -72,7 +73,8 @@ impl Expression {
         Self::List(format!("{path}("), vec![of], ')')
     }
 
-    /// Returns the value on one line, if `rustfmt` would not break it because of its parts.
+    /// Returns the value on one line. Returns `None` if a list or a struct in it is so wide that `rustfmt`
+    /// breaks it.
     fn line(&self) -> Option<String> {
         match self {
             Self::Atom(text) => Some(text.clone()),
@@ -151,7 +153,7 @@ impl Expression {
     }
 }
 
-/// Puts as many elements in each line as there is room for.
+/// Puts as many elements in each line as fit.
 fn filled(all: &[String], indent: &str) -> String {
     let mut text = String::new();
     let mut line = String::new();
@@ -169,7 +171,7 @@ fn filled(all: &[String], indent: &str) -> String {
     text
 }
 
-/// Removes spaces at the starts of lines.
+/// Removes `columns` spaces at the start of each line but the first.
 pub(crate) fn dedented(text: &str, columns: usize) -> String {
     text.replace(&format!("\n{}", " ".repeat(columns)), "\n")
 }

@@ -5,11 +5,11 @@
 //!
 //! # What is read
 //!
-//! The whole language of the standard, also with what two compilers of the University of California at
-//! Berkeley added: a header without numbers, and `LONG UNSPECIFIED`. Declarations can be in any order. A comment
+//! The whole language of the standard, and what two compilers of the University of California at Berkeley
+//! added to it: a header without numbers, and `LONG UNSPECIFIED`. Declarations can be in any order. A comment
 //! directly before a declaration becomes its documentation.
 //!
-//! # What becomes of it
+//! # The form in Rust
 //!
 //! | Courier | Rust |
 //! |---|---|
@@ -32,9 +32,9 @@
 //! linked list.
 //!
 //! Procedures that transfer bulk data (`BulkData.Source` and `BulkData.Sink`) are left out with a warning,
-//! because bulk data travels beside the messages of a call.
+//! because bulk data is not part of the messages of a call.
 //!
-//! A program without numbers has `courier` without arguments in `#[interface]`.
+//! The trait of a program without numbers has `courier` without arguments in `#[interface]`.
 
 mod ast;
 mod check;
@@ -76,14 +76,14 @@ pub struct Source {
     pub text: String,
 }
 
-/// What an import makes of a program.
+/// The result of an import.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The trait and its types as Rust.
     pub rust: String,
     /// The syntax tree of the program.
     pub program: Program,
-    /// What is not in the trait, although the program is correct.
+    /// A warning for each part of the program that the trait lacks, although the program is correct.
     pub warnings: Diagnostics,
 }
 

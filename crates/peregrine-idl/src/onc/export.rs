@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::ast::*;
 use super::text::escaped;
 
-/// Prints a tree. The text is read as the same tree.
+/// Prints a tree. Parsing the text results in the same tree.
 pub(super) fn text(tree: &Specification) -> String {
     let tagged = tree.definitions.iter().filter(|one| one.is_tagged());
     let tagged = tagged.filter_map(|one| match one {
@@ -36,9 +36,10 @@ pub(super) fn text(tree: &Specification) -> String {
 
 struct Out<'t> {
     text: String,
-    /// The structs and unions whose declarations have not ended. C needs the word `struct` before their names.
+    /// The structs and unions whose declarations have not been printed completely. C needs the word `struct`
+    /// before their names.
     later: HashSet<&'t str>,
-    /// How many levels the next line is indented.
+    /// The number of levels by which the next line is indented.
     depth: usize,
 }
 
