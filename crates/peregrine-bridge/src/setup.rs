@@ -264,7 +264,8 @@ impl Bridge {
         self.front(endpoint, false)
     }
 
-    /// Lets clients call the exports, like [`export_at`](Self::export_at), also from other machines.
+    /// Lets clients call the exports, as [`export_at`](Self::export_at) does, but also accepts endpoints that
+    /// other machines can reach.
     ///
     /// Calls are neither encrypted nor authenticated: every host that reaches the port can make calls with
     /// the rights of this process, and can read and change the calls of others on the way.

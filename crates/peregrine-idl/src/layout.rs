@@ -68,7 +68,7 @@ pub(crate) enum Expression {
 }
 
 impl Expression {
-    /// Returns a call or a tuple with one element.
+    /// Returns a call with one argument, or a tuple struct with one field.
     pub(crate) fn call(path: &str, of: Self) -> Self {
         Self::List(format!("{path}("), vec![of], ')')
     }
@@ -109,8 +109,8 @@ impl Expression {
         }
     }
 
-    /// Lays out the value. `indent` is the indentation of its line, `before` the width of the text before it on
-    /// that line, and `after` the width of the text that follows it.
+    /// Lays out the value. `indent` is the indentation of its line, `before` the width of the text before it
+    /// on that line, and `after` the width of the text that follows it.
     pub(crate) fn laid_out(&self, indent: usize, before: usize, after: usize) -> String {
         if let Some(line) = self.line().filter(|line| before + width(line) + after <= COLUMNS) {
             return line;

@@ -18,7 +18,7 @@ const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
 /// The names of one scope.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// The names that are taken. With each name: the last number that was added to it, or 1.
+    /// The names that are taken. With each name: the last number that was put at its end, or 1.
     wanted: HashMap<String, usize>,
 }
 

@@ -152,7 +152,7 @@ pub enum Count {
     Named(Reference),
 }
 
-/// A name with its number: `red(0)`. In an arm of a choice with an enumeration the number is absent.
+/// A name with its number: `red(0)`. In an arm of a choice with an enumeration, the number may be absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The name.

@@ -15,8 +15,8 @@ use crate::graph;
 /// of 16 bits.
 pub(crate) const WORD_MAX: i64 = u16::MAX as i64;
 
-/// The maximum number of steps for checking all constants. If fields share a written value, as in `[a, b: [1,
-/// 2]]`, each field is checked. So constants can be much longer than their text.
+/// The maximum number of steps for checking all constants. In `[a, b: [1, 2]]`, for example, two fields share
+/// a written value, and each of them is checked. So constants can be much longer than their text.
 const STEPS_MAX: usize = 1 << 18;
 
 /// The declarations of which a trait consists.

@@ -28,8 +28,8 @@
 //! | constant | `const`, or a function if the value needs memory |
 //!
 //! Types of other programs are in modules, such as `time_v2`. A type that contains itself is in a box. A
-//! stream of the standard, which is a choice whose first arm ends with the rest of the stream, has the form of a
-//! linked list.
+//! stream of the standard, which is a choice whose first arm ends with the rest of the stream, has the form
+//! of a linked list.
 //!
 //! Procedures that transfer bulk data (`BulkData.Source` and `BulkData.Sink`) are left out with a warning,
 //! because bulk data is not part of the messages of a call.
@@ -89,9 +89,9 @@ pub struct Imported {
 
 /// Reads a program, and prints it as a Rust trait.
 ///
-/// `name` is the name of the file, for diagnostics. `files` returns the text of a program that is depended
-/// upon, or `None` if there is no such text. Without this text, only declarations that do not use the program
-/// can be read.
+/// `name` is the name of the file, for diagnostics. `files` returns the text of a program that another one
+/// depends upon, or `None` if there is no such text. Without this text, only declarations that do not use
+/// that program can be read.
 ///
 /// The text need not be trusted, because reading is bounded by [`COURIER_BYTES_MAX`],
 /// [`COURIER_PROGRAMS_MAX`] and [`NESTING_MAX`](crate::NESTING_MAX).

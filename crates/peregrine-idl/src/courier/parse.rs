@@ -232,8 +232,8 @@ fn report(fault: ErrMode<Fault>, problems: &mut Problems) -> bool {
     fault.before_next
 }
 
-/// Skips the rest of a wrong declaration, unless the next token begins a declaration. Returns whether there
-/// are more tokens.
+/// Skips the rest of a wrong declaration. Skips nothing if `before_next` says that the next token begins a
+/// declaration. Returns whether there are more tokens.
 fn skip(input: &mut Input<'_, '_>, before_next: bool) -> bool {
     while !(before_next || input.is_empty() || is_at(input, 0, "END") && is_at(input, 1, ".")) {
         let is_end = is_at(input, 0, ";");

@@ -141,7 +141,7 @@ fn shown(ty: &Type) -> String {
     }
 }
 
-/// Returns whether an enum contains errors of Courier procedures: whether any variant has `#[foreign(error =
+/// Returns whether an enum is for errors of Courier procedures: whether a variant has `#[foreign(error =
 /// N)]`.
 fn is_error(definition: &Definition) -> bool {
     let Body::Enum(variants) = &definition.body else { return false };

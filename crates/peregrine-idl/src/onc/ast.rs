@@ -113,7 +113,7 @@ pub struct TypeDefinition {
     pub docs: String,
     /// The name.
     pub name: Name,
-    /// Whether the type is an enum, a struct, a union or an alias, and its content.
+    /// The kind of the type, and its content.
     pub body: Body,
 }
 

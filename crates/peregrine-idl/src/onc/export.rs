@@ -58,7 +58,7 @@ impl Out<'_> {
         if docs.is_empty() {
             return;
         }
-        // Documentation that was not read from a comment may contain the end of one.
+        // Documentation that was not read from a comment may contain `*/`, which would end the comment.
         let docs = docs.replace("*/", "* /");
         self.line("/*");
         docs.lines().for_each(|line| self.line(format!(" * {line}").trim_end()));
@@ -156,7 +156,7 @@ impl Out<'_> {
         match ty {
             Type::String(max) => {
                 let _ = write!(self.text, "string{space}{name}");
-                // A string without a maximum is the same with and without brackets.
+                // A string without a maximum is the same with and without `<>`.
                 if max.is_some() || !name.is_empty() {
                     self.up_to(max.as_ref());
                 }

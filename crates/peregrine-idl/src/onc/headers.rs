@@ -83,7 +83,7 @@ struct Spare {
 }
 
 impl Spare {
-    /// Adds definitions. If two definitions declare the same name, only the first one is added.
+    /// Adds definitions. A definition of a name that is already known is not added.
     fn add(&mut self, definitions: impl IntoIterator<Item = Definition>) {
         for one in definitions {
             let mut names = Names::default();

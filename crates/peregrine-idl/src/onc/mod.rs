@@ -6,16 +6,16 @@
 //!   as for a client, so only `RPC_CLNT` is defined. `#define` with a number, a name or a text is a constant.
 //!   `#include "file"` is read if [`Onc::include`] allows it, and so is `#include <file.x>`. Headers of C, as
 //!   in `#include <file.h>`, are skipped;
-//! * lines that begin with `%`, which are for C programs, are skipped. But if the file uses a name that it does
-//!   not declare, the name may come from such a line, as in C: `%#define` with a number, or `%#include` of a
-//!   header that `rpcgen` makes from an interface file. For `<rpcsvc/nis.h>`, that file is `nis.x`. The types
-//!   `netobj`, `netbuf` and `des_block` of the RPC library are known;
+//! * lines that begin with `%`, which are for C programs, are skipped. But if the file uses a name that it
+//!   does not declare, the name may come from such a line, as in C: `%#define` with a number, or `%#include`
+//!   of a header that `rpcgen` makes from an interface file. For `<rpcsvc/nis.h>`, that file is `nis.x`. The
+//!   types `netobj`, `netbuf` and `des_block` of the RPC library are known;
 //! * `unsigned` alone, `char`, `short` and `long` (which has 32 bits), `struct T` as the name of a type,
 //!   members of enums without a value, several arguments, and types such as `u_int` and `uint32_t`.
 //!
-//! [`Imported::rust`] is the Rust text. A version of a program is a trait, a `typedef` with a maximum length is
-//! a struct with one field, another `typedef` is a type alias, and a union is an enum with a variant for each
-//! case. The comment before a declaration, or at its end, is its documentation.
+//! [`Imported::rust`] is the Rust text. A version of a program is a trait, a `typedef` with a maximum length
+//! is a struct with one field, another `typedef` is a type alias, and a union is an enum with a variant for
+//! each case. The comment before a declaration, or at its end, is its documentation.
 //!
 //! The text need not be trusted: time, memory and stack are bounded by [`ONC_BYTES_MAX`],
 //! [`NESTING_MAX`](crate::NESTING_MAX) and [`ONC_INCLUDES_MAX`].

@@ -120,7 +120,7 @@ pub(super) fn tokens(onc: &Onc<'_>, text: &str, name: &str, sources: &mut Source
 
 impl Scanner<'_, '_> {
     /// Reads a file. `depth` is the number of files in the chain of includes that leads to it. Returns the
-    /// place of its end.
+    /// place of the end of the file.
     fn file(&mut self, text: Rc<str>, name: String, depth: usize) -> Place {
         let file = self.sources.files.len() as u32;
         self.sources.files.push(Source { name, text: text.clone() });

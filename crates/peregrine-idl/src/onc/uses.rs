@@ -27,7 +27,7 @@ pub(crate) fn ordered(definitions: Vec<Definition>) -> Vec<Definition> {
         _ => needs(names),
     };
     let needs: Vec<Vec<usize>> = definitions.iter().zip(&names).map(needs).collect();
-    // Definitions that need each other have no valid order, and keep the order in which they are.
+    // Definitions that need each other have no valid order, and keep their current order.
     let cycle = graph::cycles(&needs);
     let mut groups: HashMap<u32, Vec<usize>> = HashMap::new();
     for (place, number) in cycle.iter().enumerate() {
