@@ -1,5 +1,5 @@
-//! The experiment `foreign`: measures calls by other RPC systems, and the conversion of values to XDR and
-//! back.
+//! The experiment `foreign`: measures calls by the protocols of other RPC systems, and the conversion of
+//! values to XDR and back.
 //!
 //! Calls by ONC RPC are compared with exchanges of the same number of bytes by the same protocol and, with
 //! the feature `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls by Courier are

@@ -51,7 +51,8 @@ impl Pipe {
     }
 }
 
-/// Runs a connection until all calls have ended. Returns how many calls ran, and how many replies arrived.
+/// Runs a connection until all calls are answered, or until the connection ends. Returns how many calls ran,
+/// and how many replies arrived.
 fn run(seed: u64) -> (u64, u64) {
     let random = &mut Random::new(seed);
     let framing = *random.pick(&[Framing::Records, Framing::Frames]);
