@@ -64,9 +64,9 @@ fn answers_that_cannot_be_read_are_failures_of_the_target() {
     std::thread::spawn(move || {
         let mut call = [0; 2000];
         while let Ok((_, from)) = socket.recv_from(&mut call) {
-            // The reply says that the call was executed, but it has too many bytes of results.
+            // The reply says that the call was executed, but it has too few bytes of results.
             let mut reply = call[..4].to_vec();
-            reply.extend([0, 0, 0, 1].iter().chain(&[0; 16]).chain(&[0xff; 400]));
+            reply.extend([0, 0, 0, 1].iter().chain(&[0; 16]).chain(&[0xff; 2]));
             let _ = socket.send_to(&reply, from);
         }
     });

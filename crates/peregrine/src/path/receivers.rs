@@ -24,6 +24,7 @@
 //!   packets that need no procedure, and queues calls.
 
 mod head;
+mod living;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use self::head::{HeadState, HeadWord};
+use self::living::Living;
 use super::yielding::YieldPolicy;
 use crate::call::chain::has_waited;
 use crate::call::{Refusal, Wait, block_cost};
@@ -184,7 +186,7 @@ pub(in crate::path) struct Receivers<P: PacketService> {
     state: Mutex<State<P::Work>>,
     /// Wakes threads on standby.
     wanted: Condvar,
-    ended: Condvar,
+    living: Arc<Living>,
 }
 
 struct State<W> {
@@ -273,7 +275,7 @@ impl<P: PacketService> Receivers<P> {
             stopping: AtomicBool::new(false),
             state: Mutex::ranked(Rank::Threads, state),
             wanted: Condvar::new(),
-            ended: Condvar::new(),
+            living: Arc::default(),
         });
         for _ in 0..ASLEEP {
             if let Err(error) = receivers.add(&mut receivers.state()) {
@@ -314,13 +316,19 @@ impl<P: PacketService> Receivers<P> {
             yielding: YieldPolicy::default(),
             last: None,
         };
-        let receivers = Arc::clone(self);
+        let (receivers, living) = (Arc::clone(self), Arc::clone(&self.living));
         let builder = std::thread::Builder::new().name(THREAD.into());
         // The thread is counted as receiving before it runs, because it will receive the datagrams that
         // arrive until then.
         self.receiving.fetch_add(1, Ordering::SeqCst);
-        let started = builder.spawn(move || receivers.main(thread));
+        self.living.begin();
+        let started = builder.spawn(move || {
+            receivers.main(thread);
+            drop(receivers);
+            living.end();
+        });
         if let Err(error) = started {
+            self.living.end();
             self.receiving.fetch_sub(1, Ordering::SeqCst);
             return Err(error);
         }
@@ -363,7 +371,6 @@ impl<P: PacketService> Receivers<P> {
             self.service.panicked(panic);
         }
         self.state().threads -= 1;
-        self.ended.notify_all();
     }
 
     /// Receives and runs calls until the thread must end.
@@ -769,9 +776,6 @@ impl<P: PacketService> Receivers<P> {
         self.stopping.store(true, Ordering::SeqCst);
         self.service.close();
         self.wanted.notify_all();
-        let any = |state: &mut State<P::Work>| state.threads > 0;
-        let waited = self.ended.wait_timeout_while(self.state(), limit, any);
-        let (state, _) = waited;
-        state.threads == 0
+        self.living.wait(limit)
     }
 }

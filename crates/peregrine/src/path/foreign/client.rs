@@ -289,7 +289,7 @@ impl<D: Dialect> Link<D> {
             }
             drop(slot);
             if self.leadership.wake(*frame) {
-                self.frames.bell(frame).ring();
+                self.frames.bell(*frame).ring();
             }
         }
     }
