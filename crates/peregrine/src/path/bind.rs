@@ -140,7 +140,8 @@ pub(crate) fn connect(
 /// and the time at which it must give up.
 ///
 /// # Errors
-/// If there is no address, or the error of the first address.
+/// If there is no address, or if `bind` fails at all addresses. In that case, the error is that of the first
+/// address.
 pub(crate) fn at_any_address<T>(
     addresses: &[SocketAddr],
     until: Instant,

@@ -45,10 +45,10 @@ pub(crate) trait Counter {
     fn check(&self, why: u16) -> Result<(), CheckError>;
     #[courier(5)]
     fn panics(&self) -> peregrine::Result<()>;
-    /// Returns the path, and whether the caller claims to be someone.
+    /// Returns the path, and whether the caller claims a user.
     #[courier(6)]
     fn caller(&self) -> peregrine::Result<String>;
-    /// Returns rows of words.
+    /// Returns `count` rows of 10,000 words.
     #[courier(7)]
     fn rows(&self, count: u16) -> peregrine::Result<Vec<Vec<u16>>>;
 }
@@ -115,7 +115,7 @@ impl Counter for Object {
     }
 }
 
-/// A server, and the test's end of its object.
+/// A server, the number of calls that its object ran, and the test's ends of the channels to its object.
 pub(crate) struct World {
     pub(crate) server: Running,
     pub(crate) runs: Arc<AtomicU32>,

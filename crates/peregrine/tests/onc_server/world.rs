@@ -86,7 +86,7 @@ impl Counter for Object {
     }
 }
 
-/// A server, and the test's end of its object.
+/// A server, the number of calls that its object ran, and the test's ends of the channels to its object.
 pub(crate) struct World {
     pub(crate) server: Running,
     pub(crate) runs: Arc<AtomicU32>,
@@ -107,7 +107,7 @@ impl World {
         Self::listening(name, |server| listens(options(server)).unwrap())
     }
 
-    /// A server at the ports of an earlier one.
+    /// Starts a server at the ports of an earlier server.
     pub(crate) fn at_ports(name: &str, udp: SocketAddr, tcp: SocketAddr) -> Self {
         Self::listening(name, |server| {
             let server = server.listen(&format!("onc+udp:{udp}")).unwrap();

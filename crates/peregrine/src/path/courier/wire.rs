@@ -1,8 +1,8 @@
 //! What all paths of Courier share.
 //!
-//! * `answers`: what a server answers. `errors`: what a client makes of answers and failures.
+//! * `answers`: what a server answers. `errors`: which errors a client reports for answers and failures.
 //! * `payload`: the start of the payload of a call.
-//! * `program`: what a client needs to know of a program in order to bind to it.
+//! * `program`: what a client must know about a program in order to bind to it.
 
 pub(super) mod answers;
 pub(super) mod errors;

@@ -20,7 +20,7 @@ pub(in crate::path) struct Chosen {
     pub(in crate::path) procedures: Cow<'static, [u32]>,
 }
 
-/// Returns the program of a system to which the address and the client's interface lead.
+/// Returns the program of a system that the client's interface or the address names.
 ///
 /// # Errors
 /// If neither names a program, or if they name different programs.
@@ -59,7 +59,7 @@ pub(in crate::path) fn chosen(system: System, wanted: &Wanted<'_>) -> Result<Cho
     Ok(Chosen { number: own.number, version: own.version, procedures })
 }
 
-/// Returns the error for a server that does not have the client's program in its version.
+/// Returns the error for an interface that does not match the program of the address or of the server.
 #[cold]
 pub(in crate::path) fn mismatch(text: String, advice: &'static str) -> CallError {
     CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text).with_advice(advice)
@@ -92,7 +92,7 @@ pub(in crate::path) fn undescribed(system: System) -> CallError {
         .with_advice(no_description(system))
 }
 
-/// Returns the number and the version that the name of a program has.
+/// Parses the name of a program in an address: its number, a dot, and its version.
 fn program_of(system: System, name: &str) -> Result<(u32, u32), CallError> {
     let parsed = name.split_once('.').and_then(|(number, version)| {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

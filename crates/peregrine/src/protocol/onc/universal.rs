@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::rpcbind::{PROTOCOL_TCP, PROTOCOL_UDP};
 
-/// The kinds of transports that Peregrine knows, by their names in rpcbind (netids).
+/// A kind of transport that Peregrine knows. rpcbind identifies it by a name (netid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Udp,
@@ -36,7 +36,7 @@ impl Network {
         Self::ALL.into_iter().find(|network| network.name() == name)
     }
 
-    /// Returns the network of a protocol of version 2 of rpcbind, which knows only IPv4.
+    /// Returns the network whose protocol has this number in version 2 of rpcbind, which knows only IPv4.
     pub(crate) const fn from_protocol(protocol: u32) -> Option<Self> {
         match protocol {
             PROTOCOL_TCP => Some(Self::Tcp),
@@ -45,7 +45,7 @@ impl Network {
         }
     }
 
-    /// Returns the number of the protocol in version 2 of rpcbind.
+    /// Returns the number that the protocol of the network has in version 2 of rpcbind.
     pub(crate) const fn protocol(self) -> Option<u32> {
         match self {
             Self::Tcp => Some(PROTOCOL_TCP),
