@@ -9,7 +9,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine::interface::{Described, Program, System};
-use peregrine::{Address, Endpoint, ExportOptions, GenericServer, Server};
+use peregrine::{Address, Endpoint, ExportOptions, GenericServer, PathKind, Server};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -161,12 +161,12 @@ impl Fronts {
         let found = (place.host(), place.port()).to_socket_addrs();
         let found: Vec<SocketAddr> = found.map(Iterator::collect).unwrap_or_default();
         let is_own = |own: &Endpoint| {
-            let is_path = match (own, address.path().and_then(|path| path.system())) {
-                (Endpoint::Foreign(path, _), Some(_)) => address.path() == Some(*path),
-                (own, None) => {
-                    !matches!(own, Endpoint::Foreign(..)) && address.name() == target.name
+            let is_path = match (own, address.path()) {
+                (Endpoint::Udp(_), Some(PathKind::CourierExchange)) => true,
+                (Endpoint::Foreign(own, _), path) => path == Some(*own),
+                (_, path) => {
+                    path.is_none_or(|path| path.system().is_none()) && address.name() == target.name
                 }
-                _ => false,
             };
             let own = own.place();
             let at = (own.host(), own.port()).to_socket_addrs();

@@ -218,9 +218,10 @@ impl Bridge {
     }
 
     /// Lets clients of RPC systems call the exports at an endpoint that only processes of this machine can
-    /// reach: `tcp:127.0.0.1:7000`, `udp:`... or `127.0.0.1:7000` for clients of Peregrine, and
-    /// `onc+tcp:127.0.0.1:2049` or `onc+udp:`... for clients of ONC RPC, and `courier+tcp:`... for clients of
-    /// Courier. Clients of Peregrine find each export by its name, and clients of other systems by the
+    /// reach: `tcp:127.0.0.1:7000`, `udp:`... or `127.0.0.1:7000` for clients of Peregrine,
+    /// `onc+tcp:127.0.0.1:2049` or `onc+udp:`... for clients of ONC RPC, and `courier+tcp:127.0.0.1:530` or
+    /// `courier+udp:`... for clients of Courier. Clients of Courier at `courier+exchange:` use the endpoint
+    /// `udp:`... Clients of Peregrine find each export by its name, and clients of other systems by the
     /// numbers of its program. `local:NAME` lets clients of this machine call the export `NAME`. May be
     /// called several times.
     ///
