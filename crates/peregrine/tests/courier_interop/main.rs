@@ -3,6 +3,8 @@
 //! tested. The tests are skipped if Python is not installed.
 
 mod clients;
+#[path = "../support/foreign.rs"]
+mod foreign;
 mod program;
 mod python;
 mod servers;

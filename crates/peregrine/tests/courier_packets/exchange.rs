@@ -8,9 +8,8 @@ use peregrine::{
     Argument, BindOptions, Binding, Dynamic, Executed, GenericClient, Kind, PathKind, Server, Wait,
 };
 
-use crate::world::{
-    Counter as _, CounterClient, Fault, Newer as _, NewerClient, PROGRAM, World, name_of,
-};
+use crate::foreign::{World, name_of};
+use crate::world::{Counter as _, CounterClient, Fault, Newer as _, NewerClient, PROGRAM};
 
 /// A server of Peregrine, which listens as it does for its own clients.
 fn world(name: &str) -> (World, String) {
