@@ -197,8 +197,9 @@ impl Table {
         entries.len() < before
     }
 
-    /// Returns where a program listens in a network, for a caller of version `by` of rpcbind. If the version is not registered there, returns where the
-    /// highest version of the program listens, because its server tells which versions it has.
+    /// Returns where a program listens in a network, for a caller of version `by` of rpcbind. If the version is
+    /// not registered there, returns where the highest version of the program listens, because its server
+    /// tells which versions it has.
     pub(super) fn find(
         &self,
         by: u32,
