@@ -127,6 +127,11 @@ fn is_byte_string(name: &TypeName, source: &Source) -> bool {
     last_of(&path) == "ByteString" && !source.types.contains_key(&path)
 }
 
+/// Returns the error for a type that a representation does not have.
+fn no_form(ty: &Type, representation: &str) -> String {
+    format!("`{}` has no form in {representation}", shown(ty))
+}
+
 /// Returns the name in Rust of a type of a language, for errors.
 fn shown(ty: &Type) -> String {
     match ty {
@@ -140,7 +145,7 @@ fn shown(ty: &Type) -> String {
     }
 }
 
-/// Whether an error enum has only errors of Courier and failed calls.
+/// Returns whether a definition is an enum that has an error of Courier.
 fn is_error(definition: &Definition) -> bool {
     let Body::Enum(variants) = &definition.body else { return false };
     variants.iter().any(|one| one.foreign.error.is_some())
