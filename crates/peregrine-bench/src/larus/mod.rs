@@ -4,7 +4,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `calls` | the test programs, and the four ways to carry their calls |
+//! | `calls` | the test programs, and the ways to carry their calls, of which the tables compare four |
 //! | `profile` | where the processor time of the client goes |
 //! | `paper`, `report` | the paper's figures, and Tables 1 to 11 |
 
@@ -139,7 +139,10 @@ fn profiled(
 }
 
 /// Starts a server at the far end, binds to it, and ends it after `body`.
-fn with_client<T>(
+///
+/// # Errors
+/// If the server does not start or a call fails.
+pub(crate) fn with_client<T>(
     carrier: Carrier,
     far: &mut Far,
     body: impl FnOnce(&Calls) -> Result<T, Failure>,
