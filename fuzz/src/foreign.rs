@@ -1,5 +1,5 @@
-//! Takes values of XDR and Courier from any bytes. A value that is taken is put again in as many bytes, and
-//! the bytes are the same except for padding.
+//! Takes values of XDR and Courier from any bytes. A value that was read is written again with the same
+//! number of bytes. The bytes are the same except for padding.
 
 use peregrine::foreign::{ByteString, Cells, Courier, Foreign, Xdr, from_bytes, to_bytes};
 

@@ -6,9 +6,10 @@ use peregrine::call::{ForeignAnswer, ForeignCall, Serve};
 use peregrine::interface::{Described, Program, System};
 use peregrine::{Dynamic, GenericParameter, GenericServer};
 
-/// Serves a call twice. The input consists of a description, the byte 0xff, the description for other systems,
-/// the byte 0xff, the number of the procedure, and its arguments. The procedure returns its first argument. If
-/// this is sent, the result as the argument of a second call is returned in the same bytes.
+/// Serves a call twice. The input consists of a description, the byte 0xff, the description for other
+/// systems, the byte 0xff, the number of the procedure, and its arguments. The procedure returns its first
+/// argument. If the first call returns a result, a second call with this result as its argument must return
+/// the same bytes.
 ///
 /// # Panics
 /// Panics if a result is not read as the same value again.

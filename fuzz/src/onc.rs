@@ -1,9 +1,10 @@
-//! Imports any text as an interface file of ONC RPC. Tests of `peregrine-idl` replay the corpus of this target.
+//! Imports any text as an interface file of ONC RPC. Tests of `peregrine-idl` replay the corpus of this
+//! target.
 
 /// Imports a text.
 ///
 /// # Panics
-/// Panics if a file that was read is written in another way, or if its Rust text is not Rust.
+/// Panics if an imported file is exported as another one.
 pub fn run(bytes: &[u8]) {
     let Ok(text) = core::str::from_utf8(bytes) else { return };
     let Ok(imported) = peregrine_idl::import_onc(text, "fuzz.x") else { return };

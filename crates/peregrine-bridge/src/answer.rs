@@ -32,7 +32,7 @@ const ALWAYS: [(&str, &str); 4] = [
 
 /// The body of an answer.
 pub(crate) enum Content {
-    /// All bytes are known.
+    /// A body of which all bytes are known.
     Whole(Full<Bytes>),
     /// The lines of a stream.
     Lines(Lines),
@@ -96,23 +96,23 @@ pub(crate) fn result(result: &Value) -> Response<Content> {
     response
 }
 
-/// Returns an answer of JSON.
+/// Returns an answer with a JSON body.
 pub(crate) fn json(value: &Value) -> Response<Content> {
     whole(StatusCode::OK, "application/json", value.to_string())
 }
 
-/// Returns an answer of lines. Whether the call was executed is known only at its end, so the last line says
-/// it, and no header.
+/// Returns an answer with the lines of a stream. It has no header that says whether the call was executed:
+/// this is known only at the end of the call, so the last line says it.
 pub(crate) fn lines(lines: Lines) -> Response<Content> {
     of(StatusCode::OK, "application/x-ndjson", Content::Lines(lines))
 }
 
-/// Returns a file of the page.
+/// Returns the answer with a file of the web page.
 pub(crate) fn file(media: &'static str, text: impl Into<Bytes>) -> Response<Content> {
     whole(StatusCode::OK, media, text)
 }
 
-/// Returns the answer of a failed request.
+/// Returns the answer to a failed request.
 pub(crate) fn failure(failure: &Failure) -> Response<Content> {
     let mut response = whole(failure.status, "application/json", failure.to_json().to_string());
     let headers = response.headers_mut();

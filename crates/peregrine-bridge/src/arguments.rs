@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
-/// The total capacity, in bytes, of the returned buffers for which the request gives no size.
+/// The default total capacity, in bytes, of the returned buffers of a call. Each buffer for which the request
+/// gives no size gets an equal share.
 const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 
 /// An argument, in the form that the direction of its parameter requires.
@@ -86,7 +87,7 @@ fn source(
     if !items.is_array() {
         return Err(refused(format!("{}: expected an array of items", parameter.name)));
     }
-    // The items are read like a sequence, so an error names the place in it.
+    // The items are read as one sequence, so an error names the place of the wrong item in it.
     let ty = DescribedType::Sequence(Box::new(parameter.ty.clone()));
     let all = DescribedParameter {
         direction: Direction::In,
@@ -105,7 +106,8 @@ fn source(
     }
 }
 
-/// Returns the capacity of a returned buffer in bytes. It is at most `room`.
+/// Returns the capacity of a returned buffer in bytes. Without a size in the request, this is about `share`
+/// bytes. Fails if the capacity is larger than `room`, the bytes that are left for returned buffers.
 fn capacity(
     described: &Described,
     parameter: &DescribedParameter,

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::lines::{Event, Pending, line};
 use crate::target::{Bound, Target};
 
-/// The maximum number of items that wait for a slow reader, in addition to those within sockets.
+/// The maximum number of stream items that wait for a slow reader, in addition to those in socket buffers.
 const AHEAD: usize = 16;
 
 /// A call that a request asks for.
@@ -26,9 +26,9 @@ pub(crate) struct Call {
     pub(crate) procedure: String,
     /// The JSON object of the arguments.
     pub(crate) body: Bytes,
-    /// When the call must end, if the request says it.
+    /// The time by which the call must end, if the request gives a limit.
     pub(crate) deadline: Option<Instant>,
-    /// When a call without streams must end, if the request does not say it.
+    /// The time by which a call without streams must end, if the request gives no limit.
     pub(crate) default_deadline: Option<Instant>,
 }
 
@@ -38,7 +38,8 @@ pub(crate) struct Reporter {
     gone: oneshot::Receiver<()>,
 }
 
-/// Returns the two sides of a call: of the connection, and of the thread that makes the call.
+/// Returns the two sides of a call: the side of the connection, and the side of the thread that makes the
+/// call.
 pub(crate) fn sides() -> (Pending, Reporter) {
     let (sender, events) = mpsc::channel(AHEAD);
     let (waits, gone) = oneshot::channel();
@@ -50,9 +51,10 @@ impl Call {
     pub(crate) fn run(self, reporter: Reporter, permit: OwnedSemaphorePermit) {
         let Reporter { events, gone } = reporter;
         let end = self.end(&events, gone);
-        // A client that has its answer can get this permit for its next request.
+        // The permit is released before the end is reported, so that a client with its answer can get the
+        // permit for its next request.
         drop(permit);
-        // If the connection is gone, nothing waits for the end.
+        // Sending fails if the connection is closed. Then nothing waits for the end of the call.
         let _ = events.blocking_send(Event::End(end));
     }
 
@@ -109,7 +111,7 @@ impl Call {
         }
     }
 
-    /// Makes an attempt of the call.
+    /// Attempts the call once.
     ///
     /// # Errors
     /// The outer error is final. The inner one may be the reason for another attempt.
@@ -142,7 +144,8 @@ impl Call {
     }
 }
 
-/// Makes the call. The returned values replace the arguments in `slots`. Gives up the call when `gone` ends.
+/// Makes the call. The returned values replace the arguments in `slots`. Gives up the call when the future
+/// `gone` completes.
 fn make(
     client: &GenericClient,
     number: u32,
@@ -188,7 +191,7 @@ fn sink<'a>(
     Sink::until(move |item| {
         let item = described.value_to_json(&parameter.ty, &item, json::Bytes::Auto);
         let line = line(&json!({ "sink": parameter.name, "item": item }));
-        // The procedure waits while a slow reader leaves no space.
+        // If a slow reader leaves no space in the channel, the procedure waits here.
         match events.blocking_send(Event::Item(line)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),

@@ -19,7 +19,7 @@ pub(crate) enum Executed {
 }
 
 impl Executed {
-    /// Returns the value of the header and of the field.
+    /// Returns the value of the header `peregrine-executed` and of the JSON member `executed`.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::No => "no",
@@ -37,7 +37,7 @@ pub(crate) struct Failure {
     kind: String,
     text: String,
     advice: String,
-    /// The methods of the path, if the request has another one.
+    /// The methods that the path permits, if the request has another method.
     pub(crate) allowed: Option<&'static str>,
     /// The error that the procedure returned.
     value: Option<Box<Value>>,
@@ -55,25 +55,27 @@ impl Failure {
         Self { status, executed, kind, text, advice, allowed, value }
     }
 
-    /// The request does not follow the rules of HTTP, or a header of it has an invalid value.
+    /// Returns the failure of a request that violates the rules of HTTP, or that has a header with an invalid
+    /// value.
     pub(crate) fn bad_request(text: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", text, "correct the request")
     }
 
-    /// An argument does not fit its parameter. `text` begins with the place of the argument.
+    /// Returns the failure of a request with an argument that does not fit its parameter. `text` begins with
+    /// the place of the argument.
     pub(crate) fn bad_arguments(text: impl Into<String>) -> Self {
         let advice = "pass what the interface declares: /openapi.json describes it";
         Self::new(StatusCode::BAD_REQUEST, "BadArguments", text, advice)
     }
 
-    /// The request comes from a page of another site.
+    /// Returns the failure of a request that comes from a page of another site.
     pub(crate) fn cross_site() -> Self {
         let text = "a page of another site sent the request";
         let advice = "send requests from the bridge's own page, or without a browser";
         Self::new(StatusCode::FORBIDDEN, "CrossSite", text, advice)
     }
 
-    /// The host of the request is not a name of the bridge.
+    /// Returns the failure of a request whose host is not a name of the bridge.
     pub(crate) fn misdirected(host: &str) -> Self {
         let text = format!("`{host}` is not a name of this bridge");
         let advice =
@@ -81,12 +83,12 @@ impl Failure {
         Self::new(StatusCode::MISDIRECTED_REQUEST, "Misdirected", text, advice)
     }
 
-    /// The path leads to nothing.
+    /// Returns the failure of a request for a path that does not exist.
     pub(crate) fn no_such(text: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "NotFound", text, advice)
     }
 
-    /// The path does not have the method of the request.
+    /// Returns the failure of a request with a method that its path does not permit.
     pub(crate) fn method(allowed: &'static str) -> Self {
         let advice = format!("use {allowed}");
         let text = "the path does not have this method";
@@ -94,27 +96,27 @@ impl Failure {
         Self { allowed: Some(allowed), ..failure }
     }
 
-    /// The body is not declared as JSON.
+    /// Returns the failure of a request whose body is not declared as JSON.
     pub(crate) fn not_json() -> Self {
         let (text, advice) =
             ("the body is not declared as JSON", "send `Content-Type: application/json`");
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", text, advice)
     }
 
-    /// The body is too large.
+    /// Returns the failure of a request whose body has more than `most` bytes.
     pub(crate) fn body_too_large(most: usize) -> Self {
         let text = format!("the body has more than {most} bytes");
         let advice = "send less, or start the bridge with a larger --body-max";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "TooLarge", text, advice)
     }
 
-    /// The body did not arrive in time.
+    /// Returns the failure of a request whose body did not arrive in time.
     pub(crate) fn slow_body() -> Self {
         let text = "the body did not arrive in time";
         Self::new(StatusCode::REQUEST_TIMEOUT, "SlowBody", text, "send the request again")
     }
 
-    /// As many requests are being answered as are allowed.
+    /// Returns the failure of a request that arrives while the maximum number of requests is being answered.
     pub(crate) fn busy() -> Self {
         let text = "the bridge answers as many requests as it may";
         let advice =
@@ -122,14 +124,14 @@ impl Failure {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "Overloaded", text, advice)
     }
 
-    /// The procedure has a callback.
+    /// Returns the failure of a call of a procedure with the callback parameter `name`.
     pub(crate) fn callback(name: &str) -> Self {
         let text = format!("`{name}` is a callback, which HTTP cannot carry");
         let advice = "call the procedure with `peregrine call`, or from a program";
         Self::new(StatusCode::NOT_IMPLEMENTED, "Callback", text, advice)
     }
 
-    /// The bridge itself failed while it made a call.
+    /// Returns the failure of a call during which the bridge itself failed.
     pub(crate) fn internal() -> Self {
         let text = "the bridge failed while it made the call";
         let advice = "this is a fault of the bridge: please report it";
@@ -137,7 +139,7 @@ impl Failure {
         Self { executed, ..Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal", text, advice) }
     }
 
-    /// The procedure returned the error `value`.
+    /// Returns the failure of a call whose procedure returned the error `value`.
     pub(crate) fn refused(procedure: &str, value: Value) -> Self {
         let shown = match &value {
             Value::String(text) => text.clone(),

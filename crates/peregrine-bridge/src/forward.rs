@@ -13,17 +13,17 @@ use tokio::sync::Semaphore;
 
 use crate::target::{Revision, Target};
 
-/// The interval at which the bridge looks whether a caller has given up its call.
+/// The interval at which the bridge checks whether a caller has given up its call.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What passes on the calls of one interface of a target.
+/// Passes on the calls of one interface of a target.
 pub(crate) struct Forwarder {
     pub(crate) target: Arc<Target>,
-    /// The interface that the target had when its callers could bind.
+    /// The interface with which the target was exported, and with which its callers have bound.
     pub(crate) interface: Revision,
-    /// A permit for each call that may be answered at a time.
+    /// The permits: one for each call that may be answered at the same time.
     pub(crate) permits: Arc<Semaphore>,
-    /// How long a call without streams may take, if its caller does not say it.
+    /// How long a call without streams may take, if its caller gives no limit.
     pub(crate) limit: Duration,
     /// The runtime whose timers the calls use.
     pub(crate) timers: Handle,
@@ -57,7 +57,7 @@ impl Forwarder {
                 .target
                 .call(client, procedure, limit, |client| pass_on(client, call, &self.timers));
             let Err(error) = made else { return made };
-            // If the call has streams, their items may have moved.
+            // A call with streams is not repeated, because items may already have been transferred.
             if !self.target.failed(&bound, &error) || is_repeated || has_streams {
                 return Err(error);
             }
@@ -66,7 +66,7 @@ impl Forwarder {
     }
 }
 
-/// Makes the call of the same procedure with `client`.
+/// Calls the same procedure with `client`.
 fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>, timers: &Handle) -> GenericOutcome {
     let number = call.number();
     let parameters = call.parameters().iter_mut();

@@ -1,7 +1,7 @@
 //! `Fronts`: the servers at which clients of all RPC systems call the targets.
 //!
 //! Each target is exported by a generic server, which passes the calls on. When the interface of a target
-//! changes, its export is replaced: its clients bind again, as if a server had been restarted.
+//! changes, the bridge replaces the export. The clients then bind again, as if the server had been restarted.
 
 use core::time::Duration;
 use std::borrow::Cow;
@@ -17,16 +17,16 @@ use crate::forward::Forwarder;
 use crate::setup::{Limits, SetupError};
 use crate::target::{Revision, Target};
 
-/// The interval at which the bridge looks whether the interfaces of targets have changed.
+/// The interval at which the bridge checks whether the interfaces of targets have changed.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);
 
-/// The number of threads that refuse calls while as many calls are answered as may be.
+/// The number of additional threads. They refuse calls while the maximum number of calls is being answered.
 const REFUSERS: usize = 2;
 
 /// Where a bridge exports its targets.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The endpoints of networks, and whether other machines may reach them.
+    /// The endpoints on networks. With each endpoint: whether other machines may reach it.
     pub(crate) endpoints: Vec<(String, bool)>,
     /// The names of targets that are exported on this machine.
     pub(crate) names: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Returns whether clients can call nowhere.
+    /// Returns whether the plan contains no place at which clients could call.
     pub(crate) const fn is_empty(&self) -> bool {
         self.endpoints.is_empty() && self.names.is_empty()
     }
@@ -69,9 +69,9 @@ impl GivenProgram {
         &self.target
     }
 
-    /// Gives the numbers to an interface. Its procedures keep the numbers that they have. Otherwise, they are
-    /// numbered in order, from 1 in ONC RPC, because procedure 0 of its programs does nothing, and from 0 in
-    /// Courier.
+    /// Gives the numbers to an interface. If the interface is already a program of the system, its procedures
+    /// keep their numbers. Otherwise, the procedures are numbered in order: from 1 in ONC RPC, where
+    /// procedure 0 of each program does nothing, and from 0 in Courier.
     fn give_to(&self, described: &mut Described) {
         let Self { system, number, version, .. } = *self;
         let first = u32::from(system == System::Onc);
@@ -91,12 +91,13 @@ pub(crate) struct Fronts {
     server: peregrine::Running,
     targets: Vec<Arc<Target>>,
     plan: Plan,
-    /// The other systems whose clients can call.
+    /// The RPC systems, other than Peregrine, whose clients can call.
     systems: Vec<System>,
     permits: Arc<Semaphore>,
     limits: Limits,
     timers: Handle,
-    /// The number of the interface with which each target was exported, or could not be exported.
+    /// For each target: the number of the interface with which the bridge last exported it, or last failed to
+    /// export it.
     exported: Mutex<Vec<Option<u64>>>,
 }
 
@@ -104,8 +105,8 @@ impl Fronts {
     /// Listens, and exports the targets whose interfaces are known.
     ///
     /// # Errors
-    /// If an endpoint or a name cannot be used, a target would be the bridge itself, or a system cannot carry
-    /// the interface of a target.
+    /// If an endpoint or a name cannot be used, a target is the bridge itself, or a system cannot carry the
+    /// interface of a target.
     pub(crate) fn start(
         plan: Plan,
         targets: &[Arc<Target>],
@@ -176,7 +177,7 @@ impl Fronts {
     }
 
     /// Exports targets whose interface has become known, and replaces exports whose interface has changed.
-    /// Returns why targets cannot be exported.
+    /// Returns an error for each target that cannot be exported.
     pub(crate) fn look(&self) -> Vec<SetupError> {
         // Binding may wait for other machines, so all targets are asked at the same time.
         let interfaces: Vec<_> = std::thread::scope(|scope| {
@@ -199,7 +200,7 @@ impl Fronts {
         refused
     }
 
-    /// Exports a target, unless clients can reach it nowhere.
+    /// Exports a target, unless the plan contains no place at which clients could reach it.
     fn export(&self, target: &Arc<Target>, interface: Revision) -> Result<(), SetupError> {
         let is_named = self.plan.names.contains(&target.name);
         let options = match is_named {

@@ -1,8 +1,8 @@
-//! Which requests are refused because of where they come from.
+//! Refuses requests because of the site that they come from.
 //!
-//! A browser sends requests for every page that it shows, also to this machine. A foreign page must not make
-//! calls: its requests name their origin, and a name that it controls (DNS rebinding) is not a name of the
-//! bridge.
+//! A browser sends requests on behalf of every page that it shows, also to this machine. A page of another
+//! site must not make calls. Its requests are recognized by their origin. If the other site lets a host name
+//! lead to this machine (DNS rebinding), they are recognized by the host, which is not a name of the bridge.
 
 use std::net::IpAddr;
 
@@ -33,7 +33,8 @@ pub(crate) fn check(request: &Parts, here: IpAddr, names: &[String]) -> Result<(
     Ok(())
 }
 
-/// Checks that the body of a request is JSON. A form of a foreign page cannot send this type.
+/// Checks that the body of a request is declared as JSON. A form in a page of another site cannot send this
+/// type.
 pub(crate) fn check_json(request: &Parts) -> Result<(), Failure> {
     let named = request.headers.get(CONTENT_TYPE).and_then(|named| named.to_str().ok());
     let essence = named.and_then(|named| named.split(';').next()).map(str::trim);
@@ -47,7 +48,7 @@ pub(crate) fn check_json(request: &Parts) -> Result<(), Failure> {
 fn host_of(request: &Parts) -> Result<Authority, Failure> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
-    // The target of a request may contain a host, too, which has precedence (RFC 9112, section 3.2.2).
+    // If the target of the request contains a host, too, that host has precedence (RFC 9112, section 3.2.2).
     if let (Some(host), true) = (request.uri.authority(), more.is_none()) {
         return Ok(host.clone());
     }

@@ -24,14 +24,15 @@ pub struct InterfaceFile {
     state: Mutex<State>,
 }
 
-/// What identifies a content of the file, without reading it.
+/// Identifies the content of the file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
     bytes: u64,
-    /// Seconds and nanoseconds.
+    /// The time of the last change of the content, in seconds and nanoseconds.
     modified: (i64, i64),
-    /// The same for the last change of the file or its attributes, which programs cannot set.
+    /// The time of the last change of the content or of the attributes, in seconds and nanoseconds. Programs
+    /// cannot set this time.
     changed: (i64, i64),
 }
 
@@ -47,7 +48,8 @@ impl Stamp {
 }
 
 struct State {
-    /// The stamp at the last look, or the kind of the error. The content may have been wrong.
+    /// The stamp when the bridge last looked at the file, or the kind of the error. The content with this
+    /// stamp may have been invalid.
     seen: Result<Stamp, io::ErrorKind>,
     /// The interface that the file had when it was last read without an error.
     current: Arc<Described>,
@@ -90,7 +92,7 @@ impl InterfaceFile {
         read: impl Fn(&Path) -> Result<Described, String> + Send + Sync + 'static,
     ) -> Result<Self, String> {
         let path = path.into();
-        // The stamp is older than the content that is read. So no change is missed.
+        // The stamp is taken before the content is read. So a change in between is noticed at the next look.
         let seen = look(&path);
         let current = Arc::new(read(&path)?);
         let state = Mutex::new(State { seen, current });

@@ -1,4 +1,4 @@
-//! What happens while a call runs, and the lines of an answer that say so.
+//! The events of a running call, and the lines of the answer that report them.
 
 use core::task::{Context, Poll, ready};
 
@@ -23,9 +23,10 @@ pub(crate) struct Pending {
     pub(crate) _waits: oneshot::Sender<()>,
 }
 
-/// The items of a call's streams and the end of the call: one JSON object in each line.
+/// The lines of an answer: one JSON object for each item of the call's streams, and one for the end of the
+/// call.
 pub(crate) struct Lines {
-    /// The item that has arrived already.
+    /// The line of the first item, which has already arrived. `None` after this line was returned.
     first: Option<Bytes>,
     pending: Pending,
     has_ended: bool,

@@ -11,7 +11,7 @@ use crate::target::{Bound, Target};
 /// An export, and its binding. If the export cannot be bound, the failure takes the place of the binding.
 pub(crate) type View<'a> = (&'a Target, Result<std::sync::Arc<Bound>, Failure>);
 
-/// Returns the document. Exports whose server cannot be bound have no paths.
+/// Returns the OpenAPI document. Exports whose server cannot be bound have no paths in it.
 pub(crate) fn document(views: &[View<'_>]) -> Value {
     let mut paths = Map::new();
     let mut schemas = Map::new();
@@ -102,7 +102,7 @@ fn operation(
     let names = result.keys().map(|name| json!(name)).collect();
     let mut content = json!({ "application/json": { "schema": object(result, names) } });
     if has_items {
-        // Each line has a schema of its own, which OpenAPI 3.1 cannot describe.
+        // OpenAPI 3.1 cannot describe a body in which each line has its own schema.
         content["application/x-ndjson"] = json!({ "schema": { "type": "string" } });
     }
     json!({

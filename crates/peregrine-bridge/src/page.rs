@@ -140,14 +140,14 @@ fn procedure(
     Ok(())
 }
 
-/// How the script sends the text of a field.
+/// Returns how the script sends the text of a field: as a string (`text`) or as JSON (`json`).
 fn kind(parameter: &DescribedParameter) -> &'static str {
     use DescribedType::{Char, F32, F64, I8, I16, I32, I64, I128, Text, U8, U16, U32, U64, U128};
     match (parameter.direction, parameter.shape, &parameter.ty) {
         (Direction::Out, ..) => "text",
         (Direction::Source, ..) => "json",
         (_, Shape::Text, _) | (_, Shape::One, Text | Char) => "text",
-        // A string of digits is a number, too, and loses no digits on the way.
+        // The bridge also accepts a number as a string of digits. The script would round large numbers.
         (_, Shape::One, U8 | U16 | U32 | U64 | U128 | I8 | I16 | I32 | I64 | I128 | F32 | F64) => {
             "text"
         }
@@ -200,7 +200,8 @@ fn field(
     }
 }
 
-/// Returns the values between which a field chooses, as JSON and as text.
+/// Returns the values that can be chosen in a field, each as JSON and as text. Returns `None` if the field is
+/// not a choice.
 fn choices(described: &Described, parameter: &DescribedParameter) -> Option<Vec<(String, String)>> {
     if parameter.shape != Shape::One || parameter.direction.is_stream() {
         return None;

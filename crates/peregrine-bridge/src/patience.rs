@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep};
 pub(crate) struct Patient<T> {
     stream: T,
     limit: Duration,
-    /// The end of the wait for the peer. `None` unless a write waits.
+    /// The timer of the write that waits for the peer. `None` if no write waits.
     until: Option<Pin<Box<Sleep>>>,
 }
 
@@ -21,7 +21,7 @@ impl<T> Patient<T> {
         Self { stream, limit, until: None }
     }
 
-    /// Returns the outcome of a write, or an error if the peer has been waited for long enough.
+    /// Returns the outcome of a write, or an error if the write has waited for the peer for `limit`.
     fn judge<R>(
         &mut self,
         written: Poll<io::Result<R>>,

@@ -1,4 +1,4 @@
-//! Which request leads to which answer.
+//! Leads each request to the code that answers it.
 
 use core::time::Duration;
 use std::net::IpAddr;
@@ -30,9 +30,9 @@ const TIMEOUT_MS_MAX: u64 = 86_400_000;
 pub(crate) struct Shared {
     pub(crate) targets: Vec<Arc<Target>>,
     pub(crate) limits: Limits,
-    /// A permit for each call that may be answered at a time.
+    /// The permits: one for each call that may be answered at the same time.
     pub(crate) permits: Arc<Semaphore>,
-    /// The lock is held by the request that asks all servers for their descriptions.
+    /// A request holds this lock while it asks all servers for their descriptions.
     asks: Arc<Mutex<()>>,
 }
 
@@ -74,7 +74,7 @@ impl Shared {
         }
     }
 
-    /// Returns a file of the page, or the description of all exports.
+    /// Returns the web page, one of its files, or the OpenAPI document of all exports.
     async fn file(&self, path: &str) -> Result<Response<Content>, Failure> {
         match path {
             "/page.css" => return Ok(answer::file("text/css; charset=utf-8", page::CSS)),
@@ -83,7 +83,8 @@ impl Shared {
         }
         let asks = Arc::clone(&self.asks).lock_owned().await;
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| Failure::busy())?;
-        // The questions go on if the client goes away, so each of them holds the lock and the permit.
+        // The tasks that ask the servers continue if the client disconnects. So each of them holds the lock
+        // and the permit.
         let held = Arc::new((asks, permit));
         let asked: Vec<_> = self
             .targets

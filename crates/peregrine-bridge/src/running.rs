@@ -25,7 +25,7 @@ use crate::setup::{Bridge, Log, SetupError};
 const CONNECTIONS_MAX: usize = 256;
 /// The maximum size in bytes of the header of a request.
 const HEADER_BYTES_MAX: usize = 16 << 10;
-/// The number of threads that receive and send.
+/// The number of threads that receive requests and send answers.
 const THREADS: usize = 2;
 /// How long a bridge that stops waits for running calls.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -47,8 +47,8 @@ pub struct Running {
 pub struct StopHandle(watch::Sender<bool>);
 
 impl StopHandle {
-    /// Makes the bridge stop: it accepts no more connections, and ends after running calls have ended, at
-    /// the latest after five seconds.
+    /// Makes the bridge stop: it accepts no more connections, and waits at most five seconds for running HTTP
+    /// requests. It then waits at most five seconds for running calls of RPC clients.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
@@ -84,7 +84,7 @@ impl Running {
         Builder::new_multi_thread()
             .worker_threads(THREADS)
             // One thread for each call, one for each server that is asked for its description, and one that
-            // looks for changes.
+            // checks whether interfaces have changed.
             .max_blocking_threads(bridge.limits.calls + bridge.targets.len() + 1)
             .thread_name("bridge")
             .enable_io()
@@ -107,7 +107,7 @@ impl Running {
         self.stop.clone()
     }
 
-    /// Waits until the bridge was stopped.
+    /// Waits until the bridge has stopped.
     ///
     /// # Panics
     /// If it is called in an async task.
@@ -217,7 +217,7 @@ fn connect(
     permit: OwnedSemaphorePermit,
     graceful: &GracefulShutdown,
 ) {
-    // Without an address the connection is closed already.
+    // If the socket has no local address, the connection is closed already.
     let Ok(here) = stream.local_addr() else { return };
     let _ = stream.set_nodelay(true);
     let limit = shared.limits.client_limit;

@@ -6,18 +6,19 @@ use serde_json::{Map, Value, json};
 /// Makes the schemas of the types of one interface.
 pub(crate) struct Schemas<'a> {
     described: &'a Described,
-    /// The path of the schemas of named types in the document.
+    /// The start of the names of the schemas of named types. It is the name of the export.
     prefix: &'a str,
 }
 
 impl<'a> Schemas<'a> {
-    /// Named types are referred to as `PREFIX`, followed by their name.
+    /// Returns the schemas of the types of `described`. The schema of a named type has the name
+    /// `PREFIX.TYPE`.
     pub(crate) const fn new(described: &'a Described, prefix: &'a str) -> Self {
         Self { described, prefix }
     }
 
-    /// Returns the name of the schema of a named type. Types may have the same name, so the name contains the
-    /// number of the type if another type comes before it.
+    /// Returns the name of the schema of a named type. If an earlier type has the same name, the name of the
+    /// schema also contains the number of the type.
     pub(crate) fn name(&self, number: usize) -> String {
         let types = &self.described.types;
         let Some(named) = types.get(number) else { return number.to_string() };
@@ -61,7 +62,7 @@ impl<'a> Schemas<'a> {
         }
     }
 
-    /// Returns the schema of a sequence, array or buffer.
+    /// Returns the schema of a sequence, array or buffer. `count` is the length if it is fixed.
     pub(crate) fn array(&self, one: &DescribedType, count: Option<u64>) -> Value {
         let mut array = json!({ "type": "array", "items": self.of(one) });
         if let Some(count) = count {
@@ -120,7 +121,7 @@ impl<'a> Schemas<'a> {
     }
 }
 
-/// Returns the schema of an object that has no other members.
+/// Returns the schema of an object that can have no other members than `members`.
 pub(crate) fn object(members: Map<String, Value>, required: Vec<Value>) -> Value {
     json!({
         "type": "object",

@@ -56,11 +56,11 @@ impl fmt::Debug for Log {
 pub(crate) struct Limits {
     /// The names of this machine that a request may contain as its host.
     pub(crate) hosts: Vec<String>,
-    /// The maximum size of the body of a request.
+    /// The maximum size in bytes of the body of a request.
     pub(crate) body_bytes: usize,
-    /// The maximum number of requests that are answered at a time.
+    /// The maximum number of requests and calls that are answered at the same time.
     pub(crate) calls: usize,
-    /// How long a call without streams may take if the request does not say it.
+    /// How long a call without streams may take if the caller gives no limit.
     pub(crate) call_limit: Duration,
     /// How long a client may take to send a header, to send a body, or to read what was sent to it.
     pub(crate) client_limit: Duration,
@@ -218,12 +218,12 @@ impl Bridge {
     }
 
     /// Lets clients of RPC systems call the exports at an endpoint that only processes of this machine can
-    /// reach: `tcp:127.0.0.1:7000`, `udp:`... or `127.0.0.1:7000` for clients of Peregrine,
+    /// reach. The endpoint is `tcp:127.0.0.1:7000`, `udp:`... or `127.0.0.1:7000` for clients of Peregrine,
     /// `onc+tcp:127.0.0.1:2049` or `onc+udp:`... for clients of ONC RPC, and `courier+tcp:127.0.0.1:530` or
-    /// `courier+udp:`... for clients of Courier. Clients of Courier at `courier+exchange:` use the endpoint
-    /// `udp:`... Clients of Peregrine find each export by its name, and clients of other systems by the
-    /// numbers of its program. `local:NAME` lets clients of this machine call the export `NAME`. May be
-    /// called several times.
+    /// `courier+udp:`... for clients of Courier. Clients of Courier that bind to `courier+exchange:` use the
+    /// endpoint `udp:`... Clients of Peregrine find each export by its name, and clients of other systems
+    /// find it by the numbers of its program. `local:NAME` lets clients of Peregrine on this machine call the
+    /// export `NAME`. This method may be called several times.
     ///
     /// Every user of the machine can then make calls with the rights of this process, except with
     /// `local:NAME`, which only the user of this process and root can use.
@@ -265,7 +265,8 @@ impl Bridge {
         self.front(endpoint, false)
     }
 
-    /// Lets clients call the exports, like [`export_at`](Self::export_at), also from other machines.
+    /// Lets clients call the exports, as [`export_at`](Self::export_at) does, but also accepts endpoints that
+    /// other machines can reach.
     ///
     /// Calls are neither encrypted nor authenticated: every host that reaches the port can make calls with
     /// the rights of this process, and can read and change the calls of others on the way.
@@ -287,9 +288,10 @@ impl Bridge {
         Ok(self)
     }
 
-    /// Gives an export the numbers by which clients of another RPC system know it:
-    /// `NAME=onc:NUMBER.VERSION` or `NAME=courier:NUMBER.VERSION`. Its procedures keep the numbers that they
-    /// have in that system. Otherwise they are numbered in order, from 1 in ONC RPC and from 0 in Courier.
+    /// Gives an export the numbers by which clients of another RPC system know it: `NAME=onc:NUMBER.VERSION`
+    /// or `NAME=courier:NUMBER.VERSION`. If the export is already a program of that system, its procedures
+    /// keep their numbers. Otherwise, the procedures are numbered in order: from 1 in ONC RPC, and from 0 in
+    /// Courier.
     ///
     /// # Errors
     /// If the text has another form.
@@ -308,7 +310,7 @@ impl Bridge {
     }
 
     /// Listens for HTTP at a port that only processes of this machine can reach, such as `127.0.0.1:8080`.
-    /// With port 0, any free port is used. May be called several times.
+    /// With port 0, any free port is used. This method may be called several times.
     ///
     /// Every user of the machine can then make calls with the rights of this process.
     ///
@@ -343,9 +345,9 @@ impl Bridge {
         Ok(self)
     }
 
-    /// Accepts requests whose `Host` is this name. Without it, the host must be `localhost` or an IP address
-    /// of this machine. So a foreign page cannot reach the bridge through a name that it controls (DNS
-    /// rebinding).
+    /// Accepts requests whose `Host` is this name. By default, the host must be `localhost`, a loopback
+    /// address, or the IP address to which the client connected. So a page of another site cannot reach the
+    /// bridge through a name that the other site controls (DNS rebinding).
     pub fn host(mut self, name: &str) -> Self {
         self.limits.hosts.push(name.to_ascii_lowercase());
         self
@@ -357,7 +359,7 @@ impl Bridge {
         self
     }
 
-    /// Sets the maximum number of requests and calls that are answered at a time. Each call occupies a
+    /// Sets the maximum number of requests and calls that are answered at the same time. Each call occupies a
     /// thread. Further calls are refused. The default is 64.
     ///
     /// # Panics
@@ -368,7 +370,7 @@ impl Bridge {
         self
     }
 
-    /// Sets how long a call without streams may take, if the caller does not say it. The default is 60
+    /// Sets how long a call without streams may take, if the caller gives no limit. The default is 60
     /// seconds.
     pub const fn call_limit(mut self, limit: Duration) -> Self {
         self.limits.call_limit = limit;
@@ -385,8 +387,9 @@ impl Bridge {
     /// Starts the threads of the bridge.
     ///
     /// # Errors
-    /// If the bridge offers nothing or listens nowhere, there are no threads, an endpoint cannot be opened,
-    /// or the clients of a system cannot call an export whose server runs.
+    /// If the bridge offers no export or more than 64, listens nowhere, or would offer itself. If an export
+    /// that `local:` or [`program`](Self::program) names is not offered. If the threads cannot be started, or
+    /// an endpoint cannot be opened. If the clients of a system cannot call an export whose server runs.
     pub fn spawn(mut self) -> Result<Running, SetupError> {
         if self.targets.is_empty() || self.targets.len() > OFFERS_MAX {
             return Err(SetupError::Offers(self.targets.len()));

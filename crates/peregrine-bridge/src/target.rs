@@ -18,11 +18,11 @@ pub(crate) struct Target {
     file: Option<InterfaceFile>,
     log: Log,
     state: Mutex<State>,
-    /// The lock is held by the thread that binds. Others wait, and share the outcome.
+    /// The lock is held by the thread that binds. Other threads wait, and share the outcome.
     binds: Mutex<()>,
 }
 
-/// What is known of the server.
+/// What the bridge knows of the server.
 #[derive(Default)]
 struct State {
     bound: Option<Arc<Bound>>,
@@ -30,7 +30,7 @@ struct State {
     attempts: u64,
     /// Why the last attempt failed.
     failure: Option<Arc<CallError>>,
-    /// The last interface, and its number.
+    /// The number of the last interface, and the interface.
     revised: (u64, Option<Arc<Described>>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Bound {
 /// An interface of a target.
 #[derive(Clone)]
 pub(crate) struct Revision {
-    /// Differs between two interfaces of the target.
+    /// The number of the interface. When the interface changes, the number increases.
     pub(crate) number: u64,
     pub(crate) described: Arc<Described>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Revision {
 /// Where the interface of a binding comes from.
 #[derive(PartialEq)]
 enum Source {
-    /// From this run of the server.
+    /// From this run of the server: the digest of the interface, and the process ID of the server.
     Server(Digest, u32),
     File(Arc<Described>),
 }
@@ -76,7 +76,8 @@ impl fmt::Debug for Target {
     }
 }
 
-/// The options of all bindings. The bridge itself binds again, because the interface may have changed.
+/// Returns the options of all bindings. Bindings do not rebind: the bridge makes a new binding, because the
+/// interface may have changed.
 fn options() -> BindOptions {
     BindOptions::default().rebind(Rebind::Never)
 }
@@ -106,7 +107,7 @@ impl Target {
         let _binds = self.binds.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.state();
         if state.attempts != attempts {
-            // Another thread has bound meanwhile, or has failed.
+            // Another thread has bound in the meantime, or has failed to bind.
             if let Some(bound) = &state.bound {
                 return Ok(Arc::clone(bound));
             }
@@ -129,8 +130,8 @@ impl Target {
         }
     }
 
-    /// Asks the server for its description, and returns a binding with this description. A server that was
-    /// restarted, possibly with another interface, gets a new binding.
+    /// Gets the description from the server or from the file, and returns a binding with this description. If
+    /// the server was restarted, possibly with another interface, this is a new binding.
     ///
     /// # Errors
     /// If the server cannot be bound.
@@ -168,7 +169,7 @@ impl Target {
         client.flush().map(|()| made)
     }
 
-    /// Binds once more, with this description.
+    /// Makes another binding, with the interface `described`.
     ///
     /// # Errors
     /// If the server cannot be bound.
@@ -191,7 +192,8 @@ impl Target {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the binding if its server is alive, and otherwise the number of attempts to bind.
+    /// Returns the binding if its server is alive and its interface is the current one. Otherwise, returns
+    /// the number of attempts to bind.
     fn alive(&self) -> Result<Arc<Bound>, u64> {
         let state = self.state();
         match &state.bound {
@@ -245,7 +247,8 @@ impl Target {
         Ok(Arc::new(Bound { client, source, interface: self.revise(described) }))
     }
 
-    /// Returns the number of an interface that the target has now.
+    /// Returns the interface that the target has now, with its number. The number is new if the interface has
+    /// changed.
     fn revise(&self, described: Arc<Described>) -> Revision {
         let (number, last) = &mut self.state().revised;
         let described = match last {

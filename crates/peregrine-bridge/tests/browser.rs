@@ -11,7 +11,7 @@ use peregrine_bridge::Bridge;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A browser, which is controlled by its DevTools protocol over two pipes.
+/// A browser, which the test controls with the DevTools protocol over two pipes.
 struct Browser {
     process: Child,
     requests: File,
@@ -113,7 +113,7 @@ impl Browser {
         }
     }
 
-    /// Presses the tab key until the focus is on what the expression names.
+    /// Presses the tab key until the focus is on the element that the expression names.
     fn tab_to(&mut self, expression: &str) {
         for _ in 0..100 {
             self.tab();
@@ -140,7 +140,7 @@ impl Drop for Browser {
     }
 }
 
-/// The form of a procedure.
+/// Returns an expression for the form of a procedure.
 fn form(procedure: &str) -> String {
     format!("document.querySelector('form[data-path=\"/demo/{procedure}\"]')")
 }
@@ -158,7 +158,7 @@ fn page_is_used_with_the_keyboard_on_every_width() {
         browser.ask("Runtime.evaluate", reload);
         browser.until("!window.isOld && document.readyState === 'complete'");
 
-        // A call with fields of both kinds.
+        // The form of `sum` has a required field, and an optional one that stays empty.
         let sum = form("sum");
         browser.tab_to(&format!("{sum}.closest('details').querySelector('summary')"));
         browser.enter();
@@ -183,7 +183,7 @@ fn page_is_used_with_the_keyboard_on_every_width() {
             "{refuse}.querySelector('[role=log]').textContent.includes('Refused')"
         ));
 
-        // A stream is shown as its items come, and stopped.
+        // The page shows the items of a stream when they arrive, and can stop the stream.
         let endless = form("endless");
         browser.tab_to(&format!("{endless}.closest('details').querySelector('summary')"));
         browser.enter();
@@ -196,7 +196,7 @@ fn page_is_used_with_the_keyboard_on_every_width() {
         browser
             .until(&format!("{endless}.querySelector('[role=status]').textContent === 'Stopped'"));
 
-        // Everything is open now, and nothing is wider than the screen.
+        // All parts of the page are opened. No part may be wider than the screen.
         browser.value("document.querySelectorAll('details').forEach((one) => one.open = true)");
         let fits = "document.documentElement.scrollWidth <= document.documentElement.clientWidth";
         assert_eq!(browser.value(fits), true, "the page scrolls sideways at {width} pixels");

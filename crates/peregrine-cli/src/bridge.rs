@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure};
 use crate::saved;
 
-/// Offers exports until a signal stops the bridge.
+/// Runs the bridge until a signal stops it.
 pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
@@ -89,7 +89,8 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     interrupt.ended(|| format!("the bridge ran for {time}"))
 }
 
-/// Returns the file with the interface of the export that `offer` names: `ADDRESS` or `NAME=ADDRESS`.
+/// Returns the file with the interface of the export that `offer` names. `offer` has the form `ADDRESS` or
+/// `NAME=ADDRESS`.
 fn interface_of(arguments: &Bridge, offer: &str) -> Result<Option<InterfaceFile>, Failure> {
     let address = offer.split_once('=').map_or(offer, |(_, address)| address);
     let parsed: Address = address.parse()?;
@@ -98,7 +99,7 @@ fn interface_of(arguments: &Bridge, offer: &str) -> Result<Option<InterfaceFile>
     let own = files.find_map(|one| one.split_once('=').filter(|(of, _)| *of == name));
     let file = match own {
         Some((_, file)) => Some(file),
-        // Other systems do not describe themselves.
+        // Servers of other systems do not describe their interfaces, so a file without a name is for them.
         None if parsed.path().is_some_and(|path| path.system().is_some()) => {
             let mut files = arguments.interface.iter();
             files.find(|one| !one.contains('=')).map(String::as_str)

@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Import, format: Format) -> Result<(), Failure> {
     if !format.is_json() {
         note(imported.warnings());
     }
-    // Without a definition of each type that is declared nowhere, there is no description.
+    // A description needs the declarations of all types. `described` is an error if a declaration is missing.
     let described = peregrine_idl::parse_traits(imported.rust());
     if let Some(path) = save {
         let described = described.as_ref().map_err(|error| undescribed(file, error))?;
@@ -75,7 +75,7 @@ pub(crate) fn is_interface_file(path: &Path) -> bool {
 }
 
 /// Imports a file with this text. A file whose name ends in `.cr` is one of Courier, others are of ONC RPC.
-/// Other files that it needs are first searched in its directory, and then in those of `include`.
+/// Other files that it needs are first searched in its directory, and then in the directories of `include`.
 pub(crate) fn import(
     text: &str,
     file: &Path,
@@ -96,7 +96,7 @@ pub(crate) fn import(
         })
     };
     if file.extension().is_some_and(|end| end == "cr") {
-        // The file of a program has its name, with the version or without it.
+        // The file of a program is named like the program, with or without the version.
         let mut files = |one: &Dependency| {
             let (name, version) = (&one.name.text, one.numbers.version);
             let names = [format!("{name}{version}.cr"), format!("{name}.cr")];
@@ -160,8 +160,8 @@ pub(crate) fn read_near(file: &Path, what: &str) -> Result<String, Failure> {
     output::read_or_suggest(file, what, read)
 }
 
-/// Reads a text file, but not much more of it than may be imported. Bytes that are not UTF-8 can only be in
-/// comments, and are replaced.
+/// Reads a text file. Fails if the file has more bytes than may be imported. Bytes that are not UTF-8 can
+/// only be in comments, and are replaced.
 fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(ONC_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;

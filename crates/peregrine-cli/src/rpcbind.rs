@@ -1,4 +1,4 @@
-//! `rpcbind`: tells clients of ONC RPC the ports of programs, until a signal stops it.
+//! `rpcbind`: gives clients of ONC RPC the ports of programs, until a signal stops it.
 
 use std::net::{Ipv6Addr, TcpListener};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +17,7 @@ const PORT: u16 = 111;
 /// The program number of rpcbind itself.
 const PROGRAM: u32 = 100_000;
 
-/// Serves rpcbind.
+/// Runs rpcbind until a signal stops it.
 pub(crate) fn run(arguments: &Rpcbind, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
@@ -65,7 +65,7 @@ fn endpoints(hosts: &[String]) -> Vec<String> {
     let mut places: Vec<String> = hosts.iter().map(|host| with_port(host)).collect();
     if places.is_empty() {
         places.push(format!("127.0.0.1:{PORT}"));
-        // libtirpc prefers IPv6 if the machine has it.
+        // libtirpc prefers IPv6 if the machine has IPv6.
         if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
             places.push(format!("[::1]:{PORT}"));
         }

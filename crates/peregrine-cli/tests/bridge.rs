@@ -1,5 +1,5 @@
-//! Tests the command `bridge`: HTTP to a server of this machine, which is killed and started again, and
-//! programs of other authors at both sides. docs/INTEROP.md lists these programs.
+//! Tests the command `bridge`: HTTP to a server of this machine that is killed and started again, and
+//! programs of other authors at both sides of a bridge. docs/INTEROP.md lists these programs.
 
 #[path = "../../peregrine/tests/onc_interop/machine.rs"]
 #[allow(dead_code)]
@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use sandbox::{Process, Sandbox, TIMEOUT};
 use serde_json::{Value, json};
 
-/// What the module `machine` needs.
+/// The functions that the module `machine` uses.
 mod support {
     pub(crate) use crate::sandbox::until;
 
@@ -142,7 +142,7 @@ program STOCK { version STOCK_2 {
 } = 2; } = 0x20000778;
 ";
 
-/// A client in C, which prints what it gets from the port that its argument says.
+/// The text of a client in C. The client calls a server at the port in its argument, and prints the results.
 const CLIENT_C: &str = r#"
 #include <arpa/inet.h>
 #include <stdlib.h>
@@ -171,7 +171,7 @@ struct Item {
     counts: Vec<u16>,
 }
 
-/// A server of Peregrine that knows nothing of other systems.
+/// An interface without numbers for other systems.
 #[interface]
 trait Stock {
     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
@@ -191,7 +191,7 @@ impl Stock for Hats {
     }
 }
 
-/// A server of the stock, and its address.
+/// Starts a server of [`Stock`]. Returns the server and its address.
 fn stock() -> (peregrine::Running, String) {
     let options = peregrine::ExportOptions::default().networks_only();
     let server = peregrine::Server::new().export_with("stock", StockServer::new(Hats), options);
@@ -230,7 +230,8 @@ fn interface_file_says_how_to_call_another_system() {
     let sandbox = Sandbox::new();
     let (_stock, address) = stock();
     fs::write(sandbox.path("stock.x"), STOCK_X).unwrap();
-    // One bridge makes a program of ONC RPC of the server, and another one makes HTTP of the program.
+    // The first bridge offers the server as a program of ONC RPC. The second bridge offers this program over
+    // HTTP.
     let onc = ["--listen", "onc+udp:127.0.0.1:0", "--program", "stock=onc:536872824.2"];
     let offer = format!("stock={address}");
     let first = Bridge::start(&sandbox, &[&[&*offer][..], &onc].concat());
@@ -239,7 +240,7 @@ fn interface_file_says_how_to_call_another_system() {
     let second = Bridge::start(&sandbox, &[&[&*offer][..], &file].concat());
     let found = second.call("/again/find", r#"{"label": "hat"}"#);
     assert_eq!(found["result"], json!({ "name": "hat", "counts": [7, 65_535] }), "{found}");
-    // The bound of the interface file.
+    // The name is longer than the interface file permits.
     let name = "x".repeat(33);
     let long = second.call("/again/find", &format!(r#"{{"label": "{name}"}}"#));
     assert_eq!(long["error"]["executed"], "no", "{long}");

@@ -89,7 +89,7 @@ fn rpcbind_lists_itself_and_ends_at_signals() {
         let (mut process, address) = our_rpcbind(&sandbox);
         let (code, listed) = sandbox.json(&["list", &address]);
         let programs = listed["programs"].as_array().unwrap();
-        // Three versions over UDP and TCP.
+        // rpcbind lists itself: three versions, each over UDP and TCP.
         assert_eq!((code, programs.len()), (0, 6));
         assert!(programs.iter().all(|one| one["program"] == 100_000), "{listed}");
         let done = sandbox.run(&["ping", &format!("{address}/100000.4"), "-c", "20"]);

@@ -62,12 +62,13 @@ pub struct Diagnostic {
     message: String,
     /// The part of the source line that is shown.
     shown: String,
-    /// The number of characters of `shown` before the place, and the length of the place.
+    /// The number of characters of `shown` before the place, and the number of characters of the place.
     marked: (usize, usize),
 }
 
 impl Diagnostic {
-    /// Creates a diagnostic for the bytes `start..end` of a text. The bounds must be at characters.
+    /// Creates a diagnostic for the bytes `start..end` of a text. `start` and `end` must be at the boundaries
+    /// of characters.
     pub(crate) fn new(
         severity: Severity,
         message: String,
@@ -79,7 +80,7 @@ impl Diagnostic {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
         let column = text[line_start..start].chars().count();
-        // A window of a long line. A carriage return at its end is not shown.
+        // Only a part of a long line is shown. A carriage return at the end of the line is not shown.
         let skipped = column.saturating_sub(SHOWN / 2);
         let shown = text[line_start..line_end].trim_end().chars().skip(skipped).take(SHOWN);
         let visible = |letter: char| match letter {
@@ -190,7 +191,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds a diagnostic, unless there are too many. `make` creates it.
+    /// Adds the diagnostic that `make` creates, or only counts it if there are already [`DIAGNOSTICS_MAX`].
     pub(crate) fn add(&mut self, severity: Severity, make: impl FnOnce() -> Diagnostic) {
         self.has_error |= severity == Severity::Error;
         match self.all.len() < DIAGNOSTICS_MAX {

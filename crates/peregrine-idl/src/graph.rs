@@ -1,7 +1,7 @@
 //! Cycles of types that contain each other.
 
-/// Returns for each node the number of its cycle. Nodes that reach each other have the same number: that of
-/// one of them. `parts` contains the nodes to which each node leads.
+/// Returns for each node the number of its cycle. Nodes that reach each other have the same number: the index
+/// of one of these nodes. `parts` contains, for each node, the nodes to which it leads.
 ///
 /// This is Tarjan's algorithm without recursion, because an interface may contain a long chain of types.
 pub(crate) fn cycles(parts: &[Vec<usize>]) -> Vec<u32> {

@@ -33,7 +33,8 @@ pub(crate) fn method(indent: &str, name: &str, parameters: &[String], returns: &
     text + &format!("{indent}) -> {returns};\n")
 }
 
-/// Lays out the methods of a text that `prettyplease` has printed, which breaks lines earlier.
+/// Lays out again the methods of a text that `prettyplease` has printed. `prettyplease` breaks lines that
+/// `rustfmt` does not break.
 pub(crate) fn with_methods(text: &str) -> String {
     let mut laid_out = String::new();
     let mut lines = text.lines();
@@ -67,12 +68,13 @@ pub(crate) enum Expression {
 }
 
 impl Expression {
-    /// Returns a call or a tuple with one element.
+    /// Returns a call with one argument, or a tuple struct with one field.
     pub(crate) fn call(path: &str, of: Self) -> Self {
         Self::List(format!("{path}("), vec![of], ')')
     }
 
-    /// Returns the value on one line, if `rustfmt` would not break it because of its parts.
+    /// Returns the value on one line. Returns `None` if a list or a struct in it is so wide that `rustfmt`
+    /// breaks it.
     fn line(&self) -> Option<String> {
         match self {
             Self::Atom(text) => Some(text.clone()),
@@ -107,8 +109,8 @@ impl Expression {
         }
     }
 
-    /// Lays out the value. `indent` is the indentation of its line, `before` the width of the text before it on
-    /// that line, and `after` the width of the text that follows it.
+    /// Lays out the value. `indent` is the indentation of its line, `before` the width of the text before it
+    /// on that line, and `after` the width of the text that follows it.
     pub(crate) fn laid_out(&self, indent: usize, before: usize, after: usize) -> String {
         if let Some(line) = self.line().filter(|line| before + width(line) + after <= COLUMNS) {
             return line;
@@ -151,7 +153,7 @@ impl Expression {
     }
 }
 
-/// Puts as many elements in each line as there is room for.
+/// Puts as many elements in each line as fit.
 fn filled(all: &[String], indent: &str) -> String {
     let mut text = String::new();
     let mut line = String::new();
@@ -169,7 +171,7 @@ fn filled(all: &[String], indent: &str) -> String {
     text
 }
 
-/// Removes spaces at the starts of lines.
+/// Removes `columns` spaces at the start of each line but the first.
 pub(crate) fn dedented(text: &str, columns: usize) -> String {
     text.replace(&format!("\n{}", " ".repeat(columns)), "\n")
 }

@@ -1,4 +1,4 @@
-//! Names of other interface languages as names in Rust.
+//! Converts names of other interface languages to names in Rust.
 
 use std::collections::HashMap;
 
@@ -18,12 +18,13 @@ const NEVER_RAW: [&str; 5] = ["self", "Self", "super", "crate", "_"];
 /// The names of one scope.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// How often each name was wanted.
+    /// The names that are taken. With each name: the last number that was put at its end, or 1.
     wanted: HashMap<String, usize>,
 }
 
 impl Names {
-    /// Returns the names of a module, in which types of the prelude are taken.
+    /// Returns the names of a new module. Names that imported types cannot have, such as those in the
+    /// prelude, are already taken.
     pub(crate) fn of_types() -> Self {
         let words = TAKEN.split_whitespace().chain(USED.split_whitespace());
         let wanted = words.map(|name| (name.to_owned(), 1)).collect();
@@ -35,7 +36,8 @@ impl Names {
         !self.wanted.contains_key(name)
     }
 
-    /// Takes a name. If it is taken, takes the name with the first free number at its end.
+    /// Takes a name and returns it. If the name is already taken, takes the name with the first free number
+    /// at its end.
     pub(crate) fn take(&mut self, name: impl AsRef<str>) -> String {
         let name = name.as_ref();
         let count = self.wanted.entry(name.to_owned()).or_insert(0);
@@ -57,12 +59,12 @@ impl Names {
     }
 }
 
-/// Returns a name as the name of a type or a variant.
+/// Converts a name to the name of a type or a variant.
 pub(crate) fn camel(name: &str) -> String {
     usable(name.to_upper_camel_case(), "N", "Unnamed")
 }
 
-/// Returns the name of the variant for a case that has only a number.
+/// Returns the name of the variant for a case that has no name in the interface file.
 pub(crate) fn of_case(number: i128) -> String {
     match number {
         number if number < 0 => format!("CaseMinus{}", -number),
@@ -70,19 +72,19 @@ pub(crate) fn of_case(number: i128) -> String {
     }
 }
 
-/// Returns a name as the name of a field, a parameter or a method.
+/// Converts a name to the name of a field, a parameter or a method.
 pub(crate) fn snake(name: &str) -> String {
     usable(name.to_snake_case(), "n", "unnamed")
 }
 
-/// Returns a name as the name of a constant.
+/// Converts a name to the name of a constant.
 pub(crate) fn shouty(name: &str) -> String {
     let has_lower = name.contains(|c: char| c.is_ascii_lowercase());
     let name = if has_lower { name.to_shouty_snake_case() } else { name.to_owned() };
     usable(name.trim_matches('_').to_owned(), "N", "UNNAMED")
 }
 
-/// Adds a prefix if a name starts with a digit. Replaces a name without letters.
+/// Adds a prefix if a name starts with a digit. Replaces an empty name by `instead`.
 fn usable(name: String, prefix: &str, instead: &str) -> String {
     match name.chars().next() {
         None => instead.to_owned(),
@@ -91,7 +93,8 @@ fn usable(name: String, prefix: &str, instead: &str) -> String {
     }
 }
 
-/// Returns a name as an identifier. Keywords get the prefix `r#`, or `_` at their end.
+/// Converts a name to an identifier. A keyword gets the prefix `r#`, or a `_` at its end if it cannot have
+/// the prefix.
 pub(crate) fn ident(name: &str) -> Ident {
     let span = Span::call_site();
     if NEVER_RAW.contains(&name) {
@@ -103,7 +106,7 @@ pub(crate) fn ident(name: &str) -> Ident {
     }
 }
 
-/// Returns a name as it is written in Rust.
+/// Returns a name as it is written in Rust, which differs for keywords.
 pub(crate) fn written(name: &str) -> String {
     ident(name).to_string()
 }

@@ -1,4 +1,5 @@
-//! What imports print compiles against `peregrine`. One crate contains all of it, as modules.
+//! Tests that the Rust text of imports compiles against `peregrine`. One crate contains the texts of all
+//! files, each as a module.
 
 #[path = "onc/random.rs"]
 mod onc_random;
@@ -81,7 +82,7 @@ fn imports_are_formatted() {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("formatted");
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
-    // The default settings, whatever directories further up contain.
+    // An empty file selects the default settings, even if a parent directory has other settings.
     fs::write(directory.join("rustfmt.toml"), "").unwrap();
     let mut check = Command::new("rustfmt");
     check.args(["--check", "--edition", "2024"]).current_dir(&directory);
@@ -113,7 +114,8 @@ fn imports_compile() {
         root.join("crates/peregrine").canonicalize().unwrap()
     );
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
-    // The versions of this workspace, which are on this machine.
+    // The crate uses the same versions of its dependencies as this workspace, because these are on this
+    // machine.
     fs::copy(root.join("Cargo.lock"), package.join("Cargo.lock")).unwrap();
     let mut modules = "#![allow(dead_code)]\n".to_owned();
     for (number, (source, rust)) in texts().into_iter().enumerate() {

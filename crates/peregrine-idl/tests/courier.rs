@@ -36,8 +36,8 @@ fn is_closed(rust: &str) {
     programs::declared_types(&file);
 }
 
-/// The library is tested with a second implementation of Courier (docs/INTEROP.md). Its interface is stored as it
-/// is printed here.
+/// The library is tested with a second implementation of Courier (docs/INTEROP.md). The Rust text of its
+/// interface is stored. This test checks that the importer prints this text.
 #[test]
 fn stored_interface_of_another_implementation_is_as_printed() {
     let tests = support::tests("../../peregrine/tests");
@@ -69,7 +69,7 @@ fn programs_become_the_stored_rust() {
             "{}: run with PEREGRINE_WRITE=1 to accept the change",
             path.display()
         );
-        // What is exported is read as the same program.
+        // The exported text is imported as the same program.
         let exported = export_courier(&imported.program);
         let again = import(&exported).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(again.program, imported.program, "{exported}");
@@ -79,8 +79,8 @@ fn programs_become_the_stored_rust() {
     }
 }
 
-/// Checks that a Rust text becomes a program, that importing the program leads to the same Rust text, and that
-/// the program is stable.
+/// Checks that a Rust text becomes a program, that importing the program leads to the same Rust text, and
+/// that exporting this text leads to the same program.
 fn check_export(rust: &str) {
     let export = |rust: &str| {
         export_traits(rust, "export.rs", System::Courier)
@@ -89,7 +89,7 @@ fn check_export(rust: &str) {
     };
     let program = export(rust);
     let again = import(&program).unwrap_or_else(|error| panic!("{error}\n{program}"));
-    // Rust has only a comment for a procedure that is left out.
+    // In Rust, a procedure that is left out is only a comment, so the exported program does not have it.
     let kept = |rust: &str| -> Vec<String> {
         let is_kept = |line: &&str| !line.trim_start().starts_with("// Procedure ");
         rust.lines().filter(is_kept).map(str::to_owned).collect()
@@ -106,7 +106,7 @@ fn procedures_with_bulk_data_are_left_out_with_a_warning() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].starts_with("procedure `ListNames` is left out"), "{warnings:?}");
     assert!(!imported.rust.contains("fn list_names"));
-    // The same without the text of `BulkData`.
+    // The Rust text is the same if the text of `BulkData` is missing.
     let alone = import_courier(&directory.text, "Directory3.cr", &mut |one| {
         stored(&one.name.text, one.numbers.version).filter(|_| one.numbers.program != 0)
     });
@@ -229,7 +229,7 @@ fn deep_and_long_texts_are_read_in_bounded_time() {
     assert!(found[0].contains("nested more than 128 levels deep"), "{found:?}");
     let found = errors(&format!("a: CARDINAL = {};", "[".repeat(MANY)));
     assert!(found[0].contains("nested more than 128 levels deep"), "{found:?}");
-    // Long chains and circles of types and of constants.
+    // Long chains are imported. Circles of types are refused, unless they contain a sequence.
     let chain = |last: &str| -> String {
         let link = |number: usize| format!("T{number}:TYPE=T{};", number + 1);
         (0..MANY / 4).map(link).collect::<String>() + &format!("T{}:TYPE={last};", MANY / 4)
@@ -243,7 +243,7 @@ fn deep_and_long_texts_are_read_in_bounded_time() {
     let constants =
         (0..MANY / 4).map(link).collect::<String>() + &format!("c{}:CARDINAL=7;", MANY / 4);
     assert!(of(&format!("{constants}A:TYPE=ARRAY c0 OF CARDINAL;")).is_ok());
-    // Values that repeat.
+    // A short text can describe a value of 2^60 numbers, because each type contains the next type twice.
     let types: String =
         (0..60).map(|one| format!("R{one}: TYPE = RECORD [a, b: R{}];", one + 1)).collect();
     let value = format!("{}1{}", "[a, b: ".repeat(60), "]".repeat(60));
@@ -283,7 +283,8 @@ proptest! {
         prop_assert_eq!(&imported.program, &program, "{}", text);
         prop_assert_eq!(export_courier(&imported.program), text);
         is_closed(&imported.rust);
-        // Types without a declaration get one, which may put uses of them in a box. Then the text is stable.
+        // The export adds declarations for types without a name, so uses of these types may then be in a box.
+        // After this first export, the text is stable.
         let once = export_traits(&imported.rust, "once.rs", System::Courier);
         let once = once.unwrap_or_else(|error| panic!("{error}\n{}", imported.rust));
         check_export(&import(&once.text).unwrap_or_else(|error| panic!("{error}\n{}", once.text)).rust);

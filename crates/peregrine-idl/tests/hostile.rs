@@ -11,7 +11,8 @@ mod exports;
 
 const MANY: usize = 100_000;
 
-/// Reads a text in each language. Returns the first error of each, if there is one.
+/// Imports a text as ONC RPC and as Courier, and exports it to both systems. Returns the errors of each
+/// attempt, if there are any.
 fn errors(text: &str) -> [Option<String>; 4] {
     let export = |system| export_traits(text, "hostile.rs", system).err();
     [
@@ -56,7 +57,7 @@ fn deep_types_are_refused() {
         format!("A: PROGRAM = BEGIN B: TYPE = {}CARDINAL; END.", "ARRAY 1 OF ".repeat(MANY / 2)),
     ] {
         let found = errors(&text);
-        // A constant that is not a number is left out with a warning.
+        // Some exports succeed, because a constant that is not a number is left out with a warning.
         assert!(found.iter().filter(|error| error.is_some()).count() >= 2, "{}", &text[..40]);
     }
 }
@@ -138,7 +139,7 @@ proptest! {
             include_str!("../../../fuzz/corpus/exports/unions"),
         ];
         let text = which.get(&texts).trim_start_matches(['0', '1']);
-        // A word, with the spaces before it.
+        // Each piece is a word with the character after it.
         let mut words: Vec<&str> = text.split_inclusive(|c: char| !c.is_alphanumeric()).collect();
         for (from, to, edit) in edits {
             let (from, to) = (from.index(words.len()), to.index(words.len()));

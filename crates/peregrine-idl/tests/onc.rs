@@ -80,8 +80,8 @@ fn check(imported: &Imported) {
     check_export(imported);
 }
 
-/// Checks that the Rust text becomes a file, and that the import and the export of this file are stable. Returns
-/// the Rust text of the file.
+/// Checks that the Rust text becomes a file, and that the import and the export of this file are stable.
+/// Returns the Rust text of the file.
 fn check_export(imported: &Imported) -> String {
     let export = |rust: &str| {
         export_traits(rust, "export.rs", System::Onc)
@@ -148,8 +148,8 @@ fn files_of_this_machine_are_imported() {
     }
 }
 
-/// The library is tested with programs of other authors (docs/INTEROP.md). Their interfaces are stored as they
-/// are printed here.
+/// The library is tested with programs of other authors (docs/INTEROP.md). The Rust texts of their interfaces
+/// are stored. This test checks that the importer prints these texts.
 #[test]
 fn stored_interfaces_of_other_programs_are_as_printed() {
     let directory = support::tests("../../peregrine/tests/onc_interop");
@@ -376,12 +376,12 @@ program KINDS { version V { kind GET(void) = 1; } = 1; } = 7;";
         assert!(imported.rust.contains(expected), "{expected}\n{}", imported.rust);
     }
     assert!(imported.interfaces.is_empty());
-    // What the file declares itself is not taken from a header.
+    // A name that the file itself declares is not taken from a header.
     let own = format!("{text}\ntypedef opaque netobj[4]; const PLAIN = 3;");
     let imported = onc.import(&own, "entry.x").unwrap();
     assert!(imported.rust.contains("pub type Netobj = [u8; 4];"), "{}", imported.rust);
     assert_eq!(imported.missing, ["kind"]);
-    // Headers whose files include each other end.
+    // Each header includes another one, without end. The import ends nevertheless.
     let mut endless = Onc::new();
     endless.include(|name| Ok(format!("%#include <{}>", name.replace(".x", "x.h"))));
     assert_eq!(endless.import("%#include <a.h>\ntypedef b c;", "b.x").unwrap().missing, ["b"]);
@@ -410,7 +410,7 @@ fn hostile_files_are_refused_in_bounded_time_and_stack() {
         let found = import_onc(&text, "hostile.x").expect_err(&text[..40]);
         assert!(found.to_string().len() < 100_000);
     }
-    // These are correct, and must not take quadratic time.
+    // These files are correct, and their imports must not take quadratic time.
     let mut chain = String::from("typedef int t0;\n");
     let mut values = String::from("const C0 = 1;\n");
     let mut structs = String::from("struct s0 { int x; };\n");
@@ -427,7 +427,7 @@ fn hostile_files_are_refused_in_bounded_time_and_stack() {
         let imported = import_onc(&text, "long.x").unwrap_or_else(|error| panic!("{error}"));
         assert!(imported.rust.len() > 9_000);
     }
-    // Any bytes.
+    // A file of arbitrary bytes is refused.
     let bytes: Vec<u8> = (0..=u16::MAX).map(|n| (n.wrapping_mul(40_503) >> 7) as u8).collect();
     assert!(import_onc(&String::from_utf8_lossy(&bytes), "binary.x").is_err());
 }

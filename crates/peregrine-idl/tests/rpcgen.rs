@@ -1,4 +1,4 @@
-//! `rpcgen` reads what is exported, and C programs compile with the result.
+//! Tests that `rpcgen` reads exported files, and that C programs compile with its output.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::process::Command;
 use peregrine::interface::System;
 use peregrine_idl::export_traits;
 
-/// A trait that needs declarations in another order, and types with names.
+/// A trait whose export needs the declarations in another order, and names for types that have no names in
+/// Rust.
 const TRAIT: &str = "
     #[interface(name = \"tree\", onc(program = 536870990, version = 1))]
     trait Tree {

@@ -20,7 +20,7 @@ pub(crate) enum System {
 }
 
 /// The identity of an interface in another RPC system. A Courier program that is started by its name has the
-/// number and the version 0.
+/// number 0 and the version 0.
 pub(crate) struct Program {
     system: System,
     number: u32,
@@ -34,7 +34,8 @@ pub(crate) struct Numbers(Vec<(System, u32, Attribute)>);
 impl System {
     pub(crate) const ALL: [Self; 2] = [Self::Onc, Self::Courier];
 
-    /// Returns the name of the argument and of the attribute.
+    /// Returns the name of the argument of `#[interface]`, which is also the name of the attribute of
+    /// methods.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Onc => "onc",
@@ -45,7 +46,7 @@ impl System {
     /// Returns the largest version, and the smallest and the largest number of a procedure.
     const fn bounds(self) -> (u32, [u32; 2]) {
         match self {
-            // Procedure 0 of every program does nothing.
+            // Procedure 0 of every program does nothing, so no method can have this number.
             Self::Onc => (u32::MAX, [1, u32::MAX]),
             Self::Courier => (u16::MAX as u32, [0, u16::MAX as u32]),
         }
@@ -73,7 +74,7 @@ impl Program {
         self.system
     }
 
-    /// Reads the arguments of `onc(...)` or `courier(...)`. `courier` may be without arguments.
+    /// Reads the arguments of `onc(...)` or `courier(...)`. Only `courier` may have no arguments.
     pub(crate) fn read(
         system: System,
         at: Ident,
@@ -119,7 +120,7 @@ impl Program {
 }
 
 impl Numbers {
-    /// Takes the numbers from the attributes of a method.
+    /// Removes the attributes with numbers from the attributes of a method, and returns their numbers.
     pub(crate) fn take(attributes: &mut Vec<Attribute>, errors: &mut Errors) -> Self {
         let mut numbers = Self::default();
         for system in System::ALL {
@@ -145,7 +146,7 @@ impl Numbers {
     }
 }
 
-/// Checks the numbers of the methods, and what the methods take.
+/// Checks the numbers of the methods, and the kinds of their parameters.
 pub(crate) fn check(programs: &[Program], methods: &[Method], errors: &mut Errors) {
     for system in System::ALL {
         let name = system.name();
@@ -192,7 +193,7 @@ fn check_method(program: &Program, method: &Method, seen: &mut Vec<u32>, errors:
 }
 
 /// Generates the identities of an interface in other systems. Also generates code that fails to compile if a
-/// type has no form there.
+/// type has no form in the representation of such a system.
 pub(crate) fn items(model: &Interface, client: &Ident) -> TokenStream {
     model.programs.iter().map(|program| item(program, model, client)).collect()
 }
@@ -225,12 +226,12 @@ fn item(program: &Program, model: &Interface, client: &Ident) -> TokenStream {
     }
 }
 
-/// Returns the number of each procedure in another system, in the order of the methods.
+/// Returns the number of each procedure in the system `system`, in the order of the methods.
 fn numbers(model: &Interface, system: System) -> impl Iterator<Item = u32> {
     model.methods.iter().filter_map(move |method| Some(method.numbers.of(system)?.0))
 }
 
-/// Returns the type that a server takes from the arguments for a parameter.
+/// Returns the type of the value that a server reads for a parameter.
 fn carried(parameter: &Parameter) -> TokenStream {
     match parameter.form {
         Form::Text => quote!(::std::string::String),
@@ -312,8 +313,8 @@ pub(crate) fn calls(
     branches.collect()
 }
 
-/// Generates the code that writes the arguments of a one-way call for servers of other systems. The closure ends
-/// there.
+/// Generates the code that writes the arguments of a one-way call for servers of other systems. At its
+/// end, the closure returns.
 pub(crate) fn queued(model: &Interface, method: &Method) -> TokenStream {
     let branches = model.programs.iter().map(|program| {
         let representation = program.system.representation();
@@ -432,8 +433,8 @@ pub(crate) fn serves(
     })
 }
 
-/// Generates code that takes an argument, and code that passes the argument to the method. Texts and bytes are
-/// borrowed from the message.
+/// Generates code that takes an argument, and code that passes the argument to the method. Texts and bytes
+/// are borrowed from the message.
 fn take(parameter: &Parameter, representation: &TokenStream) -> (TokenStream, TokenStream) {
     let own = format_ident!("__arg_{}", parameter.ident);
     let ty = &parameter.ty;

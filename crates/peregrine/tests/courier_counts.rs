@@ -27,12 +27,12 @@ const FORMS: [CourierForm; 2] = [CourierForm::Records, CourierForm::Frames];
 fn serve(form: CourierForm) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // The header of a message of less than 256 bytes.
+    // The first two bytes of the header of a message that has less than 256 bytes.
     let [first, second] = if form == CourierForm::Records { [0x80, 0] } else { [0, 1] };
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let mut call = [0; 64];
-        // The versions and a call of a procedure that is not there.
+        // The client sends its versions, and calls a procedure that the server does not have.
         stream.read_exact(&mut call[..20]).unwrap();
         stream.write_all(&[first, second, 0, 4, 0, 3, 0, 3]).unwrap();
         stream.write_all(&[first, second, 0, 6, 0, 1, call[10], call[11], 0, 2]).unwrap();
@@ -63,7 +63,7 @@ fn threads() {
     }
 }
 
-/// Calls of async stubs. Each stub allocates its future.
+/// Checks that a call of an async stub allocates only the future of the stub.
 fn futures() {
     for form in FORMS {
         let options = BindOptions::default().wait(Wait::Spin).courier_form(form);

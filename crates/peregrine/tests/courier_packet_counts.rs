@@ -22,7 +22,7 @@ trait Counted {
     fn same(&self, number: u32) -> peregrine::Result<u32>;
 }
 
-/// Serves as a server does, without allocating. Returns the address.
+/// Answers packets as a server does, but without allocating memory. Returns the address.
 fn serve(knows_parts: bool) -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -53,7 +53,8 @@ fn reply(packet: &[u8], into: &mut [u8], knows_parts: bool) -> usize {
     let transaction = [payload[6], payload[7]];
     let message = &mut into[header + 4..];
     message[2..4].copy_from_slice(&transaction);
-    // A call of the program of parts, and one of a procedure that the program does not have.
+    // Two calls of a client that binds have their own answers: the question whether the server knows calls in
+    // parts, and the call of procedure 0xffff, which the program does not have.
     let is_question = payload[8..12] == [0x50, 0x43, 0x50, 0x43];
     let bytes = match payload[14..16] {
         _ if is_question && knows_parts => {
@@ -147,7 +148,8 @@ fn short_call_and_its_reply_are_two_datagrams() {
     let running = server.listen("courier+udp:127.0.0.1:0").unwrap().spawn().unwrap();
     let (address, count) = counting(&running.addresses()[0].to_string());
     let client = CountedClient::bind(&address).unwrap();
-    // Calls that follow each other closely need no cookie. A machine that pauses may make one necessary.
+    // Calls that follow each other closely need no new cookie. A pause of the machine may make a new one
+    // necessary, so the smallest number is compared.
     let datagrams = |_| {
         let before = count.load(Ordering::SeqCst);
         (0..100).for_each(|number| assert_eq!(client.same(number).unwrap(), number));

@@ -1,5 +1,5 @@
-//! Tests that a server stub serves calls of other RPC systems: the bytes of the arguments become the arguments
-//! of a method, and its outcome becomes the bytes of the results.
+//! Tests that a server stub serves calls of other RPC systems: the bytes of the arguments become the
+//! arguments of a method, and its outcome becomes the bytes of the results.
 
 use peregrine::__rt::{ForeignCall, Serve as _};
 use peregrine::call::ForeignAnswer;
@@ -58,7 +58,8 @@ impl Stock for Object {
     }
 }
 
-/// Serves a call, and returns the outcome and the results. The results begin after two bytes of the path.
+/// Serves a call, and returns the outcome and the results. Checks that the server stub writes the results
+/// after two bytes that the path has already written.
 fn served(
     system: System,
     procedure: u32,
@@ -94,7 +95,7 @@ fn wrong_arguments_are_not_executed() {
     assert_eq!(served(System::Onc, 1, &[0; 12]), no(Kind::BadArguments));
     let five = to_bytes::<Xdr>(&vec![String::new(); 5]).unwrap();
     assert_eq!(served(System::Onc, 1, &[five, vec![0; 4]].concat()), no(Kind::TooLarge));
-    // The number of elements is checked before the elements, as the interpreted server does.
+    // The number of elements is checked before the elements, as in the interpreted server.
     assert_eq!(served(System::Onc, 1, &[0, 0, 0, 5]), no(Kind::TooLarge));
     assert_eq!(served(System::Onc, 2, &[]), no(Kind::NoSuchProcedure));
 }

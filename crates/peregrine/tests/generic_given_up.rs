@@ -12,7 +12,7 @@ use peregrine::{
 };
 use support::{alone, own_directory};
 
-/// Procedures that wait until their callers give up.
+/// Procedures, some of which wait until their callers give up.
 #[interface]
 trait Patience {
     fn wait(&self) -> peregrine::Result<()>;
@@ -59,7 +59,7 @@ impl Patience for Object {
     }
 }
 
-/// A flag, and what waits for it.
+/// A flag, and the waker of the task that waits for it.
 #[derive(Default)]
 struct Flag(Mutex<(bool, Option<Waker>)>);
 

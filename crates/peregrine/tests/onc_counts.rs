@@ -21,7 +21,8 @@ trait Counted {
     fn same(&self, number: u32) -> peregrine::Result<u32>;
 }
 
-/// Writes the reply to a call of 40 bytes and its arguments. Returns its length.
+/// Writes the reply to a call, which has 40 bytes before its arguments. The results are the arguments.
+/// Returns the length of the reply.
 fn reply(call: &[u8], into: &mut [u8]) -> usize {
     let arguments = &call[40..];
     into[..4].copy_from_slice(&call[..4]);
@@ -80,7 +81,7 @@ fn threads() {
     }
 }
 
-/// Calls of async stubs. Each stub allocates its future.
+/// Checks that a call of an async stub allocates only the future of the stub.
 fn futures() {
     for serve in [serve_udp, serve_tcp] {
         let options = BindOptions::default().wait(Wait::Spin);

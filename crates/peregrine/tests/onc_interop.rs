@@ -20,12 +20,13 @@ mod servers;
 #[path = "onc_interop/show.rs"]
 mod show;
 
-/// The machine of a test in namespaces, and its name.
+/// The address of the machine that a test in namespaces has to itself.
 const HOST: &str = "127.0.0.1";
+/// The name of this machine.
 const NAME: &str = "localhost";
 
-/// Declares modules with the Rust text of interface files. The tests of `peregrine-idl` check that the text is
-/// what the importer prints.
+/// Declares modules with the Rust text of interface files. The tests of `peregrine-idl` check that the text
+/// is what the importer prints.
 macro_rules! imported {
     ($($name:ident),*) => {$(
         #[allow(dead_code, missing_docs, unreachable_pub, clippy::enum_variant_names, clippy::use_self)]

@@ -1,5 +1,5 @@
 //! Measures the case `array-256`: an array of 256 integers, `(A[256] I)` in the study of stubs, is written as
-//! XDR and read again. The limit copies as many bytes to a message and back.
+//! XDR and read again. The limit copies the same number of bytes into a message and out of it.
 
 use std::hint::black_box;
 
@@ -46,7 +46,7 @@ fn copied(bytes: &mut Box<Bytes>, message: &mut [u8]) -> Used {
     Some(BYTES)
 }
 
-/// Measures both in the same rounds.
+/// Measures `marshalled` and its limit `copied` in the same rounds. Returns the row of the case.
 pub(crate) fn measure(selection: &Selection) -> Result<Row, Failure> {
     let message = || Placed::boxed([0; PACKET]);
     let array = Placed::boxed(core::array::from_fn(|i| i as i32));

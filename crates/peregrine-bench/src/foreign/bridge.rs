@@ -1,6 +1,6 @@
 //! Measures calls through a bridge: from a client of ONC RPC to a server of the same machine, and over HTTP.
-//! The server and the bridge are in the far process, and exist only while one sample is measured. Their calls
-//! cross shared memory as calls between processes do.
+//! The server and the bridge are in the far process, and exist only while one sample is measured. Although
+//! both are in one process, the bridge calls the server through shared memory.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -23,14 +23,18 @@ use crate::network::far::{Far, Order};
 use crate::network::{Subject, per_call, timed};
 use crate::subject::{Failure, Sample};
 
-/// The cases, the limits with which they are compared, and the path of the rows of HTTP.
+/// The case of null calls by ONC RPC through the bridge.
 pub(crate) const BRIDGE_NULL: &str = "bridge-null";
+/// The name of its limit: the two calls of which a call through the bridge consists.
 pub(crate) const BOTH_ALONE: &str = "both-alone";
+/// The case of null calls over HTTP.
 pub(crate) const HTTP_NULL: &str = "http-null";
+/// The name of its limit: requests to the echo server.
 pub(crate) const HYPER_ECHO: &str = "hyper-echo";
+/// The name of the path in the rows of HTTP.
 pub(crate) const HTTP: &str = "http";
 
-/// The name of the server, which the bridge and clients of this machine bind to.
+/// The name of the export to which the bridge and local clients bind.
 const SERVER: &str = "bridged";
 
 /// The number of threads of the echo server: as many as the bridge has for HTTP.
@@ -46,7 +50,8 @@ pub(crate) struct Bridged {
 }
 
 impl Bridged {
-    /// Starts a server, a bridge, and a server of `hyper` that answers the same bytes as the bridge.
+    /// Starts a server, a bridge, and the echo server: a server of `hyper` that makes no calls, and whose
+    /// answers have the same bytes as those of the bridge.
     ///
     /// # Errors
     /// If one of them cannot be started.
@@ -72,7 +77,7 @@ impl Bridged {
     }
 
     /// Returns the addresses of the bridge for ONC RPC, of the server for ONC RPC, of the bridge for HTTP,
-    /// and of the echo.
+    /// and of the echo server.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         let first = |all: &[Endpoint]| {
             let place = all[0].place();
@@ -83,7 +88,7 @@ impl Bridged {
     }
 }
 
-/// Answers each request with these headers and a fixed body, after the request has arrived.
+/// Answers each request with `headers` and a fixed body, after the whole request has arrived.
 async fn echo(listener: tokio::net::TcpListener, headers: HeaderMap) {
     while let Ok((stream, _)) = listener.accept().await {
         let _ = stream.set_nodelay(true);
@@ -153,16 +158,16 @@ impl Web {
     }
 }
 
-/// What makes null calls.
+/// The ways to make null calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Calls {
     /// ONC RPC through the bridge.
     Bridge(Waiting),
-    /// A local call, and then ONC RPC without the bridge.
+    /// Local calls, and then calls by ONC RPC without the bridge. Their times are added.
     BothAlone(Waiting),
     /// HTTP to the bridge.
     Http,
-    /// HTTP to the echo.
+    /// HTTP to the echo server.
     Echo,
 }
 

@@ -1,5 +1,5 @@
-//! Measures null calls by Courier across loopback: its messages on a TCP connection, as records, and over
-//! Peregrine's packet exchange.
+//! Measures null calls by Courier across loopback. A TCP connection carries the messages as records, or
+//! Peregrine's packet exchange carries them.
 
 use crate::cases::Waiting;
 use crate::larus::calls::Carrier;
@@ -19,10 +19,10 @@ const REPLY_BYTES: usize = 8;
 /// How all clients and servers wait.
 pub(super) const WAIT: Waiting = Waiting::Block;
 
-/// The name of the path in a row, the subject, and its limit.
+/// The name of the path in a row, the subject that is measured, and its limit.
 pub(super) type Compared = (&'static str, Box<dyn Subject>, Box<dyn Subject>);
 
-/// Returns what is compared.
+/// Returns each path of Courier, with its subject and its limit.
 pub(super) fn compared() -> [Compared; 2] {
     let nulls = |carrier| Box::new(Nulls(carrier)) as Box<dyn Subject>;
     let pingpong = Streamed { spin: false, there: CALL_BYTES, back: REPLY_BYTES };

@@ -1,9 +1,11 @@
-//! The experiment `foreign`: measures calls of other RPC systems, and their representations.
+//! The experiment `foreign`: measures calls by the protocols of other RPC systems, and the conversion of
+//! values to XDR and back.
 //!
-//! Calls by ONC RPC are compared with exchanges of as many bytes by the same protocol and, with the feature
-//! `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls by Courier are compared with
-//! an exchange by TCP, and with Peregrine's own calls. Calls through a bridge are compared with the calls of
-//! which they consist, and with HTTP by `hyper`. All calls cross loopback.
+//! Calls by ONC RPC are compared with exchanges of the same number of bytes by the same protocol and, with
+//! the feature `peers`, with calls by libtirpc between two processes (`native/onc.c`). Calls by Courier are
+//! compared with an exchange by TCP, and with Peregrine's own calls. Calls by ONC RPC through a bridge are
+//! compared with the two calls of which they consist. Calls by HTTP through a bridge are compared with
+//! requests to a server of `hyper`. All calls cross loopback.
 
 mod array;
 pub(crate) mod bridge;
@@ -23,7 +25,7 @@ use crate::row::Row;
 use crate::subject::Failure;
 use crate::{Progress, Selection, machine};
 
-/// The name of the limit that is the C library's ONC RPC, at both ends.
+/// The name of the limit that uses libtirpc, the C library for ONC RPC, at both ends.
 pub(crate) const TIRPC: &str = "libtirpc";
 
 /// The case of calls that do nothing.
@@ -36,7 +38,7 @@ struct Measured {
     wait: Waiting,
     /// The number of bytes of arguments.
     bytes: u32,
-    /// Whether the limits include an exchange of as many bytes.
+    /// Whether the limits include an exchange of the same number of bytes, without RPC.
     pingpong: bool,
     /// Whether the limits include libtirpc.
     tirpc: bool,
@@ -123,7 +125,8 @@ const BRIDGED: [Bridged; 2] = {
     ]
 };
 
-/// Measures a subject and its limit in the same rounds. The row has this case, path and wait.
+/// Measures a subject and its limit in the same rounds. Returns the row, which has the given case, path and
+/// wait.
 fn against(
     selection: &Selection,
     (case, path, wait): (&'static str, &'static str, Waiting),
@@ -170,8 +173,8 @@ fn calls(selection: &Selection, measured: &Measured, far: &mut Far) -> Result<Ve
     Ok(rows.collect())
 }
 
-/// Starts the client and the server of libtirpc. Returns `None`, and reports why, if there is no such
-/// program.
+/// Starts the client and the server of libtirpc. Returns `None`, and reports why, if these programs are
+/// missing.
 #[cfg(feature = "peers")]
 fn peer(measured: &Measured, far: &Far) -> Result<Option<Box<dyn Subject>>, Failure> {
     use crate::network::other::{Pair, Peer};
@@ -187,7 +190,7 @@ fn peer(measured: &Measured, far: &Far) -> Result<Option<Box<dyn Subject>>, Fail
     Ok(Some(Box::new(Pair::start_onc(peer, far, cpus, measured.bytes)?)))
 }
 
-/// Reports that there is no such program.
+/// Reports that this program was built without the limit of libtirpc.
 #[cfg(not(feature = "peers"))]
 fn peer(measured: &Measured, _: &Far) -> Result<Option<Box<dyn Subject>>, Failure> {
     let (path, case) = (measured.protocol.name(), measured.case);

@@ -21,7 +21,7 @@ pub(crate) enum Protocol {
 impl Protocol {
     pub(crate) const ALL: [Self; 2] = [Self::Udp, Self::Tcp];
 
-    /// Returns the name of the path in every row.
+    /// Returns the name of the path in the rows of this protocol.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Udp => "onc-udp",
@@ -29,7 +29,7 @@ impl Protocol {
         }
     }
 
-    /// Returns the prefix of addresses.
+    /// Returns the prefix of addresses with this protocol.
     const fn scheme(self) -> &'static str {
         match self {
             Self::Udp => "onc+udp",
@@ -37,7 +37,8 @@ impl Protocol {
         }
     }
 
-    /// Returns the limit of a null call: as many bytes in each direction as the call and the reply have.
+    /// Returns the limit of a null call: an exchange without RPC. Its messages have the same numbers of bytes
+    /// as the call and the reply.
     pub(super) fn pingpong(self, wait: Waiting) -> Box<dyn Subject> {
         let spin = wait == Waiting::Spin;
         match self {
@@ -57,7 +58,7 @@ const REPLY_BYTES: usize = 24;
 /// The number of bytes before each message on a connection.
 const RECORD_BYTES: usize = 4;
 
-/// The largest number of bytes of arguments.
+/// The largest number of bytes that `take` takes.
 pub(super) const LARGE: u32 = 48_000;
 
 /// The procedures that are measured.

@@ -1,5 +1,6 @@
-//! The test programs of the paper: procedures that take nothing or an array, and return nothing or one
-//! integer. A server counts the calls that it runs, so that no run can lose or repeat a call unnoticed.
+//! The test programs of the paper: procedures that take nothing, a word or an array of words, and return
+//! nothing or one integer. A server counts the calls that it runs, so that no run can lose or repeat a call
+//! unnoticed.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -25,8 +26,8 @@ pub(crate) enum Carrier {
     Records,
     /// Packet Courier over UDP, which the paper calls `PCourier`.
     Packet,
-    /// Courier's messages over Peregrine's packet exchange. It takes the place of the paper's corrected
-    /// figures, from which the waits for lost packets were subtracted.
+    /// Courier's messages over Peregrine's packet exchange. Its figures take the place of the paper's
+    /// corrected figures, from which the waits for lost packets were subtracted.
     Exchange,
     /// Peregrine's own calls over UDP.
     Peregrine,
@@ -35,7 +36,7 @@ pub(crate) enum Carrier {
 impl Carrier {
     pub(crate) const ALL: [Self; 5] =
         [Self::Courier, Self::Records, Self::Packet, Self::Exchange, Self::Peregrine];
-    /// Those that the tables compare.
+    /// The carriers that the tables compare.
     pub(crate) const COMPARED: [Self; 4] =
         [Self::Courier, Self::Packet, Self::Exchange, Self::Peregrine];
 
@@ -76,7 +77,7 @@ impl Carrier {
 pub(crate) struct Test {
     /// The number of words in the argument. A word has four bytes.
     pub(crate) words: usize,
-    /// Whether the procedure returns an integer. If not, the client does not wait.
+    /// Whether the procedure returns an integer. If not, the client does not wait for a reply.
     pub(crate) has_result: bool,
 }
 
@@ -105,8 +106,8 @@ impl fmt::Display for Test {
     }
 }
 
-/// The procedures. Those that return an integer return the number of calls that have run before, without
-/// those of `null`.
+/// The procedures that are measured. An integer that a procedure returns is the number of earlier calls,
+/// without calls of `null`.
 #[interface(courier(program = 0x2000_0083, version = 1))]
 trait Words {
     /// Takes nothing, and returns nothing.
@@ -142,7 +143,7 @@ trait Words {
     fn null(&self) -> peregrine::Result<()>;
 }
 
-/// Counts the calls.
+/// Counts the calls that have run.
 #[derive(Debug, Default)]
 struct Counter(AtomicU32);
 
@@ -268,7 +269,8 @@ impl Calls {
         for _ in 0..CALLS {
             self.call(test)?;
         }
-        // The calls of a binding run in the order in which they were made.
+        // The calls of a binding run in the order in which they were made, so this call runs after the
+        // others.
         let counted = self.client.none_counted()?.wrapping_sub(before);
         let took = Took { elapsed: start.elapsed(), cpu: own_cpu_time().saturating_sub(ran) };
         if counted != CALLS + 1 {

@@ -1,10 +1,10 @@
 //! The experiment `courier`: repeats the measurements of Larus, *On the Performance of Courier Remote
-//! Procedure Calls Under 4.1c BSD*. In this directory, *the paper* is his paper. It compares Courier over
-//! TCP with packet Courier. We add Courier's messages over our packet exchange, and our own calls.
+//! Procedure Calls Under 4.1c BSD*. In this directory, *the paper* is this paper. The paper compares Courier
+//! over TCP with packet Courier. We add Courier's messages over our packet exchange, and our own calls.
 //!
 //! | file | what |
 //! |---|---|
-//! | `calls` | the test programs, and the ways to carry their calls, of which the tables compare four |
+//! | `calls` | the test programs, and the ways to carry their calls |
 //! | `profile` | where the processor time of the client goes |
 //! | `paper`, `report` | the paper's figures, and Tables 1 to 11 |
 
@@ -30,7 +30,7 @@ use crate::{Progress, Selection, machine};
 /// Where the processes run.
 const PLACEMENT: Placement = Placement::TwoCores;
 
-/// The measurements of one kind of call.
+/// The measurements of one kind of call, with one carrier over one link.
 #[derive(Clone, Debug)]
 struct Measured {
     carrier: Carrier,
@@ -55,7 +55,7 @@ impl Study {
     }
 }
 
-/// Measures, and shows the tables.
+/// Makes the measurements, and prints the tables.
 ///
 /// # Errors
 /// If a call fails, or if the tables cannot be written.
@@ -87,7 +87,7 @@ pub(crate) fn run(selection: &Selection, progress: &Progress) -> Result<(), Fail
     Ok(())
 }
 
-/// Measures the carriers of one kind of call in turns.
+/// Measures one kind of call with each carrier. The carriers take turns.
 fn measure(
     selection: &Selection,
     link: Link,
@@ -103,7 +103,7 @@ fn measure(
             elapsed_ms: Vec::new(),
             cpu_ms: Vec::new(),
             profile: None,
-            // Peregrine sends the words as they are.
+            // Peregrine does not swap the bytes of the words.
             swapping_ms: if carrier == Carrier::Peregrine { 0.0 } else { swapping_ms },
         })
         .into();
@@ -125,7 +125,8 @@ fn measure(
     Ok(all)
 }
 
-/// Returns `None` if `perf` has taken no samples, because it has not started in time.
+/// Samples one kind of call with one carrier. Returns `None` if `perf` took no samples, because it did not
+/// start in time.
 fn profiled(
     selection: &Selection,
     one: &Measured,

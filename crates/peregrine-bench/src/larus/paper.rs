@@ -1,7 +1,7 @@
 //! The measurements of Larus, *On the Performance of Courier Remote Procedure Calls Under 4.1c BSD*. The rows
 //! are those of `Test::ALL`.
 
-/// Table 1: the average of the elapsed seconds of 2,000 calls of Courier, to a VAX and to a Sun.
+/// Table 1: the average elapsed time of 2,000 calls of Courier in seconds, to a VAX and to a Sun.
 pub(crate) const COURIER_S: [[f64; 2]; 8] = [
     [26.2, 33.4],
     [193.0, 129.2],

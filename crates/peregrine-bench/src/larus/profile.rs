@@ -16,8 +16,9 @@ use crate::subject::Failure;
 /// The number of samples of each second of processor time.
 const RATE: &str = "9973";
 
-/// The kernel's functions that send, and those that receive or wait.
+/// The kernel's functions that send.
 const SENDS: [&str; 4] = ["sys_sendto", "sys_sendmsg", "sys_write", "sys_writev"];
+/// The kernel's functions that receive or wait.
 const RECEIVES: [&str; 8] = [
     "sys_recvfrom",
     "sys_recvmsg",
@@ -29,25 +30,25 @@ const RECEIVES: [&str; 8] = [
     "sys_futex",
 ];
 
-/// The parts of the processor time.
+/// The number of samples in total, and in parts of the processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Profile {
-    /// The number of samples.
+    /// The number of all samples.
     pub(crate) samples: u32,
-    /// The samples in system calls that send.
+    /// The number of samples in system calls that send.
     pub(crate) sending: u32,
-    /// The samples in system calls that receive or wait.
+    /// The number of samples in system calls that receive or wait.
     pub(crate) receiving: u32,
 }
 
 impl Profile {
-    /// Returns a part in percent.
+    /// Returns `part`, a number of samples, as a percentage of all samples.
     pub(crate) fn percent(&self, part: u32) -> f64 {
         100.0 * f64::from(part) / f64::from(self.samples.max(1))
     }
 
-    /// Counts the samples in the output of `perf script -F ip,sym`: the functions of each sample,
-    /// the innermost first, and an empty line.
+    /// Counts the samples in the output of `perf script -F ip,sym`. For each sample, the output has the
+    /// functions, the innermost first, and an empty line.
     fn of(script: &str) -> Self {
         let mut profile = Self::default();
         for stack in script.split("\n\n").filter(|stack| !stack.trim().is_empty()) {
@@ -65,7 +66,7 @@ impl Profile {
     }
 }
 
-/// Samples of this process that are being taken. Dropping this value ends them.
+/// A run of `perf` that takes samples of this process. Dropping this value ends the run.
 struct Sampling {
     perf: Child,
     file: PathBuf,
@@ -82,7 +83,7 @@ impl Sampling {
         Ok(Self { perf: command.spawn()?, file })
     }
 
-    /// Ends the samples, and returns what they say. Returns `None` if there are none.
+    /// Ends the run, and returns the profile. Returns `None` if there are no samples.
     fn end(mut self) -> Result<Option<Profile>, Failure> {
         self.stop()?;
         let mut command = Command::new("perf");
@@ -144,7 +145,7 @@ pub(crate) fn sampled(
 
 /// Returns the nanoseconds that the client takes to swap the bytes of the words of one call: the time to
 /// write the words as Courier, without the time to copy them. The profile cannot show this part, because the
-/// compiler puts the code that swaps into the code that sends.
+/// compiler inlines the code that swaps into the code that sends.
 pub(crate) fn swapping_ns(test: Test) -> f64 {
     match test.words {
         1 => swapping_words_ns::<1>(),
@@ -166,7 +167,7 @@ fn swapping_words_ns<const N: usize>() -> f64 {
     (written - copied).max(0.0)
 }
 
-/// Returns the nanoseconds of one step: the shortest mean of several rounds.
+/// Returns the nanoseconds of one step: the mean of the fastest of several rounds.
 fn fastest_ns(mut step: impl FnMut()) -> f64 {
     const ROUNDS: u32 = 20;
     const STEPS: u32 = 10_000;

@@ -1,4 +1,4 @@
-//! Writes Tables 1 to 11 in Markdown. Each shows our figures, and then the paper's.
+//! Writes Tables 1 to 11 in Markdown. Each table shows our figures, and then the paper's figures.
 
 use std::fmt::Write as _;
 
@@ -41,7 +41,8 @@ pub(super) fn tables(study: &Study) -> String {
     text
 }
 
-/// The link that takes the place of the paper's first and second network: VAX to VAX, and VAX to Sun.
+/// The links that take the place of the paper's two networks. The first one connects a VAX with a VAX, and
+/// the second one a VAX with a Sun.
 const LINKS: [Link; 2] = Link::ALL;
 
 fn mean(values: &[f64]) -> f64 {
@@ -84,7 +85,7 @@ fn mean_ms(study: &Study, carrier: Carrier, link: Link, test: Test) -> Option<f6
     study.of(carrier, link, test).map(|one| mean(&one.elapsed_ms))
 }
 
-/// Tables 1 and 2.
+/// Writes a table of elapsed times, such as Table 1 or 2.
 fn elapsed(text: &mut String, study: &Study, title: &str, carrier: Carrier) {
     let what = format!("{}: milliseconds for {CALLS} calls", carrier.name());
     let mut columns: Vec<String> = Vec::new();
@@ -118,7 +119,7 @@ fn elapsed(text: &mut String, study: &Study, title: &str, carrier: Carrier) {
     text.push('\n');
 }
 
-/// Tables 3 and 4.
+/// Writes Table 3 or 4.
 fn per_call(text: &mut String, study: &Study, title: &str, at: usize) {
     let link = LINKS[at];
     let what = format!("{}: microseconds of a call, and calls of a second", link.name());
@@ -139,7 +140,7 @@ fn per_call(text: &mut String, study: &Study, title: &str, at: usize) {
     text.push('\n');
 }
 
-/// Tables 5 to 8.
+/// Writes a table of profiles, such as one of Tables 5 to 8.
 fn profile(text: &mut String, study: &Study, title: &str, carrier: Carrier, at: usize) {
     let link = LINKS[at];
     let what = format!(
@@ -180,7 +181,7 @@ fn profile(text: &mut String, study: &Study, title: &str, carrier: Carrier, at: 
     text.push('\n');
 }
 
-/// Table 9.
+/// Writes a half of Table 9.
 fn ratios(text: &mut String, study: &Study, title: &str, at: usize) {
     let link = LINKS[at];
     let what = format!("{}: the time of Courier divided by the time of others", link.name());
@@ -209,7 +210,7 @@ fn ratios(text: &mut String, study: &Study, title: &str, at: usize) {
     let _ = writeln!(text, "| avg. | | {} | {paper} |\n", averages.join(" | "));
 }
 
-/// Table 10.
+/// Writes Table 10.
 fn networks(text: &mut String, study: &Study) {
     let what =
         format!("The time over {} divided by the time over {}", LINKS[1].name(), LINKS[0].name());
@@ -228,7 +229,7 @@ fn networks(text: &mut String, study: &Study) {
     text.push('\n');
 }
 
-/// Table 11.
+/// Writes Table 11.
 fn cpu_ratios(text: &mut String, study: &Study) {
     let link = LINKS[0];
     let what = format!(

@@ -202,7 +202,7 @@ impl Subject for Framed {
 }
 
 impl Exchanged {
-    /// Returns the subject of `udp-pingpong` with messages of `there` bytes and answers of `back` bytes.
+    /// Returns the subject `udp-pingpong`. Its messages have `there` bytes, and its answers `back` bytes.
     pub(crate) const fn pingpong(spin: bool, there: usize, back: usize) -> Self {
         let there = Packets { bytes: there, segment: there };
         let back = Packets { bytes: back, segment: back };
@@ -210,7 +210,7 @@ impl Exchanged {
     }
 }
 
-/// The subject of `tcp-pingpong`.
+/// The subject `tcp-pingpong`: a program that exchanges messages and answers over a TCP connection.
 pub(crate) struct Streamed {
     pub(crate) spin: bool,
     /// The number of bytes of a message.

@@ -1,4 +1,4 @@
-//! Calls that succeed, and what describes them.
+//! Calls that succeed, and the documents that describe the procedures.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -52,7 +52,7 @@ fn items_arrive_while_the_call_runs() {
     assert_eq!(counted.header("content-type"), Some("application/x-ndjson"));
     let lines: Vec<&str> = counted.body.lines().collect();
     assert_eq!((lines.len(), lines[10_000]), (10_001, r#"{"result":10000}"#));
-    // A stream without items is an ordinary answer.
+    // If a stream has no items, the answer is that of an ordinary call.
     assert_eq!(world.call("count", r#"{"end": 0}"#).json(), json!({ "result": 0 }));
 }
 
@@ -108,7 +108,7 @@ fn openapi_document_describes_each_procedure() {
     let document = get(world.at, "/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
-    // `ask` has a callback.
+    // The document does not have `ask`, which has a callback.
     assert_eq!(paths.len(), 14);
     let sum = &paths["/demo/sum"]["post"];
     assert_eq!(sum["description"], "Adds points.");

@@ -63,7 +63,7 @@ fn errors_of_procedures_have_their_values() {
 #[test]
 fn deadline_of_a_request_ends_its_call() {
     let world = World::new();
-    // The procedure does not look at its deadline.
+    // The procedure does not look at its deadline, so it still runs when the deadline has passed.
     let wait = r#"{"count": 1}"#;
     let wait = post(world.at, "/demo/given_up", "Peregrine-Timeout-Ms: 100\r\n", wait);
     ask(world.at, &wait).failure(504, "TimedOut", "maybe");

@@ -1,4 +1,4 @@
-//! Clients that send too much, too slowly, or for a foreign page.
+//! Clients that send too much, that send too slowly, or that call on behalf of a foreign page.
 
 use core::time::Duration;
 use std::io::Write as _;
@@ -8,7 +8,7 @@ use peregrine_bridge::Bridge;
 use crate::World;
 use crate::world::client::{Answer, ask, call, get, post, rest, send};
 
-/// Short enough for a test, and long enough for a client that is not slow.
+/// The time limit for clients: short enough for a test, and long enough for a client that is not slow.
 const CLIENT_LIMIT: Duration = Duration::from_millis(500);
 
 #[test]
@@ -24,7 +24,7 @@ fn large_requests_are_refused() {
     );
     let refused = String::from_utf8(rest(send(world.at, header.as_bytes()))).unwrap();
     assert!(refused.starts_with("HTTP/1.1 4"), "{refused}");
-    // The size of a body in chunks is not known before.
+    // The header does not have the size of a body in chunks, so the bridge counts the bytes that it reads.
     let chunks = format!("3e8\r\n{}\r\n1\r\nx\r\n", "x".repeat(1000));
     let chunked = format!(
         "POST /demo/refuse HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
@@ -41,14 +41,14 @@ fn large_requests_are_refused() {
 #[test]
 fn slow_clients_are_left() {
     let world = World::with(|bridge| bridge.client_limit(CLIENT_LIMIT));
-    // Half a header. The end of the connection is the event for which the test waits.
+    // The client sends half a header. The test waits until the connection ends.
     let ended = rest(send(world.at, b"POST /demo/go HTTP/1.1\r\nHost:"));
     assert!(ended.is_empty() || ended.starts_with(b"HTTP/1.1 408 "));
-    // A header, and half a body.
+    // The client sends a header, and a body without its last byte.
     let request = post(world.at, "/demo/add", "", r#"{"a": 1, "b": 1}"#);
     let answer = ask(world.at, &request[..request.len() - 1]);
     answer.failure(408, "SlowBody", "no");
-    // A client that does not read the items of a stream.
+    // The client does not read the items of a stream, so the bridge gives the call up.
     let reader = send(world.at, &post(world.at, "/demo/endless", "", "{}"));
     assert_eq!(world.call("given_up", r#"{"count": 1}"#).status, 200);
     drop(reader);
@@ -59,7 +59,7 @@ fn requests_beyond_the_limit_are_refused_at_once() {
     let world = World::with(|bridge| bridge.calls_max(3));
     let wait = || send(world.at, &post(world.at, "/demo/wait", "", "{}"));
     let three = [wait(), wait(), wait()];
-    // Another bridge to the same server is not at its limit.
+    // Another bridge to the same server is not at its limit, so it can ask how many calls run.
     let other = Bridge::new().offer(&world.server.address()).unwrap();
     let other = other.listen("127.0.0.1:0").unwrap().spawn().unwrap();
     let at = other.addresses()[0];
@@ -95,7 +95,7 @@ fn foreign_pages_cannot_call() {
     replaced("Content-Type: application/json\r\n", "").failure(415, "UnsupportedMediaType", "no");
     let utf8 = "application/json; charset=utf-8";
     assert_eq!(replaced("application/json", utf8).status, 200);
-    // The question of a browser whether a foreign page may call.
+    // The request by which a browser asks whether a foreign page may make calls.
     let asked: Answer = replaced("POST ", "OPTIONS ");
     asked.failure(405, "MethodNotAllowed", "no");
     assert!(!asked.head.contains("access-control"), "{asked:?}");

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::stock::{Stock as _, StockClient, StockServer, Stocked, described};
 use crate::{World, fresh, interface_file, until};
 
-/// Writes a description to a file at once, like an editor that replaces the file.
+/// Replaces a description file atomically, as some editors do.
 fn replace(path: &std::path::Path, text: &str) {
     let aside = path.with_extension("new");
     std::fs::write(&aside, text).unwrap();
@@ -28,7 +28,7 @@ fn changed_interface_file_is_used_without_a_restart() {
     let client = StockClient::bind(&world.address("onc+tcp")).unwrap();
     assert_eq!(client.add(1, 2).unwrap(), 3);
 
-    // A broken file changes nothing, and the reason is said once.
+    // A broken file changes nothing, and the bridge reports the reason once.
     replace(server.file(), "{");
     for _ in 0..2 {
         assert_eq!(world.http("add", r#"{"a": 1, "b": 2}"#).json(), json!({ "result": 3 }));
@@ -36,7 +36,7 @@ fn changed_interface_file_is_used_without_a_restart() {
     let broken = said.lock().unwrap().clone();
     assert!(broken.len() == 1 && broken[0].contains("the earlier one stays in use"), "{broken:?}");
 
-    // The same procedure has another name, and the program has another version.
+    // The procedure `add` gets another name, and the program gets another version.
     let mut changed = described();
     changed.procedures[0].name = "plus".into();
     changed.programs.iter_mut().for_each(|program| program.version = 3);

@@ -37,7 +37,7 @@ fn target_that_ends_during_a_call_may_have_executed_it() {
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let (mut stream, mut call) = (stream.unwrap(), [0; 100]);
-            // It answers procedure 0, and closes the connection after other calls.
+            // This server answers procedure 0, and closes the connection after any other call.
             while stream.read(&mut call).is_ok_and(|read| read > 28) && call[24..28] == [0; 4] {
                 let success = [&[0x80, 0, 0, 24], &call[4..8], &[0, 0, 0, 1], &[0; 16]].concat();
                 stream.write_all(&success).unwrap();
@@ -64,9 +64,9 @@ fn answers_that_cannot_be_read_are_failures_of_the_target() {
     std::thread::spawn(move || {
         let mut call = [0; 2000];
         while let Ok((_, from)) = socket.recv_from(&mut call) {
-            // Accepted and executed, but without results.
+            // The reply says that the call was executed, but it has too few bytes of results.
             let mut reply = call[..4].to_vec();
-            reply.extend([0, 0, 0, 1].iter().chain(&[0; 16]));
+            reply.extend([0, 0, 0, 1].iter().chain(&[0; 16]).chain(&[0xff; 2]));
             let _ = socket.send_to(&reply, from);
         }
     });
@@ -150,7 +150,7 @@ fn two_bridges_that_call_each_other_end() {
     };
     let _bridges = [bridge(ports[0], ports[1]), bridge(ports[1], ports[0])];
     let client = StockClient::bind(&format!("onc+tcp:127.0.0.1:{}", ports[0])).unwrap();
-    // Which failure it is depends on where the limit was reached.
+    // The kind of the failure depends on which bridge has reached its limit.
     assert!(client.add(1, 1).is_err());
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn fresh(what: &str) -> String {
     format!("bridge-{what}-{}-{next}", std::process::id())
 }
 
-/// Returns the file with the interface, which [`InterfaceFile`] reads as JSON.
+/// Returns an [`InterfaceFile`] for the JSON file at `path`.
 pub(crate) fn interface_file(path: &std::path::Path) -> Result<InterfaceFile, String> {
     InterfaceFile::new(path, |path| {
         let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
@@ -32,7 +32,7 @@ pub(crate) fn interface_file(path: &std::path::Path) -> Result<InterfaceFile, St
     })
 }
 
-/// The fronts of every bridge of these tests.
+/// The fronts of every bridge of these tests: the endpoints at which the bridge listens.
 pub(crate) const FRONTS: [&str; 6] = [
     "tcp:127.0.0.1:0",
     "udp:127.0.0.1:0",

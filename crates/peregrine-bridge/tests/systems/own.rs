@@ -28,7 +28,7 @@ trait Own {
     /// Fails if the text is empty.
     #[oneway]
     fn note(&self, text: &str) -> peregrine::Result<()>;
-    /// Waits until there are so many notes.
+    /// Waits until `count` notes were made.
     fn notes(&self, count: u32) -> peregrine::Result<()>;
 }
 

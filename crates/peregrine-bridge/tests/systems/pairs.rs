@@ -19,7 +19,8 @@ pub(crate) const SCHEMES: [&str; 8] =
 /// The paths that pass on deadlines and cancellation.
 const KNOWING: [&str; 4] = ["local", "tcp", "udp", "courier+exchange"];
 
-/// Calls the procedures of a server that has these paths at both sides of a bridge.
+/// Calls the procedures of a server through a bridge. `front` is the path from the client to the bridge, and
+/// `target` is the path from the bridge to the server.
 fn check(front: &str, target: &str, world: &World) {
     let pair = format!("{front} to {target}");
     let client = StockClient::bind(&world.address(front)).unwrap();
@@ -29,11 +30,11 @@ fn check(front: &str, target: &str, world: &World) {
     for error in [client.find("hat", &[]).unwrap_err(), client.fail().unwrap_err()] {
         assert_eq!(error.executed(), Executed::Maybe, "{pair}: {error}");
     }
-    // The bridge tells the target how long the caller waits, if both systems can.
+    // The bridge passes the caller's deadline to the target, if both systems can carry it.
     let left = client.with_timeout(Duration::from_secs(40)).left().unwrap();
     match (KNOWING.contains(&front), KNOWING.contains(&target)) {
         (true, true) => assert!(left <= 40_000, "{pair}: {left}"),
-        // The limit of the bridge.
+        // The caller's system carries no deadline, so the bridge sends its own time limit.
         (false, true) => assert!(left <= 60_000, "{pair}: {left}"),
         (_, false) => assert_eq!(left, u32::MAX, "{pair}"),
     }
@@ -130,7 +131,8 @@ fn call_of_another_system_can_be_given_up() {
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
         clients.push(client);
     }
-    // A connection of Courier carries one call at a time, also after its caller has given up.
+    // A connection of Courier carries one call at a time, even if its caller has given up. So the procedures
+    // must end before the next calls.
     direct.release().unwrap();
     let (a, b) = (Dynamic::I32(1), Dynamic::I32(2));
     for client in clients {

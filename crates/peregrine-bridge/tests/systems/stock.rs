@@ -32,7 +32,7 @@ pub(crate) trait Stock {
     #[onc(3)]
     #[courier(2)]
     fn fail(&self) -> peregrine::Result<()>;
-    /// Waits until its caller gives up, or until `release`.
+    /// Waits until its caller gives up, or until `release` is called.
     #[onc(4)]
     #[courier(3)]
     fn wait(&self) -> peregrine::Result<()>;
@@ -43,11 +43,12 @@ pub(crate) trait Stock {
     #[onc(6)]
     #[courier(5)]
     fn release(&self) -> peregrine::Result<()>;
-    /// Returns how many milliseconds its caller waits, or the largest number.
+    /// Returns for how many milliseconds its caller still waits, or the largest number if there is no
+    /// deadline.
     #[onc(7)]
     #[courier(6)]
     fn left(&self) -> peregrine::Result<u32>;
-    /// Waits until `release`.
+    /// Waits until `release` is called, even if its caller gives up.
     #[onc(8)]
     #[courier(7)]
     fn stay(&self) -> peregrine::Result<()>;

@@ -185,7 +185,7 @@ impl Demo for Object {
     }
 }
 
-/// The variable that tells the process of a server what to serve.
+/// The environment variable that says what the process of a server serves.
 const SERVES: &str = "PEREGRINE_BRIDGE_TEST_SERVES";
 
 /// The process of a server. It is no test: [`Running::start`] runs it.
@@ -203,7 +203,7 @@ fn server_process() {
     // The name of the test may be on the same line.
     println!("\nready {}", running.addresses()[0]);
     std::io::stdout().flush().unwrap();
-    // The process ends with the test that started it.
+    // This input ends when the test that started this process ends.
     let _ = std::io::stdin().read(&mut [0]);
     std::process::exit(0);
 }
@@ -211,9 +211,9 @@ fn server_process() {
 /// A running server. It is killed when this value is dropped.
 pub(crate) struct Running {
     process: Child,
-    /// If this pipe was closed, the process would end when it prints something.
+    /// Kept open: if this pipe were closed, the process would end when it prints something.
     _output: BufReader<ChildStdout>,
-    /// Such as `tcp:127.0.0.1:7000`.
+    /// The endpoint of the server, such as `tcp:127.0.0.1:7000`.
     pub(crate) endpoint: String,
     _directory: TempDir,
 }

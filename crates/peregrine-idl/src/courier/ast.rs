@@ -4,7 +4,8 @@ use core::ops::Range;
 
 /// A range of bytes in the text of a program.
 ///
-/// All spans are equal, so that two trees are equal if the programs are, wherever their parts are written.
+/// All spans compare as equal. So two trees are equal if their programs are, even if the texts are laid out
+/// differently.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     /// The offset of the first byte.
@@ -33,10 +34,10 @@ impl From<Span> for Range<usize> {
     }
 }
 
-/// A name, as it is written.
+/// A name in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The letters of the name.
+    /// The text of the name.
     pub text: String,
     /// Where it is written.
     pub span: Span,
@@ -52,7 +53,7 @@ impl From<&str> for Name {
 /// A name of this program, or of one that it depends upon: `Time` or `Clock.Time`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The program before the full stop.
+    /// The name of the program, which is written before a full stop.
     pub program: Option<Name>,
     /// The name of the type, the constant or the error.
     pub name: Name,
@@ -65,7 +66,8 @@ pub struct Program {
     pub docs: String,
     /// The name of the program.
     pub name: Name,
-    /// The numbers in the header. Programs of Cooper's compiler have none.
+    /// The numbers in the header. Programs for Cooper's compiler (University of California at Berkeley) have
+    /// none.
     pub numbers: Option<Numbers>,
     /// The programs whose declarations this one uses.
     pub depends: Vec<Dependency>,
@@ -100,7 +102,7 @@ pub struct Declaration {
     pub name: Name,
     /// The type.
     pub ty: Type,
-    /// The value of a constant. For a procedure or an error this is its number. A type has none.
+    /// The value of a constant. For a procedure or an error, this is its number. A type has no value.
     pub value: Option<Constant>,
 }
 
@@ -141,7 +143,7 @@ pub enum Simple {
     String,
 }
 
-/// A number where the language permits a constant in its place.
+/// A number, or the name of a constant in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Count {
     /// A number.
@@ -150,7 +152,7 @@ pub enum Count {
     Named(Reference),
 }
 
-/// A name with its number: `red(0)`. In an arm of a choice with an enumeration the number is absent.
+/// A name with its number: `red(0)`. In an arm of a choice with an enumeration, the number may be absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The name.
@@ -164,16 +166,16 @@ pub struct Tag {
 pub struct Fields {
     /// The names of the fields.
     pub names: Vec<Name>,
-    /// Their type.
+    /// The type of each of these fields.
     pub ty: Type,
 }
 
-/// The values of a choice for some designators: `circle(0), disc(1) => CARDINAL`.
+/// An arm of a choice: the type of the value for some designators, as in `circle(0), disc(1) => CARDINAL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arm {
     /// The designators.
     pub tags: Vec<Tag>,
-    /// The type of the value that follows each of them.
+    /// The type of the value that follows each of these designators.
     pub ty: Type,
 }
 
@@ -206,7 +208,7 @@ pub enum Value {
     Number(i64),
     /// `"text"`
     Text(String),
-    /// Another constant, or a name of an enumeration.
+    /// The name of another constant, a name of an enumeration, or a designator without a value.
     Named(Reference),
     /// A designator of a choice and the value after it: `circle 3`.
     Chosen(Name, Box<Constant>),

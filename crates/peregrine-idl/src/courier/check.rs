@@ -1,4 +1,4 @@
-//! Checks that a program means something: names, numbers and constants, and types that contain themselves.
+//! Checks the meaning of a program: its names, numbers and constants, and types that contain themselves.
 
 mod values;
 
@@ -11,21 +11,23 @@ use super::problems::Problems;
 use super::world::{Found, Id, World};
 use crate::graph;
 
-/// The largest number of a procedure, an error or a designator, and the largest count: all are one word.
+/// The largest number of a procedure, an error or a designator, and the largest count. Each of them is a word
+/// of 16 bits.
 pub(crate) const WORD_MAX: i64 = u16::MAX as i64;
 
-/// The maximum number of steps that checking constants takes. Fields with one value, as in `[a, b: [1, 2]]`,
-/// repeat the value, so that constants can be much longer than their text.
+/// The maximum number of steps for checking all constants. In `[a, b: [1, 2]]`, for example, two fields share
+/// a written value, and each of them is checked. So constants can be much longer than their text.
 const STEPS_MAX: usize = 1 << 18;
 
 /// The declarations of which a trait consists.
 pub(crate) struct Checked {
-    /// All declarations of the program that is imported, and those that they use.
+    /// All declarations of the program that is imported, and all declarations that these use.
     pub(crate) reached: Vec<Id>,
     pub(crate) places: HashMap<Id, usize>,
-    /// For each of them, the types that it uses.
+    /// For each declaration in `reached`, the types that it uses.
     pub(crate) uses: Vec<Vec<Use>>,
-    /// For each of them, whether it carries a `BulkData.Source` or `BulkData.Sink`.
+    /// For each declaration in `reached`, whether it contains a `BulkData.Source` or `BulkData.Sink`, also
+    /// through other declarations.
     pub(crate) bulk: Vec<bool>,
 }
 
@@ -37,18 +39,19 @@ pub(crate) struct Use {
     pub(crate) around: Around,
 }
 
-/// What is around a use within the declaration.
+/// What surrounds the use of a type within a declaration.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Around {
-    /// A sequence, which may be empty.
+    /// Whether the use is within a sequence, which may be empty.
     pub(crate) sequence: bool,
-    /// A choice, which may have another designator.
+    /// Whether the use is within a choice, which may have another designator.
     pub(crate) choice: bool,
-    /// A record, a choice or a sequence with a maximum: a type that has a name in Rust.
+    /// Whether the use is within a record, a choice or a sequence with a maximum. These types have a name in
+    /// Rust.
     pub(crate) named: bool,
 }
 
-/// Checks the first program of a world and all that it uses.
+/// Checks the first program of a world and all declarations that it uses.
 pub(crate) fn check(world: &World, problems: &mut Problems) -> Checked {
     let checked =
         Checked { reached: Vec::new(), places: HashMap::new(), uses: Vec::new(), bulk: Vec::new() };
@@ -86,12 +89,14 @@ struct Checker<'w, 'p> {
     world: &'w World,
     problems: &'p mut Problems,
     checked: Checked,
-    /// The places of declarations that name a `BulkData.Source` or `BulkData.Sink`.
+    /// The places in `reached` of declarations that name a `BulkData.Source` or `BulkData.Sink`.
     bulk: HashSet<usize>,
-    /// The place and the program of the declaration that is checked.
+    /// The place in `reached` of the declaration that is being checked.
     place: usize,
+    /// The number of the program of this declaration.
     unit: usize,
-    /// How many steps checking constants may still take. `None` after they were too many.
+    /// The number of steps that are left for checking constants. `None` after more than [`STEPS_MAX`] were
+    /// needed.
     steps: Option<usize>,
 }
 
@@ -101,7 +106,8 @@ impl<'w> Checker<'w, '_> {
         self.problems.errors.omitted() > 0
     }
 
-    /// Returns the place of a declaration, which is checked later if it is new.
+    /// Returns the place of a declaration in `reached`. A new declaration is added there, so that it is
+    /// checked later.
     fn reach(&mut self, id: Id) -> usize {
         let Checked { reached, places, uses, .. } = &mut self.checked;
         *places.entry(id).or_insert_with(|| {
@@ -178,7 +184,7 @@ impl<'w> Checker<'w, '_> {
         }
     }
 
-    /// Returns the place of a declared type. Reports it if it is not declared.
+    /// Returns the place of a declared type. Reports an error if the type is not declared.
     fn declared_type(&mut self, ty: &'w Type) -> Option<usize> {
         let Type::Named(reference) = ty else { return None };
         let id = self.find(reference, "type")?;
@@ -234,7 +240,8 @@ impl<'w> Checker<'w, '_> {
         }
     }
 
-    /// Returns the number for which a number or a constant stands. Reports it if it is no number.
+    /// Returns the number that `count` contains, or the value of the constant that it names, with the place
+    /// in the text. Reports an error if the constant is not a number.
     fn number(&mut self, count: &Count) -> Option<(i64, Span)> {
         let reference = match count {
             Count::Number(number, span) => return Some((*number, span.clone())),
@@ -367,7 +374,7 @@ impl<'w> Checker<'w, '_> {
         }
     }
 
-    /// Reports types whose values would contain a value of the same type in any case.
+    /// Reports types of which each value would have to contain another value of the same type.
     fn endless(&mut self) {
         let always = |one: &&Use| !one.around.sequence && !one.around.choice;
         let parts: Vec<Vec<usize>> = (self.checked.uses.iter())
@@ -376,7 +383,7 @@ impl<'w> Checker<'w, '_> {
         for (place, is_endless) in graph::in_cycle(&parts).into_iter().enumerate() {
             let id = self.checked.reached[place];
             let Declaration { name, ty, .. } = self.world.declaration(id);
-            // An alias that only names itself has been reported.
+            // An alias that is defined by itself has already been reported.
             if is_endless && !matches!(ty, Type::Named(_)) {
                 self.problems.enter(id.0);
                 let reason = format!(

@@ -7,7 +7,7 @@ use super::ast::{
     Simple, Tag, Type, Value,
 };
 
-/// The longest line that is printed if it can be broken.
+/// The maximum width of a line, unless the line cannot be broken.
 const COLUMNS: usize = 100;
 
 /// Prints a program in the language of Courier. All numbers are decimal.

@@ -29,12 +29,12 @@ pub(crate) enum Kind<'a> {
     Symbol(&'a str),
 }
 
-/// The symbols of one letter.
+/// The symbols of one character.
 const SYMBOLS: &str = ":;,.[](){}=-";
 
 type Text<'a> = LocatingSlice<&'a str>;
 
-/// Returns the tokens of a text. What is not a token is reported and skipped.
+/// Returns the tokens of a text. Characters that are not part of a token are reported and skipped.
 pub(crate) fn tokens<'a>(text: &'a str, problems: &mut Problems) -> Vec<Token<'a>> {
     let mut input = LocatingSlice::new(text);
     let mut all: Vec<Token<'a>> = Vec::new();
@@ -73,7 +73,8 @@ pub(crate) fn tokens<'a>(text: &'a str, problems: &mut Problems) -> Vec<Token<'a
 
 /// The comments since the last token.
 struct Docs<'a> {
-    /// Whether the line has no token yet. A comment after a token belongs to that token.
+    /// Whether the current line has no token yet. A comment after a token on the same line belongs to that
+    /// token.
     own_line: bool,
     lines: Vec<&'a str>,
 }
@@ -106,8 +107,8 @@ fn space<'a>(input: &mut Text<'a>) -> ModalResult<&'a str> {
     take_while(1.., char::is_whitespace).parse_next(input)
 }
 
-/// Reads a comment: from `--` to the next `--` or the end of the line. `may_be_rule` is whether this can be a
-/// line of dashes, which is a comment whatever their number.
+/// Reads a comment: from `--` to the next `--` or the end of the line. `may_be_rule` says whether the comment
+/// can be a line of dashes, which is one comment with any number of dashes.
 fn comment<'a>(input: &mut Text<'a>, may_be_rule: bool) -> ModalResult<&'a str> {
     let start = input.checkpoint();
     literal("--").parse_next(input)?;
@@ -150,7 +151,7 @@ fn token<'a>(input: &mut Text<'a>) -> ModalResult<Kind<'a>> {
     .parse_next(input)
 }
 
-/// Reports letters that are not part of the language, and skips them.
+/// Reports characters that are not part of the language, and skips them.
 #[cold]
 fn unreadable(input: &mut Text<'_>, problems: &mut Problems) {
     let start = input.current_token_start();

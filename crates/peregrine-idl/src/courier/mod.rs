@@ -5,11 +5,11 @@
 //!
 //! # What is read
 //!
-//! The whole language of the standard, also with what two compilers of the University of California at
-//! Berkeley added: a header without numbers, and `LONG UNSPECIFIED`. Declarations can be in any order. A comment
+//! The whole language of the standard, and what two compilers of the University of California at Berkeley
+//! added to it: a header without numbers, and `LONG UNSPECIFIED`. Declarations can be in any order. A comment
 //! directly before a declaration becomes its documentation.
 //!
-//! # What becomes of it
+//! # The form in Rust
 //!
 //! | Courier | Rust |
 //! |---|---|
@@ -28,13 +28,13 @@
 //! | constant | `const`, or a function if the value needs memory |
 //!
 //! Types of other programs are in modules, such as `time_v2`. A type that contains itself is in a box. A
-//! stream of the standard, which is a choice whose first arm ends with the rest of the stream, has the form of a
-//! linked list.
+//! stream of the standard, which is a choice whose first arm ends with the rest of the stream, has the form
+//! of a linked list.
 //!
 //! Procedures that transfer bulk data (`BulkData.Source` and `BulkData.Sink`) are left out with a warning,
-//! because bulk data travels beside the messages of a call.
+//! because bulk data is not part of the messages of a call.
 //!
-//! A program without numbers has `courier` without arguments in `#[interface]`.
+//! The trait of a program without numbers has `courier` without arguments in `#[interface]`.
 
 mod ast;
 mod check;
@@ -76,22 +76,22 @@ pub struct Source {
     pub text: String,
 }
 
-/// What an import makes of a program.
+/// The result of an import.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The trait and its types as Rust.
     pub rust: String,
     /// The syntax tree of the program.
     pub program: Program,
-    /// What is not in the trait, although the program is correct.
+    /// A warning for each part of the program that the trait lacks, although the program is correct.
     pub warnings: Diagnostics,
 }
 
 /// Reads a program, and prints it as a Rust trait.
 ///
-/// `name` is the name of the file, for diagnostics. `files` returns the text of a program that is depended
-/// upon, or `None` if there is no such text. Without this text, only declarations that do not use the program
-/// can be read.
+/// `name` is the name of the file, for diagnostics. `files` returns the text of a program that another one
+/// depends upon, or `None` if there is no such text. Without this text, only declarations that do not use
+/// that program can be read.
 ///
 /// The text need not be trusted, because reading is bounded by [`COURIER_BYTES_MAX`],
 /// [`COURIER_PROGRAMS_MAX`] and [`NESTING_MAX`](crate::NESTING_MAX).

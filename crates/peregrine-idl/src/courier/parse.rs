@@ -1,4 +1,4 @@
-//! Tokens to a program. After an error, reading continues with the next declaration.
+//! Parses tokens into a program. After an error, parsing continues with the next declaration.
 
 mod values;
 
@@ -52,9 +52,10 @@ type Parsed<T> = Result<T, ErrMode<Fault>>;
 struct State<'i, 'a> {
     /// How many types and constants are around the current one.
     depth: usize,
-    /// The words that the text uses as names. All others of the form of a hexadecimal number are numbers.
+    /// The words that the text uses as names. All other words with the form of a hexadecimal number, such as
+    /// `FFH`, are numbers.
     names: &'i HashSet<&'a str>,
-    /// The length of the text.
+    /// The length of the text in bytes.
     end: usize,
 }
 
@@ -63,7 +64,7 @@ struct State<'i, 'a> {
 struct Fault {
     span: Span,
     message: String,
-    /// Whether a semicolon is missing before the next declaration.
+    /// Whether the fault is only that the semicolon before the next declaration is missing.
     before_next: bool,
 }
 
@@ -100,7 +101,7 @@ impl Fault {
     }
 }
 
-/// Returns the place of the next token.
+/// Returns the place of the next token, or of the end of the text.
 fn here(input: &Input<'_, '_>) -> Span {
     let end = input.state.end;
     input.first().map_or_else(|| Span::from(end..end), |token| token.span.clone())
@@ -110,7 +111,7 @@ fn expected<T>(input: &Input<'_, '_>, wanted: &str) -> Parsed<T> {
     Err(ErrMode::Backtrack(Fault::expected(input, wanted)))
 }
 
-/// Returns whether the token at an offset from here is a given keyword or symbol.
+/// Returns whether the token at `offset` is the keyword or symbol `wanted`. The next token has the offset 0.
 fn is_at(input: &Input<'_, '_>, offset: usize, wanted: &str) -> bool {
     matches!(
         input.get(offset).map(|token| &token.kind),
@@ -231,7 +232,8 @@ fn report(fault: ErrMode<Fault>, problems: &mut Problems) -> bool {
     fault.before_next
 }
 
-/// Skips the rest of a wrong declaration. Returns whether there may be another one.
+/// Skips the rest of a wrong declaration. Skips nothing if `before_next` says that the next token begins a
+/// declaration. Returns whether there are more tokens.
 fn skip(input: &mut Input<'_, '_>, before_next: bool) -> bool {
     while !(before_next || input.is_empty() || is_at(input, 0, "END") && is_at(input, 1, ".")) {
         let is_end = is_at(input, 0, ";");

@@ -3,26 +3,26 @@
 use super::ast::Span;
 use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 
-/// The texts of the programs, and what was found in them so far.
+/// The texts of the programs, and the problems that were found in these texts so far.
 #[derive(Debug, Default)]
 pub(crate) struct Problems {
     /// The file name and the text of each program.
     texts: Vec<(String, String)>,
-    /// The program that is read or checked.
+    /// The number of the program that is being read or checked.
     current: usize,
     pub(crate) errors: Diagnostics,
-    /// What the trait does not contain, although the program is correct.
+    /// A warning for each part of a program that the trait lacks, although the program is correct.
     pub(crate) warnings: Diagnostics,
 }
 
 impl Problems {
-    /// Adds the next program, to which the following problems belong.
+    /// Adds the next program. Later problems belong to it.
     pub(crate) fn enter_next(&mut self, file: String, text: String) {
         self.current = self.texts.len();
         self.texts.push((file, text));
     }
 
-    /// Returns to a program, to which the following problems belong.
+    /// Selects a program that was added. Later problems belong to it.
     pub(crate) fn enter(&mut self, program: usize) {
         self.current = program;
     }

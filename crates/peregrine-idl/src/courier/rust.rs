@@ -26,7 +26,7 @@ pub(crate) fn print(world: &World, checked: &Checked, problems: &mut Problems) -
     main + &others
 }
 
-/// The text of a module, and what it is.
+/// The text of a module, and its documentation.
 struct Numbered {
     docs: String,
     text: String,
@@ -40,7 +40,7 @@ fn indented(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Which names of the library a module uses.
+/// Whether a module uses each of these names of the library.
 #[derive(Default)]
 struct Imports {
     byte_string: bool,
@@ -56,21 +56,24 @@ struct Printer<'w> {
     declared: Vec<String>,
     /// For each type without a declaration that needs a name in Rust, this name.
     inner: HashMap<*const Type, String>,
-    /// For each program but the first, the name of its module. `None` if nothing of it is used.
+    /// For each program, the name of its module. `None` for the first program, and for a program of which
+    /// nothing is used.
     modules: Vec<Option<String>>,
     names: Vec<Names>,
     trait_name: String,
-    /// The number of the cycle of each type that contains itself, directly or not, without a sequence in
-    /// between.
+    /// For each reached declaration, the number of its cycle, if it contains itself without a sequence in
+    /// between. It may do so directly or through other declarations.
     cycles: Vec<Option<u32>>,
-    /// Whether a type cannot be an alias, because the alias would contain itself.
+    /// For each reached declaration, whether its type cannot be an alias, because the alias would contain
+    /// itself.
     is_wrapped: Vec<bool>,
-    /// Whether a type contains itself, directly or not.
+    /// For each reached declaration, whether it contains itself, directly or through other declarations.
     is_recursive: Vec<bool>,
-    /// Whether values of a type need memory, so that constants must be functions.
+    /// For each reached declaration, whether its values need allocated memory, so that constants must be
+    /// functions.
     needs_memory: Vec<bool>,
     imports: Imports,
-    /// The program in which the constant that is printed is written.
+    /// The number of the program that contains the constant that is being printed.
     current: usize,
 }
 
@@ -175,8 +178,8 @@ impl<'w> Printer<'w> {
         }
     }
 
-    /// Gives names to a type without a declaration, and to the types within it. `in_field` is whether it is
-    /// the type of a field, whose attribute can have the maximum of a sequence.
+    /// Gives names to a type without a declaration, and to the types within it. `in_field` says whether the
+    /// type is that of a field. The attribute of a field can contain the maximum of a sequence.
     fn name_inner(&mut self, unit: usize, hint: &str, ty: &'w Type, in_field: bool) {
         let is_bounded_field = in_field && matches!(ty, Type::Sequence(..));
         if !is_bounded_field && has_name(self.world, unit, ty) && !matches!(ty, Type::Named(_)) {
@@ -217,20 +220,21 @@ impl<'w> Printer<'w> {
         }
     }
 
-    /// Returns whether a constant must be a function, because its value needs memory. A string that is a
-    /// constant of its own needs none.
+    /// Returns whether a constant must be a function, because its value needs allocated memory. A constant
+    /// that is just a string needs none.
     fn is_function(&self, id: Id) -> bool {
         let place = self.checked.places[&id];
         self.needs_memory[place] && !self.is_text(id)
     }
 
-    /// Returns whether a declaration is a string or a constant that is one.
+    /// Returns whether a declaration is a string type or a constant of such a type.
     fn is_text(&self, id: Id) -> bool {
         let base = self.world.base(id.0, &self.world.declaration(id).ty).1;
         matches!(base, Type::Simple(Simple::String))
     }
 
-    /// Returns the module in front of the names of a program, as it is written in the module of `at`.
+    /// Returns the path of the module of the program `unit`, as it is written before names in the module of
+    /// the program `at`.
     fn prefix(&self, at: usize, unit: usize) -> String {
         let module = |unit: usize| self.modules[unit].clone().unwrap_or_default();
         match (at, unit) {
@@ -241,13 +245,14 @@ impl<'w> Printer<'w> {
         }
     }
 
-    /// Returns the name of a declaration in the module of `at`.
+    /// Returns the path of a declaration, as it is written in the module of the program `at`.
     fn path(&self, at: usize, id: Id) -> String {
         let name = names::written(&self.declared[self.checked.places[&id]]);
         self.prefix(at, id.0) + &name
     }
 
-    /// Returns a type as it is written in the module of `at`. The type is within the declaration `owner`.
+    /// Returns a type as it is written in the module of the program `at`. The type is within the declaration
+    /// `owner`.
     fn ty(&mut self, at: usize, owner: Id, ty: &'w Type, in_sequence: bool) -> String {
         if let Some(name) = self.inner.get(&core::ptr::from_ref(ty)) {
             return self.prefix(at, owner.0) + name;
@@ -277,7 +282,7 @@ impl<'w> Printer<'w> {
                 Some(id) => self.path(at, id),
                 None => "()".to_owned(),
             },
-            // All others have names, except for a record without fields.
+            // All other types have names, except for a record without fields.
             _ => "()".to_owned(),
         }
     }
@@ -307,7 +312,8 @@ fn has_name(world: &World, unit: usize, ty: &Type) -> bool {
     }
 }
 
-/// Returns whether the values of a type need memory, apart from the declared types within it.
+/// Returns whether the values of a type need allocated memory. Declared types within the type are not
+/// considered.
 fn contains_memory(ty: &Type) -> bool {
     let any = |fields: &[Fields]| fields.iter().any(|fields| contains_memory(&fields.ty));
     match ty {

@@ -9,7 +9,8 @@ use super::problems::Problems;
 use super::{COURIER_BYTES_MAX, COURIER_PROGRAMS_MAX, Source};
 use super::{lex, parse};
 
-/// The number of the standard program whose `Source` and `Sink` are streams of bytes beside a call.
+/// The number of the standard program whose `Source` and `Sink` are streams of bytes outside of the messages
+/// of a call.
 const BULK_DATA: u32 = 0;
 
 /// A declaration: the number of its program, and its number in the program.
@@ -20,16 +21,17 @@ pub(crate) struct Unit {
     pub(crate) program: Program,
     /// The declarations by name.
     scope: HashMap<String, usize>,
-    /// The programs in `DEPENDS UPON` by name, and their numbers if their text is known.
+    /// The programs in `DEPENDS UPON`, by their names: the numbers in the text, and the place in
+    /// [`World::units`] if the text of the program is known.
     depends: HashMap<String, (Numbers, Option<usize>)>,
 }
 
-/// The first program is the one that is imported.
+/// All programs. The first one is the program that is imported.
 pub(crate) struct World {
     pub(crate) units: Vec<Unit>,
     /// For each program and each of its declarations, the declaration at which a chain of names ends. For a
-    /// type this is the first that is not just the name of another type. For a constant it is the first
-    /// whose value is not just the name of another constant.
+    /// type, this is the first type that is not just the name of another type. For a constant, it is the
+    /// first constant whose value is not just the name of another constant.
     ends: Vec<Vec<Option<Id>>>,
 }
 
@@ -207,7 +209,7 @@ impl World {
             let (mut chain, mut one) = (Vec::new(), start);
             let end = loop {
                 if core::mem::replace(&mut seen[one.0][one.1], true) {
-                    // This chain joins one that has been followed. In a circle there is no end.
+                    // This chain joins a chain that has been followed, or it is a circle and has no end.
                     break ends[one.0][one.1];
                 }
                 chain.push(one);
@@ -236,7 +238,7 @@ impl World {
         }
     }
 
-    /// Returns the type that a type of a program stands for, with its program. The type is a name only if the
+    /// Returns the type to which the names in `ty` lead, with its program. The result is a name only if the
     /// name leads nowhere.
     pub(crate) fn base<'w>(&'w self, unit: usize, ty: &'w Type) -> (usize, &'w Type) {
         let Type::Named(reference) = ty else { return (unit, ty) };
@@ -247,7 +249,7 @@ impl World {
         }
     }
 
-    /// Returns the number for which a number or the name of a constant stands.
+    /// Returns the number that `count` contains, or the value of the constant that it names.
     pub(crate) fn number(&self, unit: usize, count: &Count) -> Option<i64> {
         match count {
             Count::Number(number, _) => Some(*number),

@@ -8,11 +8,13 @@ use super::is_byte_string;
 use crate::library;
 use crate::syntax::{Body, Constant, Definition, Field, Item, Source, Trait, Type};
 
-/// Leaves out items that cannot be meant:
+/// Leaves out items that are not meant for the interface file:
 ///
 /// * traits that are no programs of the system, if other traits are;
-/// * types that no program uses, if they do not derive `Foreign`, or if they use a type without a form;
-/// * functions, except public ones in Courier, whose imports return constants by functions.
+/// * types that no program uses, if they are no aliases and do not derive `Foreign`, or if they use a type
+///   that has no form in the system;
+/// * functions, except public ones for Courier, because imports from Courier print some constants as
+///   functions.
 pub(super) fn chosen(mut source: Source, system: System) -> Source {
     let is_program = |one: &Definition| match &one.body {
         Body::Interface(one) => one.program(system).is_some(),
@@ -46,7 +48,7 @@ struct Uses<'s> {
     of: HashMap<&'s str, Vec<String>>,
     /// The types that programs use.
     roots: Vec<String>,
-    /// The types that use a type without a form directly.
+    /// The types that directly use a type without a form in the system.
     wrong: Vec<&'s str>,
 }
 
@@ -114,7 +116,7 @@ struct Parts<'s> {
     source: &'s Source,
     system: System,
     paths: Vec<String>,
-    /// Whether a type has no form in the system.
+    /// Whether one of the types has no form in the system.
     is_wrong: bool,
 }
 

@@ -33,7 +33,8 @@ pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<Exported
         return Err(writer.problems.errors);
     }
     let written = file::export_courier(&program);
-    // What the language does not permit in other ways, such as a type without an end, is found here.
+    // Importing the text finds everything else that the language does not permit, such as a type without an
+    // end.
     let mut others: HashMap<String, String> = HashMap::new();
     for dependency in &program.depends {
         let module = writer.module(dependency);
@@ -52,9 +53,10 @@ struct Writer<'a> {
     source: &'a Source,
     text: &'a str,
     problems: Problems,
-    /// The names of types and constants in the file, by their paths.
+    /// The names that types and constants have in the file, by their paths in Rust.
     names: HashMap<String, String>,
-    /// The names of each module. The program itself has the name "".
+    /// The names that are taken in each module, by the name of the module. For the program itself, this is
+    /// "".
     scopes: HashMap<String, Chosen>,
 }
 
@@ -98,7 +100,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Returns the method whose results a struct has, if the struct is only there for these results.
+    /// Returns the method whose results are the fields of a struct, if the struct exists only for these
+    /// results.
     fn results_of(&self, path: &str) -> Option<&'a Method> {
         let Body::Struct(fields) = &self.source.types.get(path)?.body else { return None };
         let base = path.strip_suffix("Results").filter(|_| fields.len() > 1)?;
@@ -127,7 +130,7 @@ impl<'a> Writer<'a> {
         all.collect()
     }
 
-    /// Returns what the documentation of a module says about the program whose types it has.
+    /// Returns the program whose types a module contains. The documentation of the module names this program.
     fn dependency(&self, module: &str) -> Option<file::Dependency> {
         let docs = self.source.modules.get(module)?;
         let (name, rest) = docs.strip_prefix("Types of program `")?.split_once("`, number ")?;
@@ -136,7 +139,7 @@ impl<'a> Writer<'a> {
         Some(file::Dependency { name: Name::from(name), numbers })
     }
 
-    /// Returns the program itself, as others depend upon it.
+    /// Returns the name and the numbers of the program itself, by which other programs depend upon it.
     fn main(&self) -> Option<file::Dependency> {
         let (_, interface) = self.interface()?;
         let program = interface.program(System::Courier)?;
@@ -182,7 +185,7 @@ impl<'a> Writer<'a> {
         all
     }
 
-    /// Returns the program whose types a module has.
+    /// Returns the program `of`, with the types of its module.
     fn module(&mut self, of: &file::Dependency) -> file::Program {
         let modules = self.source.modules.keys();
         let mut same = modules.filter(|module| self.dependency(module).as_ref() == Some(of));
@@ -332,7 +335,7 @@ impl<'a> Writer<'a> {
         file::Type::Record(Vec::new())
     }
 
-    /// Returns a type or a constant as it is written in a module.
+    /// Returns the reference to a type or a constant, as it is written in the module `at`.
     fn reference(&self, path: &str, at: Option<&str>) -> Reference {
         let module = module_of(path);
         let program = match module {
@@ -346,7 +349,7 @@ impl<'a> Writer<'a> {
 
     fn procedures(&mut self, interface: &Trait, declarations: &mut Vec<Declaration>) {
         let source = self.source;
-        // The errors that are declared: the name in Rust and the number, and the name in the file.
+        // The declared errors. For each of them: the name in Rust and the number, and the name in the file.
         let mut errors: Vec<((String, u16), String)> = Vec::new();
         let mut procedures = Vec::new();
         for method in &interface.methods {
@@ -474,7 +477,7 @@ impl<'a> Writer<'a> {
         Some(Declaration { docs: docs.clone(), name, ty, value })
     }
 
-    /// Parses an expression as imports print it.
+    /// Parses an expression in the form in which imports print it.
     fn value(&self, input: ParseStream<'_>, module: &str) -> syn::Result<Value> {
         let inner = |input: ParseStream<'_>| -> syn::Result<file::Constant> {
             let value = self.value(input, module)?;
@@ -564,7 +567,7 @@ impl<'a> Writer<'a> {
         }))
     }
 
-    /// Returns the name in the file of a variant.
+    /// Returns the name that the variant `variant` of the enum at `path` has in the file.
     fn tag(&self, path: &str, variant: &str) -> String {
         let mut names = Chosen::default();
         let all: Vec<&str> = match self.source.types.get(path).map(|one| &one.body) {
@@ -603,13 +606,13 @@ fn tags<'t>(all: impl Iterator<Item = (&'t str, i128)>) -> Vec<Tag> {
     all.map(tag).collect()
 }
 
-/// Returns the name of a variant in the file.
+/// Returns the name for a variant in the file, and adds it to `names`.
 fn tag_name(names: &mut Chosen, own: &str) -> String {
     let own = ascii(own);
     names.pick(&[lower(&own), own.clone(), split(&own)], |name| camel(name) == own)
 }
 
-/// Returns the name of a field or an argument in the file.
+/// Returns the name for a field or an argument in the file, and adds it to `names`.
 fn field_name(names: &mut Chosen, own: &str) -> String {
     let own = match own.starts_with(|c: char| c.is_ascii_digit()) {
         true => format!("field{own}"),
@@ -618,7 +621,7 @@ fn field_name(names: &mut Chosen, own: &str) -> String {
     names.pick(&[lower(&own), own.clone()], |name| snake(name) == own)
 }
 
-/// Returns a name in camel case, with a small first letter.
+/// Returns a name in camel case, with a lower-case first letter.
 fn lower(name: &str) -> String {
     heck::ToLowerCamelCase::to_lower_camel_case(name)
 }

@@ -1,4 +1,4 @@
-//! Traits as interface files of other RPC systems: the way back from Rust.
+//! Converts Rust traits to interface files of other RPC systems.
 
 mod choice;
 mod courier;
@@ -35,7 +35,7 @@ pub const EXPORT_BYTES_MAX: usize = 1 << 20;
 pub struct Exported {
     /// The text of the file.
     pub text: String,
-    /// What is not in the file, although the traits are correct.
+    /// A warning for each part of the traits that the file lacks, although the traits are correct.
     pub warnings: Diagnostics,
 }
 
@@ -44,8 +44,8 @@ pub struct Exported {
 ///
 /// The text has the form that [`parse_traits`](crate::parse_traits) reads, and may be the source file of a
 /// server. Its traits have `onc(...)` or `courier(...)` in `#[interface]`, and its types may have
-/// `#[foreign(...)]`. Types that no such trait uses are exported if they derive `Foreign`, or are other names
-/// of types. What the imports print can be exported, and importing the result leads to the same text.
+/// `#[foreign(...)]`. Types that no such trait uses are exported if they derive `Foreign`, or are type
+/// aliases. What the imports print can be exported, and importing the result leads to the same text.
 ///
 /// ```
 /// use peregrine::interface::System;
@@ -102,7 +102,8 @@ fn of_parse_error(error: &ParseError, text: &str, name: &str) -> Diagnostics {
     Diagnostic::new(severity, error.reason().to_owned(), name, text, (at, at)).into()
 }
 
-/// Returns the bytes of a text at which a span is.
+/// Returns the range of a span in a text, as the byte offsets of its start and its end. Returns `(0, 0)` if
+/// the span is not in the text.
 fn bytes(span: Span, text: &str) -> (usize, usize) {
     let range = span.byte_range();
     match text.get(range.clone()) {
@@ -121,7 +122,7 @@ fn last_of(path: &str) -> &str {
     path.rsplit_once("::").map_or(path, |(_, last)| last)
 }
 
-/// Returns whether a name is that of a string of bytes.
+/// Returns whether a name is that of the library's type `ByteString`.
 fn is_byte_string(name: &TypeName, source: &Source) -> bool {
     let path = name.path_in(&source.types);
     last_of(&path) == "ByteString" && !source.types.contains_key(&path)
@@ -132,7 +133,7 @@ fn no_form(ty: &Type, representation: &str) -> String {
     format!("`{}` has no form in {representation}", shown(ty))
 }
 
-/// Returns the name in Rust of a type of a language, for errors.
+/// Returns the text that errors show for a type in Rust.
 fn shown(ty: &Type) -> String {
     match ty {
         Type::Simple(simple) => format!("{simple:?}").to_lowercase(),
@@ -145,21 +146,22 @@ fn shown(ty: &Type) -> String {
     }
 }
 
-/// Returns whether a definition is an enum that has an error of Courier.
+/// Returns whether an enum is for errors of Courier procedures: whether a variant has `#[foreign(error =
+/// N)]`.
 fn is_error(definition: &Definition) -> bool {
     let Body::Enum(variants) = &definition.body else { return false };
     variants.iter().any(|one| one.foreign.error.is_some())
 }
 
-/// The names of one scope of an interface file.
+/// The names that are taken in one scope of an interface file.
 #[derive(Default)]
 struct Chosen {
     taken: HashSet<String>,
 }
 
 impl Chosen {
-    /// Takes the first name that is free and becomes the wanted name in Rust when it is imported. Otherwise
-    /// takes the first free name, with a number at its end if necessary.
+    /// Takes the first free name that becomes the wanted name in Rust when it is imported. If there is none,
+    /// takes the first free name. If no name is free, takes the last name with a number at its end.
     fn pick(&mut self, wanted: &[String], is_right: impl Fn(&str) -> bool) -> String {
         let right = wanted.iter().find(|one| is_right(one) && !self.taken.contains(*one));
         let free = right.or_else(|| wanted.iter().find(|one| !self.taken.contains(*one)));
@@ -188,7 +190,7 @@ fn split(name: &str) -> String {
     split
 }
 
-/// Returns a name without the letters that interface files do not have in names.
+/// Returns a name in which each character that names in interface files cannot contain is replaced by `_`.
 fn ascii(name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(letter).collect();
@@ -199,7 +201,7 @@ fn ascii(name: &str) -> String {
     }
 }
 
-/// What a constant is, and the tokens of its value.
+/// The type of a constant, and the tokens of its value.
 struct Value {
     /// `None` means a text.
     ty: Option<Type>,
@@ -241,7 +243,8 @@ fn text_of(tokens: &TokenStream) -> Result<String, Error> {
     parser.parse2(tokens.clone())
 }
 
-/// Returns the name in snake case that a parameter has by default when it is imported.
+/// Returns the name that an imported parameter has by default. `wanted` is this name in snake case, without a
+/// number at its end.
 fn numbered(names: &mut Names, wanted: &str) -> String {
     names::written(&names.take(wanted))
 }

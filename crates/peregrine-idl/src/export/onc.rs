@@ -50,15 +50,16 @@ struct Writer<'a> {
     source: &'a Source,
     text: &'a str,
     sources: Sources,
-    /// The name in the file of each type, by its path.
+    /// The name that each type has in the file, by its path in Rust.
     types: HashMap<String, String>,
     type_names: Chosen,
     constants: Chosen,
     /// The members of each enumeration, by its path: the name in Rust, the name in the file, and the number.
     members: HashMap<String, Vec<(String, String, i128)>>,
-    /// The constants that are numbers: the name as a variant, the name in the file, and the number.
+    /// The constants that are numbers. For each of them: the name in the form of a variant, the name in the
+    /// file, and the number.
     numbers: Vec<(String, String, i128)>,
-    /// Types that only the file needs.
+    /// Types that the file needs, and that have no name in Rust.
     more: Vec<Item>,
 }
 
@@ -126,7 +127,8 @@ impl<'a> Writer<'a> {
         !matches!(one.body, syntax::Body::Interface(_)) && !is_error(one) && !self.is_cell(path)
     }
 
-    /// Returns whether a type is a struct around a `u8`. In arrays, it is an unsigned char of four bytes.
+    /// Returns whether a type is a struct around a `u8`. Imports print such a struct for an unsigned char in
+    /// an array, where it takes four bytes.
     fn is_cell(&self, path: &str) -> bool {
         match self.source.types.get(path).map(|one| &one.body) {
             Some(syntax::Body::Struct(fields)) => matches!(
@@ -185,7 +187,7 @@ impl<'a> Writer<'a> {
             let chosen = self.constants.pick(&wanted, |one| camel(one) == name);
             all.push((name.to_owned(), chosen, number));
         }
-        // Second names of numbers are constants in an `impl` block.
+        // If two members have the same number, the second one is a constant in an `impl` block.
         for (own, target, _) in self.aliases(path) {
             let number = all.iter().find(|(name, ..)| *name == target).map(|(.., number)| *number);
             let Some(number) = number else { continue };
@@ -195,8 +197,8 @@ impl<'a> Writer<'a> {
         self.members.insert(path.to_owned(), all);
     }
 
-    /// Returns the constants in the `impl` blocks of an enum that are variants: the name, the variant, and the
-    /// documentation.
+    /// Returns the constants in the `impl` blocks of an enum whose values are variants. For each of them: the
+    /// name, the variant, and the documentation.
     fn aliases(&self, path: &str) -> Vec<(String, String, String)> {
         let mut all = Vec::new();
         for item in &self.source.items {
@@ -220,7 +222,8 @@ impl<'a> Writer<'a> {
                 }
                 Ok(())
             };
-            // Other items of the block have no meaning here.
+            // An error means that the block contains another item. This item, and the items after it, are
+            // ignored.
             let _ = one.parse2(content.clone());
         }
         all
@@ -447,7 +450,7 @@ impl<'a> Writer<'a> {
         file::Type::Named(name)
     }
 
-    /// Adds a trait as a version of a program. Versions of one program are together.
+    /// Adds a trait as a version of a program. All versions of a program are in one definition.
     fn interface(
         &mut self,
         one: &Definition,
@@ -472,7 +475,7 @@ impl<'a> Writer<'a> {
         let docs = one.docs.clone();
         if let Some(Item::Program(known)) = known.map(|at| &mut definitions[at]) {
             if let [first] = &mut *known.versions {
-                // The documentation of the only version is that of the program.
+                // While a program has only one version, the program has the documentation of that version.
                 first.docs = core::mem::take(&mut known.docs);
                 let file::Value::Number(number) = &first.number else { return };
                 first.name.text = vers(u32::try_from(*number).ok());
@@ -550,7 +553,7 @@ impl<'a> Writer<'a> {
             let ty = if *shape == Shape::Buffer { &whole } else { ty };
             let hint = format!("{}_{name}", method.name);
             let ty = self.ty(ty, *max_len, *span, &hint);
-            // `rpcgen` permits only names of types, and strings.
+            // As the type of an argument, `rpcgen` permits only the name of a type, or a string.
             let ty = match ty {
                 plain @ file::Type::String(_) => plain,
                 ty => self.specifier(ty, *span, &hint),
@@ -570,7 +573,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Returns whether a type mentions the type of a path, perhaps through aliases.
+/// Returns whether a type mentions the type at `path`, directly or through aliases.
 fn mentions(ty: &syntax::Type, path: &str, source: &Source) -> bool {
     let mut seen = HashSet::new();
     let mut work = vec![ty];

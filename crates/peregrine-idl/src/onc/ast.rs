@@ -2,7 +2,8 @@
 
 use core::fmt::{self, Display};
 
-/// Where a name is in the files that were read. All places are equal, so that two trees can be compared.
+/// Where a name is in the files that were read. All places compare as equal. So two trees are equal if they
+/// differ only in places.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Place {
     pub(super) file: u32,
@@ -18,7 +19,7 @@ impl Place {
 }
 
 impl Definition {
-    /// Returns whether it is a struct or a union, both of which `rpcgen` makes structs of C.
+    /// Returns whether the definition is a struct or a union. `rpcgen` makes a C struct from either of them.
     pub(super) const fn is_tagged(&self) -> bool {
         let Self::Type(TypeDefinition { body, .. }) = self else { return false };
         matches!(body, Body::Struct(_) | Body::Union(_))
@@ -112,11 +113,11 @@ pub struct TypeDefinition {
     pub docs: String,
     /// The name.
     pub name: Name,
-    /// What it is.
+    /// The kind of the type, and its content.
     pub body: Body,
 }
 
-/// What a named type is.
+/// The kind of a named type, and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// `enum`.
@@ -154,7 +155,7 @@ pub struct Declaration {
 /// A union.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Union {
-    /// What decides which arm is present.
+    /// The value that decides which arm is present.
     pub switch: Declaration,
     /// The arms with `case`.
     pub arms: Vec<Arm>,
@@ -185,7 +186,7 @@ pub struct DefaultArm {
 /// A type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// No value. Only for results.
+    /// No value. Only a result can have this type.
     Void,
     /// `bool`.
     Bool,
@@ -203,7 +204,7 @@ pub enum Type {
     UnsignedInt,
     /// `hyper`, of 64 bits.
     Hyper,
-    /// `unsigned hyper`.
+    /// `unsigned hyper`, of 64 bits.
     UnsignedHyper,
     /// `float`.
     Float,

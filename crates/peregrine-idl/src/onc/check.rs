@@ -1,5 +1,5 @@
-//! Finds what a tree refers to: types, and the values of constants. Reports what is not there, and what
-//! cannot be.
+//! Resolves the names of types and constants in a tree. Reports names that are not declared, and declarations
+//! that are not valid.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ const CELL: core::ops::RangeInclusive<i128> = i32::MIN as i128..=u32::MAX as i12
 
 /// The value of a constant.
 enum Known<'a> {
-    /// A constant or a number, and what is added to it.
+    /// A number or the name of a constant, and a number that is added to it.
     Sum(&'a Value, i128),
     Number(i128),
     /// The constant is being evaluated.
@@ -30,7 +30,8 @@ pub(super) struct Checked<'a> {
     constants: HashMap<&'a str, Known<'a>>,
     /// The types that are declared nowhere, in the order of their first uses.
     pub(super) missing: Vec<&'a str>,
-    /// The types that contain themselves, also through other types, each with the number of its cycle.
+    /// The types that contain themselves, directly or through other types. With each type: the number of its
+    /// cycle.
     pub(super) recursive: HashMap<&'a str, u32>,
     /// For each alias that only renames another type, the type at the end of the chain.
     ends: HashMap<&'a str, &'a Type>,
@@ -168,8 +169,8 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Returns what a type is, without the aliases that rename it. The result is a name only if it is the name
-    /// of an enum, a struct, a union, or a missing type.
+    /// Returns the type to which a type leads through aliases. The result is a name only if it is the name of
+    /// an enum, a struct, a union, or a missing type.
     pub(super) fn end<'t>(&self, ty: &'t Type) -> &'t Type
     where
         'a: 't,
@@ -181,7 +182,8 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Returns a type that is declared in the file, or what the headers of C programs declare.
+    /// Returns the type that the headers of C programs declare for a name, if the file does not declare it.
+    /// Otherwise, returns `ty`.
     fn declared<'t>(&self, ty: &'t Type) -> &'t Type {
         match ty {
             Type::Named(name) if !self.types.contains_key(&*name.text) => {
@@ -196,7 +198,8 @@ impl<'a> Checked<'a> {
         self.types.get(name).map(|one| &one.body)
     }
 
-    /// Returns the number that a value means. Reports why there is none. `user` is what needs the number.
+    /// Returns the number that a value means. Reports an error if there is none. `user` is the name of the
+    /// declaration that needs the number.
     fn value(&mut self, value: &'a Value, user: &Name, sources: &mut Sources) -> Option<i128> {
         let name = match value {
             Value::Number(number) => return Some(*number),
@@ -459,8 +462,8 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Returns whether a value of this type is put in a box if it is optional. Types that may contain
-    /// themselves are.
+    /// Returns whether an optional value of this type is in a box. This is so for types that may contain
+    /// themselves.
     pub(super) fn is_boxed(&self, ty: &Type) -> bool {
         match self.end(ty) {
             Type::Named(name) => {
@@ -472,13 +475,13 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Returns whether a `typedef` becomes a struct with one field. It does if it has a maximum length, which
-    /// belongs to a field.
+    /// Returns whether a `typedef` becomes a struct with one field. This is so if its type has a maximum
+    /// length, because only the attribute of a field can contain the maximum.
     pub(super) fn is_bounded(&self, ty: &Type) -> bool {
         self.max(ty).is_some()
     }
 
-    /// Returns the maximum length of a type without a name.
+    /// Returns the maximum length of a string, of bytes, or of a sequence, if it has one.
     pub(super) fn max(&self, ty: &Type) -> Option<i128> {
         match ty {
             Type::String(max) | Type::Bytes(max) | Type::Sequence(_, max) => {
@@ -529,15 +532,15 @@ impl<'a> Checked<'a> {
         self.recursive = recursive;
     }
 
-    /// Returns whether a body mentions a type of a cycle.
+    /// Returns whether a body mentions a type of the cycle `number`.
     pub(super) fn is_in_cycle(&self, body: &'a Body, number: u32) -> bool {
         let mut parts = Vec::new();
         self.parts(body, true, &mut parts);
         parts.iter().any(|part| self.recursive.get(part) == Some(&number))
     }
 
-    /// Collects the types that are inside of a body, not in a box or a sequence. With `all`, also those that
-    /// are in one.
+    /// Collects the types that are inside of a body, except for types in a box or a sequence. With `all`,
+    /// collects these, too.
     fn parts(&self, body: &'a Body, all: bool, into: &mut Vec<&'a str>) {
         match body {
             Body::Enum(_) => {}
@@ -567,7 +570,7 @@ pub(super) fn arms(union: &Union) -> impl Iterator<Item = &Declaration> {
     union.arms.iter().filter_map(|arm| arm.data.as_ref()).chain(default)
 }
 
-/// Returns what a type is that the headers of C programs declare.
+/// Returns the type that the headers of C programs declare under a name.
 pub(super) fn builtin(name: &str) -> Option<&'static Type> {
     Some(match name {
         "int8_t" => &Type::Char,

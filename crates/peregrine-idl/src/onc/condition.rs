@@ -14,10 +14,10 @@ use super::scan::{Macro, number};
 /// The maximum number of characters of an expression.
 const LENGTH_MAX: usize = 1024;
 
-/// The maximum number of parentheses in an expression. The parser recurses for each level of them.
+/// The maximum number of `(` in an expression. The parser recurses for each level of parentheses.
 const PARENTHESES_MAX: usize = 32;
 
-/// How many macros are replaced by the names of other macros.
+/// The maximum number of macros that are followed if each macro has the name of the next one as its value.
 const REPLACED_MAX: usize = 16;
 
 /// The reason of a failure is not kept: one message says what a condition may be.

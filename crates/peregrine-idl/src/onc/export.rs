@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::ast::*;
 use super::text::escaped;
 
-/// Prints a tree. The text is read as the same tree.
+/// Prints a tree. Parsing the text results in the same tree.
 pub(super) fn text(tree: &Specification) -> String {
     let tagged = tree.definitions.iter().filter(|one| one.is_tagged());
     let tagged = tagged.filter_map(|one| match one {
@@ -36,9 +36,10 @@ pub(super) fn text(tree: &Specification) -> String {
 
 struct Out<'t> {
     text: String,
-    /// The structs and unions whose declarations have not ended. C needs the word `struct` before their names.
+    /// The structs and unions whose declarations have not been printed completely. C needs the word `struct`
+    /// before their names.
     later: HashSet<&'t str>,
-    /// How many levels the next line is indented.
+    /// The number of levels by which the next line is indented.
     depth: usize,
 }
 
@@ -57,7 +58,7 @@ impl Out<'_> {
         if docs.is_empty() {
             return;
         }
-        // Documentation that was not read from a comment may contain the end of one.
+        // Documentation that was not read from a comment may contain `*/`, which would end the comment.
         let docs = docs.replace("*/", "* /");
         self.line("/*");
         docs.lines().for_each(|line| self.line(format!(" * {line}").trim_end()));
@@ -155,7 +156,7 @@ impl Out<'_> {
         match ty {
             Type::String(max) => {
                 let _ = write!(self.text, "string{space}{name}");
-                // A string without a maximum is the same with and without brackets.
+                // A string without a maximum is the same with and without `<>`.
                 if max.is_some() || !name.is_empty() {
                     self.up_to(max.as_ref());
                 }

@@ -1,5 +1,6 @@
-//! Declarations that a file lacks, because its C programs take them from headers: those of the RPC library,
-//! `#define` in lines with `%`, and headers that `rpcgen` makes from other interface files.
+//! Supplies declarations that a file lacks, because C programs get them from other places. These places are
+//! the headers of the RPC library, `#define` in lines with `%`, and headers that `rpcgen` makes from other
+//! interface files.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -10,8 +11,8 @@ use super::source::Sources;
 use super::uses::Names;
 use super::{ONC_INCLUDES_MAX, Onc, parse};
 
-/// The types that headers of the RPC library declare, in the language of interface files. [`builtin`] has the
-/// integers.
+/// The types that headers of the RPC library declare, in the language of interface files. The integer types
+/// are in [`builtin`].
 const TYPES: &str = "typedef opaque netobj<1024>;
     typedef opaque des_block[8];
     struct netbuf { unsigned int maxlen; opaque buf<>; };";
@@ -19,8 +20,8 @@ const TYPES: &str = "typedef opaque netobj<1024>;
 /// The constants that headers of the RPC library declare.
 const CONSTANTS: &str = "const MAXNETNAMELEN = 255;";
 
-/// Adds the declarations that `specification` needs and lacks, and that a header has. `passed` is what the
-/// lines of the file for C programs contain.
+/// Adds the declarations that `specification` needs and lacks, if a header or a line for C programs has them.
+/// `passed` contains the headers and the constants in the lines for C programs.
 pub(super) fn supply(
     onc: &Onc<'_>,
     specification: &mut Specification,
@@ -71,18 +72,18 @@ fn interface_file(onc: &Onc<'_>, header: &str) -> Option<(String, String)> {
     Some((name, text))
 }
 
-/// Declarations that may be needed.
+/// Declarations that the file may need.
 #[derive(Default)]
 struct Spare {
     definitions: Vec<Definition>,
-    /// The names in each definition.
+    /// For each definition, the names that it declares and uses.
     names: Vec<Names>,
-    /// The place of the definition that declares a name.
+    /// The place in `definitions` of the definition that declares a name, by this name.
     places: HashMap<String, usize>,
 }
 
 impl Spare {
-    /// Adds definitions. If a name is declared twice, the first definition counts.
+    /// Adds definitions. A definition of a name that is already known is not added.
     fn add(&mut self, definitions: impl IntoIterator<Item = Definition>) {
         for one in definitions {
             let mut names = Names::default();
@@ -99,8 +100,8 @@ impl Spare {
         }
     }
 
-    /// Returns the places of the definitions that a file needs, in their order, and whether these are all that
-    /// it needs.
+    /// Returns the places of the definitions that a file needs, in ascending order. Also returns whether
+    /// these definitions declare all names that the file needs.
     fn needed(&self, names: &Names) -> (Vec<usize>, bool) {
         let (mut needed, mut is_all) = (Vec::new(), true);
         let mut seen = HashSet::new();
@@ -109,7 +110,7 @@ impl Spare {
             if !seen.insert(name) || names.declared.contains(name) || builtin(name).is_some() {
                 continue;
             }
-            // A definition cannot declare what the file declares, too.
+            // A definition is not added if it also declares a name that the file declares.
             let place = self.places.get(name).copied();
             match place.filter(|place| self.names[*place].declared.is_disjoint(&names.declared)) {
                 Some(place) => {

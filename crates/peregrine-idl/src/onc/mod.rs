@@ -2,20 +2,20 @@
 //!
 //! RFC 5531 and RFC 4506 define the language. [`import_onc`] also reads what `rpcgen` adds to it:
 //!
-//! * lines for the preprocessor: `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else` and `#endif`, as for the
-//!   client's side, where only `RPC_CLNT` is defined. `#define` with a number, a name or a text is a
-//!   constant. `#include "file"` is read if [`Onc::include`] allows it, and so is `#include <file.x>`.
-//!   Headers of C, as in `#include <file.h>`, are skipped;
-//! * lines that begin with `%`, which are for C programs, are skipped. But if the file uses a name that it does
-//!   not declare, the name may come from such a line, as in C: `%#define` with a number, or `%#include` of a
-//!   header that `rpcgen` makes from an interface file. For `<rpcsvc/nis.h>`, that file is `nis.x`. The types
-//!   `netobj`, `netbuf` and `des_block` of the RPC library are known;
+//! * lines for the preprocessor: `#if`, `#ifdef`, `#ifndef`, `#elif`, `#else` and `#endif`. The file is read
+//!   as for a client, so only `RPC_CLNT` is defined. `#define` with a number, a name or a text is a constant.
+//!   `#include "file"` is read if [`Onc::include`] allows it, and so is `#include <file.x>`. Headers of C, as
+//!   in `#include <file.h>`, are skipped;
+//! * lines that begin with `%`, which are for C programs, are skipped. But if the file uses a name that it
+//!   does not declare, the name may come from such a line, as in C: `%#define` with a number, or `%#include`
+//!   of a header that `rpcgen` makes from an interface file. For `<rpcsvc/nis.h>`, that file is `nis.x`. The
+//!   types `netobj`, `netbuf` and `des_block` of the RPC library are known;
 //! * `unsigned` alone, `char`, `short` and `long` (which has 32 bits), `struct T` as the name of a type,
 //!   members of enums without a value, several arguments, and types such as `u_int` and `uint32_t`.
 //!
-//! [`Imported::rust`] is the Rust text. A version of a program is a trait, a `typedef` with a maximum length is
-//! a struct with one field, another `typedef` is a type alias, and a union is an enum with a variant for each
-//! case. The comment before a declaration, or at its end, is its documentation.
+//! [`Imported::rust`] is the Rust text. A version of a program is a trait, a `typedef` with a maximum length
+//! is a struct with one field, another `typedef` is a type alias, and a union is an enum with a variant for
+//! each case. The comment before a declaration, or at its end, is its documentation.
 //!
 //! The text need not be trusted: time, memory and stack are bounded by [`ONC_BYTES_MAX`],
 //! [`NESTING_MAX`](crate::NESTING_MAX) and [`ONC_INCLUDES_MAX`].
@@ -48,7 +48,8 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 /// ```
 pub const ONC_BYTES_MAX: usize = 1 << 20;
 
-/// How many files may include each other.
+/// The maximum number of files that include each other in a chain. One import reads at most about ten times
+/// as many included files.
 pub const ONC_INCLUDES_MAX: usize = 16;
 
 /// An imported file.
@@ -65,7 +66,7 @@ pub struct Imported {
     pub types: Vec<ImportedType>,
     /// The types that the file uses and does not declare. The Rust text uses them, too.
     pub missing: Vec<String>,
-    /// What may need a change by hand.
+    /// A warning for each part of the Rust text that may need a change by hand.
     pub warnings: Diagnostics,
 }
 
@@ -107,11 +108,11 @@ pub struct ImportedType {
     pub name: String,
     /// The name in Rust, without `r#`.
     pub rust: String,
-    /// What it is in the file: `enum`, `struct`, `union` or `typedef`.
+    /// The keyword of the type in the file: `enum`, `struct`, `union` or `typedef`.
     pub kind: &'static str,
 }
 
-/// Reads an included file.
+/// A function that reads an included file, given its name.
 type Include<'a> = dyn Fn(&str) -> io::Result<String> + 'a;
 
 /// How a file is imported.
@@ -145,7 +146,7 @@ impl Default for Onc<'_> {
 }
 
 impl<'a> Onc<'a> {
-    /// Returns the usual way: nothing is defined except `RPC_CLNT`, and including an interface file is an
+    /// Returns the default: nothing is defined except `RPC_CLNT`, and including an interface file is an
     /// error.
     pub fn new() -> Self {
         let refused = "includes are not allowed here";
@@ -159,7 +160,7 @@ impl<'a> Onc<'a> {
         self
     }
 
-    /// Sets how files are read that the file includes. The argument is the name between the quotes or angle
+    /// Sets the function that reads included files. Its argument is the name between the quotes or angle
     /// brackets.
     pub fn include(&mut self, read: impl Fn(&str) -> io::Result<String> + 'a) -> &mut Self {
         self.include = Box::new(read);
@@ -199,7 +200,7 @@ pub(crate) fn checked_text(
     if warnings.has_error() {
         return Err(warnings);
     }
-    // C programs have these types from headers.
+    // C programs get these types from headers.
     let library = headers::library_types();
     let is_own = |one: &&Definition| !library.contains(one);
     let definitions = tree.definitions.iter().filter(is_own).cloned().collect();
@@ -207,7 +208,7 @@ pub(crate) fn checked_text(
 }
 
 /// Imports an interface file of ONC RPC (`.x`). `name` is the name of the file that diagnostics show. [`Onc`]
-/// has more choices.
+/// has more settings.
 ///
 /// ```
 /// let text = "
@@ -238,7 +239,8 @@ pub fn import_onc(text: &str, name: &str) -> Result<Imported, Diagnostics> {
     Onc::new().import(text, name)
 }
 
-/// Writes an interface file of ONC RPC. The preprocessor's lines of the file that was read are not in it.
+/// Writes an interface file of ONC RPC. The text contains no lines for the preprocessor, even if the imported
+/// file contained some.
 ///
 /// ```
 /// use peregrine_idl::{export_onc, import_onc};

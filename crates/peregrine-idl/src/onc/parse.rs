@@ -1,6 +1,6 @@
 //! The grammar: turns tokens into a tree, and continues after errors at the next `;` or `}`.
 //!
-//! Only bodies of types recurse, and their depth has a limit.
+//! Only the parsers of type bodies recurse, and the depth of these bodies has a limit.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -17,7 +17,7 @@ use super::source::Sources;
 use super::text::unescaped;
 use crate::scan::NESTING_MAX;
 
-/// Words that cannot be the name of a type.
+/// Keywords that cannot be used as a name.
 const KEYWORDS: [&str; 8] =
     ["case", "const", "default", "program", "switch", "typedef", "version", "unsigned"];
 
@@ -25,7 +25,7 @@ const KEYWORDS: [&str; 8] =
 struct Shared<'s> {
     tokens: &'s [Token],
     sources: RefCell<&'s mut Sources>,
-    /// How many bodies are around the current token.
+    /// The number of type bodies around the current token.
     depth: Cell<usize>,
 }
 
@@ -45,7 +45,7 @@ struct Wrong {
     /// The number of tokens that were left.
     left: usize,
     expected: Vec<&'static str>,
-    /// A message that is not a list of what was expected.
+    /// A message that is shown instead of the list of what was expected.
     message: Option<String>,
 }
 
@@ -57,8 +57,8 @@ impl<'t> ParserError<Input<'t>> for Wrong {
         Self { place, left: input.input.len(), expected: Vec::new(), message: None }
     }
 
-    /// Keeps the error that is further in the file. At the same place, the token may be what either of them
-    /// expects.
+    /// Keeps the error that is further in the file. If both errors are at the same place, the result lists
+    /// what either of them expects.
     fn or(mut self, other: Self) -> Self {
         match self.left.cmp(&other.left) {
             core::cmp::Ordering::Less => self,
@@ -99,7 +99,7 @@ pub(super) fn specification(scanned: Scanned, sources: &mut Sources) -> Specific
     Specification { definitions }
 }
 
-/// Returns the next token. It is the last token of the file if there is no other one.
+/// Returns the next token. If no token is left, this is the last token of the file.
 fn first(input: &Input<'_>) -> Token {
     let tokens = input.state.tokens;
     tokens[(tokens.len() - input.input.len()).min(tokens.len() - 1)]
@@ -134,8 +134,8 @@ fn report(input: &Input<'_>, wrong: ErrMode<Wrong>) {
     sources.error(wrong.place, message);
 }
 
-/// Skips tokens up to the next `;`, and takes it, or up to the next `}` that closes what is around. Braces in
-/// between are skipped with what they contain.
+/// Skips tokens, including the next `;`, or up to the `}` that closes the enclosing braces. Inner braces are
+/// skipped with their content.
 fn recover(input: &mut Input<'_>) {
     let mut depth = 0_usize;
     loop {
@@ -155,7 +155,7 @@ fn recover(input: &mut Input<'_>) {
     }
 }
 
-/// Parses `{`, items, and `}`. An item that is wrong is reported and skipped.
+/// Parses items between `{` and `}`. An item with an error is reported and skipped.
 fn items<'t, T>(
     input: &mut Input<'t>,
     mut item: impl FnMut(&mut Input<'t>) -> Parsed<T>,
@@ -175,7 +175,7 @@ fn items<'t, T>(
     Ok(all)
 }
 
-/// Returns a parser for a token of which `accept` is true.
+/// Returns a parser for a token for which `accept` returns true.
 fn token<'t>(
     expected: &'static str,
     accept: impl Fn(&Token, &Shared<'t>) -> bool,
@@ -237,8 +237,8 @@ fn wrong(input: &Input<'_>, place: Place, message: impl Into<String>) -> ErrMode
     ErrMode::Cut(Wrong { place, left: input.input.len(), expected: Vec::new(), message })
 }
 
-/// Returns the comment at something that starts with the token `start`. If there is none, returns the comment
-/// at its end.
+/// Returns the comment before a declaration that starts with the token `start`. If there is none, returns the
+/// comment `after` the end of the declaration.
 fn docs(input: &Input<'_>, start: Token, after: Place) -> String {
     let sources = input.state.sources.borrow();
     match sources.comment(start.before) {
@@ -247,7 +247,7 @@ fn docs(input: &Input<'_>, start: Token, after: Place) -> String {
     }
 }
 
-/// Parses a definition. The result is `None` if the definition means nothing.
+/// Parses a definition. The result is `None` if the definition has no effect.
 fn definition(input: &mut Input<'_>) -> Parsed<Option<Definition>> {
     let start = first(input);
     let any_of = "`const`, `enum`, `struct`, `union`, `typedef` or `program`";
@@ -290,7 +290,7 @@ fn definition(input: &mut Input<'_>) -> Parsed<Option<Definition>> {
         "typedef" => {
             let _ = any.parse_next(input)?;
             let Declaration { name, ty, .. } = declaration(input)?;
-            // `typedef struct a a;`, which C programs need, means nothing here.
+            // `typedef struct a a;`, which C programs need, has no effect here.
             if matches!(&ty, Type::Named(other) if *other == name) {
                 return end(input).map(|_| None);
             }
@@ -364,7 +364,7 @@ fn union(input: &mut Input<'_>) -> Parsed<Body> {
     })
 }
 
-/// Parses an arm. The arm with `default` is put into `default`.
+/// Parses an arm. Stores the arm with the keyword `default` in the argument `default`.
 fn arm(input: &mut Input<'_>, default: &mut Option<DefaultArm>) -> Parsed<Option<Arm>> {
     let start = first(input);
     let colon = || symbol(b':', "`:`");
@@ -392,7 +392,7 @@ fn arm(input: &mut Input<'_>, default: &mut Option<DefaultArm>) -> Parsed<Option
     Ok(Some(Arm { docs, cases, data }))
 }
 
-/// Parses a type and a name, with what is around the name.
+/// Parses a type and a name, with the `*` before the name, and `[N]` or `<N>` after it.
 fn declaration(input: &mut Input<'_>) -> Parsed<Declaration> {
     let start = first(input).place;
     let of = specifier(input)?;

@@ -13,20 +13,20 @@ use crate::diagnostic::Diagnostics;
 use crate::layout;
 use crate::names::{self, Names, ident};
 
-/// The prefix of a numeric type that is named like the type of its element, in arrays.
+/// The name of the struct for an unsigned char in an array, unless the name is taken.
 const CELL: &str = "UnsignedChar";
 
 struct Printer<'a> {
     checked: &'a Checked<'a>,
     names: Names,
-    /// The name in Rust of each type, by its name in the file.
+    /// The name that each type has in Rust, by its name in the file.
     types: HashMap<&'a str, String>,
     items: Vec<TokenStream>,
-    /// The name of the struct for an unsigned char in an array, if it is used.
+    /// The name of the struct for an unsigned char in an array. `None` if no array contains one.
     cell: Option<String>,
-    /// The number of the cycle of the declared type that is printed, if this type contains itself.
+    /// The number of the cycle of the declared type that is being printed, if this type contains itself.
     cycle: Option<u32>,
-    /// Types of arguments and results, which are printed after the program.
+    /// Structs for arguments and results with a maximum length. They are printed after the program.
     passed: Vec<TokenStream>,
     uses_byte_string: bool,
     interfaces: Vec<ImportedInterface>,
@@ -63,7 +63,7 @@ pub(super) fn rust(checked: &Checked<'_>, file: &str, warnings: Diagnostics) -> 
         interfaces: Vec::new(),
         described: Vec::new(),
     };
-    // Declared types have the first choice of names, so that a name does not depend on what uses it.
+    // Declared types get their names first, so that these names do not depend on types without names.
     let tree = checked.tree;
     for definition in &tree.definitions {
         if let Definition::Type(one) = definition {
@@ -129,8 +129,8 @@ impl<'a> Printer<'a> {
         };
         for item in import.iter().chain(&self.items) {
             text.push('\n');
-            // What is printed here is always syntax of Rust. The tokens are the fallback if it is not, so that
-            // the compiler shows the place.
+            // The items should always be valid Rust. If one is not, its tokens are printed, so that the
+            // compiler shows the error.
             text.push_str(&match syn::parse2::<syn::File>(item.clone()) {
                 Ok(file) => layout::with_methods(&prettyplease::unparse(&file)),
                 Err(_) => item.to_string(),
@@ -177,7 +177,8 @@ impl<'a> Printer<'a> {
         };
         self.described.push(described);
         let (docs, derive) = (docs(comment), derive());
-        // The compiler cannot find out by itself which representations a type has that contains itself.
+        // If a type contains itself, the compiler cannot determine its representations, so an attribute names
+        // them.
         let is_recursive = self.cycle.is_some_and(|number| self.checked.is_in_cycle(body, number));
         let xdr = is_recursive.then(|| quote!(#[foreign(xdr)]));
         let head = quote!(#docs #derive #xdr);
@@ -214,7 +215,7 @@ impl<'a> Printer<'a> {
             let number = number as i32;
             let docs = docs(&member.docs);
             if let Some(first) = known.get(&number) {
-                // A second name of the same number.
+                // This member has the same number as an earlier one, and becomes a constant.
                 let name = ident(&names.take(names::shouty(&member.name.text)));
                 others.push(quote!(#docs pub const #name: Self = Self::#first;));
                 continue;
@@ -378,7 +379,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Returns the type of an element of an array or a sequence. An unsigned char there has a cell of four
-    /// bytes, but `u8` in an array is a byte of `opaque`. So a struct is around it.
+    /// bytes, but `u8` in an array is a byte of `opaque`. So the element is a struct with a `u8`.
     fn element(&mut self, of: &'a Type, hint: &str) -> TokenStream {
         if !matches!(self.checked.end(of), Type::UnsignedChar) {
             return self.field(of, hint).ty;
@@ -394,8 +395,8 @@ impl<'a> Printer<'a> {
         quote!(#name)
     }
 
-    /// Returns the type of an argument or a result. If it has a maximum length, this is a struct with one
-    /// field, which has the maximum.
+    /// Returns the type of an argument or a result. If the type has a maximum length, the result is a struct
+    /// with one field, whose attribute contains the maximum.
     fn passed(&mut self, ty: &'a Type, hint: &str) -> TokenStream {
         let field = self.field(ty, hint);
         let Some(max) = field.attribute() else { return field.ty };
@@ -421,7 +422,7 @@ impl<'a> Printer<'a> {
         self.checked.number(value).unwrap_or_default()
     }
 
-    /// Takes a name for a trait. The names that `#[interface]` makes from it must be free, too.
+    /// Takes a name for a trait. The names that `#[interface]` makes from this name must be free, too.
     fn interface_name(&mut self, wanted: &str) -> String {
         const MADE: [&str; 5] = ["Client", "Server", "Async", "AsyncClient", "AsyncServer"];
         let mut tried = wanted.to_owned();
@@ -448,7 +449,7 @@ impl<'a> Printer<'a> {
         let (mut methods, mut procedures) = (Vec::new(), Vec::new());
         for one in &version.procedures {
             let number = self.whole(&one.number);
-            // Every interface has procedure 0.
+            // Every interface has procedure 0, so the trait does not declare it.
             if number == 0 {
                 continue;
             }
@@ -499,7 +500,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Returns a type of the headers of C, all of which are numbers.
+/// Returns the same type with the lifetime `'static`. The type is a number that the headers of C declare.
 fn scalar_of(ty: &Type) -> &'static Type {
     match ty {
         Type::Char => &Type::Char,

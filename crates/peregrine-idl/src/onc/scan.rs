@@ -31,7 +31,7 @@ pub(super) struct Token {
     pub(super) place: Place,
     /// The comments before the token, without an empty line in between.
     pub(super) before: Place,
-    /// The comment after the token, if it is the last one of its line.
+    /// The comment after the token, if the token is the last one in its line.
     pub(super) after: Place,
 }
 
@@ -40,11 +40,11 @@ pub(super) struct Scanned {
     pub(super) tokens: Vec<Token>,
     /// The constants that `#define` defines.
     pub(super) constants: Vec<Constant>,
-    /// What lines for C programs contain.
+    /// The content of lines for C programs.
     pub(super) passed: Passed,
 }
 
-/// What lines with `%`, which are for C programs, contain.
+/// The headers and constants in lines with `%`, which are for C programs.
 #[derive(Default)]
 pub(super) struct Passed {
     /// The headers that are included.
@@ -58,18 +58,18 @@ pub(super) struct Passed {
 pub(super) enum Macro {
     /// A macro whose value is a number or the name of another macro.
     Number(Value),
-    /// A macro with no value or with another one.
+    /// A macro without a value, or with another kind of value.
     Other,
 }
 
 /// A conditional of the preprocessor.
 struct Condition {
     place: Place,
-    /// Whether the lines around are read.
+    /// Whether the lines around the conditional are read.
     around: bool,
     /// Whether the lines of the current branch are read.
     is_active: bool,
-    /// Whether a branch of it was read.
+    /// Whether a branch of the conditional was read.
     was_active: bool,
     has_else: bool,
 }
@@ -119,7 +119,8 @@ pub(super) fn tokens(onc: &Onc<'_>, text: &str, name: &str, sources: &mut Source
 }
 
 impl Scanner<'_, '_> {
-    /// Reads a file that `depth` files include. Returns the place of its end.
+    /// Reads a file. `depth` is the number of files in the chain of includes that leads to it. Returns the
+    /// place of the end of the file.
     fn file(&mut self, text: Rc<str>, name: String, depth: usize) -> Place {
         let file = self.sources.files.len() as u32;
         self.sources.files.push(Source { name, text: text.clone() });
@@ -177,7 +178,7 @@ impl Scanner<'_, '_> {
             byte @ (b'{' | b'}' | b'(' | b')' | b'[' | b']' | b'<' | b'>' | b'=' | b',' | b';'
             | b':' | b'*') => self.token(lines, Kind::Symbol(byte), 1, is_active),
             _ => {
-                // All of such characters up to the next space are one mistake.
+                // Consecutive characters that are not allowed are reported as one error.
                 let is_part = |c: char| c.is_ascii_graphic() || c.is_whitespace();
                 let first = rest.chars().next().map_or(1, char::len_utf8);
                 let more = rest[first..].find(is_part).unwrap_or(rest.len() - first);
@@ -234,7 +235,7 @@ impl Scanner<'_, '_> {
         lines.line += rest[..length].matches('\n').count();
         lines.at += length;
         if lines.starts_line {
-            // Comments in consecutive lines are one.
+            // Comments in consecutive lines are joined.
             let joined = match lines.comment.take() {
                 Some((before, end)) if end + 1 >= first_line => {
                     Place { start: before.start, ..place }
@@ -266,8 +267,8 @@ impl Scanner<'_, '_> {
         }
     }
 
-    /// Takes the rest of a line, with the lines that continue it, up to the line break. Returns it without
-    /// comments.
+    /// Takes the rest of a line, up to the line break, and the lines that continue it. Returns the text
+    /// without comments.
     fn whole_line(&mut self, lines: &mut Lines<'_>) -> String {
         let start = lines.at;
         let mut line = String::new();
@@ -305,7 +306,8 @@ impl Scanner<'_, '_> {
         line
     }
 
-    /// Takes what may be needed from a line for C programs. The conditions around the line do not matter.
+    /// Keeps the header or the constant that a line for C programs contains. It is kept even if the
+    /// conditionals around the line are false.
     fn pass(&mut self, place: Place, line: &str) {
         let Some(words) = line.trim_start().strip_prefix('#').map(str::trim_start) else { return };
         if let Some(name) = words.strip_prefix("include").and_then(included) {
@@ -456,7 +458,7 @@ fn included(rest: &str) -> Option<&str> {
     inner.map(|(name, _)| name)
 }
 
-/// Returns the constant that is the value of a macro at a place.
+/// Returns the value of a macro as that of a constant. `place` is the place of the macro.
 fn constant_value(value: &str, place: Place) -> Option<ConstantValue> {
     let inner = value.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
     let plain = inner.unwrap_or(value).trim();
@@ -482,12 +484,12 @@ struct Lines<'t> {
     file: u32,
     text: &'t str,
     at: usize,
-    /// Whether the line has only spaces and comments before.
+    /// Whether the line contains only spaces and comments before `at`.
     starts_line: bool,
     line: usize,
-    /// The last comment that starts a line, and the line in which it ends.
+    /// The place of the last comment that starts a line, and the number of the line in which it ends.
     comment: Option<(Place, usize)>,
-    /// The last token, and its line.
+    /// The index of the last token, and the number of its line.
     last: Option<(usize, usize)>,
     conditions: Vec<Condition>,
 }
@@ -514,7 +516,7 @@ pub(super) fn number(text: &str) -> Option<i128> {
         None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
         None => digits.parse(),
     };
-    // `from_str` would accept a sign.
+    // The standard library would accept a second sign.
     if digits.starts_with(['+', '-']) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The files of an import: their texts, comments in them, and what is wrong with them.
+//! The files of an import: their texts, the comments in them, and their diagnostics.
 
 use std::rc::Rc;
 
@@ -99,7 +99,8 @@ impl Sources {
     }
 }
 
-/// Returns a line of a comment without its margin, and without rulers as in `/****...****/`.
+/// Returns a line of a comment without spaces and `*` at its start and its end. So a ruler such as
+/// `/****...****/` becomes empty.
 fn cleaned(line: &str) -> &str {
     line.trim_matches(|c: char| c == '*' || c.is_whitespace())
 }

@@ -15,8 +15,8 @@ const LETTERS: [(char, char); 11] = [
     ('?', '?'),
 ];
 
-/// Returns the text that is meant by what a file has between quotes. A `\` before a letter without a meaning is
-/// left out.
+/// Returns the meaning of a text between quotes: its escape sequences are replaced. A `\` that begins no
+/// escape sequence is left out.
 pub(super) fn unescaped(written: &str) -> String {
     let mut text = String::new();
     let mut rest = written.chars().peekable();
@@ -49,7 +49,7 @@ pub(super) fn unescaped(written: &str) -> String {
     text
 }
 
-/// Returns a text as a file has it between quotes.
+/// Returns a text as it is written between quotes in a file, with escape sequences.
 pub(super) fn escaped(text: &str) -> String {
     let mut written = String::new();
     for letter in text.chars() {

@@ -6,9 +6,9 @@ use super::ast::*;
 use super::check::arms;
 use crate::graph;
 
-/// Orders definitions so that each type is declared before its use, as `rpcgen` and C need it. Definitions that
-/// have this order keep their places. A pointer or a sequence can be that of a struct
-/// or a union that is declared later.
+/// Orders definitions so that each type is declared before its use, as `rpcgen` and C need it. Definitions
+/// that have this order keep their places. A pointer or a sequence may lead to a struct or a union that is
+/// declared later.
 pub(crate) fn ordered(definitions: Vec<Definition>) -> Vec<Definition> {
     let names: Vec<Names> = definitions.iter().map(Names::of).collect();
     let mut places: HashMap<&str, usize> = HashMap::new();
@@ -27,7 +27,7 @@ pub(crate) fn ordered(definitions: Vec<Definition>) -> Vec<Definition> {
         _ => needs(names),
     };
     let needs: Vec<Vec<usize>> = definitions.iter().zip(&names).map(needs).collect();
-    // Definitions that need each other have no right order, and stay in theirs.
+    // Definitions that need each other have no valid order, and keep their current order.
     let cycle = graph::cycles(&needs);
     let mut groups: HashMap<u32, Vec<usize>> = HashMap::new();
     for (place, number) in cycle.iter().enumerate() {
@@ -35,7 +35,8 @@ pub(crate) fn ordered(definitions: Vec<Definition>) -> Vec<Definition> {
     }
     let (mut seen, mut order) = (HashSet::new(), Vec::<usize>::new());
     for root in &cycle {
-        // Each group on the path to the current one, and the groups that it needs and that were not visited.
+        // The groups on the path to the current group. With each group: the groups that it needs and that are
+        // still to be visited.
         let mut work: Vec<(u32, Option<Vec<u32>>)> = vec![(*root, None)];
         while let Some((number, next)) = work.pop() {
             let mut next: Vec<u32> = match next {
@@ -60,9 +61,9 @@ pub(crate) fn ordered(definitions: Vec<Definition>) -> Vec<Definition> {
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) declared: HashSet<String>,
-    /// The names whose declarations C needs before.
+    /// The names that C needs to be declared before the definition.
     pub(super) used: Vec<String>,
-    /// The types of pointers and sequences.
+    /// The names of types to which pointers and sequences lead.
     pub(super) linked: Vec<String>,
 }
 

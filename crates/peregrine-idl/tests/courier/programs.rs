@@ -12,7 +12,8 @@ pub(crate) fn declared_types(file: &syn::File) {
     check(&file.items, &names, &HashSet::new());
 }
 
-/// Returns the names that items declare or import. Those of a module have the module in front.
+/// Returns the names that items declare or import. The name of an item in a module begins with the name of
+/// the module.
 fn names(items: &[Item]) -> HashSet<String> {
     let mut all = HashSet::new();
     for item in items {
@@ -151,12 +152,14 @@ fn fields(of: impl Strategy<Value = Type> + Clone) -> impl Strategy<Value = Vec<
     })
 }
 
-/// Returns the name of one of the types `T0` to `T5`, which a sequence or a choice permits in any type.
+/// Returns the name of one of the types `T0` to `T5`. The caller uses it only within a sequence, or in one
+/// arm of a choice, so that no type contains itself without end.
 fn some_type() -> impl Strategy<Value = Type> {
     (0..6).prop_map(|place| Type::Named(named(format!("T{place}"))))
 }
 
-/// Returns a type of data. A declared type is only within a sequence or a choice with an end.
+/// Returns a type of data. It has the types `T0` to `T5` only within a sequence, or in one arm of a choice
+/// that has another arm without them.
 fn data() -> impl Strategy<Value = Type> + Clone {
     let simple = prop::sample::select(vec![
         Simple::Boolean,

@@ -5,7 +5,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-/// Documentation as comments have it.
+/// Returns documentation texts as they occur in comments.
 fn docs() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "[a-z.]{1,9}( [a-z.]{1,9})?", "[a-z]{1,5}\n[a-z]{1,5}"]
 }
@@ -33,7 +33,8 @@ fn scalar() -> impl Strategy<Value = Type> {
     prop::sample::select(all.to_vec())
 }
 
-/// A type that uses the declared types before it, and has types without names to a depth.
+/// Returns a type. It may use the first `before` declared types, and may nest types without names up to
+/// `depth` levels.
 fn ty(before: usize, depth: u32, path: String) -> BoxedStrategy<Type> {
     let named = (0..before.max(1)).prop_map(move |number| match before {
         0 => Type::Int,
@@ -121,7 +122,7 @@ fn definition(number: usize) -> BoxedStrategy<Definition> {
         .boxed()
 }
 
-/// Types that a file can use for arguments and results.
+/// Returns types that a file can use for arguments and results.
 fn passed(types: usize) -> BoxedStrategy<Type> {
     ty(types, 0, String::new())
 }

@@ -3,7 +3,7 @@
 use syn::spanned::Spanned as _;
 use syn::{Attribute, Error, Expr, Type};
 
-/// What the attributes of one type, variant or field say.
+/// The arguments of all `#[foreign(...)]` attributes of one type, variant or field.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) xdr: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Attributes {
     pub(crate) max: Option<Expr>,
 }
 
-/// Where attributes are.
+/// The kind of item that has an attribute.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     Struct,
@@ -25,7 +25,8 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    /// Returns the names that an attribute may have here, and a text for errors.
+    /// Returns the arguments that `#[foreign(...)]` may have on this kind of item, and the text of the error
+    /// for another argument.
     const fn names(self) -> (&'static [&'static str], &'static str) {
         match self {
             Self::Struct => {

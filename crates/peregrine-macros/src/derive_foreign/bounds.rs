@@ -1,7 +1,9 @@
-//! Determines the conditions under which a type has a form in a representation: its fields have one.
+//! Determines the conditions under which a type has a form in a representation: each of its fields must have
+//! a form in it.
 //!
-//! A field whose type mentions the type itself cannot be such a condition, because the compiler would need
-//! the implementation to find the implementation. For such a field, the parts around the type are conditions.
+//! The type of a field may contain the derived type itself, as in `Option<Box<Self>>`. Such a type cannot be
+//! a condition, because the compiler would need the implementation to find the implementation. Instead, the
+//! conditions are for the other types that it contains.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote_spanned};
@@ -45,8 +47,8 @@ impl Bounds {
         self.all.push(syn::parse_quote!(#predicate));
     }
 
-    /// Adds the conditions for a type that mentions the type of the implementation: those for the types
-    /// around it and next to it.
+    /// Adds the conditions for a type that contains the derived type. They are for the types around the
+    /// derived type and next to it, such as `Option`, and the other elements of a tuple.
     fn around(&mut self, ty: &Type) {
         if !self.mentions_itself(ty) {
             return self.add(ty, "Foreign");

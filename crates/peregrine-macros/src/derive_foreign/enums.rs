@@ -12,11 +12,13 @@ use super::{Codec, Form, Parts, implementations};
 use crate::generated_at;
 use crate::list::{self, Link};
 
-/// A variant with a number, and the arm for all other numbers.
+/// A variant of a union. One number selects it. All numbers that select no other variant select the variant
+/// with `#[foreign(default)]`.
 struct Arm<'a> {
     variant: &'a Variant,
     parts: Parts,
-    /// The index of the number. `None` for the variant with `#[foreign(default)]`.
+    /// The index of the variant's number in the list of all numbers. `None` for the variant with
+    /// `#[foreign(default)]`.
     case: Option<usize>,
 }
 
@@ -71,7 +73,7 @@ pub(super) fn expand(
     union(input, of_type, &arms, &numbers)
 }
 
-/// Notes that the first field of the `default` variant is its number.
+/// Marks the first field of the `default` variant as the number that selects the variant.
 fn mark_number(variant: &Variant, parts: &mut Parts) -> syn::Result<()> {
     match parts.0.first_mut() {
         Some(number) if matches!(number.form, Form::Value) => {
@@ -85,7 +87,7 @@ fn mark_number(variant: &Variant, parts: &mut Parts) -> syn::Result<()> {
     }
 }
 
-/// Generates the code for an enum whose variants have no fields. The numbers are the discriminants.
+/// Generates the code for an enum whose variants have no fields. The number of a variant is its discriminant.
 fn enumeration(
     input: &DeriveInput,
     of_type: &Attributes,
@@ -175,7 +177,7 @@ pub(super) fn checks(numbers: &[&Expr], switch: Option<&syn::Type>) -> TokenStre
     }
 }
 
-/// Generates the code for an enum whose variants have numbers.
+/// Generates the code for an enum whose variants have `#[foreign(case = N)]` or `#[foreign(default)]`.
 fn union(
     input: &DeriveInput,
     of_type: &Attributes,
@@ -186,7 +188,7 @@ fn union(
     // encoded by recursion.
     let mut links = arms.iter().enumerate().filter_map(|(index, arm)| {
         let link = Link::of(&input.ident, &arm.variant.fields)?;
-        // The link of a default variant must not be its number.
+        // In a default variant, the first field is the number, so it cannot be the link.
         (arm.case.is_some() || arm.parts.0.len() > 1).then_some((index, link))
     });
     let link = links.next().filter(|_| links.next().is_none());

@@ -15,8 +15,8 @@ pub(super) struct Reported<'a> {
     parts: Parts,
 }
 
-/// Returns the variants that are reported, and whether there are others. Returns `None` if no variant has
-/// `error`.
+/// Returns the variants with `#[foreign(error = N)]`, or `None` if no variant has `error`. Fails if the enum
+/// has both `error` and `case` or `default`.
 pub(super) fn variants(data: &DataEnum) -> syn::Result<Option<Vec<Reported<'_>>>> {
     let mut reported = Vec::new();
     let mut other = None;

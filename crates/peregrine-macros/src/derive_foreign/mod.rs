@@ -1,5 +1,5 @@
-//! Generates the code of `#[derive(Foreign)]`. The generated code sends the fields one after the other. For an
-//! enum, it sends the number of the variant before the fields.
+//! Generates the code of `#[derive(Foreign)]`. The generated code sends the fields one after the other. For
+//! an enum, it sends the number of the variant before the fields.
 
 pub(crate) mod attributes;
 mod bounds;
@@ -44,12 +44,13 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     }
 }
 
-/// What the generated implementations contain.
+/// The parts of a generated implementation of `Foreign`.
 struct Codec {
     /// The constants `LEAST` and `FIXED`.
     constants: TokenStream,
-    /// The bodies of `put` and `take`.
+    /// The body of `put`.
     put: TokenStream,
+    /// The body of `take`.
     take: TokenStream,
     /// The methods `put_at` and `take_at`, for types of fixed size.
     at: TokenStream,
@@ -170,7 +171,7 @@ fn of_record(parts: &Parts, representation: &TokenStream) -> Codec {
     let (pattern, put, take) =
         (parts.pattern(), parts.put(representation), parts.take(representation));
     let this = quote!(<Self as ::peregrine::foreign::Foreign<#representation>>);
-    // An empty struct does not change the variable with the cells.
+    // An empty struct has no cells. The compiler would warn of a variable that is `mut` and does not change.
     let cells = if parts.0.is_empty() {
         quote!(let _ = __cells;)
     } else {
@@ -214,7 +215,8 @@ fn of_record(parts: &Parts, representation: &TokenStream) -> Codec {
     }
 }
 
-/// Generates the code for a struct whose last field is the optional next node. It runs in a loop.
+/// Generates the code for a struct whose last field is the optional next node. The generated code is a loop,
+/// so that long lists do not overflow the stack.
 fn of_list(parts: &Parts, link: Link, is_marked: bool, representation: &TokenStream) -> Codec {
     let mut least = quote!(<#representation as ::peregrine::foreign::Cells>::CELL);
     for part in parts.others() {
@@ -259,18 +261,19 @@ struct Part {
     form: Form,
 }
 
-/// How a field is sent.
+/// How the value of a field is sent.
 enum Form {
-    /// By `Foreign`.
+    /// By the trait `Foreign`.
     Value,
-    /// By `Bounded`, because the field has this `max`.
+    /// By the trait `Bounded`. The expression is the `max` of the field.
     Bounded(Expr),
-    /// As the number of a variant, which is the first cell.
+    /// By the trait `CaseNumber`. The field is the number of the variant, which is the first cell.
     Number,
 }
 
 impl Part {
-    /// Returns the type as `<T as BOUND<R>>`, with the bound that the form of the field needs.
+    /// Returns `<T as TRAIT<R>>`, where `T` is the type, and `TRAIT` is the trait that the form of the field
+    /// needs.
     fn bound(&self, representation: &TokenStream) -> TokenStream {
         let (ty, name) = (&self.ty, format_ident!("{}", self.form.bound()));
         quote_spanned! {generated_at(ty.span())=>
@@ -278,7 +281,7 @@ impl Part {
         }
     }
 
-    /// Returns the type as `<T as Foreign<R>>`.
+    /// Returns `<T as Foreign<R>>`, where `T` is the type.
     fn value(&self, representation: &TokenStream) -> TokenStream {
         let ty = &self.ty;
         quote_spanned! {generated_at(ty.span())=>

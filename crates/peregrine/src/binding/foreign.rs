@@ -124,7 +124,7 @@ fn key(part: &str, many: Dynamic) -> Dynamic {
     Dynamic::List(vec![Dynamic::from(part), many])
 }
 
-/// Calls `find`.
+/// Calls the procedure `find`.
 fn find(
     client: &GenericClient,
     name: &str,

@@ -26,7 +26,7 @@
 //! | at | bytes | header of the result |
 //! |---|---|---|
 //! | 0 | 4 | flags: 1 if the procedures of the server are async |
-//! | 4 | 4 | how many calls of the lane have no result yet, plus 1 if results were not sent yet |
+//! | 4 | 4 | the number of calls of the lane that run, plus 1 if results of ended calls were not sent |
 //! | 8 | 4 | the procedure that took longest, if the server has measured its calls |
 //! | 12 | 4 | how long that procedure took in microseconds, or 0 if nothing was measured |
 //! | 16 | 4 | how many one-way calls of the batch have failed |
@@ -117,7 +117,7 @@ pub(crate) struct ResultRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResultHeader {
     pub(crate) is_async: bool,
-    /// The number of calls of the lane that have no result yet, plus 1 if results were not sent yet.
+    /// The number of calls of the lane that run, plus 1 if results of ended calls were not sent.
     pub(crate) pending: u32,
     /// The procedure that took longest, and its time in microseconds. `None` if nothing was measured.
     pub(crate) slowest: Option<(u32, u32)>,

@@ -309,7 +309,7 @@ fn invalid_rows_are_refused() {
         (place(export_at(0), export::VERSION), 1 << 32, Unreadable::Row("exports", 0)),
         (place(export_at(0), row::STATE), row::VACANT, Unreadable::Row("bindings", 0)),
         (place(session_at(0), row::STATE), row::ENDED, Unreadable::Row("sessions", 0)),
-        (place(session_at(0), session::PATH), 9, Unreadable::Row("sessions", 0)),
+        (place(session_at(0), session::PATH), 10, Unreadable::Row("sessions", 0)),
         (place(session_at(0), session::PORT), 5 << 32, Unreadable::Row("sessions", 0)),
         (place(session_at(0), session::USER), 1 << 32, Unreadable::Row("sessions", 0)),
     ];

@@ -58,7 +58,8 @@ pub trait Reports: Sized {
     note = "`#[foreign(switch = T)]` takes `bool`, `i32`, `u32`, `u16`, or an enum that derives `Foreign`"
 )]
 pub trait Cases {
-    /// The numbers of all variants, in their order. `None` if every number is one.
+    /// The numbers of all variants, in their order. `None` for an integer type, of which every value is a
+    /// number.
     const NUMBERS: Option<&'static [i64]>;
 }
 
@@ -75,7 +76,7 @@ macro_rules! any_number {
 }
 any_number!(i32, u32, u16);
 
-/// Returns the cell for the variant `index` of the enum `E`.
+/// Returns the content of the cell that selects the variant with the index `index` of the enum `E`.
 #[must_use]
 pub const fn case<R: Cells, E: Cases>(index: usize) -> u32 {
     let Some(numbers) = E::NUMBERS else { panic!("an enum has numbers") };
@@ -87,7 +88,7 @@ pub const fn case<R: Cells, E: Cases>(index: usize) -> u32 {
     number as u32
 }
 
-/// Returns the number of the error `index`.
+/// Returns the number of the error with the index `index` in `numbers`.
 #[must_use]
 pub const fn error_number(numbers: &[i64], index: usize) -> u16 {
     let number = numbers[index];
@@ -95,7 +96,8 @@ pub const fn error_number(numbers: &[i64], index: usize) -> u16 {
     number as u16
 }
 
-/// Checks at compile time that a case has a number of its own, which the type of the switch can have.
+/// Checks at compile time that the number with the index `index` differs from all earlier numbers, and that
+/// the type of the switch has this number.
 pub const fn check_case(numbers: &[i64], index: usize, switch: Option<&[i64]>) {
     let number = numbers[index];
     let mut other = 0;
@@ -113,7 +115,7 @@ pub const fn check_case(numbers: &[i64], index: usize, switch: Option<&[i64]>) {
     assert!(found, "the type of `switch` does not have this number");
 }
 
-/// Returns whether a cell is that of one of the variants of `E`.
+/// Returns whether the content of a cell is the number of a variant of `E`.
 #[inline]
 #[must_use]
 pub fn is_one_of<E: Cases>(cell: u32) -> bool {

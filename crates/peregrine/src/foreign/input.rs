@@ -50,7 +50,7 @@ impl<T> core::ops::Deref for Elements<'_, T> {
 }
 
 impl<'a, R: Cells> Input<'a, R> {
-    /// Makes an input at the first of `bytes`.
+    /// Makes an input that begins at the first byte of `bytes`.
     #[inline]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes, depth: 0, nested: 0, empty: 0, representation: PhantomData }
@@ -86,7 +86,7 @@ impl<'a, R: Cells> Input<'a, R> {
     /// Takes one cell.
     ///
     /// # Errors
-    /// If the bytes end before it.
+    /// [`Invalid::Short`] if fewer bytes are left than a cell has.
     #[inline]
     pub fn cell(&mut self) -> Result<u32, Invalid> {
         self.claim(R::CELL).map(cell_at::<R>)
@@ -95,8 +95,8 @@ impl<'a, R: Cells> Input<'a, R> {
     /// Takes a count of bytes or elements.
     ///
     /// # Errors
-    /// [`Invalid::TooLong`] if the count is larger than `most`, and [`Invalid::Short`] if the bytes end
-    /// before it.
+    /// [`Invalid::TooLong`] if the count is larger than `most`, and [`Invalid::Short`] if fewer bytes are
+    /// left than a cell has.
     #[inline]
     pub fn count(&mut self, most: usize) -> Result<usize, Invalid> {
         let count = self.cell()? as usize;
@@ -197,8 +197,8 @@ impl<'a, R: Cells> Input<'a, R> {
         Vec::take_at_most(most, self).map(Elements::Owned)
     }
 
-    /// Takes the cells of a value if any cells are a value of `T`. The caller then reads them by
-    /// [`Foreign::of_cells`]. Otherwise takes nothing, and returns `None`.
+    /// Takes the cells of a value if every content of these cells is a valid `T`. The caller then reads the
+    /// value by [`Foreign::of_cells`]. Otherwise takes nothing, and returns `None`.
     #[doc(hidden)]
     #[inline(always)]
     pub fn cells_of<T: Foreign<R>>(&mut self) -> Result<Option<&'a [u8]>, Invalid> {

@@ -1,8 +1,9 @@
 //! Values in the representations of other RPC systems: XDR, which ONC RPC (Sun RPC) uses, and Courier.
 //!
-//! A type has a form in a representation if it implements [`Foreign`]. The representation is a type:
-//! [`Xdr`] (RFC 4506) or [`Courier`] (Xerox's standard XSIS 038112). Derive [`Foreign`](derive@Foreign) for
-//! your own types. They then have a form in each representation in which all of their fields have one.
+//! A type has a form in a representation if it implements [`Foreign`]. The type parameter of this trait is
+//! the representation: [`Xdr`] (RFC 4506) or [`Courier`] (Xerox's standard XSIS 038112). Derive
+//! [`Foreign`](derive@Foreign) for your own types. They then have a form in each representation in which all
+//! of their fields have one.
 //!
 //! ```
 //! use peregrine::foreign::{ByteString, Foreign, Xdr, from_bytes, to_bytes};
@@ -96,7 +97,7 @@ impl Cells for Xdr {
     const SYSTEM: System = System::Onc;
     const CELL: usize = 4;
     const COUNT_MAX: usize = u32::MAX as usize;
-    // Numbers of unions are `int` or `unsigned int`.
+    // The number of a variant of a union is an `int` or an `unsigned int`.
     const CASE_MIN: i64 = i32::MIN as i64;
     const CASE_MAX: i64 = u32::MAX as i64;
 }
@@ -157,12 +158,12 @@ pub trait Foreign<R: Cells>: Sized {
     #[doc(hidden)]
     const FIXED: bool = false;
 
-    /// Whether elements of arrays and sequences are bytes without padding between them.
+    /// Whether arrays and sequences of this type have no padding between their elements, which are bytes.
     #[doc(hidden)]
     const PACKED: bool = false;
 
-    /// Whether the size is fixed, and any cells are a value, as for numbers. If so, stubs take arguments by
-    /// [`of_cells`](Self::of_cells).
+    /// Whether the size is fixed, and every content of the cells is a valid value, as for numbers. If so,
+    /// stubs take arguments by [`of_cells`](Self::of_cells).
     #[doc(hidden)]
     const ANY_CELLS: bool = false;
 
@@ -193,15 +194,16 @@ pub trait Foreign<R: Cells>: Sized {
         Self::take(&mut Input::new(cells))
     }
 
-    /// Reads a value of which any cells are a value. The value is not in a `Result`, because a large array
-    /// would be copied several times on its way to the variable of the caller.
+    /// Reads a value of fixed size. Every content of `cells` must be a valid value, as
+    /// [`ANY_CELLS`](Self::ANY_CELLS) says. The value is not in a `Result`, because a large array would be
+    /// copied several times on its way to the variable of the caller.
     #[doc(hidden)]
     #[inline(always)]
     fn of_cells(cells: &[u8]) -> Self {
         Self::take_at(cells).expect("any cells are a value")
     }
 
-    /// Reads an array as [`of_cells`](Self::of_cells) reads a value.
+    /// Reads an array of values, each as [`of_cells`](Self::of_cells) does.
     #[doc(hidden)]
     #[inline(always)]
     fn array_of_cells<const N: usize>(cells: &[u8]) -> [Self; N] {
@@ -222,8 +224,8 @@ pub trait Foreign<R: Cells>: Sized {
         structured::take_all_at(count, cells)
     }
 
-    /// Returns the elements whose bytes are `bytes`, if they need no conversion. Only [`PACKED`](Self::PACKED)
-    /// elements can do so.
+    /// Returns the elements whose bytes are `bytes`, if they need no conversion. Only elements of a
+    /// [`PACKED`](Self::PACKED) type need none.
     #[doc(hidden)]
     #[inline]
     fn unconverted(_bytes: &[u8]) -> Option<&[Self]> {

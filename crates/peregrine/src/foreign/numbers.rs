@@ -5,7 +5,7 @@ use super::output::{put_cell, put_padded};
 use super::{Cells, Courier, Foreign, Input, Invalid, Output, Overflow, Xdr};
 use crate::value::{big_endian_array, big_endian_numbers, put_big_endian};
 
-/// Implements the methods of a type of fixed size by its `put_at` and `take_at`.
+/// Implements the methods of a type of fixed size with its methods `put_at` and `take_at`.
 macro_rules! fixed {
     ($representation:ty) => {
         const FIXED: bool = true;
@@ -23,8 +23,8 @@ macro_rules! fixed {
 }
 pub(super) use fixed;
 
-/// Implements `Foreign` for numbers that take their own bytes, the highest first. Many of them are converted
-/// with the processor's shuffle instruction.
+/// Implements `Foreign` for numbers whose form is their bytes, the highest first. Arrays and sequences of
+/// them are converted with the processor's shuffle instruction.
 macro_rules! numbers {
     ($($type:ty: [$($generics:tt)*] $representation:ty;)*) => {$(
         impl<$($generics)*> Foreign<$representation> for $type {

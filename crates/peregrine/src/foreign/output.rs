@@ -21,7 +21,7 @@ use crate::limits;
 pub struct Output<'a, R: Cells> {
     /// The memory that has not been written.
     rest: &'a mut [u8],
-    /// The number of bytes of memory at the beginning.
+    /// The length in bytes of the memory that the caller passed to `new`.
     given: usize,
     /// The number of bytes that were counted and not written.
     counted: usize,
@@ -74,7 +74,7 @@ impl<'a, R: Cells> Output<'a, R> {
     /// Appends one cell. In Courier, `cell` is at most 65,535.
     ///
     /// # Errors
-    /// If there is no room for it.
+    /// [`Overflow::Full`] if the memory is too short.
     #[inline]
     pub fn cell(&mut self, cell: u32) -> Result<(), Overflow> {
         if let Some(memory) = self.claim(R::CELL)? {
@@ -86,7 +86,7 @@ impl<'a, R: Cells> Output<'a, R> {
     /// Appends a count of bytes or elements.
     ///
     /// # Errors
-    /// If the count is too large for the representation, or if there is no room for it.
+    /// If the count is too large for the representation, or if the memory is too short.
     #[inline]
     pub fn count(&mut self, count: usize) -> Result<(), Overflow> {
         if count > R::COUNT_MAX {
@@ -98,7 +98,7 @@ impl<'a, R: Cells> Output<'a, R> {
     /// Appends bytes without a count, and zeros up to the end of the last cell.
     ///
     /// # Errors
-    /// If there is no room for them.
+    /// [`Overflow::Full`] if the memory is too short.
     #[inline]
     pub fn opaque(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
         let padded = bytes.len().checked_next_multiple_of(R::CELL).ok_or(Overflow::Full)?;
@@ -111,7 +111,7 @@ impl<'a, R: Cells> Output<'a, R> {
     /// Appends a byte string: the count, the bytes, and zeros up to the end of the last cell.
     ///
     /// # Errors
-    /// If there are too many bytes for the representation, or if there is no room for them.
+    /// If there are too many bytes for the representation, or if the memory is too short.
     #[inline]
     pub fn byte_string(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
         self.count(bytes.len())?;

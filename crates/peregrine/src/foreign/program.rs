@@ -75,7 +75,7 @@ impl<R: Cells, T: Foreign<R>, E: Fails<R>> Ends<R> for Result<T, E> {
     }
 }
 
-/// The error type of such a method.
+/// The error type of a method whose procedure another system can call.
 #[diagnostic::on_unimplemented(
     message = "a procedure cannot fail with `{Self}` in `{R}`",
     label = "is not sent in `{R}`",
@@ -98,7 +98,8 @@ pub trait Fails<R: Cells>: Sized {
     /// If the bytes are not the arguments of the error.
     fn take_report(number: u32, from: &mut Input<'_, R>) -> Result<Option<Self>, Invalid>;
 
-    /// Returns the text that says why the procedure failed, if it does not report the error.
+    /// Returns the text that says why the procedure failed. It is for a failure that the procedure does not
+    /// report.
     fn failure(&self) -> String;
 }
 

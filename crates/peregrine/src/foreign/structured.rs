@@ -16,7 +16,7 @@ impl<R: Cells> Foreign<R> for () {
     }
 }
 
-/// Returns the number of bytes of elements of fixed size. Returns `None` if it is too large.
+/// Returns the number of bytes of `count` elements of fixed size. Returns `None` if the number is too large.
 const fn bytes_of<R: Cells, T: Foreign<R>>(count: usize) -> Option<usize> {
     match T::PACKED {
         true => count.checked_next_multiple_of(R::CELL),
@@ -103,7 +103,8 @@ pub(super) fn array<T, const N: usize>(
     }
 }
 
-/// Splits the cells of a value of fixed size off. The code for structs and tuples uses it.
+/// Removes the cells of a value of fixed size from the front of `cells`, and returns them. The generated code
+/// for structs, and the code for tuples, use this function.
 #[doc(hidden)]
 #[inline(always)]
 pub fn cells_of<'a, R: Cells, T: Foreign<R>>(cells: &mut &'a [u8]) -> &'a [u8] {
@@ -201,7 +202,7 @@ impl<R: Cells> Bounded<R> for String {
     }
 }
 
-/// A cell that says whether there is a value, and the value.
+/// One cell says whether there is a value. The value follows.
 impl<R: Optional, T: Foreign<R>> Foreign<R> for Option<T> {
     const LEAST: usize = R::CELL;
 
@@ -220,7 +221,7 @@ impl<R: Optional, T: Foreign<R>> Foreign<R> for Option<T> {
     }
 }
 
-/// The content. With boxes, types can be recursive. Both sides limit the depth of nesting.
+/// A box is sent as its content. Boxes permit recursive types, so both sides limit the depth of nesting.
 impl<R: Cells, T: Foreign<R>> Foreign<R> for Box<T> {
     const LEAST: usize = T::LEAST;
 

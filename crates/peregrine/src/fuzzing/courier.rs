@@ -25,8 +25,8 @@ const MESSAGE_MAX: usize = 2000;
 /// Reads any bytes as messages, as streams in each form, and as a packet.
 ///
 /// # Panics
-/// Panics if what was read differs after it was written and read again, or if a stream has other messages in
-/// pieces of another size.
+/// Panics if a value differs after it was written and read again, or if a stream contains other messages when
+/// it arrives in pieces of another size.
 pub fn message(bytes: &[u8]) {
     call(bytes);
     reply(bytes);
@@ -88,7 +88,7 @@ fn stream(framing: Framing, bytes: &[u8]) {
     assert_eq!(messages(framing, &again, 7), ([&sent, ends].concat(), Some(3), true));
 }
 
-/// Returns the messages of a stream that arrives in pieces, the version, and whether the stream is in order.
+/// Returns the messages of a stream that arrives in pieces, the version, and whether the stream is valid.
 fn messages(framing: Framing, bytes: &[u8], piece: usize) -> (Vec<Event>, Option<u16>, bool) {
     let (mut input, mut events) = (Input::new(framing, MESSAGE_MAX), Vec::new());
     for mut bytes in bytes.chunks(piece) {
@@ -256,7 +256,7 @@ impl World {
             _ => {}
         }
         self.look();
-        // The oldest datagrams are lost.
+        // If a queue has more than 256 datagrams, its oldest ones are lost.
         for queue in [&mut self.to_server, &mut self.to_client] {
             let lost = queue.len().saturating_sub(256);
             queue.drain(..lost);
@@ -299,7 +299,8 @@ impl World {
         let at = which % queue.len();
         let (client, mut bytes) = if a % 2 == 1 { queue[at].clone() } else { queue.remove(at) };
         if b >= 128 && is_call {
-            // The kind or a length: never what identifies the call, or the place of its bytes.
+            // The changed byte is the kind or belongs to a length. It never belongs to the identity of the
+            // call or to the position of the data.
             let changed = [7, 22, 23, 24, 25][usize::from(b) % 5];
             if let Some(byte) = bytes.get_mut(changed).filter(|_| client > 0) {
                 *byte ^= a | 1;
@@ -343,7 +344,7 @@ impl World {
         assert!(is_own || Failure::of(&header.answer).is_some(), "the reply to another call");
     }
 
-    /// Lets all calls look at their timers.
+    /// Makes the step of each call that its timers demand.
     fn look(&mut self) {
         let (now, clients, sent) = (self.now, &self.clients, &mut self.to_server);
         self.calls.retain(|(client, _), call| {

@@ -21,7 +21,7 @@ const RECORD_MAX: usize = 2000;
 /// Reads any bytes as messages, as a stream of records, and as the arguments and results of rpcbind.
 ///
 /// # Panics
-/// Panics if what was read differs after it was written and read again.
+/// Panics if a value differs after it was written and read again.
 pub fn message(bytes: &[u8]) {
     call(bytes);
     reply(bytes);
@@ -72,7 +72,7 @@ fn reply(bytes: &[u8]) {
     }
 }
 
-/// Divides the stream in two ways, which must give the same records.
+/// Reads the stream in pieces of two sizes, which must give the same records.
 fn records(bytes: &[u8]) {
     let records = |piece| {
         let (mut assembler, mut records) = (Assembler::new(RECORD_MAX), Vec::new());
@@ -110,7 +110,7 @@ fn rpcbind(version: u32, procedure: u32, body: &[u8]) {
         let text = address.to_string();
         assert_eq!(Universal::parse(network, &text), Some(address));
     }
-    // The same bytes as results, of requests with lists and texts.
+    // The same bytes are also read as results, for requests whose results are lists and texts.
     for request in [Request::DumpMappings, Request::Dump, request] {
         if let Ok(answer) = Answer::parse(&request, body) {
             let mut again = Vec::new();
@@ -120,7 +120,7 @@ fn rpcbind(version: u32, procedure: u32, body: &[u8]) {
     }
 }
 
-/// Makes calls to a small cache: each three bytes are a client, a call and what happens.
+/// Makes calls to a small cache. Each group of three bytes is a client, a call and an event.
 ///
 /// # Panics
 /// Panics if a call runs twice at a time, if a client gets the reply to another call, or if a limit is

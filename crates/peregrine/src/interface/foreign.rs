@@ -1,5 +1,5 @@
-//! What other RPC systems need to know of an interface, and its own identity does not contain: the numbers of
-//! programs, procedures and variants, and the largest counts. Its text form is the *foreign text*
+//! What other RPC systems need to know of an interface, beyond what its identity contains: the numbers of
+//! programs, procedures and variants, and the largest counts. The text form of this is the *foreign text*
 //! (docs/FOREIGN.md, part 5).
 
 use core::fmt::Write as _;
@@ -12,26 +12,28 @@ use super::text::TextError;
 use super::{Body, Field, Interface, Program, System, Variant};
 use crate::limits;
 
-/// How other RPC systems know a variant of an enum.
+/// How other RPC systems identify a variant of an enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Case {
     /// The number of the variant: `#[foreign(case = N)]`, or the discriminant in an enum without fields.
     Number(i64),
-    /// The variant has all other numbers: `#[foreign(default)]`. Its first field is the number.
+    /// All numbers that no other variant has: `#[foreign(default)]`. The first field of the variant is the
+    /// number.
     Default,
     /// The number of an error that Courier procedures report: `#[foreign(error = N)]`.
     Error(u16),
 }
 
 impl Case {
-    /// Returns the case of a variant with a number. Returns `None` if the number is the index of the variant.
+    /// Returns the case of the variant with the index `index` and the number `number`. Returns `None` if both
+    /// are equal.
     #[must_use]
     pub const fn numbered(index: i64, number: i64) -> Option<Self> {
         if index == number { None } else { Some(Self::Number(number)) }
     }
 }
 
-/// The systems by their names in texts.
+/// Each system, with its name in foreign texts.
 pub(crate) const SYSTEMS: &[(&str, System)] = &[("onc", System::Onc), ("courier", System::Courier)];
 
 fn write_programs(programs: &[Program], text: &mut String) {
@@ -135,7 +137,7 @@ impl Described {
         text
     }
 
-    /// Returns the interface with what a foreign text says.
+    /// Adds the content of a foreign text to the interface, and returns the interface.
     ///
     /// # Errors
     /// If the text is not the foreign text of an interface with these procedures and types.
@@ -191,7 +193,8 @@ impl Described {
         }
     }
 
-    /// Returns why other RPC systems cannot know the interface by these numbers.
+    /// Returns why other RPC systems cannot use the interface with its present numbers and largest counts.
+    /// Returns `None` if they can.
     pub(super) fn impossible_case(&self) -> Option<String> {
         for (index, program) in self.programs.iter().enumerate() {
             if self.programs[..index].iter().any(|one| one.system == program.system) {
@@ -266,7 +269,8 @@ fn read_variant(variant: &mut DescribedVariant, words: &[&str]) -> Result<(), St
     Ok(())
 }
 
-/// Returns why variants cannot have these cases: two of them share a number, or the default has no number.
+/// Returns why variants cannot have these cases, for example because two of them have the same number.
+/// Returns `None` if they can.
 fn impossible_cases(name: &str, variants: &[DescribedVariant]) -> Option<String> {
     let name = super::brief::Brief(name);
     let has_errors = variants.iter().any(|one| matches!(one.case, Some(Case::Error(_))));

@@ -6,8 +6,8 @@ use crate::protocol::onc::message::{self, Auth, Flavour, Groups};
 /// The identity that a client claims in its calls of ONC RPC: the flavour AUTH_SYS, which is also called
 /// AUTH_UNIX.
 ///
-/// This is a claim only. Any program can claim any identity, and any machine on the way can change it. Servers
-/// of NFS, for example, believe the claim if it comes from a machine and a port that they trust.
+/// This is a claim only. Any program can claim any identity, and any machine on the way can change it.
+/// Servers of NFS, for example, believe the claim if it comes from a machine and a port that they trust.
 ///
 /// ```
 /// use peregrine::{AuthSys, BindOptions};
@@ -25,7 +25,7 @@ pub struct AuthSys {
 }
 
 impl AuthSys {
-    /// The largest number of further groups.
+    /// The largest number of groups in addition to the main group.
     pub const GROUPS_MAX: usize = 16;
 
     /// Claims the number of a user and of the user's main group.
@@ -34,7 +34,7 @@ impl AuthSys {
     }
 
     /// Claims the effective user and group of this process, its further groups, and the name of this machine.
-    /// If the process has more than 16 groups, the others are left out.
+    /// If the process has more than 16 further groups, only the first 16 are used.
     pub fn of_process() -> Self {
         use rustix::process::{getegid, geteuid, getgroups};
         let groups = getgroups().unwrap_or_default();
@@ -48,7 +48,7 @@ impl AuthSys {
         }
     }
 
-    /// Claims further groups, at most [16](Self::GROUPS_MAX).
+    /// Claims groups in addition to the main group, at most [16](Self::GROUPS_MAX).
     pub fn groups(mut self, groups: &[u32]) -> Self {
         groups.clone_into(&mut self.groups);
         self

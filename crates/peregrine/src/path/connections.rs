@@ -1,9 +1,9 @@
-//! What the server halves of all paths over TCP share: they accept connections, bound their number and the
-//! memory of their messages, and attend to them with threads. The keeper, the background thread of the
-//! process, watches the connections to which no thread attends.
+//! What the server halves of all paths over TCP share: they accept connections, and bound the number of
+//! connections and the memory of their messages. Their threads attend to the connections. The keeper, the
+//! background thread of the process, watches the connections to which no thread attends.
 //!
 //! * [`acceptor`]: sockets that accept connections.
-//! * [`table`]: the open connections of a server, and their largest numbers.
+//! * [`table`]: the open connections of a server, and the limits of their number.
 //! * [`threads`]: the threads, and the connections that wait for one.
 //! * [`turn`]: which thread receives from a connection.
 //! * [`watching`]: the keeper's watch of a connection.

@@ -14,9 +14,9 @@
 //! | `WOKEN` | must check its activity, because a packet arrived for the activity, or there is no leader |
 //! | `FUTURE` | no thread waits: a future sleeps, and must be polled when a packet arrives for its activity |
 //!
-//! A future never becomes the leader by being woken, because its executor may not poll it for a long time.
+//! A future is not woken to become the leader, because its executor might poll it only after a long time.
 //! While futures sleep and no thread leads, the [substitute](Substitute) receives. A future that is polled
-//! leads for the time of one look.
+//! may lead while it receives what has arrived, and then stops leading.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -143,8 +143,8 @@ impl<T> Leadership<T> {
         self.try_wake(index, true) == Woken::Future
     }
 
-    /// Wakes all threads that wait. Returns the indexes of all futures that sleep. The caller must ring their
-    /// bells.
+    /// Wakes all threads that wait. Returns the indexes of all futures that sleep. The caller must ring the
+    /// bells of these futures.
     #[cold]
     #[must_use]
     pub(super) fn wake_all(&self) -> Vec<u32> {
@@ -491,8 +491,8 @@ mod tests {
         assert!(leadership.wake(0), "the future must still sleep");
     }
 
-    /// A substitute that is another thread. This thread leads when it was made to stand by and there are
-    /// numbers to give.
+    /// A substitute that is another thread. This thread leads if the substitute was made to stand by, and
+    /// callers wait for numbers.
     #[derive(Default)]
     struct Armed(AtomicBool);
 
@@ -503,8 +503,8 @@ mod tests {
     }
 
     /// As in `followers_never_wait_without_a_leader`, callers wait for numbers that only the leader can give
-    /// to them. Here some callers are futures. A future becomes the leader for one look, and then sleeps
-    /// until its bell rings.
+    /// to them. Here some callers are futures. A future becomes the leader only to serve the numbers that are
+    /// requested now. Otherwise it sleeps until its bell rings.
     #[test]
     fn futures_never_sleep_while_numbers_are_there() {
         const THREADS: usize = 2;

@@ -1,4 +1,5 @@
-//! The receiving threads of a datagram socket of a server. At any time, some of them receive, while others run calls.
+//! The receiving threads of a datagram socket of a server. At any time, some of them receive, while others
+//! run calls.
 //!
 //! Any thread may receive at any time. So correctness does not depend on this module. The module only decides
 //! which thread serves a call, and how soon. The thread that has received a call usually runs the call to its
@@ -17,11 +18,13 @@
 //!   gets a call, this thread first lets a further thread receive. A thread that stops polling also lets a
 //!   further thread receive, if fewer than two threads receive. Further threads are on standby, and end if
 //!   they are not needed.
-//! * If a client cancels a call whose procedure runs, another thread replaces the thread that runs it.
+//! * If a client cancels a call whose procedure runs, another thread replaces the thread that runs the
+//!   procedure.
 //! * If the largest allowed number of threads runs procedures, one more thread receives. This thread answers
 //!   packets that need no procedure, and queues calls.
 
 mod head;
+mod living;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +37,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use self::head::{HeadState, HeadWord};
+use self::living::Living;
 use super::yielding::YieldPolicy;
 use crate::call::chain::has_waited;
 use crate::call::{Refusal, Wait, block_cost};
@@ -56,8 +60,8 @@ const WATCH_MAX: Duration = Duration::from_millis(8);
 const WATCHES: u32 = 100;
 /// The number of polls between two `spin_loop` hints, which let the processor pause for a moment.
 const PAUSE_EVERY: u32 = 8;
-/// If procedures take longer than this many nanoseconds on average, it is worth its cost to wake another
-/// thread before a procedure begins.
+/// If procedures take longer than this many nanoseconds on average, waking another thread before a procedure
+/// begins is worth its cost.
 const SLOW: u64 = 20_000;
 /// A procedure that makes calls counts in the average with at least this many nanoseconds. Its nested calls
 /// may come back to this server, and then need another thread.
@@ -102,8 +106,8 @@ pub(in crate::path) trait PacketService: Send + Sync + 'static {
         8
     }
 
-    /// Gives back memory that the thread has borrowed for receiving. Called because other threads receive
-    /// now.
+    /// Gives back memory that the thread has borrowed for receiving. The thread calls this function when
+    /// other threads receive.
     fn release_expected(&self, receiver: &mut Self::ReceiverState);
 
     /// Runs a call. Returns the time at which its procedure ended, on the clock of
@@ -132,7 +136,8 @@ pub(in crate::path) trait PacketService: Send + Sync + 'static {
         false
     }
 
-    /// Returns the number of the call's caller. Two calls that run at the same time have different numbers.
+    /// Returns the number of the call's caller. Two callers that call at the same time rarely have the same
+    /// number.
     fn caller(&self, work: &Self::Work) -> u32;
 
     /// Returns whether a thread of this process waits for this call, directly or through further nested
@@ -181,7 +186,7 @@ pub(in crate::path) struct Receivers<P: PacketService> {
     state: Mutex<State<P::Work>>,
     /// Wakes threads on standby.
     wanted: Condvar,
-    ended: Condvar,
+    living: Arc<Living>,
 }
 
 struct State<W> {
@@ -270,7 +275,7 @@ impl<P: PacketService> Receivers<P> {
             stopping: AtomicBool::new(false),
             state: Mutex::ranked(Rank::Threads, state),
             wanted: Condvar::new(),
-            ended: Condvar::new(),
+            living: Arc::default(),
         });
         for _ in 0..ASLEEP {
             if let Err(error) = receivers.add(&mut receivers.state()) {
@@ -311,13 +316,19 @@ impl<P: PacketService> Receivers<P> {
             yielding: YieldPolicy::default(),
             last: None,
         };
-        let receivers = Arc::clone(self);
+        let (receivers, living) = (Arc::clone(self), Arc::clone(&self.living));
         let builder = std::thread::Builder::new().name(THREAD.into());
         // The thread is counted as receiving before it runs, because it will receive the datagrams that
         // arrive until then.
         self.receiving.fetch_add(1, Ordering::SeqCst);
-        let started = builder.spawn(move || receivers.main(thread));
+        self.living.begin();
+        let started = builder.spawn(move || {
+            receivers.main(thread);
+            drop(receivers);
+            living.end();
+        });
         if let Err(error) = started {
+            self.living.end();
             self.receiving.fetch_sub(1, Ordering::SeqCst);
             return Err(error);
         }
@@ -360,7 +371,6 @@ impl<P: PacketService> Receivers<P> {
             self.service.panicked(panic);
         }
         self.state().threads -= 1;
-        self.ended.notify_all();
     }
 
     /// Receives and runs calls until the thread must end.
@@ -766,9 +776,6 @@ impl<P: PacketService> Receivers<P> {
         self.stopping.store(true, Ordering::SeqCst);
         self.service.close();
         self.wanted.notify_all();
-        let any = |state: &mut State<P::Work>| state.threads > 0;
-        let waited = self.ended.wait_timeout_while(self.state(), limit, any);
-        let (state, _) = waited;
-        state.threads == 0
+        self.living.wait(limit)
     }
 }

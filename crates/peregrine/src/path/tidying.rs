@@ -1,5 +1,5 @@
-//! [`Tidying`]: the memory that large messages have used in the frames of a connection. The keeper releases it
-//! some time after the last of them.
+//! [`Tidying`]: the memory that large messages have used in the frames of a connection. The keeper releases
+//! this memory some time after the last large message.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -27,7 +27,8 @@ impl Tidying {
         }
     }
 
-    /// Notes that a large message is in a frame. Its memory is released later, after [`used`](Self::used).
+    /// Notes that a large message is in a frame. The memory of the message is released later, if
+    /// [`used`](Self::used) is also called.
     pub(super) fn note(&self, frame: u32) {
         self.large[frame as usize].store(2, Ordering::Relaxed);
     }

@@ -1,5 +1,5 @@
 //! Numbered places for values, and lists of these numbers. A value is added to a list, and removed from any
-//! place in it, in a few steps and without an allocation, because the list is in the values themselves.
+//! place in it, in a few steps and without an allocation, because the links of the lists are in the values.
 
 use core::ops::{Index, IndexMut};
 

@@ -14,7 +14,7 @@ use std::collections::hash_map::{self, HashMap};
 use super::exchange::time::{Moment, SECOND};
 use super::lists::{Linked, Links, List, Slab};
 
-/// The share of the cache that one host may use is this part of the whole.
+/// One host may use at most the limits of the cache divided by this number.
 pub(crate) const HOST_SHARE: usize = 4;
 
 /// The machine of a client, or the user of a client on this machine.
@@ -43,19 +43,19 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Takes the source of a datagram.
+    /// Returns the peer that has sent a datagram from `from`.
     pub(crate) fn datagram(from: SocketAddr) -> Self {
         Self { host: Host::of(from), transport: Transport::Datagram(from.port()) }
     }
 
-    /// Takes the other end of a TCP connection. The port counts, because two programs of one machine may
-    /// send the same call. A client that has lost its connection and sends its calls again must connect from
-    /// the same port.
+    /// Returns the peer at the other end of a TCP connection. The port counts, because two programs of one
+    /// machine may send the same call. A client that has lost its connection and sends its calls again must
+    /// connect from the same port.
     pub(crate) fn stream(from: SocketAddr) -> Self {
         Self { host: Host::of(from), transport: Transport::Stream(from.port()) }
     }
 
-    /// Takes the user and process at the other end of a local socket, as the kernel reports them.
+    /// Returns the peer at the other end of a local socket. The kernel reports its user and its process.
     pub(crate) const fn local(user: u32, process: u32) -> Self {
         Self { host: Host::User(user), transport: Transport::Local(process) }
     }
@@ -91,12 +91,12 @@ pub(crate) struct Ticket<C> {
 /// The limits of a cache.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// How many calls are remembered, including those that run.
+    /// The largest number of remembered calls, including those that run.
     pub(crate) calls: usize,
-    /// How many bytes the replies have altogether.
+    /// The largest number of bytes of all remembered replies together.
     pub(crate) bytes: usize,
-    /// How long a call is remembered after it has ended, in nanoseconds. This must be at least as long as
-    /// clients retransmit.
+    /// How long a call is remembered after it has ended, in nanoseconds. Clients must not retransmit for a
+    /// longer time.
     pub(crate) age: u64,
 }
 
@@ -106,7 +106,7 @@ impl Bounds {
 
 #[derive(Debug)]
 enum State {
-    /// The call runs, and its newest copy came from this connection.
+    /// The call runs. Its newest copy came from this connection or socket.
     Running { from: u64 },
     /// The call has ended at this moment. The reply may have been discarded.
     Done { at: Moment, reply: Option<Box<[u8]>> },
@@ -134,7 +134,8 @@ struct Entry<C> {
     /// The number of the host's share.
     host: u32,
     state: State,
-    /// The neighbours in the lists of all calls and of the host's calls, and in those of replies.
+    /// The neighbours in the lists of all calls, of all replies, of the host's calls and of the host's
+    /// replies.
     links: [Links; 4],
 }
 
@@ -151,11 +152,11 @@ impl<C> Linked for Entry<C> {
 
 type Entries<C> = Slab<Entry<C>>;
 
-/// The calls that have ended, oldest first: of one host, or of all.
+/// The calls that have ended, oldest first, of one host or of all hosts.
 #[derive(Debug)]
 struct Ended {
     calls: List,
-    /// Those of the calls that still have their replies.
+    /// The calls among them whose replies are still remembered.
     replies: List,
     bytes: usize,
     /// The number of calls that run.
@@ -175,7 +176,8 @@ impl Ended {
         self.calls.len() + self.running
     }
 
-    /// Adds a call that has ended, and `kept` bytes of its reply, unless the reply is not kept.
+    /// Adds a call that has ended. `kept` is the number of bytes of its reply, or `None` if the reply is not
+    /// kept.
     fn push<C>(&mut self, entries: &mut Entries<C>, entry: u32, kept: Option<usize>) {
         self.running -= 1;
         self.calls.push(entries, entry);
@@ -191,7 +193,7 @@ impl Ended {
     }
 }
 
-/// The share of a host.
+/// The part of the cache that one host uses.
 #[derive(Debug)]
 struct Share {
     host: Host,
@@ -297,7 +299,7 @@ impl<C: Copy + Eq + Hash> Replies<C> {
         from
     }
 
-    /// Forgets a call that was refused before its procedure began. A retransmission runs.
+    /// Forgets a call that was refused before its procedure began. A retransmission of the call runs.
     pub(crate) fn not_executed(&mut self, ticket: Ticket<C>) {
         let Entry { key, host, .. } = self.entries.remove(ticket.entry);
         self.numbers.remove(&key);
@@ -306,7 +308,7 @@ impl<C: Copy + Eq + Hash> Replies<C> {
         self.drop_if_empty(host);
     }
 
-    /// Forgets the calls that ended long ago.
+    /// Forgets the calls that ended longer ago than [`Bounds::age`].
     pub(crate) fn expire(&mut self, now: Moment) {
         while let Some(oldest) = self.all.calls.oldest()
             && let State::Done { at, .. } = self.entries[oldest].state
@@ -316,7 +318,7 @@ impl<C: Copy + Eq + Hash> Replies<C> {
         }
     }
 
-    /// Returns the number of calls that are remembered, and of bytes in replies.
+    /// Returns the number of remembered calls, and the number of bytes of remembered replies.
     pub(crate) fn size(&self) -> (usize, usize) {
         (self.numbers.len(), self.all.bytes)
     }
@@ -329,8 +331,8 @@ impl<C: Copy + Eq + Hash> Replies<C> {
         self.bounds.bytes / HOST_SHARE
     }
 
-    /// Forgets the oldest calls until the limits hold. Returns `false` if all calls that could be forgotten
-    /// still run.
+    /// Forgets the oldest ended call of the host if the host has too many calls, and the oldest ended call of
+    /// all hosts if the cache has too many. Returns `false` if no such call has ended.
     fn make_room(&mut self, share: u32) -> bool {
         let of_host = &self.shares[share].ended;
         if of_host.len() > self.host_calls() {

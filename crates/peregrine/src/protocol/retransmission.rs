@@ -1,4 +1,5 @@
-//! When a client sends a call again over datagrams, if the reply is the only acknowledgement of the call.
+//! Decides when a client sends a call again over datagrams, if the reply is the only acknowledgement of the
+//! call.
 //!
 //! The measured round trips contain the time that procedures take. A server may run a retransmitted call a
 //! second time if it keeps no replies. So the client waits longer than Peregrine's own protocol, whose
@@ -35,7 +36,7 @@ impl Pace {
         self.backed_off.unwrap_or(measured)
     }
 
-    /// Notes that a message was answered after `nanoseconds`. It was sent once.
+    /// Notes that a message which was sent once was answered after `nanoseconds`.
     pub(crate) fn measure(&mut self, nanoseconds: u64) {
         self.backed_off = None;
         if let Some(rtt) = &mut self.rtt {
@@ -81,13 +82,13 @@ impl Timers {
         self.transmissions
     }
 
-    /// Returns when the driver must ask again what is due, if no datagram arrives.
+    /// Returns when the driver must call [`step`](Self::step) if no datagram arrives earlier.
     pub(crate) const fn due(&self) -> Moment {
         self.due
     }
 
-    /// Returns what is due now. After a long pause, for example of the machine, the call is sent again once
-    /// and not once for each wait that has passed.
+    /// Returns what is due now. After a long pause, for example because the machine was suspended, the call
+    /// is sent again once, and not once for each wait that has passed.
     pub(crate) fn step(&mut self, now: Moment) -> Due {
         if now >= self.ends {
             return Due::GiveUp;

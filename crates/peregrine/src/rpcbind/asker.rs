@@ -11,7 +11,7 @@ use crate::protocol::onc::universal::Network;
 /// The first port that every user may use.
 const PORT_OF_ANY_USER: u16 = 1024;
 
-/// To whom a registration belongs.
+/// The owner of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// The superuser, or a program that may use ports below 1024.
@@ -45,9 +45,9 @@ pub(super) struct Asker {
     /// The owner of what the caller registers. `None` if the caller may change nothing, because it is on
     /// another machine.
     pub(super) owner: Option<Owner>,
-    /// The network over which the call arrived. `None` if it is not one of ONC RPC.
+    /// The network over which the call arrived. `None` if the call did not arrive by ONC RPC.
     pub(super) network: Option<Network>,
-    /// The address of the caller. `None` if it is on this machine.
+    /// The IP address of the caller. `None` if the caller has none, for example over a local socket.
     pub(super) from: Option<SocketAddr>,
 }
 
@@ -95,8 +95,9 @@ impl Asker {
         self.owner.is_some() || !is_datagram
     }
 
-    /// Returns the host in an address for this caller, if a program listens at `host`. `near` returns the
-    /// address of this machine that the caller reaches. Returns `None` if the caller reaches no such address.
+    /// Returns the IP address at which this caller reaches a program that listens at `host`. `near` returns
+    /// the address of this machine that a caller at the given address reaches. Returns `None` if the caller
+    /// cannot reach the program.
     pub(super) fn reaches(
         &self,
         host: IpAddr,

@@ -1,12 +1,12 @@
 //! The interfaces of rpcbind, as the interface files of ONC RPC declare them (`pmap_prot.x`, `rpcb_prot.x`).
 //!
-//! CALLIT, BCAST and INDIRECT, by which rpcbind makes calls for others, are left out. A caller of them is told
-//! that the procedure does not exist.
+//! CALLIT, BCAST and INDIRECT, by which rpcbind makes calls on behalf of its clients, are left out. A client
+//! that calls one of them gets the error that the procedure does not exist.
 
 use crate::error::Result;
 use crate::foreign::{ByteString, Foreign};
 
-/// Which port a program has, in version 2.
+/// The port of a program, in version 2.
 #[derive(Clone, Debug, PartialEq, peregrine_macros::Value, Foreign)]
 pub(super) struct Mapping {
     pub(super) program: u32,
@@ -25,7 +25,7 @@ pub(super) struct Mappings {
     pub(super) rest: Option<Box<Self>>,
 }
 
-/// Which address a program has, in versions 3 and 4.
+/// The address of a program, in versions 3 and 4.
 #[derive(Clone, Debug, PartialEq, peregrine_macros::Value, Foreign)]
 pub(super) struct Rpcb {
     pub(super) program: u32,
@@ -51,7 +51,7 @@ pub(super) struct Rpcbs {
 pub(super) struct Place {
     pub(super) address: ByteString,
     pub(super) network: ByteString,
-    /// 1 for datagrams, 3 for connections that end in order.
+    /// 1 for datagrams, 3 for connections that deliver all data before they end.
     pub(super) semantics: u32,
     /// The family of protocols, such as `inet6`.
     pub(super) family: ByteString,
@@ -80,12 +80,14 @@ pub(super) struct Netbuf {
 #[foreign(xdr)]
 pub(super) struct Calls {
     pub(super) procedures: [i32; 13],
-    /// How many programs were registered, and how many were removed.
+    /// How often SET has registered a program.
     pub(super) set: i32,
+    /// How often UNSET has removed a program.
     pub(super) unset: i32,
     /// How often each address was asked for.
     pub(super) addresses: Option<Box<AddressCalls>>,
-    /// How often rpcbind made a call for others. It never does.
+    /// How often rpcbind made calls on behalf of its clients. Always `None`, because this rpcbind makes no
+    /// such calls.
     pub(super) indirect: Option<Box<IndirectCalls>>,
 }
 
@@ -102,7 +104,7 @@ pub(super) struct AddressCalls {
     pub(super) rest: Option<Box<Self>>,
 }
 
-/// How often rpcbind made a call of a procedure for others.
+/// How often rpcbind called one procedure on behalf of its clients.
 #[derive(Clone, Debug, PartialEq, peregrine_macros::Value, Foreign)]
 #[foreign(xdr)]
 pub(super) struct IndirectCalls {
@@ -126,7 +128,7 @@ pub(super) trait Portmap {
     /// Removes a program from all protocols. Returns whether it was removed.
     #[onc(2)]
     fn unset(&self, mapping: Mapping) -> Result<bool>;
-    /// Returns the port of a program, or 0.
+    /// Returns the port of a program, or 0 if the program is not registered.
     #[onc(3)]
     fn getport(&self, mapping: Mapping) -> Result<u32>;
     /// Returns all programs.
@@ -143,7 +145,8 @@ pub(super) trait RpcbindV3 {
     /// Removes a program from one network, or from all if the network has no name.
     #[onc(2)]
     fn unset(&self, rpcb: Rpcb) -> Result<bool>;
-    /// Returns the address of a program in the network of the caller, or an empty text.
+    /// Returns the address of a program in the network of the caller, or an empty text if the program has
+    /// none there.
     #[onc(3)]
     fn getaddr(&self, rpcb: Rpcb) -> Result<ByteString>;
     /// Returns all programs.
@@ -152,10 +155,10 @@ pub(super) trait RpcbindV3 {
     /// Returns the seconds since 1970.
     #[onc(6)]
     fn gettime(&self) -> Result<u32>;
-    /// Converts a universal address of the caller's network.
+    /// Converts a universal address of the caller's network to a `struct sockaddr`.
     #[onc(7)]
     fn uaddr2taddr(&self, address: ByteString) -> Result<Netbuf>;
-    /// Returns a universal address.
+    /// Converts a `struct sockaddr` to a universal address.
     #[onc(8)]
     fn taddr2uaddr(&self, address: Netbuf) -> Result<ByteString>;
 }
@@ -190,7 +193,7 @@ pub(super) trait RpcbindV4 {
     /// Returns all addresses of exactly this version of a program in the family of the caller's network.
     #[onc(11)]
     fn getaddrlist(&self, rpcb: Rpcb) -> Result<Option<Box<Places>>>;
-    /// Returns how often each procedure was called, for versions 2, 3 and 4.
+    /// Returns how often each procedure was called, one element for each of the versions 2, 3 and 4.
     #[onc(12)]
     fn getstat(&self) -> Result<[Calls; 3]>;
 }

@@ -1,8 +1,8 @@
-//! A small rpcbind for machines without one: it tells clients of ONC RPC the ports of the programs that
-//! servers register there (RFC 1833, versions 2, 3 and 4).
+//! A small rpcbind for machines without one. Servers register the ports of their programs there, and clients
+//! of ONC RPC ask for these ports (RFC 1833, versions 2, 3 and 4).
 //!
-//! It is an ordinary object of a [`Server`] with three interfaces ([`interface`]), one for each version. The
-//! rules of who may change what are in [`table`]. `docs/PROTOCOL.md`, part 10, lists them.
+//! It is an ordinary object of a [`Server`] with three interfaces ([`interface`]), one for each version.
+//! [`table`] decides which callers may change a registration. `docs/PROTOCOL.md`, part 10, lists these rules.
 
 mod asker;
 mod interface;
@@ -24,15 +24,16 @@ const MESSAGE_BYTES_MAX: usize = 256 << 10;
 const NOT_LISTENING: &str = "call Server::listen with onc+udp:HOST:111 and onc+tcp:HOST:111";
 
 /// A small rpcbind: the program of ONC RPC through which clients find the ports of other programs. It is for
-/// machines without rpcbind, such as containers and test machines. Clients and servers in any language can use
-/// it, and so can [`Server::register_programs`] and addresses such as `onc+udp:HOST`.
+/// machines without rpcbind, such as containers and test machines. Clients and servers in any language can
+/// use it, and so can [`Server::register_programs`] and addresses such as `onc+udp:HOST`.
 ///
-/// Only callers on its own machine can register programs: they call over the loopback interface. What a caller
-/// registers from a port below 1024 belongs to the superuser, and only such callers can remove it. Other callers
-/// on the machine can remove each other's registrations. Claimed identities (AUTH_SYS) change nothing.
+/// Only callers over the loopback interface of its own machine can register programs. What a caller registers
+/// from a port below 1024 belongs to the superuser, and only callers from such ports can remove it. Other
+/// callers on the machine can remove each other's registrations. An identity that a caller claims (AUTH_SYS)
+/// has no effect.
 ///
-/// It makes no calls for others (CALLIT, BCAST and INDIRECT). Over UDP, it sends no lists to other machines.
-/// Otherwise attackers could use it to send many packets to a victim.
+/// It makes no calls on behalf of its clients (CALLIT, BCAST and INDIRECT). Over UDP, it sends no lists to
+/// other machines. Otherwise attackers could use it to send many packets to a victim.
 ///
 /// ```no_run
 /// use peregrine::{Rpcbind, Server};
@@ -50,15 +51,15 @@ const NOT_LISTENING: &str = "call Server::listen with onc+udp:HOST:111 and onc+t
 pub struct Rpcbind(Arc<Table>);
 
 impl Rpcbind {
-    /// Returns an rpcbind that knows no program.
+    /// Returns an rpcbind without registrations.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts a server that exports rpcbind as `rpcbind.2`, `rpcbind.3` and `rpcbind.4`, and registers rpcbind
-    /// itself at the addresses at which the server listens for clients of ONC RPC. The server may have further
-    /// exports. Registrations are lost when this value and the server are dropped.
+    /// Starts a server that exports rpcbind as `rpcbind.2`, `rpcbind.3` and `rpcbind.4`, and registers
+    /// rpcbind itself at the addresses at which the server listens for clients of ONC RPC. The server may
+    /// have further exports. Registrations are lost when this value and the server are dropped.
     ///
     /// # Errors
     /// Those of [`Server::export`] and [`Server::spawn`]. [`Kind::BadName`] if the server listens at no

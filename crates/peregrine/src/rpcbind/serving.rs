@@ -24,7 +24,8 @@ fn near(from: SocketAddr) -> Option<IpAddr> {
     socket.local().ok().map(|local| local.ip())
 }
 
-/// Returns the universal address at which a caller reaches a program. Returns `None` if it cannot.
+/// Returns the universal address at which a caller reaches a program. Returns `None` if the caller cannot
+/// reach it.
 fn told(place: &Place, asker: &Asker) -> Option<String> {
     match place {
         Place::Local(path) => Some(path.clone()),

@@ -3,8 +3,8 @@
 //! * A registration belongs to its [`Owner`]. Only the same owner and the superuser can remove it.
 //! * A registered address is not replaced. It must be removed first.
 //! * rpcbind's own registrations do not change.
-//! * The number of registrations is bounded. Some are kept for the superuser, so that other programs cannot
-//!   use up all of them.
+//! * The number of registrations is bounded. Some places are reserved for the superuser, so that other
+//!   programs cannot use up all of them.
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -17,9 +17,10 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// The largest number of registrations.
 const ALL_MAX: usize = 1024;
-/// The largest number of registrations while some of them do not belong to the superuser.
+/// The number of registrations from which on only the superuser can register further programs.
 const OTHERS_MAX: usize = 768;
-/// The largest number of programs whose requests for addresses are counted, for each version.
+/// The largest number of programs for which requests for the address are counted, for each version of
+/// rpcbind.
 const ASKED_MAX: usize = 64;
 /// The largest number of bytes in the path of a local socket.
 const PATH_BYTES_MAX: usize = 107;
@@ -179,7 +180,8 @@ impl Table {
         true
     }
 
-    /// Removes a program from the networks for which `is_removed` returns true. Returns whether there was one.
+    /// Removes a program from the networks for which `is_removed` returns true. Returns whether a
+    /// registration was removed.
     pub(super) fn unset(
         &self,
         asker: &Asker,
@@ -197,9 +199,9 @@ impl Table {
         entries.len() < before
     }
 
-    /// Returns where a program listens in a network, for a caller of version `by` of rpcbind. If the version is
-    /// not registered there, returns where the highest version of the program listens, because its server
-    /// tells which versions it has.
+    /// Returns where a program listens in a network, for a caller of version `by` of rpcbind. If the version
+    /// of the program is not registered there, returns where its highest version listens, because the server
+    /// reports which versions it has.
     pub(super) fn find(
         &self,
         by: u32,
@@ -221,8 +223,8 @@ impl Table {
         self.entries().iter().filter(is_named).cloned().collect()
     }
 
-    /// Returns all registrations of IPv4, as version 2 knows them: the program, its version, the number of the
-    /// protocol and the port.
+    /// Returns all registrations of IPv4, as version 2 knows them: the program, its version, the number of
+    /// the protocol and the port.
     pub(super) fn mappings(&self) -> Vec<[u32; 4]> {
         let mapping = |one: &Entry| {
             let protocol = protocol_of(one.network)?;
@@ -254,7 +256,7 @@ fn add(count: &mut i32, more: bool) {
     *count = count.saturating_add(more.into());
 }
 
-/// Returns the network of a protocol of version 2.
+/// Returns the network whose protocol has this number in version 2.
 pub(super) const fn network_of_protocol(protocol: u32) -> Option<Network> {
     match protocol {
         PROTOCOL_TCP => Some(Network::Tcp),
@@ -263,7 +265,7 @@ pub(super) const fn network_of_protocol(protocol: u32) -> Option<Network> {
     }
 }
 
-/// Returns the number of the protocol in version 2.
+/// Returns the number that the protocol of the network has in version 2.
 const fn protocol_of(network: Network) -> Option<u32> {
     match network {
         Network::Tcp => Some(PROTOCOL_TCP),
@@ -272,7 +274,7 @@ const fn protocol_of(network: Network) -> Option<u32> {
     }
 }
 
-/// Returns the universal address of a port at all addresses of IPv4, as version 2 registers it.
+/// Returns the universal address of a port at all IPv4 addresses, as version 2 registers it.
 pub(super) fn anywhere(port: u16) -> String {
     let ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Universal::Socket(SocketAddr::new(ip, port)).to_string()

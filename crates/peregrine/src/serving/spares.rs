@@ -8,8 +8,8 @@ use super::admission::LINGER;
 ///
 /// A thread that has been idle for [`LINGER`] ends. But if the idle threads take turns, each of them is woken
 /// from time to time, although a few threads would suffice. So the group also notes the smallest number of
-/// threads that were idle at one time. If this number was never zero for the length of a period, so many
-/// threads were never needed at once, and end.
+/// threads that were idle at one time in a period. That number of threads was never needed in the period, so
+/// that number of threads end.
 ///
 /// All functions are called under the lock of the group.
 #[derive(Debug)]
@@ -36,8 +36,7 @@ impl Spares {
     /// Returns whether a thread that has nothing to do must end now, while `idle` other threads are idle. If
     /// so, the thread may not become idle, and must end.
     pub(crate) fn must_end(&mut self, idle: usize) -> bool {
-        // If no other thread is idle, the period so far shows only that each thread is needed. No clock is
-        // read then.
+        // If no other thread is idle, this period has no surplus of threads, so the clock need not be read.
         self.note_idle(idle);
         idle > 0 && self.must_end_at(idle, Instant::now(), LINGER)
     }
@@ -59,7 +58,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// Threads of which `busy` work at a time, in turns, for ten periods. Returns how many are left.
+    /// Simulates `threads` threads, of which `busy` work at a time, in turns, for ten periods. Returns how
+    /// many threads are left.
     fn left(mut threads: usize, busy: impl Fn(u32) -> usize) -> usize {
         let start = Instant::now();
         let mut spares = Spares { fewest: 0, began: start, surplus: 0 };

@@ -3,7 +3,7 @@
 //! A foreign call passes through the same frames and the same [`CallPath`](crate::call::CallPath) as other
 //! calls. Its head is the arguments in the representation of the other system, and there are no blocks. The
 //! head of the reply is the results. If the procedure reports an error (Courier), the head is the number of
-//! the error in one cell, and its arguments.
+//! the error in one cell, and the arguments of the error.
 
 use core::cell::RefCell;
 
@@ -22,8 +22,9 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `with` on the scratch memory of the thread. Memory that only a large message needed is given back.
-/// The bytes of the other memory are not cleared, because that would take as long as to write them.
+/// Runs `with` on the scratch memory of the thread. Afterwards, memory that only a large message needed is
+/// released. The bytes of the remaining memory are not cleared, because clearing would take as long as
+/// writing.
 fn with_scratch<T>(with: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     let mut scratch = SCRATCH.take();
     let done = with(&mut scratch);
@@ -33,8 +34,8 @@ fn with_scratch<T>(with: impl FnOnce(&mut Vec<u8>) -> T) -> T {
     done
 }
 
-/// Returns the first `bytes` bytes of scratch memory, whatever they contain. Returns `None` if there is not
-/// enough memory.
+/// Returns the first `bytes` bytes of scratch memory, which may contain old data. Returns `None` if there is
+/// not enough memory.
 fn sized(scratch: &mut Vec<u8>, bytes: usize) -> Option<&mut [u8]> {
     if let Some(more) = bytes.checked_sub(scratch.len()) {
         scratch.try_reserve(more).ok()?;
@@ -99,7 +100,7 @@ impl Arguments<'_> {
         self.foreign_or(put).map_err(does_not_fit)
     }
 
-    /// Writes all arguments, like [`foreign`](Self::foreign). Errors can be of any type.
+    /// Writes all arguments, like [`foreign`](Self::foreign). The errors of `put` can be of any type.
     pub(super) fn foreign_or<F: Cells, E: From<Overflow>>(
         &mut self,
         put: impl Fn(&mut Output<'_, F>) -> Result<(), E>,

@@ -114,13 +114,13 @@ fn reported_errors_are_those_of_the_method() {
     for framing in BOTH {
         let store = bind(framing, &serve(framing, abort(7, &[9])));
         assert!(matches!(store.check(), Err(CheckError::Refused { why: 9 })));
-        // Another number, and wrong arguments.
+        // An error with another number, and errors with wrong arguments.
         for (error, arguments) in [(8, &[9][..]), (7, &[]), (7, &[9, 9])] {
             let store = bind(framing, &serve(framing, abort(error, arguments)));
             let Err(CheckError::Call(error)) = store.check() else { panic!() };
             assert_eq!(kind(&error), (Kind::BadResult, Executed::Maybe), "{error}");
         }
-        // The method reports no errors.
+        // The method `double` declares no errors.
         let store = bind(framing, &serve(framing, abort(7, &[9])));
         let error = store.double(1).unwrap_err();
         assert_eq!(kind(&error), (Kind::BadResult, Executed::Maybe), "{error}");
@@ -250,7 +250,7 @@ fn large_messages_travel() {
             assert!(store.reverse(numbers.clone()).unwrap().iter().rev().eq(&numbers));
         }
     }
-    // A count is one word.
+    // The count of a sequence is one word, so a sequence has at most 65,535 elements.
     let store = bind(Framing::Records, &serve(Framing::Records, usual));
     let error = store.reverse(vec![1; 65_536]).unwrap_err();
     assert_eq!((error.executed(), error.phase()), (Executed::No, Phase::Marshal), "{error}");

@@ -1,4 +1,5 @@
-//! One-way calls. The client does not wait for the replies, which the standard has for all calls.
+//! One-way calls. The client does not wait for the replies, although the standard requires a reply to each
+//! call.
 
 use std::sync::mpsc::{Receiver, channel};
 
@@ -16,8 +17,8 @@ trait Log {
     fn texts(&self, texts: Vec<String>) -> peregrine::Result<()>;
 }
 
-/// Serves a client. Reads nothing before `go` is sent. Answers notes by `answer`. Returns the address, and the
-/// procedures and arguments of the calls.
+/// Serves a client. If there is a `goes`, reads nothing before a message arrives there. `answer` returns the
+/// replies to one-way calls. Returns the address, and the procedures and arguments of the calls.
 fn serve_log(
     framing: Framing,
     goes: Option<Receiver<()>>,
@@ -47,13 +48,13 @@ fn calls_without_results_do_not_wait() {
         let (go, goes) = channel();
         let (address, received) = serve_log(framing, Some(goes), done);
         let log = LogClient::bind_with(&address, &options(framing)).unwrap();
-        // The server reads none of them yet.
+        // The server does not read these calls yet.
         for number in 0..500 {
             log.note(number).unwrap();
         }
         log.texts(vec!["a".into(), "bcd".into()]).unwrap();
         go.send(()).unwrap();
-        // Other calls come after them.
+        // A call with a result runs after the one-way calls before it.
         assert_eq!(log.double(4).unwrap(), 8);
         for number in 0..500 {
             assert_eq!(received.recv().unwrap(), (12, words(&[number])), "{framing:?}");
@@ -108,7 +109,7 @@ fn calls_after_a_lost_connection_use_another_one() {
     let address = serve_first(Framing::Records, |mut connection| {
         let call = connection.call().unwrap();
         connection.send(&done(&call));
-        // The second call may have executed.
+        // The server reads the second call, and ends the connection. So the call may have executed.
         connection.call().unwrap();
     });
     let log = LogClient::bind(&address).unwrap();
@@ -117,7 +118,7 @@ fn calls_after_a_lost_connection_use_another_one() {
     log.note(2).unwrap();
     let error = log.flush().unwrap_err();
     assert_eq!((error.oneway_failed(), error.oneway_not_run()), (1, 1), "{error}");
-    // The other server lacks the procedure. But its answers show that the binding was bound again.
+    // This call runs on another connection, so the client has bound again.
     assert_eq!(log.double(3).unwrap(), 6);
 }
 

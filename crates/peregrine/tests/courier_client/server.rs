@@ -41,7 +41,7 @@ pub(crate) fn usual(call: &Received) -> Vec<Vec<u8>> {
             words(&[&[2, call.tid, numbers.len() as u16], &numbers[..]].concat())
         }
         11 => words(&[2, call.tid]),
-        // Clients call a procedure that is not there when they bind.
+        // When clients bind, they call a procedure that the server does not have.
         _ => words(&[1, call.tid, 2]),
     }]
 }
@@ -135,7 +135,8 @@ pub(crate) fn serve_first(
     address
 }
 
-/// Serves one connection in Cooper's form. `answer` returns the bytes to send for each call. Returns the address.
+/// Serves one connection in Cooper's form. `answer` returns the bytes to send for each call. Returns the
+/// address for clients.
 pub(crate) fn serve_cooper(
     name: &'static str,
     answer: impl Fn(&Received) -> Vec<u8> + Send + 'static,

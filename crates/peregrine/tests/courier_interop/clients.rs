@@ -118,8 +118,9 @@ fn errors_of_a_python_server_are_those_of_the_interface() {
         assert_eq!(kind(&error), (Kind::Relayed, Executed::Maybe), "{error}");
         it.binding().ping().unwrap();
         let calls = server.stop();
-        // Binding and the ping call a procedure that the program does not have. Over UDP, binding also asks
-        // whether the server knows calls in parts.
+        // The client calls a procedure that the program does not have when it binds and when it pings. The
+        // server also rejects the call whose error is not declared. Over UDP, binding also asks whether the
+        // server knows calls in parts.
         let rejected = calls.iter().filter(|call| call["outcome"] == "reject").count();
         assert_eq!(rejected, if carrier == "udp" { 4 } else { 3 }, "{calls:?}");
     }
@@ -138,7 +139,7 @@ fn programs_and_versions_that_a_python_server_lacks_are_reported_by_bind() {
         ];
         for (ways, expected, text) in cases {
             if carrier == "udp" && ways[0] == "--speaks" {
-                // A server does not answer datagrams in other versions.
+                // A server does not answer datagrams that announce other versions of Courier.
                 continue;
             }
             let server = Server::start(carrier, ways);
@@ -166,7 +167,7 @@ fn name_in_an_address_means_coopers_form() {
     assert_eq!(it.add(20, 22).unwrap(), 42);
     let explained = it.binding().explain().to_string();
     assert!(explained.contains("the program `Interop`"), "{explained}");
-    // The server closes the connection instead of an error.
+    // In Cooper's form, the server closes the connection instead of reporting an error.
     let Err(DivideError::Call(error)) = it.divide(1, 0) else { panic!() };
     assert_eq!(kind(&error), (Kind::ServerGone, Executed::Maybe), "{error}");
     assert_eq!(it.add(1, 2).unwrap(), 3);
@@ -178,7 +179,8 @@ fn lost_datagrams_are_sent_again_and_no_call_runs_twice() {
     if !python::is_installed() {
         return;
     }
-    // The server loses the first datagrams: the calls of binding, or their replies.
+    // The server drops the first datagrams: the calls by which the client binds, or the replies to these
+    // calls.
     for ways in [["--lose-calls", "2"], ["--lose-replies", "2"]] {
         let server = Server::start("udp", &ways);
         let options = BindOptions::default().bind_timeout(Duration::from_secs(20));

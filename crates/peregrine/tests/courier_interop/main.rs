@@ -1,6 +1,7 @@
 //! Tests that a second implementation of Courier, in Python, and Peregrine understand each other: over TCP in
-//! records, in frames and in Cooper's form, and over UDP in packets. The directory `interop` contains it. docs/INTEROP.md lists what was
-//! tested. The tests are skipped if Python is not installed.
+//! records, in frames and in Cooper's form, and over UDP in packets. The directory `interop` contains the
+//! Python implementation. docs/INTEROP.md lists what was tested. The tests are skipped if Python is not
+//! installed.
 
 mod clients;
 #[path = "../support/foreign.rs"]
@@ -18,5 +19,5 @@ mod interop {
 
 /// The forms in which both sides send calls, as the Python program calls them.
 const CARRIERS: [&str; 4] = ["tcp-rm", "tcp-spp", "cooper", "udp"];
-/// Those of them whose messages are the ones of the standard.
+/// The forms of [`CARRIERS`] that send the messages of the standard.
 const STANDARD: [&str; 3] = ["tcp-rm", "tcp-spp", "udp"];

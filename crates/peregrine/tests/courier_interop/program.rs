@@ -12,7 +12,7 @@ use crate::interop::*;
 #[derive(Default)]
 pub(crate) struct Program(Mutex<Vec<ByteString>>);
 
-/// Returns methods that return their argument.
+/// Defines methods that return their argument.
 macro_rules! echo {
     ($($name:ident: $type:ty;)*) => {$(
         fn $name(&self, value: $type) -> peregrine::Result<$type> {

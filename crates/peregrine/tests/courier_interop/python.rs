@@ -1,4 +1,4 @@
-//! The Python program.
+//! Runs the Python program, as a client or as a server.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;

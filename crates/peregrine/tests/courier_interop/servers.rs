@@ -6,7 +6,7 @@ use crate::CARRIERS;
 use crate::program::serve;
 use crate::python;
 
-/// The arguments of procedures that return their argument.
+/// Returns the names of procedures that return their argument, each with an argument.
 fn echoes() -> Vec<(&'static str, Value)> {
     vec![
         ("EchoBoolean", json!(true)),
@@ -59,7 +59,8 @@ fn python_client_calls_every_procedure() {
         assert_eq!(call("Note", json!(["second"])), returned(&json!({})), "{carrier}");
         let notes = call("Notes", json!([]));
         if carrier == "cooper" {
-            // The client does not wait for calls without results, and the connections differ.
+            // In this form, the client does not wait until calls without results have run. These calls use
+            // other connections, so the notes may be incomplete.
             assert_eq!(notes["outcome"], "return");
         } else {
             assert_eq!(notes, returned(&json!({"notes": ["first", "second"]})), "{carrier}");
@@ -131,8 +132,10 @@ fn python_attacks_have_the_answers_that_it_expects() {
     if !python::is_installed() {
         return;
     }
-    // Cooper's server has a port of its own. Here, the length of an empty name begins a frame, and a length
-    // with the highest bit begins a record. A name that could be a path ends the connection without a text.
+    // The Python program expects the answers of a server that has a port only for Cooper's form. Peregrine
+    // serves all forms at one port. So it takes the length of an empty name as the start of a frame, and a
+    // length with the highest bit as the start of a record. If a name could be a path, Peregrine ends the
+    // connection without a text.
     let excepted =
         ["an empty name", "a long name without bytes", "a path as name", "a hidden file as name"];
     for carrier in CARRIERS {

@@ -13,7 +13,7 @@ fn calls_in_one_datagram_run_and_their_results_return() {
     assert_eq!(raw.ask(&whole(5, 2, 1, &string("x"))), reply(5, RETURN, &words(&[0, 1])));
     assert_eq!(raw.ask(&whole(6, 2, 3, &words(&[2, 8, 9]))), reply(6, RETURN, &words(&[2, 8, 9])));
     assert_eq!(raw.ask(&whole(7, 2, 4, &words(&[0]))), reply(7, RETURN, &[]));
-    // The number of the error, and its argument.
+    // The reply has the number of the error, and its argument.
     assert_eq!(raw.ask(&whole(8, 2, 4, &words(&[3]))), reply(8, ABORT, &words(&[9, 3])));
     assert_eq!(raw.ask(&whole(9, 4, 1, &[])), reply(9, RETURN, &[]));
     assert_eq!(raw.ask(&whole(10, 2, 7, &[])), reply(10, RETURN, &string("courier+udp")));
@@ -76,7 +76,7 @@ fn call_in_one_part_needs_a_cookie() {
     // With another cookie, the server gives the right one, and does not run the call.
     let answer = raw.ask(&parts(3, CALL, cookie ^ 1, division, &payload));
     assert_eq!(answer, parts(3, crate::world::WELCOME, cookie, (0, 0, 0), &[]));
-    // The cookie of one client is of no use to another.
+    // The cookie of one client is not valid for another client.
     assert_eq!(world.raw().ask(&parts(2, CALL, cookie, division, &payload))[7], 2);
     assert_eq!(world.runs(), 1);
 }

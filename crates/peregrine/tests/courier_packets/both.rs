@@ -94,7 +94,8 @@ fn call_at_a_restarted_server_does_not_run_and_the_next_one_does() {
     assert_eq!(client.count("x").unwrap(), 1);
     drop(world);
     let world = World::at("restart", place);
-    // The cookie may still be fresh. Then the client cannot know that the call did not run.
+    // If the client still uses the old cookie, the call fails without running, and the client cannot know
+    // that it did not run. If the client first asks for a new cookie, the call runs.
     let error = client.count("x").err();
     if let Some(error) = &error {
         assert_eq!(error.kind(), Kind::ServerGone, "{error}");
@@ -140,7 +141,7 @@ const STORMY: Impairments = Impairments {
     duplicated: 80,
     delayed: 100,
     delayed_us: 5000,
-    // The checksums of UDP detect damage.
+    // UDP drops damaged datagrams, because their checksums are wrong.
     damaged: 0,
     delay_us: 100,
     cut_ms: (0, 0),

@@ -17,7 +17,8 @@ fn retransmitted_call_gets_the_first_reply_again() {
     for _ in 0..3 {
         assert_eq!(raw.ask(&call), reply(5, RETURN, &words(&[0, 1])));
     }
-    // Another content with the same number is another call, and so is the call of another socket.
+    // A message with the same number but another content is another call. The same message from another
+    // socket is another call, too.
     assert_eq!(raw.ask(&whole(5, 2, 1, &string("y"))), reply(5, RETURN, &words(&[0, 2])));
     assert_eq!(world.raw().ask(&call), reply(5, RETURN, &words(&[0, 3])));
     assert_eq!(world.runs(), 3);
@@ -71,7 +72,7 @@ fn discarded_reply_is_reported_and_the_call_does_not_run_again() {
     assert_eq!(raw.ask(&packet)[7], REPLY as u8);
     let call = whole(3, 2, 1, &string("y"));
     assert_eq!(raw.ask(&call), reply(3, RETURN, &words(&[0, 2])));
-    // The share of a host in the cache is 4 MiB. Each of these replies has 60,002 bytes.
+    // The share of a host in the cache is 4 MiB. Each of these replies has 60,018 bytes.
     for id in 100..180 {
         assert_eq!(raw.ask(&whole(id, 2, 6, &words(&[1]))).len(), 10 + 8 + 60_000);
     }

@@ -11,7 +11,8 @@ use peregrine::{
 use crate::foreign::{World, name_of};
 use crate::world::{Counter as _, CounterClient, Fault, Newer as _, NewerClient, PROGRAM};
 
-/// A server of Peregrine, which listens as it does for its own clients.
+/// Starts a server of Peregrine that listens as for Peregrine's own clients. Returns the server, and its
+/// address for Courier over the packet exchange.
 fn world(name: &str) -> (World, String) {
     let listens = |server: Server| server.listen("udp:127.0.0.1:0");
     let world = World::spawned(name, listens).unwrap();
@@ -32,7 +33,7 @@ fn calls_run_as_over_other_paths_of_courier() {
         assert!(matches!(client.fail(3), Err(Fault::Counted { count: 3 })));
         assert!(client.fail(0).is_ok());
         client.binding().ping().unwrap();
-        // The call is an ordinary call of Peregrine.
+        // To the server, the call is an ordinary call of Peregrine.
         assert_eq!(client.path().unwrap(), "udp");
         assert_eq!(client.binding().path(), PathKind::CourierExchange);
         let summary = client.binding().explain().summary();

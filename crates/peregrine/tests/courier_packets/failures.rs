@@ -46,7 +46,8 @@ impl Call {
 /// Serves with `answer`, after the client has bound. Returns the address.
 fn serve(answer: impl Fn(&Call) -> Vec<Vec<u8>> + Send + 'static) -> String {
     serve_all(move |call| match (call.datagram.get(14..18), call.procedure) {
-        // The question whether the server knows parts, and the probe of binding.
+        // When a client binds, it asks whether the server knows calls in parts, and calls a procedure that
+        // the server does not have.
         (Some([0x50, 0x43, 0x50, 0x43]), _) => vec![call.reply(REJECT, &words(&[0]))],
         (_, u16::MAX) => vec![call.reply(REJECT, &words(&[2]))],
         _ => answer(call),
@@ -97,7 +98,7 @@ fn each_answer_of_a_server_has_its_failure() {
 fn reported_error_is_the_error_of_the_method() {
     let client = bind(&serve(|call| vec![call.reply(ABORT, &words(&[9, 3]))]));
     assert!(matches!(client.fail(1), Err(Fault::Counted { count: 3 })));
-    // `count` reports no errors.
+    // `count` declares no errors.
     let error = client.count("x").unwrap_err();
     assert_eq!(kind(&error), (Kind::BadResult, Executed::Maybe), "{error}");
     let client = bind(&serve(|call| vec![call.reply(ABORT, &words(&[8]))]));
@@ -139,7 +140,8 @@ fn other_datagrams_are_dropped() {
             bytes[at] ^= byte;
             bytes
         };
-        // Another number, client type, versions, type of message and transaction; and truncated ones.
+        // Replies with another number, client type, version, message type or transaction, and truncated
+        // replies.
         let mut all =
             [(3, 1), (5, 1), (7, 4), (10, 1), (13, 1)].map(|(at, byte)| changed(at, byte)).to_vec();
         all.extend((0..13).map(|end| right[..end].to_vec()));

@@ -16,7 +16,7 @@ fn packets_that_cannot_be_read_get_no_answer() {
     for end in 0..22 {
         raw.send(&call[..end]);
     }
-    // A word that is cut off, another type of message, and versions that do not meet.
+    // A call with half a word more, another type of message, and version ranges without version 3.
     raw.send(&[&call[..], &[0]].concat());
     for (at, byte) in [(11, 1), (7, 4), (9, 2)] {
         let mut bytes = call.clone();
@@ -44,20 +44,21 @@ fn host_that_fills_the_memory_harms_no_other_host() {
     let world = World::new("flood");
     let hostile = world.raw_at(Ipv4Addr::new(127, 0, 0, 9));
     let cookie = hostile.cookie();
-    // Calls of which the other parts never come.
+    // Calls whose other parts never arrive.
     for id in 0..2000 {
         hostile.send(&parts(id, CALL, cookie, (1 << 20, 512, 0), &[0; 512]));
     }
     let client = world.bind();
     let long = vec![7; 60_000];
     assert_eq!(client.echo(long.clone()).unwrap(), long);
-    // More calls than the share of a host in the cache.
+    // More calls than the cache keeps for one host.
     for id in 0..6000 {
         let label = string(&id.to_string());
         assert_eq!(hostile.ask(&whole(id, 2, 1, &label))[11], RETURN as u8);
     }
     assert_eq!(client.echo(long.clone()).unwrap(), long);
-    // The host itself cannot begin a call of several parts before the old ones are forgotten.
+    // The hostile host cannot begin a new call of several parts before the server forgets the host's
+    // incomplete calls.
     hostile.send(&parts(9000, CALL | 0x8000, cookie, (1 << 20, 512, 0), &[0; 512]));
     assert_eq!(hostile.ask(&whole(9001, 4, 1, &[])), reply(9001, RETURN, &[]));
 }

@@ -1,5 +1,5 @@
-//! Tests packet Courier over real sockets: servers whose clients are the tests themselves, clients whose servers
-//! are, and both ends together.
+//! Tests packet Courier over real sockets. Some tests are themselves the clients of a server, and some are
+//! the servers of a client. Others use clients and servers of Peregrine together.
 
 mod answers;
 mod both;

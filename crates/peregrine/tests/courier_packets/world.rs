@@ -30,7 +30,7 @@ pub(crate) trait Counter {
     fn fail(&self, count: u16) -> Result<(), Fault>;
     #[courier(5)]
     fn panics(&self) -> peregrine::Result<()>;
-    /// Returns the given number of words.
+    /// Returns `count` sequences of 30,000 words.
     #[courier(6)]
     fn words(&self, count: u16) -> peregrine::Result<Vec<Vec<u16>>>;
     /// Returns the path by which the call has come.
@@ -129,8 +129,8 @@ impl World {
         Self::at(name, (own_address(NET), 0).into())
     }
 
-    /// A server at this address. Waits until the port is free: the threads of an earlier server may use it for a
-    /// moment.
+    /// Starts a server at this address. Waits until the port is free, because the threads of an earlier
+    /// server may still use the port for a moment.
     pub(crate) fn at(name: &str, address: SocketAddr) -> Self {
         let begun = Instant::now();
         loop {
@@ -169,7 +169,8 @@ impl World {
         CounterClient::bind(&self.address()).unwrap()
     }
 
-    /// Returns a client whose packets the test makes, at this address of this machine.
+    /// Returns a client whose packets the test makes, and which sends from the address `host` of this
+    /// machine.
     pub(crate) fn raw_at(&self, host: Ipv4Addr) -> Raw {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.connect(self.place()).unwrap();
@@ -233,7 +234,8 @@ pub(crate) fn whole(id: u32, version: u16, procedure: u16, arguments: &[u8]) -> 
     [&id.to_be_bytes()[..], &words(&[2]), &payload(version, procedure, arguments)].concat()
 }
 
-/// Returns the reply to a call in one datagram: its type, and what follows the number of the call.
+/// Returns the reply to a call in one datagram. `kind` is the type of the reply, and `rest` has the bytes
+/// after the number of the transaction.
 pub(crate) fn reply(id: u32, kind: u16, rest: &[u8]) -> Vec<u8> {
     [&id.to_be_bytes()[..], &words(&[2, 3, 3, kind, 77]), rest].concat()
 }
@@ -249,11 +251,11 @@ pub(crate) const WORKING: u16 = 5;
 pub(crate) const REPLY: u16 = 6;
 pub(crate) const HAVE_REPLY: u16 = 7;
 pub(crate) const FORGOTTEN: u16 = 8;
-/// The sender asks for an answer.
+/// The bit in the type of a packet by which the sender asks for an answer.
 pub(crate) const ASKS: u16 = 0x8000;
 
-/// Returns a packet of a call in parts. `division` is the length of the payload, the length of a full part, and
-/// the position.
+/// Returns a packet of a call in parts. The tuple has the length of the payload, the length of a full part,
+/// and the position of this part.
 pub(crate) fn parts(
     id: u32,
     kind: u16,

@@ -1,4 +1,4 @@
-//! Cooper's form.
+//! Tests Cooper's form of Courier.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

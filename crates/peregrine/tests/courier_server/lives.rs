@@ -18,7 +18,7 @@ fn calls_of_one_connection_run_one_after_the_other() {
     client.send(&call(1, 2, 2, &[]));
     world.begun.recv().unwrap();
     client.send(&count(2));
-    // Other connections go on.
+    // Meanwhile, the server serves other connections.
     let mut other = world.client(Framing::Frames);
     for n in 1..20 {
         assert_eq!(other.ask(&count(9)), returned(9, &[n]));

@@ -16,7 +16,7 @@ use framing::{BOTH, Framing, words};
 use peregrine::Kind;
 use world::{PROGRAM, aborted, call, count, rejected, rest, returned};
 
-/// The rejection without a name.
+/// The number of the rejection without a specified reason.
 const UNSPECIFIED: u16 = 0xffff;
 
 #[test]
@@ -25,7 +25,7 @@ fn calls_run_and_their_results_return() {
         let world = World::new(&format!("calls-{framing:?}"));
         let mut client = world.client(framing);
         assert_eq!(client.ask(&count(7)), returned(7, &[1]));
-        // Clients may use one number for all calls.
+        // A client may use the same number for all calls.
         assert_eq!(client.ask(&count(7)), returned(7, &[2]));
         assert_eq!(client.ask(&call(0, 2, 3, &[3])), returned(0, &[3, 7, 7, 7]));
         assert_eq!(client.ask(&call(1, 2, 4, &[0])), returned(1, &[]));
@@ -45,7 +45,7 @@ fn each_error_has_its_own_answer() {
         assert_eq!(client.ask(&call(1, 2, 4, &[9])), aborted(1, 7, &[9]));
         let other = words(&[0, 2, 9, 9, 2, 1]);
         assert_eq!(client.ask(&other), rejected(2, &[0]));
-        // The versions of both exports together.
+        // The rejection has the range of the versions of both exports.
         assert_eq!(client.ask(&call(3, 3, 1, &[])), rejected(3, &[1, 2, 4]));
         assert_eq!(client.ask(&call(4, 2, 99, &[])), rejected(4, &[2]));
         assert_eq!(client.ask(&call(5, 2, 1, &[])), rejected(5, &[3]));
@@ -95,7 +95,7 @@ fn versions_that_do_not_meet_end_the_connection() {
             let mut stream = world.connect();
             let first = [words(&[low, high]), count(1)].concat();
             std::io::Write::write_all(&mut stream, &framing.whole(&first)).unwrap();
-            // The client learns why.
+            // The server sends its own versions, so the client can report why the connection ends.
             assert_eq!(framing.read(&mut stream), Some(words(&[3, 3])));
             assert!(rest(&mut stream).is_empty(), "{low} to {high}");
         }

@@ -42,10 +42,10 @@ pub(crate) trait Counter {
     fn check(&self, why: u16) -> Result<(), CheckError>;
     #[courier(5)]
     fn panics(&self) -> peregrine::Result<()>;
-    /// Returns the path, and whether the caller claims to be someone.
+    /// Returns the path, and whether the caller claims a user.
     #[courier(6)]
     fn caller(&self) -> peregrine::Result<String>;
-    /// Returns rows of words.
+    /// Returns `count` rows of 10,000 words.
     #[courier(7)]
     fn rows(&self, count: u16) -> peregrine::Result<Vec<Vec<u16>>>;
 }

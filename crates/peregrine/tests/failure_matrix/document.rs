@@ -178,8 +178,43 @@ has gone binds again, and repeats a call that was not executed
 ([`Rebind`](../crates/peregrine/src/binding/rebind.rs)). If the server is killed and no other server
 takes its place, binding again fails too. The error then gives both reasons, the first one first.
 
-ONC RPC, Courier and their servers promise less. [PROTOCOL.md](PROTOCOL.md), parts 10 and 11, says
-what is known of a failed call to such a server, and when a call may run twice.
+ONC RPC, Courier and their servers promise less: see
+[the last part](#onc-rpc-where-at-most-once-does-not-hold) for ONC RPC, and
+[PROTOCOL.md](PROTOCOL.md), part 11, for Courier.
+";
+
+/// The end of the document.
+const TAIL: &str = "
+## ONC RPC: where at most once does not hold
+
+Peregrine's own protocols run a call at most once, whatever happens. ONC RPC has nothing by which a
+server could always recognize a copy of a call. Over UDP the client sends a call again until a
+reply arrives, and the server's cache of replies recognizes the copies as long as it remembers
+them. So a procedure may run twice in these cases:
+
+* **The server was restarted** between two copies. Its cache is empty. The same is true of a server
+  of another author that has no cache: libtirpc has none unless the server asks for it.
+* **The copy is late.** The cache of a Peregrine server remembers a call for 120 seconds after its
+  end, and fewer seconds if it is full (16,384 calls, 16 MiB of replies; a quarter for each host).
+* **The copy looks like another call**: it comes from another port, with another credential or
+  another number, or to another UDP socket of the server. That happens if the client binds again,
+  or is restarted and sends the call again.
+
+The errors say what is known. A client of Peregrine reports a failed call as *not executed* only in
+these cases:
+
+* The server refused the call before it ran (no such program, version or procedure, arguments that
+  it cannot read, a credential that it does not accept), and the client had sent the call once.
+* The call was never sent.
+
+Every other failure *may have executed*: no reply in time, the end of the connection, `SYSTEM_ERR`,
+and each refusal of a call that was sent more than once, because an earlier copy may have run. Over
+TCP a client of Peregrine sends each call once, and does not repeat it on another connection. So
+over TCP a call of a Peregrine client runs at most once.
+
+What to do: make procedures idempotent where ONC RPC is used, as NFS does. Use TCP for the others.
+Or serve the same object over one of Peregrine's own paths, which need no such care.
+[PROTOCOL.md](PROTOCOL.md), part 10, has the rules in detail.
 ";
 
 /// Returns a paragraph in lines of at most 100 characters.
@@ -217,5 +252,5 @@ pub(crate) fn whole(rows: &[Row]) -> String {
             let _ = writeln!(text, "\nThis cannot happen on the path {}.", none.join(", "));
         }
     }
-    text
+    text + TAIL
 }

@@ -1,4 +1,5 @@
-//! The interpreted server answers with the bytes of the compiled types, from a description alone.
+//! Tests that the interpreted server, which has only a description, answers with the same bytes as the
+//! compiled types.
 
 use std::sync::{Arc, Mutex};
 
@@ -84,8 +85,8 @@ fn called(server: &GenericServer, procedure: u32, arguments: &[u8]) -> Result<Ve
     Ok(results)
 }
 
-/// Compares the interpreted server with the compiled type: both accept the same bytes, and write the same.
-/// They refuse other bytes alike.
+/// Compares the interpreted server with the compiled type: both accept the same bytes, and write the same
+/// results. They refuse other bytes with the same kind of failure.
 fn agree<R: Cells, T: Foreign<R>>(server: &GenericServer, procedure: u32, bytes: &[u8]) {
     let compiled = from_bytes::<R, T>(bytes).map(|value| to_bytes::<R>(&value).unwrap());
     match (called(server, procedure, bytes), compiled) {
@@ -258,7 +259,7 @@ fn description_over_the_wire_has_all_numbers() {
     assert_eq!(parsed.programs, CouriersClient::INTERFACE.programs);
     assert_eq!(parsed.foreign_text(), CouriersClient::INTERFACE.foreign_text());
     assert_eq!(parsed.digest(), CouriersClient::INTERFACE.digest());
-    // Readers of the canonical text alone find what they always found.
+    // Readers that know only the canonical text get the same interface.
     assert_eq!(Described::parse(&said.text).unwrap().digest(), said.digest);
     #[cfg(feature = "json")]
     assert_eq!(Described::from_json(&parsed.to_json()).unwrap(), parsed);

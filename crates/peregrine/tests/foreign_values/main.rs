@@ -61,7 +61,7 @@ struct All {
     nothing: (),
 }
 
-/// The types that Courier also has.
+/// A record of the types that Courier also has.
 #[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Record {
     cardinal: u16,
@@ -319,7 +319,7 @@ fn record() -> impl Strategy<Value = Record> {
     })
 }
 
-/// Checks the bytes of a value, and that it can be taken from no fewer and no more bytes.
+/// Checks the bytes of a value, and that the value cannot be read from fewer or more bytes.
 fn holds<R: Cells, T: Foreign<R> + PartialEq + std::fmt::Debug>(value: &T, bytes: &[u8]) {
     assert_eq!(to_bytes::<R>(value).expect("a value within all limits"), bytes);
     assert!(T::LEAST <= bytes.len());
@@ -333,7 +333,8 @@ fn holds<R: Cells, T: Foreign<R> + PartialEq + std::fmt::Debug>(value: &T, bytes
     assert_eq!(from_bytes::<R, T>(&long), Err(Invalid::Long));
 }
 
-/// Takes a value from bytes with some changes. What is accepted is written and taken again as the same.
+/// Reads a value from bytes with some changes. If the bytes are accepted, the value is written, and is read
+/// again as the same value.
 fn survives<R: Cells, T: Foreign<R> + std::fmt::Debug>(bytes: &[u8], flips: &[(usize, u8)]) {
     let mut bytes = bytes.to_vec();
     for (at, mask) in flips {
@@ -504,7 +505,7 @@ fn claimed_counts_allocate_nothing() {
     assert_eq!(from_bytes::<Xdr, Vec<String>>(&huge), Err(Invalid::Short));
     assert_eq!(from_bytes::<Xdr, Vec<Tree>>(&huge), Err(Invalid::Short));
     assert_eq!(from_bytes::<Courier, Vec<Choice>>(&huge), Err(Invalid::Short));
-    // Elements without bytes are counted.
+    // The number of elements is limited even if the elements have no bytes.
     assert_eq!(from_bytes::<Xdr, Vec<()>>(&huge[..4]), Err(Invalid::TooLong));
     assert_eq!(from_bytes::<Xdr, Vec<[u32; 0]>>(&huge[..4]), Err(Invalid::TooLong));
     assert_eq!(from_bytes::<Xdr, Vec<()>>(&[0, 0, 0, 3]), Ok(vec![(); 3]));

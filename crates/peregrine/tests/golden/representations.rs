@@ -8,7 +8,7 @@ use peregrine::foreign::{
 
 use crate::document::{bytes, check, vectors};
 
-/// Returns whether a vector belongs to this file. All of these vectors are checked here.
+/// Returns whether the test of this file checks the vector with this name.
 pub(crate) fn is_own(name: &str) -> bool {
     name.starts_with("xdr ") || name.starts_with("courier ")
 }

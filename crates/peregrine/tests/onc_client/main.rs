@@ -23,9 +23,11 @@ use peregrine::{
 use proptest::prelude::*;
 use server::{
     BOTH, Over, Received, read_record, received, record, reply, results, serve, serve_all,
-    serve_badly_once, serve_early, serve_rpcbind, serve_slowly, usual, words,
+    serve_badly_once, serve_early, serve_rpcbind, serve_slowly, serve_together, usual, words,
 };
 use support::until;
+
+const LONG: Duration = Duration::from_secs(20);
 
 #[interface(onc(program = 0x2000_0001, version = 2))]
 trait Store {
@@ -137,7 +139,8 @@ fn results_of_wrong_length_are_not_accepted() {
     }
 }
 
-/// Some servers send more than their interface file says, and other clients ignore it.
+/// Some servers send more than their interface file says. Other clients ignore the additional bytes, and so
+/// does ours.
 #[test]
 fn cells_after_results_are_ignored() {
     for over in BOTH {
@@ -304,7 +307,8 @@ fn large_messages_travel() {
     let store = bind(&serve(Over::Udp, usual));
     let error = store.reverse(vec![1; 70_000]).unwrap_err();
     assert_eq!(kind(&error), (Kind::TooLarge, Executed::No), "{error}");
-    // All bytes of a datagram are used: 40 are the header, and 4 are the length.
+    // These are the most bytes that fit a datagram: its header has 40 bytes, the length has 4, and padding
+    // may need 3.
     assert_eq!(store.reverse(vec![1; 65_507 - 3 - 44]).map(|bytes| bytes.len()).ok(), Some(65_460));
 }
 
@@ -490,7 +494,7 @@ fn arguments_are_the_values_one_after_the_other() {
             Ok(())
         });
         ran.unwrap();
-        // The numbers of calls grow by one.
+        // The number of each call is one more than that of the call before.
         for _ in 0..3 {
             store.double(1).unwrap();
             let xid = calls.recv().unwrap().xid;

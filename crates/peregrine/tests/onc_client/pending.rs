@@ -27,6 +27,26 @@ fn futures_share_a_binding() {
 }
 
 #[test]
+fn replies_that_arrive_together_wake_all_futures() {
+    const CALLS: u32 = 300;
+    let options = BindOptions::default().astacks(CALLS).wait(Wait::Block);
+    let address = serve_together(CALLS as usize);
+    let (ended, ends) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        block_on(async {
+            let store = StoreAsyncClient::bind_with(&address, &options).await.unwrap();
+            // Only futures that were woken are polled again.
+            let calls = (0..CALLS).map(|number| store.double(number));
+            ended.send(join_all(calls).await)
+        })
+    });
+    let results = ends.recv_timeout(LONG).expect("all futures are woken");
+    for (number, doubled) in (0..).zip(results) {
+        assert_eq!(doubled.unwrap(), 2 * number);
+    }
+}
+
+#[test]
 fn future_sends_a_lost_call_again() {
     let seen = Arc::new(AtomicU32::new(0));
     let address = serve(Over::Udp, move |call| match seen.fetch_add(1, Ordering::SeqCst) {

@@ -48,7 +48,7 @@ pub(crate) fn reply(xid: u32, status: u32, results: &[u8]) -> Vec<u8> {
     [words(&[xid, 1, 0, 0, 0, status]), results.to_vec()].concat()
 }
 
-/// Runs the procedure of a call.
+/// Runs the procedure of a call. Returns the bytes of the results.
 pub(crate) fn results(call: &Received) -> Vec<u8> {
     match call.procedure {
         0 => Vec::new(),
@@ -93,19 +93,19 @@ pub(crate) fn serve_all(
     serve_messages(over, "127.0.0.1:0", move |message| answer(&received(message)))
 }
 
-/// Starts an rpcbind at port 111, which knows the same port for each program.
+/// Starts an rpcbind at port 111, which answers each question with `port`.
 pub(crate) fn serve_rpcbind(over: Over, port: u16) {
     let [high, low] = port.to_be_bytes();
     serve_messages(over, "127.0.0.1:111", move |message| {
         assert_eq!([word(message, 12), word(message, 16), word(message, 20)], [100_000, 4, 3]);
         assert_eq!([word(message, 40), word(message, 44)], [PROGRAM, VERSION]);
-        // The host is another one.
+        // The address has another host, which the client must ignore.
         let address = format!("192.0.2.1.{high}.{low}");
         vec![reply(word(message, 0), 0, &to_bytes::<Xdr>(&address).unwrap())]
     });
 }
 
-/// Serves messages at an address. `answers` returns the messages to send for each message.
+/// Serves messages at an address. `answers` returns the messages to send for each message that arrives.
 fn serve_messages(
     over: Over,
     at: &str,
@@ -161,8 +161,8 @@ pub(crate) fn read_record(stream: &mut TcpStream) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// Serves TCP connections: each call of procedure 7 is answered with these bytes, and then the connection is
-/// closed if `closes`. Later connections work.
+/// Serves TCP connections. Answers the first call of a procedure other than 0 with the bytes `bad`, and then
+/// closes its connection. Answers all other calls as usual.
 pub(crate) fn serve_badly_once(bad: Vec<u8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("onc+tcp:{}", listener.local_addr().unwrap());
@@ -185,7 +185,8 @@ pub(crate) fn serve_badly_once(bad: Vec<u8>) -> String {
     address
 }
 
-/// Serves one TCP connection. After procedure 0, reads nothing before `go` is sent.
+/// Serves one TCP connection. Answers the first call, and then reads nothing before the test sends to the
+/// returned channel.
 pub(crate) fn serve_slowly() -> (String, std::sync::mpsc::Sender<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("onc+tcp:{}", listener.local_addr().unwrap());
@@ -204,7 +205,28 @@ pub(crate) fn serve_slowly() -> (String, std::sync::mpsc::Sender<()>) {
     (address, go)
 }
 
-/// A server may refuse a call before it has read the arguments.
+/// Serves one TCP connection. After procedure 0, sends the replies to `calls` calls together.
+pub(crate) fn serve_together(calls: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("onc+tcp:{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut answer = |calls: usize| {
+            let replies: Vec<u8> = (0..calls)
+                .map_while(|_| read_record(&mut stream))
+                .map(|message| received(&message))
+                .flat_map(|call| record(&reply(call.xid, 0, &results(&call))))
+                .collect();
+            stream.write_all(&replies).unwrap();
+        };
+        answer(1);
+        answer(calls);
+    });
+    address
+}
+
+/// Serves one TCP connection. Refuses calls of procedure 9 before it reads their arguments, as a server may
+/// do.
 pub(crate) fn serve_early() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("onc+tcp:{}", listener.local_addr().unwrap());

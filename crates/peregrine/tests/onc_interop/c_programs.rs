@@ -1,5 +1,5 @@
-//! Every type of XDR, between Peregrine and C programs that `rpcgen` and libtirpc make of the same interface
-//! file (`every.x`).
+//! Every type of XDR, between Peregrine and C programs. `rpcgen` generates stubs for these programs from the
+//! same interface file (`every.x`), and they use libtirpc.
 
 #![allow(clippy::clone_on_copy, reason = "a macro clones values of all types")]
 
@@ -20,8 +20,9 @@ use super::machine::{Daemon, are_installed};
 use super::show::Show;
 use crate::support::{alone, own_directory};
 
-/// The program that both sides have, and the files of the programs in C.
+/// The interface file of the program that both sides have: its name and its text.
 const INTERFACE: (&str, &str) = ("every.x", include_str!("every.x"));
+/// The names and the texts of the files in C.
 const SOURCES: [(&str, &str); 4] = [
     ("every_c.h", include_str!("every_c.h")),
     ("every.c", include_str!("every.c")),
@@ -212,7 +213,8 @@ fn c_client_calls_our_server_over_tcp() {
     c_client_calls("tcp");
 }
 
-/// Sends values to the C server, and checks their texts, and that they come back.
+/// Sends values to the C server. Checks the texts of the values that the server returns, and that it returns
+/// the values themselves.
 macro_rules! check {
     ($client:expr, $echo:ident $show:ident: $($value:expr),+ $(,)?) => {
         for value in [$($value),+] {
@@ -250,7 +252,8 @@ fn fixed() -> Fixed {
     }
 }
 
-/// The bytes of 1.5 and of the smallest and largest number that 80 bits can represent, with 16 bytes each.
+/// The bytes of three numbers, with 16 bytes each: 1.5, the smallest positive and the lowest negative
+/// (normal) number that 80 bits can represent.
 const QUADRUPLES: [[u8; 16]; 3] = [
     [0x3f, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -319,7 +322,7 @@ fn check_compounds(client: &TypesClient) {
     check!(client, echo_every show_every: every);
 }
 
-/// What the program has in another form, or not at all.
+/// Procedures that the program has in another form, or does not have.
 #[interface(onc(program = 0x2000_0077, version = 1))]
 trait Beyond {
     #[onc(31)]
@@ -350,7 +353,7 @@ fn fails<T>(result: Result<T, CallError>, kind: Kind, executed: Executed, addres
     }
 }
 
-/// Checks that each refusal of the C server arrives as what it is.
+/// Checks that the client reports each refusal of the C server as the right kind of failure.
 fn check_refusals(address: &str) {
     let beyond = BeyondClient::bind(address).expect("a server");
     assert_eq!(beyond.echo_brief(b"abcde".to_vec()).expect("bytes"), b"abcde");
@@ -387,7 +390,8 @@ fn c_server_serves(transport: &str, large: usize) {
 
 #[test]
 fn c_server_serves_our_client_over_udp() {
-    // Datagrams of libtirpc have at most 8,800 bytes, and `show` needs two for each.
+    // Datagrams of libtirpc have at most 8,800 bytes, and `show` returns two bytes of text for each byte of
+    // its argument.
     c_server_serves("udp", 4000);
 }
 

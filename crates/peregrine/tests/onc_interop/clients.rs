@@ -1,4 +1,4 @@
-//! Clients of other authors in Debian, and servers in Rust.
+//! Tests clients of other authors, as Debian has them, with servers in Rust.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -15,7 +15,7 @@ use super::nfs3::{
 /// The most bytes that the server returns at once. libnfs reads a larger file in several calls.
 const READ_MAX: u32 = 65_536;
 
-/// The handles of the directory and of its files.
+/// The handle of the directory.
 const ROOT: u8 = 0;
 
 /// A directory with files, whose handles are their indices plus one.

@@ -1,4 +1,5 @@
-//! Our own rpcbind with rpcinfo, programs in C and our own servers, and our servers at Debian's rpcbind.
+//! Tests our rpcbind with rpcinfo, with a program in C and with our servers. Also tests our servers with
+//! Debian's rpcbind.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use super::registry::{check_every_procedure, entry};
 use super::rpcb_prot::{RpcbRmtcallargs, RpcbV3, RpcbV3Client, RpcbV4, RpcbV4Client};
 use crate::support::until;
 
-/// The program of `registered.c`.
+/// The program that `registered.c` also serves.
 #[interface(onc(program = 0x2000_0079, version = 1))]
 trait Next {
     #[onc(1)]
@@ -23,7 +24,7 @@ trait Next {
 
 const PROGRAM: u32 = 0x2000_0079;
 
-/// The same program, as rpcinfo takes it.
+/// The number of the program in decimal, which rpcinfo expects.
 const NUMBER: &str = "536871033";
 
 struct Adder;
@@ -37,11 +38,12 @@ impl Next for Adder {
 /// The addresses at which our rpcbind listens, unless other machines use it.
 const HERE: [&str; 2] = [HOST, "[::1]"];
 
-/// The address of our rpcbind, and of a machine that reaches it.
+/// The address of our rpcbind in the network of two machines.
 const NEAR: &str = "192.0.2.1";
+/// The address of the other machine, which reaches our rpcbind.
 const FAR: &str = "192.0.2.2";
 
-/// The program that `registered.c` becomes.
+/// The directory with the program that is compiled from `registered.c`.
 struct Tool(TempDir);
 
 impl Tool {
@@ -248,7 +250,7 @@ fn c_programs_find_each_other_by_our_rpcbind() {
     });
 }
 
-/// Registers servers at the rpcbind of the machine, which others find there.
+/// Registers servers at the rpcbind of the machine, and checks that other programs find them there.
 fn check_registration(tool: &Tool) {
     let running = started("next").expect("a registered server");
     for transport in ["udp", "tcp"] {
@@ -270,7 +272,8 @@ fn check_registration(tool: &Tool) {
     assert_ne!(tool.says(&["call", HOST, "tcp"]), "21");
     let running = started("next").expect("the program is replaced");
     assert_eq!(next().expect("the server in Rust"), 21);
-    // The server in C replaces what is registered. That stays when our server ends.
+    // The server in C replaces what is registered. The registration of the server in C stays when our server
+    // ends.
     let other = tool.serve();
     running.stop();
     assert_eq!(registered(), 4);
@@ -338,7 +341,8 @@ fn other_machines_ask_our_rpcbind_and_change_nothing() {
                 assert_eq!(refused, "RPC: Procedure unavailable", "{procedure}");
             }
         }
-        // Lists are long, and the address of a datagram may be forged.
+        // Lists are long, and the source address of a datagram may be forged. So rpcbind sends lists to other
+        // machines only over TCP.
         assert_eq!(tool.says_far(&["dump", NEAR, "tcp"]), "4");
         assert_eq!(tool.says_far(&["dump", NEAR, "udp"]), "RPC: Remote system error");
         assert_eq!(tool.says(&["dump", HOST, "udp"]), "4");

@@ -1,4 +1,4 @@
-//! Debian's rpcbind and rpcinfo.
+//! Tests with Debian's rpcbind and rpcinfo.
 
 use peregrine::Server;
 use peregrine::foreign::ByteString;

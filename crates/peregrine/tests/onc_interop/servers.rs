@@ -1,4 +1,4 @@
-//! Clients in Rust, and servers of other authors in Debian.
+//! Tests clients in Rust with servers of other authors, as Debian has them.
 
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -18,7 +18,8 @@ use super::{HOST, NAME};
 
 /// Writes one user into the file of users that are logged in.
 fn log_in(user: &str, line: &str, host: &str) {
-    // 7 is the number of a user's entry. The fields are: type, process, line, identifier, user, host, address.
+    // 7 is the number of a user's entry. The fields are: type, process, line, identifier, user, host,
+    // address.
     let text = format!(
         "[7] [00001] [7   ] [{user:<8}] [{line:<12}] [{host:<20}] [0.0.0.0        ] \
          [2023-11-14T22:13:20,000000+00:00]\n"
@@ -52,8 +53,8 @@ fn our_client_asks_rpc_rusersd() {
     });
 }
 
-/// Debian's rpc.rstatd sends a cell of XDR more than its interface file says. The C library and Peregrine ignore
-/// cells after the last value of the results.
+/// Debian's rpc.rstatd sends a cell of XDR more than its interface file says. The C library and Peregrine
+/// ignore cells after the last value of the results.
 #[test]
 fn our_client_asks_rpc_rstatd() {
     let needs = ["rpcbind", "rpcinfo", "rpc.rstatd", "rup"];

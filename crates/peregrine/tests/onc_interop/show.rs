@@ -1,5 +1,4 @@
-//! Texts of values, which are the same as those of `every.c`: numbers in decimal, bytes and floats in
-//! hexadecimal.
+//! Texts of values, which are the same as in `every.c`: numbers in decimal, bytes and floats in hexadecimal.
 
 use peregrine::foreign::ByteString;
 

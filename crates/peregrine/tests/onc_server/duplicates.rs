@@ -17,7 +17,7 @@ fn copy_of_a_call_that_has_ended_gets_the_same_reply() {
         for _ in 0..3 {
             assert_eq!(client.ask(&call(8, 2, 5, &[])), accepted(8, &[SYSTEM_ERROR]));
         }
-        // The same number, but other arguments or another program.
+        // The calls have the same number, but other arguments or another version of the program.
         assert_eq!(client.ask(&call(7, 2, 1, &opaque(b"other"))), success(7, &words(&[2])));
         assert_eq!(client.ask(&call(7, 4, 1, &[])), success(7, &[]));
         assert_eq!(client.ask(&count(7)), success(7, &words(&[1])));
@@ -85,7 +85,7 @@ fn each_caller_gets_its_own_reply() {
     assert_eq!(one.ask(&count(7)), success(7, &words(&[1])));
     // The same call over TCP is another one.
     assert_eq!(world.tcp().ask(&count(7)), success(7, &words(&[3])));
-    // Users of one machine are told apart, even over one connection.
+    // The users of one machine are different callers, even over one connection.
     let with_user = |user: u32| {
         let header = words(&[7, 0, 2, crate::world::PROGRAM, 2, 1, 1]);
         let sys = [words(&[user * 11]), opaque(b"host"), words(&[user, 1, 0])].concat();

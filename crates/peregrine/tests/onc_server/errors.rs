@@ -1,4 +1,4 @@
-//! Each error of the protocol, and that the calls after it are served.
+//! Tests each error of the protocol, and that the server serves the calls after it.
 
 use crate::foreign::{World, name_of};
 use crate::world::{
@@ -63,8 +63,8 @@ fn credentials_are_read_up_to_400_bytes_and_others_are_refused() {
         for flavour in [2, 3, 6, 7, 390_003, u32::MAX] {
             assert_eq!(with(7, (flavour, &[0; 20]), none), denied(7, &BAD_CREDENTIAL));
         }
-        // A length that exceeds the message is no complete header, so there is no call to answer. Over UDP
-        // the next call is answered, and over TCP the connection has ended: see `records`.
+        // If a length in the header exceeds the message, the header is incomplete, and there is no call to
+        // answer. Over UDP the next call is answered, and over TCP the connection has ended: see `records`.
         assert_eq!(with(8, none, none), success(8, &words(&[4])));
     });
 }
@@ -73,7 +73,8 @@ fn credentials_are_read_up_to_400_bytes_and_others_are_refused() {
 fn results_that_do_not_fit_are_a_system_error() {
     let world = World::with("large", |server| server);
     let (mut udp, mut tcp) = (world.udp(), world.tcp());
-    // A datagram has at most 65,507 bytes, and the header has 28 of them.
+    // A datagram has at most 65,507 bytes. The header has 24 of them, the length of the result has 4, and
+    // padding may need 3.
     let most = 65_507 - 28 - 3;
     assert_eq!(
         udp.ask(&call(1, 2, 3, &words(&[most]))),

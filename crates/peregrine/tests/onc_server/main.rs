@@ -1,5 +1,5 @@
-//! Tests the server of ONC RPC over real sockets. The clients are the tests themselves: they make each message
-//! byte by byte.
+//! Tests the server of ONC RPC over real sockets. The clients are the tests themselves: they make each
+//! message byte by byte.
 
 mod duplicates;
 mod errors;
@@ -44,7 +44,7 @@ fn procedure_sees_what_its_caller_claims() {
         let text = |xid, text: &str| success(xid, &opaque(format!("{scheme}: {text}").as_bytes()));
         assert_eq!(ask(&claims(1, 0, &[])), text(1, "nothing"));
         assert_eq!(ask(&claims(2, 1, &sys(1000))), text(2, "1000.20 [30, 40] at vax"));
-        // Users share a connection.
+        // Several users may share a connection.
         assert_eq!(ask(&claims(3, 1, &sys(0))), text(3, "0.20 [30, 40] at vax"));
         assert_eq!(ask(&claims(4, 1, &sys(1000))), text(4, "1000.20 [30, 40] at vax"));
         assert_eq!(ask(&claims(5, 0, &[])), text(5, "nothing"));
@@ -55,7 +55,7 @@ fn procedure_sees_what_its_caller_claims() {
 fn many_callers_leave_rows_for_others() {
     let world = World::new("callers");
     let mut tcp = world.tcp();
-    // More callers than one connection keeps.
+    // These are more callers than the server keeps for one connection.
     for user in 0..300 {
         let body = [words(&[0]), opaque(b"host"), words(&[user, 1, 0])].concat();
         let text = format!("onc+tcp: {user}.1 [] at host");

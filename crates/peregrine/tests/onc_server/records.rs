@@ -40,7 +40,7 @@ fn fragments_of_one_byte_are_a_record() {
         client.0.write_all(&[*byte]).unwrap();
     }
     assert_eq!(client.receive(), success(1, &words(&[1])));
-    // The same as a whole, followed by a part of the next record.
+    // The same record is sent at once, followed by a part of the next record.
     client.0.write_all(&stream).unwrap();
     client.0.write_all(&words(&[LAST | 40])[..3]).unwrap();
     assert_eq!(client.receive(), success(1, &words(&[1])));
@@ -61,7 +61,8 @@ fn many_records_may_arrive_together() {
         stream.extend(message);
     }
     client.0.write_all(&stream).unwrap();
-    // One thread serves the calls in their order, unless one of them takes long.
+    // One thread serves the calls in their order, unless one call takes long. So the replies may have another
+    // order.
     let mut replies: Vec<_> = (0..500).map(|_| client.receive()).collect();
     replies.sort();
     let xids: Vec<_> = replies.iter().map(|reply| reply[..4].to_vec()).collect();
@@ -112,7 +113,7 @@ fn datagrams_that_are_no_calls_are_ignored() {
     client.send(&[9; 60_000]);
     assert_eq!(client.ask(&message), success(1, &words(&[1])));
     assert_eq!(world.runs(), 1);
-    // All of them were sent before the call, but another thread may still count one.
+    // All these datagrams were sent before the call, but another thread may still have to count one.
     until("all are counted", || world.server.losses().rejected == 43);
 }
 
@@ -122,7 +123,7 @@ fn large_record_arrives_in_many_pieces() {
     let mut client = world.tcp();
     let label = vec![b'x'; 3 << 20];
     let message = call(1, 2, 1, &opaque(&label));
-    // The size of a fragment is no multiple of anything.
+    // The size of a fragment is not a multiple of 4 or of the size of a buffer.
     let mut pieces = message.chunks(70_001).peekable();
     while let Some(piece) = pieces.next() {
         let last = if pieces.peek().is_none() { LAST } else { 0 };
@@ -149,7 +150,7 @@ fn client_that_sends_half_a_record_delays_no_other() {
     assert_eq!(whole.ask(&count(1)), success(1, &words(&[1])));
     for (n, client) in halves.iter_mut().enumerate() {
         client.0.write_all(&count(7)[12..]).unwrap();
-        // All of them are one machine and send the same call, but none gets the reply of another.
+        // All clients have the same host and send the same call, but none gets the reply to another client.
         assert_eq!(client.receive(), success(7, &words(&[n as u32 + 2])), "{n}");
     }
     assert_eq!(world.runs(), 51);

@@ -88,7 +88,7 @@ impl World {
         Self::listening(name, |server| listens(options(server)).unwrap())
     }
 
-    /// A server at the ports of an earlier one.
+    /// Starts a server at the ports of an earlier server.
     pub(crate) fn at_ports(name: &str, udp: SocketAddr, tcp: SocketAddr) -> Self {
         Self::listening(name, |server| {
             let server = server.listen(&format!("onc+udp:{udp}")).unwrap();

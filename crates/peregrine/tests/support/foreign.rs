@@ -63,7 +63,7 @@ impl Object {
     }
 }
 
-/// A server, and the test's end of its object.
+/// A server, the number of calls that its object ran, and the test's ends of the channels to its object.
 pub(crate) struct World {
     pub(crate) server: Running,
     pub(crate) runs: Arc<AtomicU32>,

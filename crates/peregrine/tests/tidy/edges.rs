@@ -1,4 +1,4 @@
-//! Which rooms (top-level modules of the library) may use which.
+//! Which other rooms each room (top-level module of the library) may use.
 
 /// The rooms of `crates/peregrine/src`, each with the rooms that it may use. A room may use only rooms of
 /// earlier lines, except for [`UPWARD`].

@@ -6,7 +6,7 @@ use super::{Checker, WORD_MAX};
 use crate::courier::ast::{Constant, Fields, Name, Reference, Simple, Span, Type, Value};
 use crate::courier::world::World;
 
-/// Returns the numbers of a type whose values are numbers.
+/// Returns the smallest and the largest number of a type whose values are numbers.
 fn range(simple: Simple) -> Option<(i64, i64)> {
     Some(match simple {
         Simple::Cardinal => (0, WORD_MAX),
@@ -26,7 +26,7 @@ impl<'w> Checker<'w, '_> {
         self.value(program, ty, constant);
     }
 
-    /// Checks a constant, whose type is written in the program `unit`.
+    /// Checks a constant of the type `ty`, which is written in the program `unit`.
     fn value(&mut self, unit: usize, ty: &'w Type, constant: &'w Constant) {
         let world = self.world;
         let (unit, base) = world.base(unit, ty);
@@ -47,7 +47,7 @@ impl<'w> Checker<'w, '_> {
             return self.same(base, reference);
         }
         match (base, value) {
-            // The type is unknown, which has been reported.
+            // The type is unknown. This has already been reported.
             (Type::Named(_), _) => {}
             (Type::Procedure(_) | Type::Error(_), Value::Number(number)) => {
                 self.in_range(*number, (0, WORD_MAX), span);
@@ -99,7 +99,7 @@ impl<'w> Checker<'w, '_> {
         }
     }
 
-    /// Checks that a constant in the place of a value has the type of the value.
+    /// Checks a value that is the name of a constant: the constant must have the type of the value.
     fn same(&mut self, base: &'w Type, reference: &Reference) {
         let world = self.world;
         let Name { text, span } = &reference.name;
@@ -162,7 +162,7 @@ impl<'w> Checker<'w, '_> {
     }
 }
 
-/// Returns whether a name is one of an enumeration, or the designator of an arm without a value.
+/// Returns whether a reference is a name of an enumeration, or the designator of an arm without a value.
 pub(crate) fn is_tag(base: &Type, reference: &Reference) -> bool {
     let is_same = |name: &Name| reference.program.is_none() && *name == reference.name;
     match base {
@@ -199,7 +199,7 @@ impl World {
         Some((self.end(id)?.0, &declaration.ty)).filter(|_| declaration.value.is_none())
     }
 
-    /// Returns whether the maximum of a sequence is one that its count could exceed.
+    /// Returns whether the count of a sequence, a word of 16 bits, could exceed the maximum of the sequence.
     pub(crate) fn is_bound(&self, unit: usize, max: &crate::courier::ast::Count) -> bool {
         self.number(unit, max).is_some_and(|max| max < WORD_MAX)
     }

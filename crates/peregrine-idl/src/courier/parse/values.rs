@@ -1,4 +1,4 @@
-//! Tokens to numbers and constants.
+//! Parses tokens into numbers and constants.
 
 use core::num::{IntErrorKind, ParseIntError};
 
@@ -117,7 +117,7 @@ fn list(input: &mut Input<'_, '_>) -> Parsed<Value> {
     Ok(value)
 }
 
-/// Returns whether names and a colon follow.
+/// Returns whether the next tokens are one or more names and a colon.
 fn begins_field(input: &Input<'_, '_>) -> bool {
     let mut offset = 0;
     while is_word_at(input, offset) && is_at(input, offset + 1, ",") {

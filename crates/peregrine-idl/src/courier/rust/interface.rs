@@ -11,7 +11,7 @@ use super::{Imports, Numbered, Printer};
 use crate::layout;
 use crate::names::{Names, camel, snake, written};
 
-/// The longest arguments of an attribute on one line, as `rustfmt` has it.
+/// The maximum width of the arguments of an attribute on one line, as in `rustfmt`.
 const ATTRIBUTE_COLUMNS: usize = 70;
 
 impl<'w> Printer<'w> {
@@ -80,7 +80,8 @@ impl<'w> Printer<'w> {
                     problems.warn(&name.span, reason);
                     continue;
                 }
-                // The arguments are parameters or fields. The types within them have names.
+                // The arguments become parameters or fields. Only the types within the arguments are printed
+                // here.
                 Type::Procedure(_) | Type::Error(_) => {
                     let inner = self.inner_types(id, ty);
                     text.push_str(&inner);
@@ -98,7 +99,7 @@ impl<'w> Printer<'w> {
         text
     }
 
-    /// Prints the trait and what only its methods use.
+    /// Prints the trait, and the types that only its methods use.
     fn interface(&mut self, problems: &mut Problems) -> String {
         let world = self.world;
         let program = &world.units[0].program;
@@ -213,8 +214,8 @@ impl<'w> Printer<'w> {
         (layout::method("    ", name, &parameters, &returns), types)
     }
 
-    /// Prints an enum for each list of errors that a procedure reports. Returns also the name of the enum of
-    /// each procedure that has one.
+    /// Prints an enum for each different list of errors that procedures report. Also returns the name of the
+    /// enum for each procedure that reports errors.
     fn errors(
         &mut self,
         procedures: &[(Id, &'w Declaration, &'w Procedure, usize)],

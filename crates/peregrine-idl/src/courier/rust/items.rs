@@ -10,7 +10,7 @@ use crate::names::{Names, camel, snake, written};
 /// The derives of all types but enumerations.
 pub(super) const DERIVES: &str = "#[derive(Clone, Debug, PartialEq, Eq, Hash, Foreign, Value)]\n";
 
-/// The longest fields of a variant on one line, as `rustfmt` has it.
+/// The maximum width of the fields of a variant on one line, as in `rustfmt`.
 const VARIANT_COLUMNS: usize = 35;
 
 /// Returns a comment as documentation.
@@ -37,7 +37,7 @@ impl Field {
 }
 
 impl<'w> Printer<'w> {
-    /// Prints a declared type, and those within it.
+    /// Prints a declared type, and the types without declarations within it.
     pub(super) fn declared_type(&mut self, id: Id, comment: &str) -> String {
         let place = self.checked.places[&id];
         let (name, ty) = (self.declared[place].clone(), &self.world.declaration(id).ty);
@@ -54,8 +54,8 @@ impl<'w> Printer<'w> {
         text + &self.inner_types(id, ty)
     }
 
-    /// Returns the derives of a type within a declaration. The compiler cannot find out by itself which
-    /// representations a type has that contains itself.
+    /// Returns the derives of a type within a declaration. If the type contains itself, the compiler cannot
+    /// determine its representations, so an attribute names them.
     fn derives(&self, owner: Id) -> String {
         let is_recursive = self.is_recursive[self.checked.places[&owner]];
         DERIVES.to_owned() + if is_recursive { "#[foreign(courier)]\n" } else { "" }
@@ -112,7 +112,7 @@ impl<'w> Printer<'w> {
         }
     }
 
-    /// Returns fields in the form in which Rust has them, one for each name.
+    /// Returns the fields as in Rust: one for each name.
     pub(super) fn fields(&mut self, at: usize, owner: Id, fields: &'w [Fields]) -> Vec<Field> {
         let mut names = Names::default();
         let mut all = Vec::new();
@@ -233,7 +233,7 @@ pub(super) fn structure(derives: &str, name: &str, fields: &[Field]) -> String {
     text + "}\n"
 }
 
-/// Prints a variant with fields, in the way of `rustfmt`.
+/// Prints a variant with fields, as `rustfmt` lays it out.
 pub(super) fn variant(name: &str, fields: &[Field]) -> String {
     let name = written(name);
     if fields.is_empty() {
@@ -255,7 +255,8 @@ pub(super) fn variant(name: &str, fields: &[Field]) -> String {
 }
 
 impl Printer<'_> {
-    /// Returns the name of the variant that one of some tags has, if each tag has one.
+    /// Returns the name of the variant for the tag with the name `of`, if there is a variant for each of
+    /// `tags`.
     pub(super) fn variant_name<'t>(tags: impl Iterator<Item = &'t Tag>, of: &str) -> String {
         let mut names = Names::default();
         for tag in tags {

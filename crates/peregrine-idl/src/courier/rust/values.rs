@@ -33,7 +33,7 @@ impl<'w> Printer<'w> {
         }
         let printed = self.ty(id.0, id, ty, false);
         let own = self.value(id.0, id, ty, value);
-        // The types of other programs are in modules.
+        // The constants of other programs are in modules, whose content is indented.
         let module = if id.0 == 0 { 0 } else { layout::INDENT };
         let _ = if self.is_function(id) {
             let inside = module + layout::INDENT;
@@ -47,7 +47,8 @@ impl<'w> Printer<'w> {
         text
     }
 
-    /// Returns a value as an expression in the module of `at`. The type is within the declaration `owner`.
+    /// Returns a value as an expression in the module of the program `at`. The type is within the declaration
+    /// `owner`.
     fn value(&mut self, at: usize, owner: Id, ty: &'w Type, constant: &'w Constant) -> Expression {
         let inner = match ty {
             Type::Named(reference) => self.declared_value(at, owner, reference, constant),
@@ -84,7 +85,7 @@ impl<'w> Printer<'w> {
         })
     }
 
-    /// Returns another constant.
+    /// Returns the expression for a value that is the name of another constant.
     fn other(&mut self, at: usize, base: &Type, constant: &Constant) -> Option<Expression> {
         let Value::Named(reference) = &constant.value else { return None };
         let id = self.world.id(self.current, reference)?;
@@ -111,7 +112,7 @@ impl<'w> Printer<'w> {
         Expression::call("ByteString::from", Expression::Atom(text))
     }
 
-    /// Returns a value of a type that is not a name.
+    /// Returns a value of a type that is not the name of a type.
     fn own_value(
         &mut self,
         at: usize,
@@ -154,7 +155,7 @@ impl<'w> Printer<'w> {
         })
     }
 
-    /// Returns whether a sequence with a maximum is a struct, and not the field of one.
+    /// Returns whether a sequence with a maximum is a struct of its own, and not the field of another struct.
     fn is_struct(&self, owner: Id, ty: &Type, max: Option<&Count>) -> bool {
         let is_bound = max.is_some_and(|max| self.world.is_bound(owner.0, max));
         is_bound

@@ -10,7 +10,7 @@ use crate::device::tcp::{Listener, Stream};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::sync::Mutex;
 
-/// Something that takes connections.
+/// A part of a server that takes accepted connections.
 pub(in crate::path) trait Admit: Send + Sync {
     /// Admits or refuses a client that has connected.
     ///

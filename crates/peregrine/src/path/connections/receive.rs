@@ -1,4 +1,4 @@
-//! How a thread waits for the bytes of a connection, and how it receives the last ones.
+//! How a thread waits for the bytes of a connection, and how a stopping server discards the last bytes.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ pub(in crate::path) const IDLE: Duration = limits::STALL_TIME;
 /// The outcome of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::path) enum Got {
-    /// This number of bytes.
+    /// This number of bytes arrived.
     Bytes(usize),
-    /// Nothing arrived for some time.
+    /// Nothing arrived in time.
     Nothing,
     Closed,
 }

@@ -247,7 +247,7 @@ impl<C: Attend> ConnectionThreads<C> {
 
     // Calls.
 
-    /// Waits until one more call may run. If a wait is necessary, first calls `waits`.
+    /// Waits until one more call may run. If the call must wait, this function first calls `waits`.
     pub(in crate::path) fn begin(
         self: &Arc<Self>,
         nested: bool,

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Who attends to a connection.
+/// The state of a [`Turn`]: what attends to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(in crate::path) enum Attendant {
@@ -16,13 +16,14 @@ pub(in crate::path) enum Attendant {
     Runner = 3,
 }
 
-/// The mask of the bits that have the number of an [`Attendant`].
+/// The mask of the bits that contain the number of an [`Attendant`].
 const WHO: u64 = 3;
 /// The number that each change adds to the word. The bits above the mask thus count the changes.
 const ONE: u64 = 4;
 
-/// Which thread receives. The low bits of the word say who attends to the connection. The other bits count
-/// the changes of the word. With the count, a thread does not mistake a later call for an earlier one.
+/// Which thread receives. The low bits of the word contain the [`Attendant`] of the connection. The other
+/// bits count the changes of the word. With the count, a thread does not mistake a later call for an earlier
+/// one.
 #[derive(Debug, Default)]
 pub(in crate::path) struct Turn {
     word: AtomicU64,
@@ -51,8 +52,8 @@ impl Turn {
         self.word.compare_exchange(from.0, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Changes the attendant. Only the thread that receives or runs a procedure may call this function.
-    /// Returns the new value of the word.
+    /// Changes the attendant. Only a thread that has the turn may call this function: it receives from the
+    /// connection, or runs a procedure. Returns the new value of the word.
     pub(in crate::path) fn set(&self, to: Attendant) -> Mark {
         let next = Mark(self.word.load(Ordering::Relaxed)).next(to);
         self.word.store(next, Ordering::Release);
@@ -71,8 +72,8 @@ impl Turn {
         self.mark().is(Attendant::Keeper)
     }
 
-    /// Takes the turn from a thread that runs a procedure. Returns true if the caller must now queue or watch
-    /// the connection. That thread will not receive again.
+    /// Takes the turn from a thread that runs a procedure, so that this thread does not receive again after
+    /// the procedure. Returns true if the turn was taken. The caller must then queue or watch the connection.
     pub(in crate::path) fn take_from_runner(&self) -> bool {
         let now = self.mark();
         now.is(Attendant::Runner) && self.goes(now, Attendant::Queue)

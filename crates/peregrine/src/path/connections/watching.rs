@@ -40,7 +40,7 @@ impl Watching {
         drop(watch);
     }
 
-    /// Schedules a check by the keeper, when the time `after` has passed.
+    /// Schedules a check by the keeper after the time `after`.
     pub(in crate::path) fn remind(&self, after: Duration) {
         if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
             watch.remind(after);
@@ -59,7 +59,7 @@ impl Watching {
         self.looks.store(0, Ordering::Relaxed);
     }
 
-    /// Returns when the keeper checks again whether a procedure takes long.
+    /// Returns when the keeper must next check whether a procedure takes long.
     pub(in crate::path) fn next_look(&self) -> Next {
         let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(8) as u32;
         Next::SleepAndTick((LOOK * 2u32.pow(looks)).min(LOOK_MAX))
@@ -67,9 +67,9 @@ impl Watching {
 }
 
 /// Returns what the keeper does with a connection from which no bytes arrive. `patience` is how much longer
-/// its incomplete message may take, or `None` if no incomplete message uses memory. Returns `None` if the
-/// connection must end: its message has held memory for too long, and `is_short` returns true because other
-/// connections need memory.
+/// an incomplete message of the connection may take. It is `None` if no incomplete message uses memory.
+/// Returns `None` if the connection must end: its message has held memory for too long, and `is_short`
+/// returns true because other connections need memory.
 pub(in crate::path) fn next_of_stalled(
     patience: Option<Duration>,
     is_short: impl FnOnce() -> bool,

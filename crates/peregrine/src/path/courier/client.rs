@@ -31,7 +31,7 @@ pub(super) type CourierLink = Link<Courier>;
 /// The path of one binding.
 pub(super) type CourierPath = ForeignPath<Courier>;
 
-/// The protocol, and the program of one binding.
+/// The form of the calls of one binding, and the program that they call.
 pub(super) enum Courier {
     Messages {
         framing: Framing,
@@ -41,12 +41,13 @@ pub(super) enum Courier {
         ping: Option<u16>,
     },
     Cooper {
-        /// The numbers of the procedures without results, which have no reply.
+        /// The numbers of the procedures without results. Calls of these procedures have no reply.
         silent: Vec<u32>,
     },
 }
 
-/// The calls without replies, the oldest first. The frame is `None` if the caller has given the call up.
+/// The calls whose replies have not arrived yet, the oldest first. Each has its frame, or `None` if its
+/// caller has given the call up.
 pub(super) struct Calls(Outstanding<Option<u32>>);
 
 impl Calls {
@@ -55,7 +56,7 @@ impl Calls {
     }
 }
 
-/// Puts the messages of a connection together.
+/// Assembles messages from the bytes of a connection.
 pub(super) enum Assembler {
     Messages(Input),
     Cooper(ClientInput),
@@ -84,7 +85,7 @@ impl Courier {
         }
     }
 
-    /// Returns the end of a connection on which a reply has arrived that cannot be read.
+    /// Returns the end of a link for a reply that the client cannot read.
     fn unreadable(why: Unreadable, reason: String) -> LinkEnd<Failure> {
         LinkEnd { failure: Failure::BadReply(why), reason }
     }
@@ -104,8 +105,9 @@ impl Dialect for Courier {
     const TIMED_OUT: Failure = Failure::TimedOut;
     const DISCONNECTED: Failure = Failure::Disconnected;
 
-    /// The standard has no procedure that every program has. So the client calls one that its program does not
-    /// have. Cooper's server would not answer.
+    /// The standard defines no procedure that every program has. So the client calls a procedure that its
+    /// program does not have. In Cooper's form there is no ping, because the server would not answer such a
+    /// call.
     fn ping(&self) -> Option<u32> {
         match self {
             Self::Messages { ping, .. } => ping.map(u32::from),
@@ -113,7 +115,7 @@ impl Dialect for Courier {
         }
     }
 
-    /// Returns whether the server has looked for the procedure in the program.
+    /// Returns whether the failure of a ping shows that the server has the program.
     fn is_well(failure: Failure) -> bool {
         is_well(failure)
     }
@@ -136,7 +138,7 @@ impl Dialect for Courier {
     }
 
     fn forget(Calls(calls): &mut Calls, number: Number) {
-        // The reply still arrives, in its place.
+        // The reply still arrives, in the order of the calls. So the call stays in the list.
         if let Number::Of(transaction) = number
             && let Some(frame) = calls.find(transaction as u16)
         {
@@ -254,7 +256,8 @@ impl Dialect for Courier {
                     Ok(None) => Ok(None),
                     Ok(Some(Event::Message(message))) => Ok(Some(Arrived::Message(message))),
                     Ok(Some(Event::End)) => Ok(Some(Arrived::End(&END_REPLY_FRAME))),
-                    // This side never says that it sends no more data.
+                    // `EndReply` answers the announcement that a side sends no more data. This side never
+                    // announces this.
                     Ok(Some(Event::EndReply)) => continue,
                     Err(broken @ Broken::NoCommonVersion(theirs)) => {
                         let failure = Failure::OtherCourier(theirs);

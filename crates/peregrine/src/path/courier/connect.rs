@@ -1,6 +1,6 @@
-//! Binds to a program of Courier. The client checks that its interface is this program. With the messages of the
-//! standard it also asks the server for a procedure that the program does not have, so that a missing program or
-//! version is reported at once. In Cooper's form, the server starts the program by its name.
+//! Binds to a program of Courier. The client checks that its interface is this program. With the messages of
+//! the standard, the client also calls a procedure that the program does not have, so that a missing program
+//! or version is reported at once. In Cooper's form, the server starts the program by its name.
 
 use core::net::SocketAddr;
 use std::io::ErrorKind;
@@ -66,7 +66,7 @@ impl Connect for CourierTcp {
 /// The program that a client wants, and the form of its calls.
 enum Program {
     Numbered(Chosen, Framing),
-    /// Cooper's form knows programs by their names.
+    /// Cooper's form identifies a program by its name.
     Named(String),
 }
 
@@ -148,7 +148,7 @@ fn bind_cooper(
     CourierPath::bound(link, procedures, wanted.options.wait, format!("{at}, in Cooper's form"))
 }
 
-/// Makes the server start the program with this name. `at` is the program as text for people.
+/// Makes the server start the program with this name. `at` describes the program in error messages.
 fn activate(stream: &Stream, name: &str, at: &str, until: Instant) -> Result<(), CallError> {
     let failed = |error| CallError::system(Phase::Bind, format!("activating {at}"), error);
     let Some(wanted) = activation(name) else {

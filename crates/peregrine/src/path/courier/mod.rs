@@ -1,5 +1,6 @@
-//! The paths of Courier, Xerox's standard XSIS 038112: they transport calls as messages of the standard, or in
-//! Cooper's form, over TCP, and in packets over UDP. The other end need not be Peregrine.
+//! The paths of Courier, Xerox's standard XSIS 038112: over TCP, they transport calls as messages of the
+//! standard or in Cooper's form. Over UDP, they transport calls in packets. The other end need not be
+//! Peregrine.
 //!
 //! The protocol module is [`courier`](crate::protocol::courier). It has no sockets, threads or clocks. This
 //! module adds these parts.
@@ -7,7 +8,7 @@
 //! * `client`: makes calls over TCP. `connect` binds.
 //! * `server`: receives and runs calls over TCP.
 //! * `packet`: packet Courier, over UDP. `exchange`: Courier over Peregrine's own packet exchange.
-//! * `wire`: what all of them share.
+//! * `wire`: what these modules share.
 
 mod client;
 mod connect;

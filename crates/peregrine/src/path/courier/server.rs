@@ -2,7 +2,7 @@
 //! and its reply.
 //!
 //! A client does not bind. With the messages of the standard, each call names a program, a version and a
-//! procedure. In Cooper's form, the client first names a program, and the server looks for it once.
+//! procedure. In Cooper's form, the client first names a program, and the server looks for the program once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,22 +30,23 @@ use crate::serving::ServerCore;
 use crate::serving::export::Export;
 use crate::serving::procedure::Serving;
 
-/// The words of Cooper's server.
+/// The text with which Cooper's server refuses an unknown program.
 const UNKNOWN_PROGRAM: &str = "Unknown Courier program.";
 
 /// What all connections of a server share.
 pub(crate) struct Desk {
     core: Arc<ServerCore>,
-    /// A client cannot cancel a call.
+    /// Reports for each call that it is not cancelled, because a client cannot cancel a call.
     calls: Arc<NeverGivenUp>,
 }
 
-/// What a connection remembers.
+/// The state of one connection.
 #[derive(Default)]
 pub(crate) struct Session {
-    /// How the ends of messages are marked. Cooper's form has no messages.
+    /// How the end of each message is marked. Not set in Cooper's form, which has no messages.
     framing: OnceLock<Framing>,
-    /// Whether the client sends no more data. Then this side sends no more messages.
+    /// Whether the client has announced that it sends no more data. The server then sends only its answer to
+    /// this announcement, without framing.
     has_ended: AtomicBool,
     /// The program that was started in Cooper's form.
     program: OnceLock<Arc<CallerRow>>,
@@ -193,7 +194,7 @@ impl StreamService for Desk {
     ) -> Received<AcceptedCall> {
         match arrival {
             Arrival::Begins(Form::Cooper) => {
-                // The server answers the name, which follows.
+                // The name of the program follows. The server answers the name, so it sends nothing yet.
                 reply.put(&[]);
                 Received::Greeted
             }
@@ -264,7 +265,8 @@ impl StreamService for Desk {
             let Some((before, range)) = framing.piece(bytes, index) else {
                 return (index > 0).then_some(());
             };
-            // The bytes before a piece take the place of bytes that were sent.
+            // The bytes before the first piece are free. The bytes before a later piece overwrite the end of
+            // the previous piece, which was already sent.
             let before: [u8; FRAMING_BYTES] = before;
             let piece = &mut framed[range.start..range.end + FRAMING_BYTES];
             *piece.first_chunk_mut()? = before;

@@ -1,5 +1,5 @@
-//! The callers of a datagram socket or a connection. A caller is an address with a credential, and has a row
-//! for each program that it calls.
+//! The callers of a datagram socket or a connection. A caller is an address with a credential. The server
+//! keeps a row for each caller and each program that the caller calls.
 
 use core::ops::Deref;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,8 +13,9 @@ use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
 use crate::sync::{Mutex, MutexGuard};
 
-/// The rows of callers. If there are too many, the oldest row is dropped, first that of the same host. The
-/// caller gets a new row with its next call.
+/// The rows of callers. If the host of a new caller has too many rows, its oldest row is dropped. If there
+/// are too many rows in total, the oldest of all is dropped. The caller of a dropped row gets a new row with
+/// its next call.
 pub(crate) struct Callers {
     rows: Mutex<Rows>,
     most: usize,
@@ -31,7 +32,7 @@ struct Rows {
     added: u64,
 }
 
-/// What identifies a caller and the program that it calls.
+/// The key of a row: it identifies a caller and the program that it calls.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     from: SocketAddr,
@@ -64,9 +65,9 @@ pub(crate) struct Caller<'a> {
     pub(crate) from: SocketAddr,
     pub(crate) program: u32,
     pub(crate) version: u32,
-    /// The kind of the credential, and what identifies the caller in it. Systems without credentials use 0 and
-    /// no bytes.
+    /// The kind of the credential. Zero in systems without credentials.
     pub(crate) flavour: u32,
+    /// The bytes of the credential that identify the caller. Empty in systems without credentials.
     pub(crate) credential: &'a [u8],
 }
 
@@ -78,7 +79,7 @@ impl Caller<'_> {
 }
 
 impl Callers {
-    /// Returns an empty table for at most `most` rows, and `most_per_host` of each host.
+    /// Returns an empty table for at most `most` rows, of which each host has at most `most_per_host`.
     pub(crate) fn new(most: usize, most_per_host: usize) -> Self {
         Self { rows: Mutex::default(), most, most_per_host }
     }
@@ -93,7 +94,7 @@ impl Callers {
         self.rows().rows.get(&key).filter(|row| !row.is_revoked()).map(Arc::clone)
     }
 
-    /// Adds a row for the caller of a call, who claims this identity.
+    /// Adds a row for the caller of a call. `claimed` is the identity that the caller claims.
     pub(crate) fn add(
         &self,
         path: PathKind,
@@ -137,10 +138,11 @@ impl Callers {
 }
 
 impl Rows {
-    /// Adds a row. Returns the rows that were removed to make room for it.
+    /// Adds a row. Returns the rows that were replaced, or removed because a limit was reached.
     fn insert(&mut self, key: Key, row: Arc<CallerRow>, bounds: &Callers) -> Vec<Arc<CallerRow>> {
         if let Some(present) = self.rows.get_mut(&key) {
-            // The row of a withdrawn export, or another thread has added the same caller.
+            // The present row is that of a withdrawn export, or another thread has added a row for the same
+            // caller.
             return vec![core::mem::replace(present, row)];
         }
         let host = host_of(key.from.ip());

@@ -1,10 +1,10 @@
-//! The client's end of a socket to one server of another RPC system, which can have many calls in flight. One
-//! of the waiting callers is the leader: it receives for all callers ([`leader`](crate::path::leader)). The
-//! [`Dialect`] is the protocol.
+//! The client's end of a socket to one server of another RPC system. Many calls can be in flight on the
+//! socket. One of the waiting callers is the leader: it receives for all callers
+//! ([`leader`](crate::path::leader)). The [`Dialect`] is the protocol.
 //!
-//! A binding has one socket: a connected UDP socket, or a TCP connection. Arguments are sent from the frame of
-//! their call, and results are received into it. Replies find their calls by the numbers of the calls, so a
-//! late reply or a duplicate finds no call.
+//! A binding has one socket: a connected UDP socket, or a TCP connection. Arguments are sent from the frame
+//! of their call, and results are received into it. A reply has the number of its call. The number of a call
+//! that has ended is not known any more, so a late reply or a duplicate is dropped.
 
 mod ask;
 mod call;
@@ -48,7 +48,7 @@ const JOINED_BYTES_MAX: usize = 512;
 
 const CLOSED_PORT: &str = "no program listens at the port of the server";
 
-/// The number of polls of the socket between two looks at the clock.
+/// The number of polls of the socket between two readings of the clock.
 const LOOKS: u32 = 16;
 
 /// The socket of a link.
@@ -64,34 +64,35 @@ pub(in crate::path) struct Link<D: Dialect> {
     dialect: D,
     frames: Arc<Frames>,
     slots: Box<[Mutex<Slot<D>>]>,
-    /// The memory of large messages, which only connections carry.
+    /// Which frames have memory of large messages. Only connections carry large messages.
     tidying: Tidying,
     calls: Mutex<D::Calls>,
-    /// The messages for a connection. Over datagrams, each message is sent at once.
+    /// The messages that wait to be sent on a connection. Over datagrams, each message is sent at once.
     output: Mutex<Output>,
-    /// Whether messages wait until the socket accepts more. The keeper reads this while it holds its own lock.
+    /// Whether messages wait until the socket accepts more. The keeper reads this while it holds its own
+    /// lock.
     is_stuck: AtomicBool,
     leadership: Leadership<Input<D>>,
     arming: Arc<Arming>,
     has_ended: AtomicBool,
-    /// Why the socket is of no use any more.
+    /// Why the link has ended, once it has.
     end: OnceLock<LinkEnd<D::Failure>>,
-    /// Whether a datagram was sent of which nothing is known any more. A later report that a port is closed may
-    /// concern this datagram.
+    /// Whether an earlier datagram may still be in the network: a call was retransmitted or given up. A later
+    /// report that the port is closed may concern such a datagram.
     has_strays: AtomicBool,
 }
 
-/// What the leader receives into.
+/// The memory into which the leader receives, and the state of receiving.
 struct Input<D: Dialect> {
     bytes: Box<[u8]>,
     assembler: D::Assembler,
     rings: Rings,
 }
 
-/// What a caller does next.
+/// What a caller must do next.
 enum Progress<D: Dialect> {
     Take(Ended<D>),
-    /// Waits until this moment, or without end.
+    /// The caller waits until this moment, or without a time limit.
     Wait(Option<Moment>),
 }
 
@@ -138,12 +139,13 @@ impl<D: Dialect> Link<D> {
         &self.frames
     }
 
-    /// Returns whether the server has closed the connection, or its port.
+    /// Returns whether the link has ended, for example because the server has closed the connection or its
+    /// port.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Returns the largest number of bytes of arguments.
+    /// Returns the largest number of bytes that the arguments of a call may have.
     fn arguments_max(&self) -> usize {
         let most = self.frames.layout().bytes;
         match self.wire {
@@ -158,9 +160,9 @@ impl<D: Dialect> Link<D> {
 
     // Sending.
 
-    /// Begins the call of a frame, whose call space has `bytes` bytes of arguments. Sends the call, or as much
-    /// of it as a connection accepts. `left` is how long the caller waits for the reply. If `may_wait` is
-    /// false, does not wait for space in the send buffer of a socket for datagrams.
+    /// Begins the call of a frame, whose call space has `bytes` bytes of arguments. Sends the call, or as
+    /// much of it as a connection accepts. `left` is how long the caller waits for the reply. If `may_wait`
+    /// is false, does not wait for space in the send buffer of a socket for datagrams.
     ///
     /// # Errors
     /// If the call was not sent.
@@ -175,10 +177,12 @@ impl<D: Dialect> Link<D> {
         self.note_size(frame, bytes);
         let message = {
             let mut slot = self.slot(frame).lock();
-            // Messages are sent in the order of their numbers, so both are done under one lock.
+            // Messages are sent in the order of their numbers. So the number is given and the message is
+            // queued under one lock.
             let mut output = matches!(self.wire, Wire::Tcp(_)).then(|| self.output.lock());
-            // SYNC: foreign-end. The thread that ends the link sets the flag, then takes the lock to remove the
-            // messages, and then fails the calls in flight. So it fails this call, or this thread sees the flag.
+            // SYNC: foreign-end. The thread that ends the link sets the flag, then takes the lock to remove
+            // the messages, and then fails the calls in flight. So the call of this thread fails, or this
+            // thread sees the flag.
             if output.is_some() && self.has_ended() {
                 return Err(self.unsent());
             }
@@ -204,7 +208,7 @@ impl<D: Dialect> Link<D> {
             self.flush();
             return Ok(());
         };
-        // SYNC: foreign-end, as above, without messages to remove.
+        // SYNC: foreign-end, as above. Over datagrams there are no messages to remove.
         if self.has_ended() {
             self.forget(frame);
             return Err(self.unsent());
@@ -228,8 +232,8 @@ impl<D: Dialect> Link<D> {
         self.frames.call_space_of(message.frame).window().range(0, message.bytes)
     }
 
-    /// Sends a call in one datagram, if it has this form. If `may_wait` is false, a datagram that the socket does
-    /// not accept now is lost like any other.
+    /// Sends a call in one datagram, if the protocol has this form. If `may_wait` is false, a datagram that
+    /// the socket does not accept now counts as lost in the network.
     fn send_datagram(&self, socket: &Socket, message: &Message, may_wait: bool) -> io::Result<()> {
         let Some(piece) = self.dialect.datagram(message) else { return Ok(()) };
         let parts = piece.parts(self.arguments(message));
@@ -245,7 +249,7 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Sends a datagram. If the socket does not accept it now, it is lost like any other.
+    /// Sends a datagram. If the socket does not accept the datagram now, it counts as lost in the network.
     fn send_now(&self, parts: &[Window<'_>]) {
         let Wire::Udp(socket) = &self.wire else { return };
         let mut memory = [0; JOINED_BYTES_MAX];
@@ -264,7 +268,7 @@ impl<D: Dialect> Link<D> {
         drop(output);
         self.complete(&unanswered);
         if is_stuck && !was_stuck {
-            // The keeper sends the rest if no thread does.
+            // The keeper sends the rest if no other thread sends it.
             self.arming.renew();
         }
         if was_stuck {
@@ -276,7 +280,7 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Completes calls that have no reply: they were sent.
+    /// Completes calls that have no reply, because they were sent. `sent` has their frames.
     fn complete(&self, sent: &[u32]) {
         for frame in sent {
             let mut slot = self.slot(*frame).lock();
@@ -290,8 +294,8 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Wakes the futures of calls that were answered before their messages were sent completely. They wait for
-    /// the end of sending.
+    /// Wakes the futures of calls that were answered before their messages were sent completely. These
+    /// futures wait until the whole message was sent.
     #[cold]
     fn ring_early(&self) {
         for frame in 0..self.frames.active() {
@@ -306,8 +310,8 @@ impl<D: Dialect> Link<D> {
         self.is_stuck.load(Ordering::SeqCst) && self.output.lock().holds(frame)
     }
 
-    /// Waits until the message of a call was sent. Meanwhile receives replies, because a server may read no
-    /// more calls while its replies are not read. Returns false if the deadline passes.
+    /// Waits until the message of a call was sent. Meanwhile receives replies, because a server may stop
+    /// reading calls while the client does not read its replies. Returns false if the deadline passes.
     fn sends(&self, frame: u32, deadline: Option<Instant>) -> bool {
         let Wire::Tcp(stream) = &self.wire else { return true };
         let mut what = WaitFor::Either;
@@ -354,7 +358,7 @@ impl<D: Dialect> Link<D> {
                     follower = None;
                     self.lead(leader, if blocks { Looks::Wait(left) } else { Looks::Poll });
                 }
-                // A follower looks once more before it waits.
+                // After it becomes a follower, the thread checks its call once more before it waits.
                 (None, None) => follower = Some(self.leadership.follow(frame)),
                 (None, Some(follower)) => follower.wait(wait, left.unwrap_or(Duration::MAX)),
             }
@@ -394,7 +398,7 @@ impl<D: Dialect> Link<D> {
                 drop(calls);
                 let due = D::due(exchange);
                 if let Wire::Udp(socket) = &self.wire {
-                    // A copy that is not sent is lost like any other.
+                    // A retransmission that the socket does not accept counts as lost in the network.
                     let _ = self.send_datagram(socket, &call.message, false);
                 }
                 Progress::Wait(Some(due))
@@ -402,7 +406,7 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Receives for all callers, and then wakes those whose replies have arrived.
+    /// Receives for all callers, and wakes those whose replies have arrived.
     fn lead(&self, mut leader: Leader<'_, Input<D>>, looks: Looks) {
         self.receive(leader.input(), looks);
         if leader.input().rings.is_empty() {
@@ -419,7 +423,7 @@ impl<D: Dialect> Link<D> {
 
     fn ring(&self, rings: &Rings) {
         for frame in rings.frames() {
-            self.frames.bell(*frame).ring();
+            self.frames.bell(frame).ring();
         }
     }
 
@@ -451,7 +455,7 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Receives once. Returns whether something has arrived.
+    /// Receives once. Returns whether anything happened: bytes arrived, or the socket reported an error.
     fn receive_once(&self, input: &mut Input<D>, until: Until) -> bool {
         if self.has_ended() {
             return false;
@@ -469,7 +473,8 @@ impl<D: Dialect> Link<D> {
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                         self.end(D::disconnected(CLOSED_PORT.to_owned()));
                     }
-                    // The network reports a problem that may pass. The call is sent again when that is due.
+                    // The network reports a problem that may be temporary. The call is retransmitted when
+                    // that is due.
                     Err(_) => {}
                 }
                 true
@@ -489,7 +494,7 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Delivers the messages of which the last bytes have arrived.
+    /// Delivers the messages that the received bytes complete. `bytes` is the number of received bytes.
     ///
     /// # Errors
     /// If the connection has ended, or its bytes cannot be read.
@@ -518,13 +523,13 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Answers a server that sends no more data. The answer must not come within a message.
+    /// Answers a server that has announced that it sends no more data. No answer is sent within a message.
     #[cold]
     fn answer_end(&self, answer: &[u8]) {
         if let Wire::Tcp(stream) = &self.wire
             && !self.output.lock().is_within_message()
         {
-            // If the socket does not accept the answer, the server learns the same from the end of the connection.
+            // If the socket does not accept the answer, the server notices the end of the connection instead.
             let _ = stream.send_some(answer);
         }
     }
@@ -537,7 +542,7 @@ impl<D: Dialect> Link<D> {
         let found = self.dialect.find(&mut self.calls.lock(), message)?;
         let Some((number, frame)) = found else { return Ok(()) };
         let mut slot = self.slot(frame).lock();
-        // The call may have ended meanwhile, and the frame may have another call.
+        // Since the number was found, the call may have ended, and the frame may have another call.
         let State::Waits(call) = &mut slot.state else { return Ok(()) };
         if call.message.number != Number::Of(number) {
             return Ok(());
@@ -560,7 +565,7 @@ impl<D: Dialect> Link<D> {
         Ok(())
     }
 
-    /// Copies results to their frame.
+    /// Copies results to the frame of their call.
     fn place(&self, frame: u32, answer: Answer, results: &[u8]) -> Outcome<D::Failure> {
         match self.frames.reply_space_of(frame).write(0, results) {
             Some(()) => {
@@ -571,7 +576,8 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Notes that a frame has a message of `bytes` bytes, whose memory is released some time after the call.
+    /// Notes that a frame has a message of `bytes` bytes. The memory of a large message is released some time
+    /// after the call.
     fn note_size(&self, frame: u32, bytes: usize) {
         if bytes > limits::ASTACK_BYTES_KEPT {
             self.tidying.note(frame);
@@ -625,7 +631,8 @@ impl<D: Dialect> Link<D> {
         // SYNC: foreign-end, in `begin`.
         let unsent = self.output.lock().clear();
         let waiting = D::drain(&mut self.calls.lock());
-        // Without strays, the report of a closed port concerns the only datagram without a reply.
+        // If no earlier datagram may still be in the network, the report of a closed port concerns the only
+        // call in flight.
         let is_sole = waiting.len() == 1 && !self.has_strays.load(Ordering::Relaxed);
         let is_refused =
             |call: &Waiting<D>| is_sole && call.exchange.as_ref().is_some_and(D::is_unanswered);
@@ -672,7 +679,7 @@ impl<D: Dialect> Link<D> {
     }
 }
 
-/// Returns the error of a call that gets no number.
+/// Returns the error of a call to which no number can be given.
 #[cold]
 pub(in crate::path) fn full(refused: Refused) -> CallError {
     let text = match refused {
@@ -693,7 +700,7 @@ enum Looks {
     All,
 }
 
-/// Copies the parts of a short datagram to one place. Returns `None` if they do not fit.
+/// Copies the parts of a short datagram to `memory`, one after the other. Returns `None` if they do not fit.
 fn joined<'a>(parts: &[Window<'_>], memory: &'a mut [u8]) -> Option<Window<'a>> {
     let mut length = 0;
     for part in parts {
@@ -703,7 +710,8 @@ fn joined<'a>(parts: &[Window<'_>], memory: &'a mut [u8]) -> Option<Window<'a>> 
     Some(Window::from(&memory[..length]))
 }
 
-/// Receives bytes of a connection. Returns `None` if none arrived in time, and 0 bytes at its end.
+/// Receives bytes of a connection. Returns `None` if no bytes arrived in time, and 0 if the server has closed
+/// the connection.
 fn receive_bytes(stream: &Stream, into: &mut [u8], until: Until) -> io::Result<Option<usize>> {
     if let Until::After(left) | Until::Precisely(left) = until {
         let ready = stream.wait(WaitFor::Readable, Some(Instant::now() + left))?;
@@ -720,7 +728,7 @@ fn receive_bytes(stream: &Stream, into: &mut [u8], until: Until) -> io::Result<O
     }
 }
 
-/// Returns the time until the earlier of two moments.
+/// Returns the time until `due` or `deadline`, whichever is earlier.
 fn left(due: Option<Moment>, deadline: Option<Instant>, now: Instant) -> Option<Duration> {
     let due = due.map(|due| Duration::from_nanos(due.since(moment())));
     let deadline = deadline.map(|deadline| deadline.saturating_duration_since(now));

@@ -1,6 +1,7 @@
-//! One TCP connection of a server: a thread receives messages from it, and runs the calls in them. While a
-//! procedure takes long, another thread receives, so one call does not delay the others of its client. If the
-//! protocol needs replies in the order of the calls, no other thread receives meanwhile.
+//! One TCP connection of a server: a thread receives messages from it, and runs the calls in them. If a
+//! procedure takes long, another thread receives, so that the call does not delay other calls of its client.
+//! If the protocol requires replies in the order of the calls, no other thread receives while a procedure
+//! runs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -31,8 +32,8 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// The number of bytes to receive at a time.
 const CHUNK: usize = 16 << 10;
-/// A record that uses at most this memory needs no reservation. The number of connections bounds the memory
-/// of such records.
+/// An incomplete message that uses at most this many bytes of memory needs no reservation. The limit of the
+/// number of connections bounds the memory of such messages.
 const UNRESERVED: usize = 2 * CHUNK;
 
 /// A connection of a server.
@@ -50,9 +51,9 @@ pub(in crate::path) struct ForeignConnection<S: StreamService> {
     closed: AtomicBool,
     /// Whether a call has arrived.
     has_called: AtomicBool,
-    /// Whether the connection is parked but not watched, because there is no memory for its record.
+    /// Whether the connection is parked but not watched, because there is no memory for its message.
     held: AtomicBool,
-    /// Whether the connection waits until memory for its record is free.
+    /// Whether the connection waits until memory for its message is free.
     waits: AtomicBool,
     since: Instant,
     pub(super) watching: Watching,
@@ -60,14 +61,14 @@ pub(in crate::path) struct ForeignConnection<S: StreamService> {
     threads: Arc<ConnectionThreads<Self>>,
 }
 
-/// What has arrived and was not handled. The next thread that receives continues with it.
+/// What has arrived and is not handled yet. The next thread that receives continues with it.
 struct Kept<I> {
     input: I,
-    /// Bytes that follow a record whose call runs.
+    /// Bytes that follow a message whose call runs.
     unread: Vec<u8>,
-    /// The memory that is reserved for the record.
+    /// The memory that is reserved for the incomplete message.
     reserved: Option<Reservation>,
-    /// Measures how much longer the client may take to send the record.
+    /// Measures how much longer the client may take to send the rest of the message.
     timer: MessageTimer,
 }
 
@@ -110,7 +111,8 @@ impl<S: StreamService> ForeignConnection<S> {
         message_bytes_max: usize,
         connections: &Arc<ForeignConnections<S>>,
     ) -> Self {
-        /// The number of callers that share a connection: users of one machine, and programs that they call.
+        /// The largest number of rows of callers for one connection: the users of one machine, and the
+        /// programs that they call.
         const CALLERS: usize = 64;
         let kept = Kept {
             input: S::input(message_bytes_max),
@@ -176,8 +178,8 @@ impl<S: StreamService> ForeignConnection<S> {
             self.turn.set(Attendant::Keeper);
             self.watching.again();
         } else {
-            // The next record may have arrived. If no further bytes arrive, the keeper would not queue the
-            // connection. So this thread queues it.
+            // The next message may already be in `unread`. If no further bytes arrive, the keeper does not
+            // queue the connection. So this thread queues it.
             self.enqueue();
         }
     }
@@ -243,8 +245,8 @@ impl<S: StreamService> ForeignConnection<S> {
         }
     }
 
-    /// Takes the next message from the bytes that have arrived. Keeps the bytes after the message, for another
-    /// thread that may receive while the call runs.
+    /// Takes the next message from the bytes that have arrived. Keeps the bytes after the message, for
+    /// another thread that may receive while the call runs.
     fn next_message(
         &self,
         arrived: &mut &[u8],
@@ -256,7 +258,7 @@ impl<S: StreamService> ForeignConnection<S> {
         Ok(Some(ArrivedMessage { message, reserved: kept.reserved.take() }))
     }
 
-    /// Reserves memory for the next bytes of a record. Returns false if no memory is left.
+    /// Reserves memory for the next bytes of the incomplete message. Returns false if no memory is left.
     fn reserve(&self, connections: &ForeignConnections<S>) -> bool {
         let mut kept = self.kept();
         let bytes = kept.input.memory_after(CHUNK);
@@ -365,7 +367,7 @@ impl<S: StreamService> ForeignConnection<S> {
                 false => Err(Refusal::exhausted("waiting calls have used all memory")),
             }
         });
-        // Until here, the memory in which the call has waited counts as reserved.
+        // The memory of a waiting call counts as reserved until the call begins or is refused.
         drop(reserved);
         let to = match begun {
             Ok(()) => {
@@ -380,7 +382,7 @@ impl<S: StreamService> ForeignConnection<S> {
             Reply::Nothing => {}
             Reply::Close => self.close(),
             Reply::To(key) if key == self.key => self.send(reply),
-            // The client has connected again, and has sent the call again.
+            // The client has connected again, and has retransmitted the call on the new connection.
             Reply::To(key) => {
                 if let Some(connection) = connections.connection(key) {
                     connection.send(reply);
@@ -446,7 +448,7 @@ impl<S: StreamService> Attend for ForeignConnection<S> {
         self.watching.end();
         self.callers.revoke_all();
         let reserved = self.kept().reserved.take();
-        // Releasing memory may resume another connection. So it is released after the lock.
+        // Releasing memory may resume another connection. So the memory is released after the lock.
         drop(reserved);
         if let Some(connections) = self.connections.upgrade() {
             connections.remove(self);
@@ -485,8 +487,8 @@ impl<S: StreamService> Watched for ForeignConnection<S> {
         Next::SleepAndTick(LOOK)
     }
 
-    /// Looks for three problems: a procedure that takes long, a client that has made no call in time, and a
-    /// record that holds memory and arrives too slowly.
+    /// Looks for three problems: a procedure that takes long, a client that has made no call in time, and an
+    /// incomplete message that holds memory and arrives too slowly. Also resumes a held connection.
     fn tick(self: Arc<Self>) -> Next {
         if !self.has_called.load(Ordering::Relaxed) {
             let Some(left) = limits::UNBOUND_TIME.checked_sub(self.since.elapsed()) else {

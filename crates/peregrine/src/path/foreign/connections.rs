@@ -1,4 +1,5 @@
-//! Accepts the connections of a server from clients of another RPC system, bounds their number, and ends them.
+//! Accepts the connections of a server from clients of another RPC system, bounds their number, and ends
+//! them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -106,7 +107,8 @@ impl<S: StreamService> Admit for ForeignConnections<S> {
         let connection = Arc::new(ForeignConnection::new(key, (stream, from, host), most, self));
         let mut table = self.table();
         if table.refusal(host, &self.terms).is_some() {
-            // The protocol has no message that tells the reason. The connection is closed.
+            // No message of the protocol can report the reason. So the connection is closed without a
+            // message.
             return Ok(());
         }
         // The table stays locked until the entry of the connection exists, because the keeper may see the

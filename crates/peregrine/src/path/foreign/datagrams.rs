@@ -1,5 +1,6 @@
-//! Calls of other RPC systems over UDP: a server's sockets, and what happens to a datagram that is the same in
-//! all systems. The threads are those of all datagram sockets ([`receivers`](crate::path::receivers)).
+//! Calls of other RPC systems over UDP: a server's sockets, and the part of handling a datagram that is the
+//! same for all systems. The threads are those of all datagram sockets
+//! ([`receivers`](crate::path::receivers)).
 
 use std::any::Any;
 use std::io;
@@ -38,7 +39,7 @@ pub(crate) trait DatagramService: Send + Sync + Sized + 'static {
     /// If the kernel provides no random numbers.
     fn new(core: &Arc<ServerCore>) -> io::Result<Self>;
 
-    /// Decides what to do with a datagram. `answer` sends datagrams to its sender.
+    /// Decides what to do with a datagram. `answer` sends datagrams to the sender of this datagram.
     fn receive(
         &self,
         from: SocketAddr,
@@ -48,8 +49,9 @@ pub(crate) trait DatagramService: Send + Sync + Sized + 'static {
         answer: &Answer<'_>,
     ) -> Received<Self::Call>;
 
-    /// Runs a call, and answers it. `message` is the one that [`receive`](Self::receive) has named. Returns the
-    /// time at which the procedure ended, on the clock of [`boot_ns`](sys::boot_ns).
+    /// Runs a call, and answers it. `message` is the message of the call, which [`receive`](Self::receive)
+    /// has returned with it. Returns the time at which the procedure ended, on the clock of
+    /// [`boot_ns`](sys::boot_ns).
     fn run(
         &self,
         call: Self::Call,
@@ -62,15 +64,15 @@ pub(crate) trait DatagramService: Send + Sync + Sized + 'static {
     fn refuse(&self, call: Self::Call, refusal: &Refusal, thread: &mut Thread, answer: &Answer<'_>);
 }
 
-/// What a datagram asks of the server.
+/// What the server must do with a datagram.
 pub(crate) enum Received<C> {
-    /// Nothing more. `is_foreign`: the datagram is of no use to the protocol.
+    /// The server does nothing more. `is_foreign` is true if the datagram is no packet of the protocol.
     Settled { is_foreign: bool },
-    /// To run a call.
+    /// The server runs a call.
     Call(C, Message),
 }
 
-/// Where a thread runs calls, and makes their replies.
+/// The state with which a thread runs calls, and the memory in which it makes their replies.
 pub(crate) struct Thread {
     pub(in crate::path) serving: Serving,
     pub(in crate::path) reply: ReplyBuffer,
@@ -110,9 +112,10 @@ struct Socket<S> {
     callers: Callers,
     /// Bounds the memory of calls that wait for a thread.
     intake: Arc<Intake>,
-    /// The number of datagrams that are no calls.
+    /// The number of datagrams that are no packets of the protocol.
     rejected: AtomicU64,
-    /// The number of replies that were not sent, because the send buffer was full.
+    /// The number of datagrams that the socket did not accept for sending, for example because the send
+    /// buffer was full.
     unsent: AtomicU64,
 }
 
@@ -134,7 +137,7 @@ struct Work<C> {
 pub(crate) enum Message {
     /// In this range of the datagram.
     Received(Range<usize>),
-    /// In memory of its own. The memory of a call that waits for a thread is reserved.
+    /// In its own memory. If the call waits for a thread, this memory is reserved.
     Own(Vec<u8>, Option<Reservation>),
 }
 
@@ -179,8 +182,8 @@ impl<S: DatagramService> Datagrams<S> {
         Ok(address)
     }
 
-    /// Returns three numbers of datagrams: those that did not fit into a receive buffer, those that were no
-    /// calls, and replies that were not sent.
+    /// Returns how many datagrams did not fit into a receive buffer, how many were no packets of the
+    /// protocol, and how many were not sent.
     pub(crate) fn losses(&self) -> [u64; 3] {
         self.all().iter().fold([0; 3], |[overflowed, rejected, unsent], socket| {
             let socket = socket.service();
@@ -285,7 +288,7 @@ impl<S: DatagramService> PacketService for Socket<S> {
             }
             (Ok(None) | Err(_), ReceiveMode::Sleep) => return ReceiveOutcome::Nothing,
         };
-        // The buffer has room for the largest datagram, so none is cut.
+        // The largest datagram fits into the buffer, so no datagram is truncated.
         let datagram = &input.memory()[..arrival.bytes];
         let Some(peer) = from.ip() else { return ReceiveOutcome::Settled };
         let answer = self.answer(from);
@@ -307,7 +310,8 @@ impl<S: DatagramService> PacketService for Socket<S> {
         let Work { call, from, message } = work;
         let Receiver { input, thread, .. } = receiver;
         let message = message.bytes(input.memory());
-        // A panic of the procedure becomes a result. So this panic is another one, and the call has no reply.
+        // A panic of the procedure is caught earlier, and becomes a result. So a panic that is caught here
+        // comes from other code, and the call has no reply.
         let ran = catching(|| self.service.run(call, message, thread, &self.answer(&from)));
         let ended = ran.unwrap_or_else(|refusal| {
             self.panicked(Box::new(refusal.text));
@@ -346,11 +350,11 @@ impl<S: DatagramService> PacketService for Socket<S> {
             std::net::IpAddr::V4(host) => host.to_bits(),
             std::net::IpAddr::V6(host) => host.to_bits() as u32,
         };
-        // The number only tells callers apart that call at the same time. So a rare collision does no harm.
+        // The number only distinguishes callers that call at the same time. So a rare collision is harmless.
         host ^ (u32::from(from.port()) << 16)
     }
 
-    /// Returns false: calls of other systems do not say through which processes they came.
+    /// Returns false: a call of another system does not name the processes through which it came.
     fn is_from_inside(&self, _: &mut Receiver, _: &mut Self::Work) -> bool {
         false
     }

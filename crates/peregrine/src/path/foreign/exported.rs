@@ -1,12 +1,12 @@
-//! Which export has a program.
+//! Finds the export that has a program.
 
 use std::sync::Arc;
 
 use crate::interface::{Program, System};
 use crate::serving::export::Export;
 
-/// Why no export has a program in the version of a call. If exports have other versions of it, these are the
-/// lowest and the highest one.
+/// No export has a program in the version of a call. The field has the lowest and the highest version of the
+/// program that exports have, or `None` if no export has any version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::path) struct Missing(pub(in crate::path) Option<(u32, u32)>);
 
@@ -40,8 +40,8 @@ pub(in crate::path) fn exported(
     Err(Missing(found))
 }
 
-/// Returns the export whose program of a system has a name, with the number and the version of the program. The
-/// name is that of the interface, or else that of the export.
+/// Finds an export with a program of a system by a name. Returns the export, and the number and the version
+/// of the program. An export whose interface has this name comes before an export that has this name itself.
 pub(in crate::path) fn exported_as(
     exports: &[Arc<Export>],
     system: System,

@@ -20,7 +20,7 @@ pub(in crate::path) struct Chosen {
     pub(in crate::path) procedures: Cow<'static, [u32]>,
 }
 
-/// Returns the program of a system to which the address and the client's interface lead.
+/// Returns the program of a system that the client's interface or the address names.
 ///
 /// # Errors
 /// If neither names a program, or if they name different programs.
@@ -63,7 +63,8 @@ pub(in crate::path) fn chosen(system: System, wanted: &Wanted<'_>) -> Result<Cho
 /// which it must give up.
 ///
 /// # Errors
-/// If the host has no address, or the error of the first address.
+/// If the host has no address, or if `bind` fails at all addresses. In that case, the error is that of the
+/// first address.
 pub(in crate::path) fn at_any_address(
     target: &Target<'_>,
     wanted: &Wanted<'_>,
@@ -89,13 +90,13 @@ pub(in crate::path) fn no_address() -> CallError {
     CallError::not_executed(Kind::Unreachable, Phase::Bind, "the host has no address")
 }
 
-/// Returns the error for a server that does not have the client's program in its version.
+/// Returns the error for an interface that does not match the program of the address or of the server.
 #[cold]
 pub(in crate::path) fn mismatch(text: String, advice: &'static str) -> CallError {
     CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text).with_advice(advice)
 }
 
-/// Returns the number and the version that the name of a program has.
+/// Parses the name of a program in an address: its number, a dot, and its version.
 fn program_of(system: System, name: &str) -> Result<(u32, u32), CallError> {
     let parsed = name.split_once('.').and_then(|(number, version)| {
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,5 +1,5 @@
 //! [`StreamService`]: the protocol of another RPC system, as the server's end of connections uses it. The
-//! functions are called directly: each protocol has compiled connections of its own.
+//! code of connections is compiled once for each protocol, so that it calls these functions directly.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::serving::procedure::Serving;
 
 /// The protocol of another RPC system, and what all its connections share.
 pub(crate) trait StreamService: Send + Sync + Sized + 'static {
-    /// What each connection remembers.
+    /// The state of each connection.
     type Session: Default + Send + Sync;
-    /// Puts the messages of a connection together.
+    /// Assembles messages from the bytes of a connection.
     type Input: StreamInput;
     /// A call that is to be run. If the value is dropped, the call counts as failed.
     type Call;
 
-    /// Whether a server runs one call of a connection at a time, because its clients expect the replies in the
-    /// order of the calls.
+    /// Whether a server runs one call of a connection at a time, because its clients expect the replies in
+    /// the order of the calls.
     const IS_ORDERED: bool;
 
     /// Returns the input of a new connection. The largest message of an export has `message_bytes_max` bytes.
@@ -34,7 +34,7 @@ pub(crate) trait StreamService: Send + Sync + Sized + 'static {
         reply: &mut ReplyBuffer,
     ) -> Received<Self::Call>;
 
-    /// Runs a call on the message with which it has arrived, and puts the reply into `reply`.
+    /// Runs a call, and puts the reply into `reply`. `message` is the message that contains the call.
     fn run(
         call: Self::Call,
         message: &MessageOf<Self>,
@@ -54,59 +54,60 @@ pub(crate) trait StreamService: Send + Sync + Sized + 'static {
     ) -> Option<()>;
 }
 
-/// What the connections of a service receive.
+/// The type of the messages that the connections of a service receive.
 pub(crate) type MessageOf<S> = <<S as StreamService>::Input as StreamInput>::Message;
 
-/// Puts the messages of a connection together.
+/// Assembles messages from the bytes of a connection.
 pub(crate) trait StreamInput: Send {
     type Message: Send;
     type Broken;
 
-    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more bytes
-    /// are needed.
+    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more
+    /// bytes are needed.
     ///
     /// # Errors
-    /// If the bytes cannot be read. The connection is of no use any more.
+    /// If the bytes cannot be read. The connection must then be closed.
     fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Self::Message>, Self::Broken>;
 
-    /// Returns the number of bytes of the message that has arrived in part.
+    /// Returns how many bytes of an incomplete message have arrived.
     fn len(&mut self) -> usize;
 
-    /// Returns the most memory in bytes that the message uses after `more` further bytes.
+    /// Returns the largest number of bytes of memory that the message uses after `more` further bytes have
+    /// arrived.
     fn memory_after(&mut self, more: usize) -> usize;
 }
 
 /// Where a message comes from.
 pub(crate) struct Source<'a, S> {
     pub(crate) from: SocketAddr,
-    /// The number of the connection, or zero.
+    /// The number of the connection, or zero over datagrams.
     pub(crate) connection: u64,
     pub(crate) callers: &'a Callers,
     pub(crate) session: &'a S,
 }
 
-/// What a message asks of the server.
+/// What the server must do with a message.
 pub(crate) enum Received<C> {
     Nothing,
-    /// The bytes are no message of the protocol. A connection ends.
+    /// The bytes are no message of the protocol. The server closes the connection, if there is one.
     Foreign,
-    /// To send the reply in the buffer.
+    /// The server sends the reply in the buffer.
     Answered,
-    /// The same, but the message was no call: the client has introduced itself.
+    /// As `Answered`, but the message contains no call: it only begins the communication.
     Greeted,
-    /// To send the reply in the buffer, and then to close the connection.
+    /// The server sends the reply in the buffer, and then closes the connection.
     Last,
-    /// To run a call.
+    /// The server runs a call.
     Call(C),
 }
 
-/// What becomes of the reply in a buffer.
+/// What the server must do with the reply in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// There is none.
+    /// There is no reply.
     Nothing,
-    /// The connection with this number gets it.
+    /// The server sends the reply on the connection with this number.
     To(u64),
-    /// The call has failed, and the protocol can say so only by the end of the connection.
+    /// The call has failed. The protocol has no reply for this, so the server closes the connection.
     Close,
 }

@@ -14,7 +14,8 @@ use crate::serving::export::Export;
 use crate::serving::procedure::{IncomingCall, Serving};
 use crate::value::Window;
 
-/// The room in bytes before the message of a reply, in which a path marks where the message ends.
+/// The number of bytes that are kept free before the message of a reply. The path writes its framing of the
+/// message there.
 pub(crate) const FRAMING_BYTES: usize = 4;
 /// A buffer that is larger than this number of bytes is released after the reply was sent.
 const BUFFER_BYTES_KEPT: usize = 64 << 10;
@@ -28,11 +29,11 @@ impl Calls for NeverGivenUp {
     }
 }
 
-/// The memory in which a thread makes replies. The message has [`FRAMING_BYTES`] before it.
+/// The memory in which a thread makes replies. At least [`FRAMING_BYTES`] bytes are before the message.
 #[derive(Default)]
 pub(crate) struct ReplyBuffer {
     bytes: Vec<u8>,
-    /// The place of the message.
+    /// The offset of the message in `bytes`.
     at: usize,
 }
 
@@ -42,7 +43,7 @@ impl ReplyBuffer {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    /// Returns the bytes before the message, and the message.
+    /// Returns the message, together with the [`FRAMING_BYTES`] bytes before it.
     pub(crate) fn framed(&mut self) -> Option<&mut [u8]> {
         self.bytes.get_mut(self.at.checked_sub(FRAMING_BYTES)?..)
     }
@@ -59,7 +60,7 @@ impl ReplyBuffer {
         self.begin_results(0).extend(message);
     }
 
-    /// Empties the buffer, and leaves room for a header of at most `header_bytes_max` bytes. The caller
+    /// Empties the buffer, and leaves space for a header of at most `header_bytes_max` bytes. The caller
     /// appends the results.
     pub(in crate::path) fn begin_results(&mut self, header_bytes_max: usize) -> &mut Vec<u8> {
         self.at = FRAMING_BYTES + header_bytes_max;
@@ -68,8 +69,8 @@ impl ReplyBuffer {
         &mut self.bytes
     }
 
-    /// Writes the header of a reply with results, directly before the results. It has at most as many bytes as
-    /// were left for it.
+    /// Writes the header of a reply with results, directly before the results. The header must fit into the
+    /// space that [`begin_results`](Self::begin_results) has left.
     pub(crate) fn put_header(&mut self, header: &[u8]) {
         let begin = self.at - header.len();
         self.bytes[begin..self.at].copy_from_slice(header);
@@ -77,7 +78,7 @@ impl ReplyBuffer {
     }
 }
 
-/// A call that has arrived, and what its reply may be.
+/// A call that has arrived, and the limits of its reply.
 pub(crate) struct ArrivedCall<'a> {
     /// The number of the call. Only the source of the call interprets it.
     pub(crate) number: u64,
@@ -88,7 +89,7 @@ pub(crate) struct ArrivedCall<'a> {
     pub(crate) header_bytes_max: usize,
 }
 
-/// What has become of a call.
+/// The outcome of a call.
 pub(crate) enum Served {
     /// The results are in the buffer. The path adds a header.
     Answered(ForeignAnswer),
@@ -131,7 +132,7 @@ pub(crate) fn serve(
                 };
                 ran(kind, results.len() - begin)
             }
-            // The results are too large, or of a kind that the system does not have.
+            // The results are too large, or the system has no such kind of answer.
             Ok(_) => ran(Answer::MayHaveExecuted, 0),
             Err(refusal) if refusal.executed == Executed::No => {
                 served = Served::NotExecuted(refusal);
@@ -154,10 +155,10 @@ const fn may_be(answer: ForeignAnswer, system: System) -> bool {
     matches!((answer, system), (ForeignAnswer::Returned, _) | (_, System::Courier))
 }
 
-/// Returns the row of a caller. If the caller has none, adds the row to that of the exports which `find` returns.
+/// Returns the row of a caller. If the caller has no row, adds a row for the export that `find` returns.
 ///
 /// # Errors
-/// Those of `find`, and if the server or the export ends.
+/// If `find` fails, if the server is stopping, or if the export was withdrawn.
 pub(crate) fn row_of(
     core: &ServerCore,
     path: PathKind,

@@ -28,17 +28,17 @@ pub(super) type OncLink = Link<Onc>;
 /// The path of one binding.
 pub(super) type OncPath = ForeignPath<Onc>;
 
-/// The protocol, and the header of the calls of one binding.
+/// The protocol of one binding, with the header of its calls.
 pub(super) struct Onc(Header);
 
-/// The numbers of the calls in flight, each with its frame, and what was measured of the server.
+/// The numbers of the calls in flight, each with its frame, and what was measured about the server.
 pub(super) struct Calls {
     waiters: Waiters<u32>,
     pace: Pace,
 }
 
 impl Calls {
-    /// Returns no calls, for `count` frames. The first number is `start`.
+    /// Returns an empty set of calls for `count` frames. `start` is the number of the first call.
     pub(super) fn new(start: u32, count: u32) -> Self {
         Self { waiters: Waiters::new(start, count as usize), pace: Pace::default() }
     }

@@ -1,7 +1,7 @@
-//! Finds the ports of programs, by asking rpcbind, and registers programs there.
+//! Finds the ports of programs by asking rpcbind, and registers programs at rpcbind.
 //!
-//! An answer of rpcbind is not trusted: only the port of an address is used, with the host that was asked.
-//! Otherwise rpcbind could make clients send calls to any machine.
+//! An answer of rpcbind is not trusted: only the port of the returned address is used, together with the host
+//! of rpcbind itself. Otherwise rpcbind could make clients send calls to any machine.
 
 mod names;
 mod registration;
@@ -98,14 +98,16 @@ pub struct RegisteredProgram {
     /// The universal address, as rpcbind writes it. The last two numbers are the port: `0.0.0.0.8.1` is port
     /// 2049.
     pub address: String,
-    /// The user that has registered the program, as rpcbind writes it. Empty if rpcbind does not know this.
+    /// The user that has registered the program, as rpcbind writes it. Empty if rpcbind does not know the
+    /// user.
     pub owner: String,
     /// The name of the program in the file `/etc/rpc` of this machine.
     pub name: Option<String>,
 }
 
 /// Returns the programs that the rpcbind of a machine lists. `address` is an address for ONC RPC without a
-/// program, such as `onc+tcp:fs.example.org`. It may have the port of rpcbind, which is 111 otherwise.
+/// program, such as `onc+tcp:fs.example.org`. The address may contain the port of rpcbind. The default is
+/// 111.
 ///
 /// What rpcbind returns is not checked: any program can register anything there.
 ///
@@ -161,7 +163,7 @@ pub(crate) fn name_programs(programs: &mut [RegisteredProgram]) {
     }
 }
 
-/// The rpcbind of a machine.
+/// The rpcbind of a machine, and how it is asked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rpcbind {
     pub(super) at: SocketAddr,
@@ -173,7 +175,7 @@ pub(super) struct Rpcbind {
 /// How a connection to rpcbind is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
-    /// As any connection.
+    /// Like any other connection.
     Plain,
     /// From a port below 1024, if this program may use one.
     Privileged,
@@ -196,7 +198,7 @@ impl Rpcbind {
         Self { at: SocketAddr::new(ip, PORT), kind, way: Way::Plain }
     }
 
-    /// Returns the port of a program over the path with which rpcbind is asked.
+    /// Returns the port of a program for calls over the path `kind`.
     ///
     /// # Errors
     /// If rpcbind does not answer, or does not know the program.
@@ -249,8 +251,8 @@ impl Rpcbind {
         self.ask(Request::Dump, Request::DumpMappings, until, read)
     }
 
-    /// Makes a request to the newest version of rpcbind that the machine has: `request` of versions 4 and 3,
-    /// or `old` of version 2.
+    /// Makes a request in the newest version of the protocol that rpcbind has. The request is `request` if
+    /// the version has it. Otherwise it is `old`, a request of version 2.
     pub(super) fn ask<T>(
         &self,
         request: Request<'_>,
@@ -275,7 +277,8 @@ impl Rpcbind {
         Err(failure.unwrap_or_else(|| violated("rpcbind has no known version")))
     }
 
-    /// Makes a request of a version. The inner error means that rpcbind lacks this version.
+    /// Makes a request in one version of the protocol. The inner error means that rpcbind lacks this version
+    /// or the request.
     fn ask_version(
         &self,
         version: u32,
@@ -369,7 +372,8 @@ pub(super) mod tests {
 
     const LONG: Duration = Duration::from_secs(20);
 
-    /// Answers a request of a version. `None`: sends nothing.
+    /// A function that answers a request. The number is the version of the protocol. If the function returns
+    /// `None`, nothing is sent.
     pub(super) type Answers = fn(u32, &Request<'_>) -> Option<Result<Answer<'static>, Outcome>>;
 
     fn answered(message: &[u8], answers: Answers) -> Option<Vec<u8>> {
@@ -387,7 +391,7 @@ pub(super) mod tests {
         Some(bytes)
     }
 
-    /// Starts an rpcbind at a port of its own, until the program ends.
+    /// Starts an rpcbind at a free port. It runs until the test program ends.
     pub(super) fn rpcbind(kind: PathKind, answers: Answers) -> Rpcbind {
         if kind == PathKind::OncUdp {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

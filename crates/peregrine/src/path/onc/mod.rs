@@ -5,7 +5,7 @@
 //! adds these parts.
 //!
 //! * `client`: makes calls. `connect` binds, and `lookup` asks rpcbind for ports.
-//! * `server`: receives and runs calls. Its programs are registered at rpcbind by `lookup`, too.
+//! * `server`: receives and runs calls. `lookup` also registers the programs of a server at rpcbind.
 
 mod client;
 mod connect;

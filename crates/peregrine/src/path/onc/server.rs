@@ -2,7 +2,7 @@
 //! over UDP ([`datagrams`]) and over TCP.
 //!
 //! A client does not bind. Each of its messages names a program, a version and a procedure, and carries the
-//! caller's credential. So the server looks for the export with each call, and keeps a row for each caller.
+//! caller's credential. So the server looks up the export for each call, and keeps a row for each caller.
 
 mod datagrams;
 
@@ -35,14 +35,14 @@ use crate::sys;
 /// The number of bytes of the header of a reply with results and an empty verifier.
 const SUCCESS_BYTES: usize = 24;
 
-/// What all calls of one UDP socket share, or all calls over TCP.
+/// The state that all calls of one UDP socket share, or that all calls over TCP share.
 pub(crate) struct Desk {
     core: Arc<ServerCore>,
     path: PathKind,
-    /// The callers of this socket. Over TCP, each connection has its own.
+    /// The calls that have run or run now, with their replies. Retransmissions get these replies.
     replies: Mutex<Replies>,
-    /// A client cannot cancel a call. The end of its connection is no proof that it has given up, because it may
-    /// connect again and send the same call.
+    /// A client cannot cancel a call. The end of a connection does not prove that the client has given the
+    /// call up, because the client may connect again and retransmit the call.
     calls: Arc<NeverGivenUp>,
 }
 
@@ -105,7 +105,7 @@ impl Desk {
         let is_readable = match call.credential.flavour {
             Flavour::NONE => true,
             Flavour::SYS => AuthSys::parse(call.credential.body).is_ok(),
-            // Among them RPCSEC_GSS: this server has none of its mechanisms.
+            // One of these flavours is RPCSEC_GSS. This server has none of its mechanisms.
             _ => false,
         };
         if !is_readable {
@@ -122,7 +122,8 @@ impl Desk {
             }
         };
         if call.procedure == 0 {
-            // Procedure 0 of every program does nothing, so it need not be remembered.
+            // Procedure 0 of every program does nothing. So its calls may run again, and `replies` need not
+            // contain them.
             put_outcome(reply, call.xid, Outcome::Success);
             return Received::Answered;
         }
@@ -161,7 +162,8 @@ impl Desk {
     fn row(&self, source: &Source<'_, ()>, call: &Call<'_>) -> Result<Arc<CallerRow>, Missing> {
         let Call { program, version, credential, .. } = *call;
         let is_sys = credential.flavour == Flavour::SYS;
-        // The stamp of a credential with user and groups is a number without meaning.
+        // The stamp of a credential with user and groups is a number without meaning. So it does not identify
+        // the caller.
         let stamp = if is_sys { 4 } else { 0 };
         let body = credential.body.get(stamp..).unwrap_or_default();
         let flavour = credential.flavour.0;
@@ -189,9 +191,9 @@ fn outcome_of(missing: Missing) -> Outcome {
 }
 
 impl AcceptedCall {
-    /// Runs the call on the message with which it has arrived, and puts the reply into `reply`. A reply may
-    /// have at most `room` bytes. Returns the number of the connection that gets the reply. Returns `None` if
-    /// there is no reply.
+    /// Runs the call, and puts the reply into `reply`. `message` is the message that contains the call. A
+    /// reply may have at most `room` bytes. Returns the number of the connection that gets the reply. Returns
+    /// `None` if there is no reply.
     fn run(
         mut self,
         message: &[u8],
@@ -234,8 +236,8 @@ impl AcceptedCall {
             Kind::InterfaceMismatch | Kind::Withdrawn | Kind::Relayed => {
                 Outcome::ProgramUnavailable
             }
-            // ONC RPC has no answer that says: try later. Over datagrams, the client sends the call again if
-            // it gets none.
+            // No answer of ONC RPC means that the client should try later. Over datagrams, the client
+            // retransmits the call if it gets no answer.
             Kind::Overloaded | Kind::Exhausted if self.desk.path == PathKind::OncUdp => {
                 return None;
             }
@@ -245,7 +247,8 @@ impl AcceptedCall {
         Some(self.connection)
     }
 
-    /// Notes that the call has ended with this reply.
+    /// Notes that the call has ended with this reply. Returns the number of the connection that gets the
+    /// reply.
     fn end(&mut self, reply: &[u8]) -> Option<u64> {
         let ticket = self.ticket.take()?;
         Some(self.desk.replies().end(moment(), ticket, reply))
@@ -298,7 +301,8 @@ impl StreamService for Desk {
     }
 }
 
-/// Returns what becomes of a reply for the connection with this number.
+/// Returns what the server must do with the reply. `connection` is the number of the connection that gets it,
+/// if any.
 fn to(connection: Option<u64>) -> service::Reply {
     connection.map_or(service::Reply::Nothing, service::Reply::To)
 }

@@ -133,6 +133,18 @@ impl Jobs {
 const LIMIT: Duration = Duration::from_secs(10);
 
 #[test]
+fn no_thread_has_the_service_after_the_stop() {
+    for wait in [Wait::Block, Wait::Adaptive] {
+        for _ in 0..200 {
+            let (jobs, receivers) = receivers(wait, 4, 4);
+            assert!(receivers.stop(Duration::from_secs(20)));
+            drop(receivers);
+            assert_eq!(Arc::strong_count(&jobs), 1);
+        }
+    }
+}
+
+#[test]
 fn short_procedures_do_not_wait_for_long_ones() {
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
         let (jobs, receivers) = receivers(wait, 4, 16);

@@ -1,5 +1,5 @@
-//! What a server receives on a connection. A server accepts three forms at one port. The first two bytes that a
-//! client sends say which form it uses.
+//! What a server receives on a connection. A server accepts three forms at one port. The first two bytes that
+//! a client sends say which form it uses.
 
 use super::cooper::{self, Request, ServerInput};
 use super::stream::{self, Event, Framing, Input};
@@ -14,17 +14,17 @@ pub(crate) enum Form {
     Cooper,
 }
 
-/// The largest number of bytes that are held until the framing is known. A message that is divided into so many
-/// pieces counts as frames.
+/// If the framing is still not known after this number of bytes, the bytes count as frames.
 const HELD_MAX: usize = 1 << 20;
 
 impl Form {
-    /// Returns the form of a client that begins with these bytes, or `None` if records and frames can begin
-    /// with them.
+    /// Returns the form of a client that begins with these bytes, or `None` if both records and frames can
+    /// begin with them.
     ///
-    /// The marker of a last fragment begins with a set bit. The last frame of a message begins with 0 and 1, and
-    /// the frame of the end with 254 and 0. A fragment or frame that is not the last one begins with two zeros,
-    /// if a fragment is not longer than a frame can be. All else is the length of a name.
+    /// The marker of a last fragment begins with a set bit. The last frame of a message begins with 0 and 1,
+    /// and the frame of the end with 254 and 0. A fragment or frame that is not the last one begins with two
+    /// zeros, if a fragment is not longer than a frame can be. All other bytes are the length of a name in
+    /// Cooper's form.
     const fn of(first: [u8; WORD]) -> Option<Self> {
         Some(match first {
             [0, 0] => return None,
@@ -35,7 +35,7 @@ impl Form {
     }
 }
 
-/// What has arrived.
+/// A message or an event that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// The client uses this form. It is the first arrival, and occurs once.
@@ -44,7 +44,7 @@ pub(crate) enum Arrival {
     Message(Vec<u8>),
     /// The client sends no more data. This side answers with [`super::frames::END_REPLY_FRAME`].
     End,
-    /// What arrives in Cooper's form.
+    /// A request in Cooper's form.
     Cooper(Request),
 }
 
@@ -57,8 +57,8 @@ pub(crate) enum Broken {
 
 #[derive(Debug)]
 enum State {
-    /// The form is not known. These bytes have arrived, and the next marker of a fragment or header of a frame
-    /// begins at this offset.
+    /// The form is not known. These bytes have arrived, and the next marker of a fragment or header of a
+    /// frame begins at this offset.
     First(Vec<u8>, usize),
     Messages(Input),
     Cooper(ServerInput),
@@ -90,8 +90,8 @@ impl Arrivals {
     /// bytes are needed. Call it again until it returns `None`, because `bytes` may contain several messages.
     ///
     /// # Errors
-    /// Fails if the bytes do not have the client's form, or if a limit is exceeded. The connection is of no use
-    /// any more.
+    /// Fails if the bytes do not have the client's form, or if a limit is exceeded. The connection is of no
+    /// use any more.
     pub(crate) fn take(&mut self, bytes: &mut &[u8]) -> Result<Option<Arrival>, Broken> {
         match &mut self.state {
             State::First(held, next) => {
@@ -101,14 +101,15 @@ impl Arrivals {
                     Form::Messages(framing) => State::Messages(Input::new(framing, self.bytes_max)),
                     Form::Cooper => State::Cooper(ServerInput::new()),
                 };
-                // No message is complete without the rest of its last piece.
+                // The held bytes end within a piece, so they do not contain a complete message.
                 let nothing = self.take(&mut &held[..])?;
                 debug_assert_eq!(nothing, None);
                 Ok(Some(Arrival::Begins(form)))
             }
             State::Messages(input) => loop {
                 return Ok(match input.take(bytes).map_err(Broken::Messages)? {
-                    // This side never sends the frame of the end first.
+                    // An answer to the frame of the end is ignored, because this side never sends that frame
+                    // first.
                     Some(Event::EndReply) => continue,
                     Some(Event::Message(message)) => Some(Arrival::Message(message)),
                     Some(Event::End) => Some(Arrival::End),
@@ -122,8 +123,8 @@ impl Arrivals {
     }
 }
 
-/// Takes bytes from the front of `bytes` until they show the form. Adds them to `held`. The next marker or header
-/// begins at `next`.
+/// Takes bytes from the front of `bytes` until they show the form. Adds them to `held`. The next marker or
+/// header begins at `next`.
 fn recognized(held: &mut Vec<u8>, next: &mut usize, bytes: &mut &[u8]) -> Option<Form> {
     /// The number of bytes of a marker and of a header.
     const HEADER: usize = 2 * WORD;

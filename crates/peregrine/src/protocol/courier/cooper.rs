@@ -7,7 +7,7 @@
 
 use super::words::WORD;
 
-/// The largest number of bytes of arguments or results: their count is one word.
+/// The largest number of bytes of arguments or results. The count of their words is itself one word.
 pub(crate) const BYTES_MAX: usize = u16::MAX as usize * WORD;
 /// The largest number of bytes of the name of a program.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -57,7 +57,8 @@ pub(crate) fn activation(name: &str) -> Option<Vec<u8>> {
 
 /// Returns the bytes with which a server refuses a program.
 pub(crate) fn refusal(text: &str) -> Vec<u8> {
-    // The first byte must not be zero, which would start the program, and a zero ends the text.
+    // If the first byte were zero, it would mean that the program was started. A later zero would end the
+    // text.
     let text: Vec<u8> = text.bytes().filter(|byte| *byte != 0).take(TEXT_BYTES_MAX).collect();
     let text = if text.is_empty() { b"refused".to_vec() } else { text };
     [&text[..], &[0]].concat()
@@ -68,15 +69,15 @@ fn words(bytes: usize) -> Option<[u8; 2]> {
     is_whole.then(|| ((bytes / WORD) as u16).to_be_bytes())
 }
 
-/// Returns the header of a call. The arguments follow. Returns `None` if they are too long, or are not whole
-/// words.
+/// Returns the header of a call. The arguments follow. Returns `None` if the arguments are too long, or are
+/// not whole words.
 pub(crate) fn call_header(procedure: u16, argument_bytes: usize) -> Option<[u8; 4]> {
     let ([a, b], [c, d]) = (procedure.to_be_bytes(), words(argument_bytes)?);
     Some([a, b, c, d])
 }
 
-/// Returns the header of a reply. The results follow. Returns `None` if they are too long, or are not whole
-/// words.
+/// Returns the header of a reply. The results follow. Returns `None` if the results are too long, or are not
+/// whole words.
 pub(crate) fn reply_header(result_bytes: usize) -> Option<[u8; 2]> {
     words(result_bytes)
 }
@@ -93,8 +94,8 @@ impl Part {
         Self { bytes: Vec::new(), wanted }
     }
 
-    /// Takes bytes from the front of `bytes`. Returns the part when it is complete, and wants `next` bytes
-    /// then. Memory is allocated for bytes that have arrived.
+    /// Takes bytes from the front of `bytes`. Returns the part when it is complete, and `None` before. Memory
+    /// is allocated only for bytes that have arrived.
     fn take(&mut self, bytes: &mut &[u8]) -> Option<Vec<u8>> {
         let (now, later) = bytes.split_at(bytes.len().min(self.wanted - self.bytes.len()));
         self.bytes.extend_from_slice(now);
@@ -147,10 +148,10 @@ impl ServerInput {
         &mut self.part.bytes
     }
 
-    /// Checks that a stream that has ended here is complete.
+    /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// Fails if a part of a request has arrived.
+    /// Fails if only a part of a request has arrived.
     pub(crate) fn end(&self) -> Result<(), Broken> {
         let begins = matches!(self.place, ServerPlace::NameLength | ServerPlace::Header);
         if begins && self.part.bytes.is_empty() { Ok(()) } else { Err(Broken::Truncated) }
@@ -201,7 +202,8 @@ pub(crate) enum Response {
     Started,
     /// The server does not start the program, for this reason. It closes the connection.
     Refused(String),
-    /// The results of the oldest call that has results. The driver closes the connection if there is none.
+    /// The results of the oldest call that has results. The driver closes the connection if no call waits for
+    /// results.
     Results(Vec<u8>),
 }
 
@@ -236,10 +238,10 @@ impl ClientInput {
         (self.place, self.part) = (place, Part::of(wanted));
     }
 
-    /// Checks that a stream that has ended here is complete.
+    /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// Fails if a part of a response has arrived.
+    /// Fails if only a part of a response has arrived.
     pub(crate) fn end(&self) -> Result<(), Broken> {
         let is_between = match self.place {
             ClientPlace::Start | ClientPlace::Header => self.part.bytes.is_empty(),

@@ -63,7 +63,7 @@ impl Failure {
             | Self::NoSuchVersion(_)
             | Self::NoSuchProcedure
             | Self::InvalidArgument => true,
-            // Both come before any call runs, whatever was sent before they arrived.
+            // A server reports these two before it runs any call, no matter how often the call was sent.
             Self::OtherCourier(_) | Self::NotActivated => return Executed::No,
             Self::Unspecified(_)
             | Self::UnknownError(_)

@@ -10,15 +10,15 @@ pub(crate) const DATA_BYTES_MAX: usize = u16::MAX as usize;
 /// bytes alone would let a message go on without end.
 pub(crate) const FRAMES_MAX: u32 = 1 << 16;
 
-/// Data of messages.
+/// The type of a frame whose data belongs to a message.
 const MESSAGES: u8 = 0;
-/// The sender sends no more data.
+/// The type of a frame that says that the sender sends no more data.
 const END: u8 = 254;
-/// The answer to [`END`].
+/// The type of the answer to a frame of the type [`END`].
 const END_REPLY: u8 = 255;
-/// The data ends a message.
+/// The flag of the last frame of a message.
 const END_OF_MESSAGE: u8 = 1;
-/// The frame has one byte, which is not part of a message.
+/// The flag of an *attention*: a frame with one byte, which is not part of a message.
 const ATTENTION: u8 = 2;
 
 /// The frame with which a side says that it sends no more data.
@@ -39,8 +39,8 @@ pub(crate) enum BadFrame {
     TooLong,
     /// A message has more than [`FRAMES_MAX`] frames.
     TooMany,
-    /// A frame has an unknown type, contradictory flags or the wrong number of bytes. Bulk data has a type of
-    /// its own, which is among the unknown ones.
+    /// A frame has an unknown type, contradictory flags or the wrong number of bytes. The type of frames with
+    /// bulk data counts as unknown.
     Invalid,
     /// The peer ended its data within a message, or sent data after their end.
     AfterEnd,
@@ -57,7 +57,7 @@ impl core::fmt::Display for BadFrame {
     }
 }
 
-/// What a stream of frames contains.
+/// A message or an event in a stream of frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrived {
     Message(Vec<u8>),
@@ -69,9 +69,9 @@ pub(crate) enum Arrived {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// A header, of which this many bytes have arrived.
+    /// A header, and the number of its bytes that have arrived.
     Header([u8; HEADER_BYTES], usize),
-    /// Data of a message, of which this many bytes are missing.
+    /// Data of a frame. `missing` is the number of bytes that have not arrived.
     Data { missing: usize, is_last: bool },
     /// The byte of an attention.
     Attention,

@@ -15,7 +15,7 @@ pub(crate) const CALL_BYTES: usize = 12;
 /// The largest number of bytes of a reply's header.
 pub(crate) const REPLY_BYTES_MAX: usize = 10;
 
-/// The lowest and highest of some versions: of Courier, or of a program.
+/// A range of versions of Courier or of a program. It includes both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Versions {
     pub(crate) low: u16,
@@ -101,15 +101,16 @@ impl Call {
 /// Why a server does not execute a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rejection {
-    /// noSuchProgramNumber
+    /// noSuchProgramNumber: the server does not have the program.
     NoSuchProgram,
     /// noSuchVersionNumber: the server has the program in these versions.
     NoSuchVersion(Versions),
-    /// noSuchProcedureValue
+    /// noSuchProcedureValue: the program does not have the procedure.
     NoSuchProcedure,
     /// invalidArgument: the server cannot read the arguments.
     InvalidArgument,
-    /// unspecifiedError, which has the number 0xffff. Numbers without a name mean the same.
+    /// unspecifiedError, which has the number 0xffff. Numbers that the standard does not define mean the
+    /// same.
     Unspecified(u16),
 }
 
@@ -131,7 +132,7 @@ pub(crate) enum Answer {
 /// The header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
-    /// The number of the call.
+    /// The transaction number of the call.
     pub(crate) transaction: u16,
     pub(crate) answer: Answer,
 }

@@ -5,11 +5,11 @@
 
 use std::collections::VecDeque;
 
-/// The largest number of calls without reply. The replies of servers that reject all of them still fit the
-/// buffers of the connection, so a client that sends without reading does not stop the server.
+/// The largest number of calls without reply. If a server rejects all of them, its replies still fit the
+/// buffers of the connection. So a client that sends without reading does not block the server.
 pub(crate) const CALLS_MAX: usize = 1024;
 
-/// The largest number of calls is outstanding already.
+/// The error if [`CALLS_MAX`] calls are outstanding already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
@@ -17,8 +17,8 @@ pub(crate) struct Full;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct UnexpectedReply;
 
-/// The calls without replies, the oldest first. The value `T` of a call says which caller waits for the reply,
-/// or that no caller waits.
+/// The calls without replies, the oldest first. The value `T` of a call says which caller waits for the
+/// reply, or that no caller waits.
 #[derive(Debug)]
 pub(crate) struct Outstanding<T> {
     next: u16,
@@ -70,8 +70,8 @@ impl<T> Outstanding<T> {
         self.calls.retain(|(number, _)| *number != transaction);
     }
 
-    /// Removes all calls, oldest first, because the connection has ended. Returns their transaction numbers and
-    /// values.
+    /// Removes all calls, oldest first, because the connection has ended. Returns their transaction numbers
+    /// and values.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = (u16, T)> {
         core::mem::take(&mut self.calls).into_iter()
     }

@@ -23,41 +23,42 @@ use super::message::{VERSIONS_BYTES, Versions};
 use super::words::{Output, Unreadable, Words};
 use crate::protocol::exchange::message::{Fragments, PIECE_MIN, is_piece};
 
-/// The client type of expedited Courier: it was the clearinghouse that used it.
+/// The client type of expedited Courier. Xerox assigned it to the clearinghouse, which used expedited
+/// Courier.
 pub(crate) const WHOLE: u16 = 2;
-/// The client type of parts. Xerox assigned no such number.
+/// The client type of parts. Xerox did not assign this number.
 pub(crate) const PARTS: u16 = 0x5043;
-/// The sender of a part asks which parts have arrived.
+/// The flag with which the sender of a part asks for a report of the parts that have arrived.
 const ASKS: u16 = 0x8000;
 
-/// The program of which a client calls procedure 0, in one datagram, to find out whether a server knows parts.
-/// Other servers do not have this program.
+/// A client calls procedure 0 of this program, in one datagram, to find out whether a server accepts calls in
+/// parts. Servers of other implementations do not have this program.
 pub(crate) const PARTS_PROGRAM: u32 = 0x5043_5043;
 /// The version of [`PARTS_PROGRAM`].
 pub(crate) const PARTS_VERSION: u16 = 1;
 
 /// The number of bytes before the payload of a whole call or reply.
 pub(crate) const WHOLE_BYTES: usize = 6;
-/// The number of bytes before a part.
+/// The number of bytes of the header before a part.
 pub(crate) const PART_BYTES: usize = 28;
 /// The number of bytes of a report, after the header.
 const REPORT_BYTES: usize = 6;
 /// The largest number of bytes of a UDP datagram over IPv4.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
-/// The largest payload in one datagram.
+/// The largest number of bytes of a payload in one datagram.
 pub(crate) const WHOLE_PAYLOAD_MAX: usize = DATAGRAM_BYTES_MAX - WHOLE_BYTES;
-/// The largest payload in parts.
+/// The largest number of bytes of a payload in parts.
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
-/// The length of a full part with which packets fit nearly every network.
+/// The number of bytes of a full part. With it, packets fit nearly every network.
 pub(crate) const PIECE: u16 = 1376;
 /// The number of positions after the first missing one that a receiver accepts.
 pub(crate) const WINDOW: u32 = u32::BITS;
 
-// Each position has a number of 16 bits.
+// A position is a number of 16 bits.
 const _: () = assert!(PAYLOAD_MAX / PIECE_MIN as usize <= u16::MAX as usize);
 
-/// How a payload is divided into parts. The order of the parts is that of Peregrine's own packets: the front
-/// of the payload, which is shorter, comes last.
+/// How a payload is divided into parts. The order of the parts is that of Peregrine's own packets: the part
+/// at the front of the payload, which may be shorter than the others, comes last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Division {
     pub(crate) total: u32,
@@ -80,7 +81,7 @@ impl Division {
         self.fragments().count()
     }
 
-    /// Returns the bytes of the payload at a position, which must be below the count.
+    /// Returns the range of bytes of the payload at a position, which must be below the count.
     pub(crate) fn range(self, position: u32) -> Range<usize> {
         let fragments = self.fragments();
         let range = fragments.range(fragments.fragment(position));
@@ -98,7 +99,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Notes the arrival of a position. Returns whether the position was missing and is in the window.
+    /// Notes the arrival of the part at a position. Returns whether the part was missing and is in the
+    /// window.
     pub(crate) fn receive(&mut self, position: u32) -> bool {
         let Some(offset) = position.checked_sub(self.next) else { return false };
         if offset >= WINDOW || self.later >> offset & 1 == 1 {
@@ -139,21 +141,21 @@ pub(crate) struct Part<'a> {
     pub(crate) data: &'a [u8],
 }
 
-/// Says which parts of a payload have arrived.
+/// A receiver's report of the parts of a payload that have arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Report {
-    /// `None` if no part has arrived.
+    /// How the sender has divided the payload. `None` if no part has arrived.
     pub(crate) division: Option<Division>,
     pub(crate) arrivals: Arrivals,
-    /// How many parts may be sent now.
+    /// How many parts the sender may send now.
     pub(crate) window: u16,
 }
 
-/// The bytes of a packet that is to be sent: its header, and what follows the header. They are two parts, so that
-/// a payload is sent from where it is.
+/// The bytes of a packet that is to be sent: its header, and what follows the header. These are two slices,
+/// so that a payload is sent without a copy.
 pub(crate) type Datagram<'a> = [&'a [u8]; 2];
 
-/// What a packet in parts says.
+/// The content of a packet in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Body<'a> {
     /// The client asks for a cookie.
@@ -188,8 +190,8 @@ pub(crate) struct Name {
     pub(crate) id: u32,
     /// A random number of the client, so that the calls of a restarted client differ from earlier ones.
     pub(crate) conversation: u32,
-    /// What the server gave to the client, or 0 in [`Body::Hello`]. It proves that the client receives
-    /// packets at its address. A restarted server does not accept it.
+    /// The cookie that the server gave to the client, or 0 in [`Body::Hello`]. It proves that the client
+    /// receives packets at its address. A restarted server does not accept it.
     pub(crate) cookie: u64,
 }
 
@@ -205,7 +207,7 @@ pub(crate) enum Packet<'a> {
     Parts(Name, Body<'a>),
 }
 
-/// Returns the message of a payload.
+/// Returns the message that a payload contains.
 ///
 /// # Errors
 /// Fails if the versions of the sender do not contain that of this module.
@@ -215,7 +217,7 @@ pub(crate) fn message(payload: &[u8]) -> Result<&[u8], Unreadable> {
     Versions::OURS.common(theirs).map(|_| message).ok_or(Unreadable::Invalid)
 }
 
-/// Returns a payload with this message.
+/// Returns a payload that contains this message.
 pub(crate) fn payload(message: &[u8]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(VERSIONS_BYTES + message.len());
     payload.extend(Versions::OURS.to_bytes());
@@ -335,8 +337,8 @@ fn emit(name: Name, body: Body<'_>, header: &mut [u8; PART_BYTES]) -> Option<()>
     output.word(position as u16)
 }
 
-/// Sends those parts of a payload that are missing: at most `window` ones of the positions before `end`.
-/// `packet` makes a packet. The last packet asks for a report. Returns the number of packets.
+/// Sends missing parts of a payload: at most `window` parts, at positions before `end`. `send` sends one
+/// part. The last part asks for a report. Returns the number of parts.
 pub(crate) fn send_missing<'a>(
     payload: &'a [u8],
     division: Division,
@@ -358,7 +360,7 @@ pub(crate) fn send_missing<'a>(
 }
 
 /// A payload that arrives in parts. Memory is allocated for the parts that have arrived, and for the gaps
-/// between them, which are at most a window.
+/// between them, which are at most [`WINDOW`] parts.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     division: Division,
@@ -459,7 +461,7 @@ mod tests {
                 assert!(Packet::parse(&bytes[..end]).is_err(), "{body:?} {end}");
             }
         }
-        // The front of 176 bytes comes last.
+        // The front of the payload, which has 176 bytes, comes last.
         assert_eq!([division.range(0), division.range(2)], [176..688, 0..176]);
     }
 

@@ -1,7 +1,7 @@
 //! The client's end of packet Courier: one call, from its first packet to its reply or failure.
 //!
 //! The client has all timers. If nothing arrives, it sends again what the server may have missed, and doubles
-//! the wait. A server that is silent for [`SILENCE`] makes the call fail: it never ends with an empty result.
+//! the wait. If a server is silent for [`SILENCE`], the call fails, and has no result.
 //!
 //! A call in parts goes through the states in this order: `Greeting` (only if the client has no fresh
 //! cookie), `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has
@@ -19,11 +19,11 @@ use super::words::Unreadable;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::protocol::retransmission::{Due, Pace, Timers};
 
-/// How long a client waits for a packet that brings the call forward. PCourier waited as long before it
-/// returned an empty result.
+/// How long a client waits for a packet that brings the call forward. PCourier, an earlier implementation,
+/// returned an empty result after this time.
 pub(crate) const SILENCE: u64 = 10 * SECOND;
-/// How often a client sends a packet again before it treats the server as silent. So a machine that was
-/// suspended gives the server a chance to answer.
+/// The smallest number of retransmissions before a client treats the server as silent. So a server can still
+/// answer after the client's machine was suspended.
 const UNANSWERED_MIN: u32 = 3;
 /// The longest wait before a packet in parts is sent again.
 const WAIT_MAX: u64 = 2 * SECOND;
@@ -34,7 +34,7 @@ const FRESH: u64 = 500 * MILLISECOND;
 /// How many parts are sent before the first report. The number doubles with each report.
 pub(crate) const WINDOW_FIRST: u16 = 4;
 
-/// In which form a call is sent.
+/// The form in which a call is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The call and its reply have one datagram each. Every server knows this form.
@@ -90,7 +90,7 @@ enum State {
     Receiving(Incoming),
 }
 
-/// The state of a call in parts that all states need.
+/// The data of a call in parts that does not depend on its state.
 #[derive(Debug)]
 struct Parts {
     division: Division,
@@ -102,7 +102,9 @@ struct Parts {
     heard: Moment,
     /// How often packets were sent again since then.
     unanswered: u32,
-    /// When the packet was sent whose answer is measured.
+    /// The end of the wait after the packet that made `unanswered` reach [`UNANSWERED_MIN`].
+    last_chance: Moment,
+    /// When the packet was sent for which the time until its answer is measured.
     asked: Option<Moment>,
     window: u16,
     /// The number of parts of the call that were sent again.
@@ -110,13 +112,17 @@ struct Parts {
 }
 
 impl Parts {
-    /// Returns when the client must act, if no datagram arrives before.
+    /// Returns when the client must act if no datagram arrives earlier.
     fn until(&self) -> Moment {
         let until = self.due.min(self.ends);
-        match self.unanswered {
-            UNANSWERED_MIN.. => until.min(self.heard.after(SILENCE)),
-            _ => until,
-        }
+        self.silent_at().map_or(until, |silent_at| until.min(silent_at))
+    }
+
+    /// Returns when the client treats the server as silent, if no datagram arrives before. Returns `None` if
+    /// the client must send more packets before.
+    fn silent_at(&self) -> Option<Moment> {
+        let is_enough = self.unanswered >= UNANSWERED_MIN;
+        is_enough.then(|| self.heard.after(SILENCE).max(self.last_chance))
     }
 }
 
@@ -134,9 +140,9 @@ pub(crate) struct PacketCall {
 }
 
 impl PacketCall {
-    /// Begins a call, and sends its first packets with `send`. The payload is that of
-    /// [`payload`](super::packet::payload). The client gives up after `time` nanoseconds. `id` must be no
-    /// number of another call to this server within the last two minutes.
+    /// Begins a call, and sends its first packets with `send`. [`payload`](super::packet::payload) makes the
+    /// payload. The client gives up after `time` nanoseconds. `id` must differ from the numbers of all other
+    /// calls to this server within the last two minutes.
     ///
     /// # Errors
     /// Fails if the payload is too long for the form.
@@ -171,6 +177,7 @@ impl PacketCall {
                     asked: Some(now),
                     window: WINDOW_FIRST,
                     unanswered: 0,
+                    last_chance: now,
                     resent: 0,
                 });
                 if cookie.is_some() {
@@ -187,7 +194,7 @@ impl PacketCall {
         core::mem::take(&mut self.payload)
     }
 
-    /// Returns when the driver must call [`step`](Self::step), if no datagram arrives before.
+    /// Returns when the driver must call [`step`](Self::step) if no datagram arrives earlier.
     pub(crate) fn due(&self) -> Moment {
         match (&self.state, &self.parts) {
             (State::Whole(timers), _) => timers.due(),
@@ -208,7 +215,8 @@ impl PacketCall {
         }
     }
 
-    /// Returns how often the client has sent the whole call, at most. It is 0 if a part was never sent.
+    /// Returns an upper bound of how often the client has sent the whole call. It is 0 if a part was never
+    /// sent.
     pub(crate) fn transmissions(&self) -> u32 {
         match (&self.state, &self.parts) {
             (State::Whole(timers), _) => timers.transmissions(),
@@ -218,7 +226,7 @@ impl PacketCall {
         }
     }
 
-    /// Sends what is due, and returns what the driver does now.
+    /// Sends the packets that are due, and returns what the driver does now.
     pub(crate) fn step(
         &mut self,
         now: Moment,
@@ -239,13 +247,16 @@ impl PacketCall {
         if now >= parts.ends {
             return Step::GiveUp(Failure::TimedOut);
         }
-        if now >= parts.heard.after(SILENCE) && parts.unanswered >= UNANSWERED_MIN {
+        if parts.silent_at().is_some_and(|silent_at| now >= silent_at) {
             return Step::GiveUp(Failure::Silent);
         }
         if now >= parts.due {
             parts.unanswered = parts.unanswered.saturating_add(1);
             parts.wait = parts.wait.saturating_mul(2).min(WAIT_MAX);
             parts.due = now.after(parts.wait);
+            if parts.unanswered == UNANSWERED_MIN {
+                parts.last_chance = parts.due;
+            }
             (parts.asked, parts.window) = (None, 1);
             self.send_again(to, send);
         }
@@ -312,7 +323,7 @@ impl PacketCall {
         let was_sent = self.transmissions() > 0;
         let parts = self.parts.as_mut()?;
         let is_ours = name.cookie == parts.cookie;
-        // Only then can the server have run the call.
+        // The server can have run the call only if all parts were sent with the server's cookie.
         let is_complete = is_ours && was_sent;
         match (body, &mut self.state) {
             (Body::Welcome, State::Greeting) => {
@@ -347,7 +358,7 @@ impl PacketCall {
                 self.progress(now, to);
             }
             (Body::Working, State::Waiting) if is_complete => {
-                // The wait is not shortened, because the procedure may take long.
+                // The procedure may take long. So `progress`, which would shorten the wait, is not called.
                 (parts.heard, to.heard, parts.unanswered) = (now, now, 0);
             }
             (Body::Forgotten, _) if is_complete => return Some(Err(Failure::ReplyDiscarded)),
@@ -444,7 +455,7 @@ impl PacketCall {
                 let end = (before + u32::from(parts.window)).min(arrivals.next + WINDOW);
                 let (mut resent, mut is_first) = (0, 0);
                 send_missing(&self.payload, parts.division, arrivals, end, parts.window, |part| {
-                    // The reply acknowledges a call of one part.
+                    // A call of one part does not ask for a report, because its reply is the acknowledgement.
                     let part = Part { asks: part.asks && count > 1, ..part };
                     if part.position < before {
                         resent += 1;
@@ -550,9 +561,17 @@ mod tests {
         let payload = call_payload(1);
         let mut call = PacketCall::begin(7, payload, form, START, 3600 * SECOND, &to, send)
             .expect("a short call");
-        let now = START.after(1800 * SECOND);
-        let Step::Wait(until) = call.step(now, &to, send) else { panic!("the client gives up") };
-        assert_eq!((until, *sent), (now.after(2 * SECOND), 2));
+        let mut now = START.after(1800 * SECOND);
+        // The client waits after the last packet as after the others.
+        for _ in 0..UNANSWERED_MIN {
+            let Step::Wait(until) = call.step(now, &to, send) else {
+                panic!("the client gives up")
+            };
+            assert_eq!(until, now.after(2 * SECOND));
+            now = until;
+        }
+        assert!(matches!(call.step(now, &to, send), Step::GiveUp(Failure::Silent)));
+        assert_eq!(*sent, 1 + UNANSWERED_MIN);
     }
 
     #[test]
@@ -589,7 +608,7 @@ mod tests {
         }
         let message = Some(Ok(Cow::Borrowed(&[0, 2, 0, 1][..])));
         assert_eq!(call.receive(START, &reply(7, 1), &mut to, &mut |_| {}), message);
-        // Had no good reply arrived, the client would report the bad one.
+        // Without the good reply, the client would report the bad one.
         let step = call.step(START.after(25 * SECOND), &to, &mut |_| {});
         assert_eq!(step, Step::GiveUp(Failure::BadReply(Unreadable::Invalid)));
     }

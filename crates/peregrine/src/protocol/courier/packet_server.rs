@@ -19,22 +19,23 @@ use super::packet_client::WINDOW_FIRST;
 use crate::protocol::exchange::time::{Moment, SECOND};
 use crate::protocol::replies::{Bounds, HOST_SHARE, Key, Peer, Replies, Ticket, Verdict};
 
-/// How many bytes of a whole call identify it.
+/// The number of bytes at the front of a whole call's payload that the checksum covers.
 const CHECKED_BYTES: usize = 256;
 /// The largest number of calls of which parts are missing. Their memory is [`PARTIAL_BYTES_MAX`] at most.
 const PARTIAL_CALLS_MAX: usize = 256;
-/// The largest number of bytes that the calls have together of which parts are missing. One host may use a
-/// part of this number and of [`PARTIAL_CALLS_MAX`], as in the cache.
+/// The largest number of bytes of all calls together of which parts are missing. One host may use only a
+/// share of this number and of [`PARTIAL_CALLS_MAX`], as in the cache of replies.
 const PARTIAL_BYTES_MAX: usize = 64 << 20;
-/// A call of which no part has arrived for this time is forgotten. Its client has given up.
+/// A call of which no part arrives for this time may be forgotten, because its client has given up.
 const PARTIAL_AGE: u64 = 30 * SECOND;
 
-/// The numbers of a call.
+/// What identifies a call among the calls of one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Identity {
-    /// Clients of other implementations may use the same number for another call after a restart. So the
-    /// content counts, too: its length, and a checksum of its beginning. The checksum is keyed with a secret,
-    /// so a client cannot compute a call that is taken for another one.
+    /// A call in one datagram. Clients of other implementations may use the same number for another call
+    /// after a restart. So the content belongs to the identity, too: its length, and a checksum of its
+    /// beginning. The checksum is keyed with a secret, so a client cannot compute another call with the same
+    /// checksum.
     Whole {
         id: u32,
         client: u16,
@@ -76,9 +77,9 @@ pub(crate) struct Work {
 /// Where the arguments of a call are.
 #[derive(Debug)]
 pub(crate) enum Arguments {
-    /// They begin at this offset of the datagram, and end with it.
+    /// The arguments begin at this offset of the datagram, and end where the datagram ends.
     Received(usize),
-    /// The call came in several parts.
+    /// The call came in several parts. These are its arguments.
     Assembled(Vec<u8>),
 }
 
@@ -93,12 +94,12 @@ impl Arguments {
     }
 }
 
-/// A call of which parts are missing, or for which the cache has no room.
+/// A call of which parts are missing, or for which the cache has no space.
 #[derive(Debug)]
 struct Partial {
     ip: IpAddr,
     incoming: Incoming,
-    /// When a part arrived.
+    /// When the last new part arrived.
     touched: Moment,
 }
 
@@ -108,7 +109,8 @@ pub(crate) struct PacketServer {
     secret: [u8; 16],
     cache: Replies<Identity>,
     partial: BTreeMap<Key<Identity>, Partial>,
-    /// The longest payload of a reply in parts. It fits the share of one host in the cache.
+    /// The largest number of bytes of the payload of a reply in parts. Such a reply fits the share of one
+    /// host in the cache.
     reply_bytes_max: usize,
 }
 
@@ -119,15 +121,15 @@ impl PacketServer {
         Self { secret, cache: Replies::new(bounds), partial: BTreeMap::new(), reply_bytes_max }
     }
 
-    /// Returns the number of calls that are remembered, of bytes in replies, and of calls of which parts are
-    /// missing.
+    /// Returns the number of remembered calls, the number of bytes of remembered replies, and the number of
+    /// calls of which parts are missing.
     pub(crate) fn size(&self) -> (usize, usize, usize) {
         let (calls, bytes) = self.cache.size();
         (calls, bytes, self.partial.len())
     }
 
-    /// Takes a datagram. Returns the call that it completes, if the call is to run. `send` sends a datagram
-    /// back to `from`. What cannot be read gets no answer.
+    /// Takes a datagram. Returns the call that the datagram completes, if the call is to run. `send` sends a
+    /// datagram back to `from`. A datagram that cannot be read gets no answer.
     pub(crate) fn receive(
         &mut self,
         now: Moment,
@@ -170,7 +172,8 @@ impl PacketServer {
         }
     }
 
-    /// Notes that a call has ended, and sends its reply. A payload that is too long is replaced by a rejection.
+    /// Notes that a call has ended, and sends its reply. A payload that is too long is replaced by a
+    /// rejection.
     pub(crate) fn end(
         &mut self,
         now: Moment,
@@ -189,10 +192,11 @@ impl PacketServer {
         send_reply(running.form, payload, send);
     }
 
-    /// Notes that a call was not executed, and sends why. `None` sends nothing, so that the client sends the
-    /// call again. Another copy of the call may run.
+    /// Notes that a call was not executed, and sends `payload`, which says why. If `payload` is `None`,
+    /// nothing is sent. The client then sends the call again, and the new copy may run.
     ///
-    /// The client of a call in several parts does not send them again, so its reply is remembered like others.
+    /// The client of a call in several parts does not send them again. So the reply to such a call is
+    /// remembered like other replies.
     pub(crate) fn refuse(
         &mut self,
         now: Moment,
@@ -273,8 +277,8 @@ impl PacketServer {
         let key = key(from, name);
         let form = ReplyForm::Parts { name, piece: part.division.piece };
         if let Some(verdict) = self.cache.look(key, 0) {
-            // A part that asks was sent again, because the reply has not arrived. Other copies may be
-            // duplicates that the network made.
+            // A part that asks for a report was sent again, because the reply has not arrived. A part that
+            // does not ask may be a duplicate that the network made.
             match verdict {
                 _ if !part.asks => {}
                 Verdict::Replay(reply) => send_reply(form, reply, send),
@@ -288,7 +292,8 @@ impl PacketServer {
             return None;
         }
         let Verdict::Execute(ticket) = self.cache.begin(now, key, 0) else {
-            // The cache is full of calls that run. The client sends a part again, which tries again.
+            // The cache is full of calls that run. The client sends a part again, and the server then tries
+            // again.
             return None;
         };
         let assembled = self.partial.remove(&key).map(|partial| partial.incoming.into_payload());
@@ -369,12 +374,14 @@ impl PacketServer {
                 Some(_) => {}
             },
             Some(Verdict::InProgress) => Packet::Parts(name, Body::Working).send(send),
-            // The client knows that all parts have arrived, so the call has run.
+            // A client sends a report only after the server has received all parts of the call, so the call
+            // has run.
             None | Some(_) => Packet::Parts(name, Body::Forgotten).send(send),
         }
     }
 
-    /// Makes room for another call of which parts are missing. Returns `false` if no room can be made.
+    /// Forgets calls whose clients have given up, if another call of which parts are missing would exceed a
+    /// limit. Returns `false` if it still exceeds a limit.
     fn make_room(&mut self, now: Moment, from: SocketAddr, division: Division) -> bool {
         let full = |calls: usize, bytes: usize, part: usize| {
             calls >= PARTIAL_CALLS_MAX / part
@@ -403,7 +410,7 @@ fn key(from: SocketAddr, name: Name) -> Key<Identity> {
     Key { peer: Peer::datagram(from), call: Identity::Parts { id, conversation } }
 }
 
-/// Returns the payload that says that a call may have run, but has no reply any more.
+/// Returns the payload that says that a call may have run, but that its reply cannot be sent.
 fn rejected(transaction: u16) -> Vec<u8> {
     payload(&Reply::rejected(transaction, Rejection::UNSPECIFIED).to_vec())
 }
@@ -436,7 +443,8 @@ mod tests {
     const BOUNDS: Bounds = Bounds { calls: 16, bytes: 80_000, age: 120 * SECOND };
     const PARTS: Form = Form::Parts(512);
 
-    /// A call that runs, with the number of bytes of its arguments; and the end at the client.
+    /// The call that runs, with the number of bytes of its arguments, and the outcome of the call at the
+    /// client.
     type Delivered = (Option<(usize, Work)>, Option<Result<Vec<u8>, Failure>>);
 
     /// A client, a server, and the datagrams between them.
@@ -501,7 +509,7 @@ mod tests {
             self.server.end(self.now, work.running, &payload(&reply), send);
         }
 
-        /// Makes a call, and returns the number of bytes of its results and of datagrams.
+        /// Makes a call. Returns the number of bytes of its results, and the number of datagrams.
         fn call(&mut self, id: u32, form: Form, bytes: [usize; 2]) -> (usize, usize) {
             let before = self.datagrams;
             let mut call = self.begin(id, form, bytes[0]);
@@ -703,7 +711,7 @@ mod tests {
         let mut pair = Pair::new();
         assert_eq!(pair.call(1, Form::Whole, [10, 20]), (20, 2));
         assert_eq!(pair.call(1, Form::Whole, [12, 20]), (20, 2));
-        // What is no call of a known version gets no answer.
+        // A payload that is not a call of a known version gets no answer.
         let call = Call { transaction: 4, program: 2, version: 3, procedure: 0 };
         let mut message = vec![0; 12];
         call.emit(&mut message).expect("room");

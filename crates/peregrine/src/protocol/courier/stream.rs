@@ -1,5 +1,5 @@
-//! Messages on a stream. Courier needs to know where a message ends, which TCP does not say. Two framings say
-//! it. Each side begins with the range of the versions of Courier that it speaks.
+//! Messages on a stream. Courier needs to know where a message ends, which TCP does not say. So a message is
+//! framed in one of two ways. Each side begins with the range of the versions of Courier that it speaks.
 
 use core::ops::Range;
 
@@ -17,9 +17,9 @@ pub(crate) enum Framing {
 }
 
 impl Framing {
-    /// Returns the piece of a message of `bytes` bytes that has the index `index`: the bytes before the piece, and
-    /// the range of the piece in the message. A record has one piece. Returns `None` if the message is too long, or
-    /// has no such piece.
+    /// Returns the piece of a message of `bytes` bytes that has the index `index`: the bytes before the
+    /// piece, and the range of the piece in the message. A record has one piece. Returns `None` if the
+    /// message is too long, or has no such piece.
     ///
     /// The first message of each side begins with [`Versions::to_bytes`].
     pub(crate) fn piece(self, bytes: usize, index: usize) -> Option<([u8; 4], Range<usize>)> {
@@ -46,7 +46,7 @@ pub(crate) enum Broken {
     TooLong,
     /// The first message does not begin with versions, or the stream ended within a message.
     Truncated,
-    /// Both sides have no version of Courier in common. These are the versions of the peer.
+    /// The two sides have no version of Courier in common. These are the versions of the peer.
     NoCommonVersion(Versions),
 }
 
@@ -115,10 +115,10 @@ impl Input {
         }
     }
 
-    /// Checks that a stream that has ended here is complete.
+    /// Checks that the stream may end here.
     ///
     /// # Errors
-    /// Fails if a part of a message has arrived.
+    /// Fails if only a part of a message has arrived.
     pub(crate) fn end(&self) -> Result<(), Broken> {
         let is_between = match &self.assembler {
             Assembler::Records(records) => records.is_between_records(),

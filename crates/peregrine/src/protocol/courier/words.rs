@@ -14,7 +14,7 @@ pub(crate) struct Words<'a> {
 }
 
 impl<'a> Words<'a> {
-    /// Takes a message.
+    /// Makes a reader of the words of a message.
     ///
     /// # Errors
     /// Fails if the last word is incomplete.

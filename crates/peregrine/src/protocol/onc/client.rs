@@ -15,7 +15,7 @@ pub(crate) use crate::protocol::retransmission::{CALL_TIME, Pace};
 pub(crate) enum Step {
     /// Waits for datagrams until this moment.
     Wait(Moment),
-    /// Sends the same bytes again, and then asks again.
+    /// Sends the same bytes again, and then calls [`step`](DatagramCall::step) again.
     Retransmit,
     /// Ends the call.
     GiveUp(Failure),
@@ -42,13 +42,13 @@ impl DatagramCall {
         self.timers.transmissions()
     }
 
-    /// Returns when the driver must ask again what to do, if no datagram arrives.
+    /// Returns when the driver must call [`step`](Self::step) if no datagram arrives earlier.
     pub(crate) const fn due(&self) -> Moment {
         self.timers.due()
     }
 
-    /// Returns what the driver does now. After a long pause, for example of the machine, the call is sent
-    /// again once and not once for each wait that has passed.
+    /// Returns what the driver does now. After a long pause, for example because the machine was suspended,
+    /// the call is sent again once, and not once for each wait that has passed.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         match self.timers.step(now) {
             Due::Wait(until) => Step::Wait(until),
@@ -60,7 +60,7 @@ impl DatagramCall {
     }
 
     /// Takes a datagram from the server's address. Returns the reply and the offset of the results, if the
-    /// datagram is the reply to this call. It may answer any copy of the call. All other datagrams are
+    /// datagram is the reply to this call. The reply may answer any copy of the call. All other datagrams are
     /// dropped: late replies to other calls, calls, and what cannot be read.
     ///
     /// The driver must drop datagrams from other addresses, because anybody may guess an xid.
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(call.step(now), Step::Retransmit);
         assert_eq!(call.step(now), Step::Wait(now.after(2 * SECOND)));
         assert_eq!(call.transmissions(), 2);
-        // A clock that jumps to its end does not overflow.
+        // A time at the end of the clock's range does not overflow.
         let end = Moment(u64::MAX);
         let mut call = DatagramCall::begin(9, end, u64::MAX, &pace);
         assert!(matches!(call.step(end), Step::GiveUp(Failure::TimedOut)));

@@ -51,9 +51,9 @@ impl Failure {
     /// Returns whether the call was executed. `transmissions` is how many times the client has sent the call,
     /// on all connections together.
     ///
-    /// A refusal proves that the copy of the call to which it answers was not executed. If the client has sent
-    /// several copies, the server may have executed an earlier one whose reply was lost. For example, the
-    /// program may have been withdrawn since then.
+    /// A refusal proves that the copy of the call to which it answers was not executed. If the client has
+    /// sent several copies, the server may have executed an earlier one whose reply was lost. For example,
+    /// the program may have been withdrawn since then.
     pub(crate) const fn executed(&self, transmissions: u32) -> Executed {
         let is_refusal = match self {
             Self::ProgramUnavailable

@@ -69,7 +69,7 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// Reads a length and as many bytes. At most `most` bytes are allowed.
+    /// Reads a length, that number of bytes, and their padding. At most `most` bytes are allowed.
     pub(crate) fn opaque(&mut self, most: usize) -> Result<&'a [u8], Unreadable> {
         let length = self.number()? as usize;
         if length > most {

@@ -131,7 +131,7 @@ impl<'a> AuthSys<'a> {
 /// The header of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call<'a> {
-    /// The number by which the client finds the call of a reply. A retransmission has the same number.
+    /// The number of the call, which the reply repeats. A retransmission has the same number.
     pub(crate) xid: u32,
     pub(crate) program: u32,
     pub(crate) version: u32,
@@ -146,7 +146,7 @@ pub(crate) struct Call<'a> {
 pub(crate) enum NoCall {
     /// Drops a datagram, or closes a stream. Without a complete header there is no call to answer.
     Ignore(Unreadable),
-    /// Answers the call with this number.
+    /// Denies the call with this xid, for this reason.
     Deny(u32, Denial),
 }
 
@@ -213,7 +213,7 @@ impl Versions {
     }
 }
 
-/// Why a server does not accept a credential or verifier. Numbers without a name here keep their number.
+/// Why a server does not accept a credential or verifier. A reason without a constant here keeps its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AuthReason(pub(crate) u32);
 

@@ -8,7 +8,8 @@
 //!
 //! * [`message`]: the headers of calls and replies, with credentials.
 //! * [`record`]: messages on a stream.
-//! * [`client`]: the timers of a call over datagrams. [`xids`]: the numbers of calls and who waits for them.
+//! * [`client`]: the timers of a call over datagrams.
+//! * [`xids`]: the numbers of calls, and the callers that wait for their replies.
 //! * [`replies`]: the server's cache of replies.
 //! * [`failure`]: why calls fail, and whether they were executed.
 //! * [`rpcbind`]: the messages by which programs are found. [`universal`]: the addresses in them.

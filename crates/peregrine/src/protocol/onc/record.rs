@@ -1,6 +1,6 @@
 //! Record marking: how messages are divided on a stream. A record is a message, and is sent as one or more
 //! fragments. Before each fragment comes a marker of four bytes. Its highest bit is set for the last fragment
-//! of the record, and the other bits are the number of bytes.
+//! of the record, and the other bits are the number of bytes of the fragment.
 
 /// The number of bytes of a marker.
 pub(crate) const MARKER_BYTES: usize = 4;
@@ -17,15 +17,16 @@ pub(crate) fn marker(bytes: usize) -> Option<[u8; MARKER_BYTES]> {
     (bytes <= FRAGMENT_BYTES_MAX).then(|| (LAST | bytes as u32).to_be_bytes())
 }
 
-/// Returns the most memory in bytes that a message which arrives in `message` uses after `more` further bytes.
+/// Returns the largest amount of memory, in bytes, that `message` uses after `more` further bytes have
+/// arrived.
 pub(crate) fn memory_after(message: &Vec<u8>, more: usize) -> usize {
     let (all, memory) = (message.len() + more, message.capacity());
     // A vector that is full grows to at least twice its size.
     if all <= memory { memory } else { all.max(2 * memory) }
 }
 
-/// Uses the memory of an earlier message for the message that arrives in `message`, unless that has begun.
-/// Memory of more than `kept` bytes is released.
+/// Uses the memory of an earlier message for the next one, which arrives in `message`. Does nothing if a part
+/// of the next one has arrived already. Memory beyond `kept` bytes is released.
 pub(crate) fn reuse(message: &mut Vec<u8>, mut memory: Vec<u8>, kept: usize) {
     if message.capacity() == 0 {
         memory.clear();
@@ -57,9 +58,9 @@ impl core::fmt::Display for Broken {
 /// What the next byte of the stream belongs to.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    /// A marker, of which this many bytes have arrived.
+    /// A marker, and the number of its bytes that have arrived.
     Marker([u8; MARKER_BYTES], usize),
-    /// A fragment, of which this many bytes are missing.
+    /// A fragment. `missing` is the number of bytes that have not arrived.
     Fragment { missing: usize, is_last: bool },
 }
 
@@ -84,8 +85,8 @@ impl Assembler {
         Self { bytes_max, place: BETWEEN, fragments: 0, record: Vec::new() }
     }
 
-    /// Returns whether no part of a record has arrived. If the peer closes the connection then, it has lost
-    /// nothing.
+    /// Returns whether no part of a record has arrived. If the peer closes the connection then, no data is
+    /// lost.
     pub(crate) fn is_between_records(&self) -> bool {
         matches!(self.place, Place::Marker(_, 0)) && self.fragments == 0
     }
@@ -136,7 +137,7 @@ impl Assembler {
         }
     }
 
-    /// Takes back the memory of a record, for the next record. Memory of more than `kept` bytes is released.
+    /// Takes back the memory of a record, for the next record. Memory beyond `kept` bytes is released.
     pub(crate) fn reuse(&mut self, memory: Vec<u8>, kept: usize) {
         reuse(&mut self.record, memory, kept);
     }

@@ -1,9 +1,9 @@
-//! The server's cache of replies: what identifies a call of ONC RPC. The cache itself is in
-//! `protocol/replies.rs`.
+//! The server's cache of replies to calls of ONC RPC. This file says what identifies a call. The cache itself
+//! is in `protocol/replies.rs`.
 //!
-//! ONC RPC promises nothing: a server that forgets a call runs its retransmission again. A retransmission of
-//! a call whose reply was discarded is dropped. On a stream, where the client waits for an answer, the server
-//! reports SYSTEM_ERR.
+//! ONC RPC does not promise that a call runs only once: a server that forgets a call runs its retransmission
+//! again. A retransmission of a call whose reply was discarded is dropped. On a stream, where the client
+//! waits for an answer, the server reports SYSTEM_ERR.
 
 use core::hash::Hasher;
 
@@ -13,12 +13,12 @@ use crate::protocol::replies::{self, Key};
 
 pub(crate) use crate::protocol::replies::{Bounds, Peer};
 
-/// How many bytes of the arguments identify a call.
+/// The number of bytes at the front of the arguments that the checksum covers.
 const CHECKED_BYTES: usize = 256;
 
-/// The numbers of a call.
+/// What identifies a call among the calls of one client.
 ///
-/// The checksums are keyed with a secret, so a client cannot compute a call that is taken for another one.
+/// The checksums are keyed with a secret, so a client cannot compute another call with the same checksums.
 /// They cover the credential, so users of one machine do not get replies to each other's calls. The stamp of
 /// a credential with user and groups is left out, because clients may change it for a retransmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,17 +70,17 @@ impl Replies {
         self.cache.end(now, ticket, reply)
     }
 
-    /// Forgets a call that was refused before its procedure began. A retransmission runs.
+    /// Forgets a call that was refused before its procedure began. A retransmission of the call runs.
     pub(crate) fn not_executed(&mut self, ticket: Ticket) {
         self.cache.not_executed(ticket);
     }
 
-    /// Forgets the calls that ended long ago.
+    /// Forgets the calls that ended longer ago than [`Bounds::age`].
     pub(crate) fn expire(&mut self, now: Moment) {
         self.cache.expire(now);
     }
 
-    /// Returns the number of calls that are remembered, and of bytes in replies.
+    /// Returns the number of remembered calls, and the number of bytes of remembered replies.
     pub(crate) fn size(&self) -> (usize, usize) {
         self.cache.size()
     }
@@ -224,7 +224,7 @@ mod tests {
         };
         assert!(matches!(cache.begin(START, peer, 6, &call(2), b"args"), Verdict::InProgress));
         assert_eq!(cache.end(START, ticket, b"reply"), 6);
-        // An IPv4 address has another form at a socket that also takes IPv6.
+        // The same IPv4 address has another form at a socket that also accepts IPv6.
         let mapped = SocketAddr::new("::ffff:10.0.0.1".parse().expect("an address"), 700);
         assert!(!cache.runs(Peer::stream(mapped), &call(1), b"args"));
         assert!(cache.runs(Peer::stream(at(2, 700)), &call(1), b"args"));
@@ -326,11 +326,11 @@ mod tests {
         xid: u32,
         at: Moment,
         reply: Vec<u8>,
-        /// Whether there have been so many younger calls that the cache may have evicted this one.
+        /// Whether there have been enough younger calls that the cache may have evicted this one.
         was_crowded: bool,
     }
 
-    /// Marks the calls that the cache may have evicted for the last of the calls that run.
+    /// Marks the ended calls that the cache may have evicted when the newest call of `running` began.
     fn crowd(ended: &mut [Past], running: &[(u8, u32, Ticket)]) {
         for at in 0..ended.len() {
             let host = ended[at].host;

@@ -1,19 +1,20 @@
 //! The messages of rpcbind, the program through which clients find the ports of other programs: version 2
-//! (portmap), which knows only IPv4, and versions 3 and 4 (RFC 1833). Only the requests of Peregrine's clients and
-//! servers are here. Its own rpcbind has all of them, as an interface ([`crate::rpcbind`]).
+//! (portmap), which knows only IPv4, and versions 3 and 4 (RFC 1833). This module has only the requests that
+//! Peregrine's clients and servers make. Peregrine's own rpcbind answers further requests: see
+//! [`crate::rpcbind`].
 
 use super::items::{Items, Unreadable, push_number, push_opaque};
 use super::message::{Outcome, Versions};
 
-/// The number of the program.
+/// The number of the program rpcbind.
 pub(crate) const PROGRAM: u32 = 100_000;
 /// The port of rpcbind, over UDP and TCP.
 pub(crate) const PORT: u16 = 111;
-/// The versions that are known here.
+/// The versions of rpcbind that this module knows.
 pub(crate) const VERSIONS: Versions = Versions { low: 2, high: 4 };
-/// TCP as version 2 names it.
+/// The number of TCP in version 2.
 pub(crate) const PROTOCOL_TCP: u32 = 6;
-/// UDP as version 2 names it.
+/// The number of UDP in version 2.
 pub(crate) const PROTOCOL_UDP: u32 = 17;
 
 /// The largest number of bytes in a text.
@@ -21,7 +22,7 @@ pub(crate) const TEXT_BYTES_MAX: usize = 256;
 /// The largest number of entries in a list.
 pub(crate) const LISTED_MAX: usize = 4096;
 
-/// Which port a program has, in version 2.
+/// The port of a program, in version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) program: u32,
@@ -32,7 +33,7 @@ pub(crate) struct Mapping {
     pub(crate) port: u32,
 }
 
-/// Which address a program has, in versions 3 and 4. Each text has at most [`TEXT_BYTES_MAX`] bytes.
+/// The address of a program, in versions 3 and 4. Each text has at most [`TEXT_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Registration<'a> {
     pub(crate) program: u32,

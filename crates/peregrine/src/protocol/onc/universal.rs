@@ -4,7 +4,7 @@
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The kinds of transports that Peregrine knows, by their names in rpcbind (netids).
+/// A kind of transport that Peregrine knows. rpcbind identifies it by a name (netid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Network {
     Udp,

@@ -6,7 +6,8 @@ use crate::protocol::exchange::time::{Moment, SECOND};
 /// time. Otherwise the server could take the other call for a retransmission.
 pub(crate) const SPAN: u64 = 120 * SECOND;
 
-/// The numbers are taken from quarters of all 32-bit numbers. The time is kept for each quarter only.
+/// The number of bits of an xid within its quarter. The 32-bit numbers are divided into four quarters. The
+/// time of the last use is kept for each quarter, not for each number.
 const QUARTER_BITS: u32 = 30;
 
 /// Why no call can begin.
@@ -25,9 +26,10 @@ pub(crate) enum Refused {
 #[derive(Debug)]
 pub(crate) struct Waiters<T> {
     next: u32,
-    /// When the last number of each quarter was used.
+    /// When a number of each quarter was last used.
     used: [Option<Moment>; 4],
-    /// In the order of the numbers. A vector keeps its memory, so that calls do not allocate.
+    /// The callers with their numbers, in the order of the numbers. A vector keeps its memory, so that calls
+    /// do not allocate.
     waiting: Vec<(u32, T)>,
     count_max: usize,
 }
@@ -47,7 +49,7 @@ impl<T> Waiters<T> {
         if self.waiting.len() >= self.count_max {
             return Err(Refused::Full);
         }
-        // Numbers that still wait are skipped. Each of them was taken, so there are at most `count_max`.
+        // Numbers of callers that still wait are skipped. There are at most `count_max` such numbers.
         let mut xid = self.next;
         while self.place(xid).is_ok() {
             xid = xid.wrapping_add(1);
@@ -76,8 +78,8 @@ impl<T> Waiters<T> {
         Some(&mut self.waiting[place].1)
     }
 
-    /// Removes the caller that waits for the reply with this number. Returns `None` if there is none: the
-    /// reply is a duplicate, or is late, or the server has made it up.
+    /// Removes the caller that waits for the reply with this number. Returns `None` if there is none, because
+    /// the reply is a duplicate, is late, or has a number that the client never used.
     pub(crate) fn remove(&mut self, xid: u32) -> Option<T> {
         let place = self.place(xid).ok()?;
         Some(self.waiting.remove(place).1)
@@ -137,7 +139,7 @@ mod tests {
         assert_eq!(waiters.add(START.after(SPAN), ()), Ok(0));
         // Within a quarter, the time is of no importance.
         assert_eq!(waiters.add(START.after(SPAN), ()), Ok(1));
-        // A number that still waits is skipped, however old its call is.
+        // The number of a caller that still waits is skipped, regardless of the age of the call.
         waiters.next = 0x3fff_ffff;
         assert_eq!(waiters.add(START.after(2 * SPAN), ()), Ok(0x4000_0001));
     }

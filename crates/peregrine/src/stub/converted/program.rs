@@ -107,7 +107,7 @@ pub(super) enum Move {
     /// A value of the sender that an op converts.
     Convert { at: u32, bytes: u32, op: OpId },
     /// The default with this number, for a part that the sender does not have. The [`OpId`] is the step that
-    /// converts the default's type to itself.
+    /// copies a value of the default's type without a conversion.
     Fill(u32, OpId),
 }
 

@@ -1,5 +1,5 @@
-//! Simulates Courier with the real state machines of both ends: calls of packet Courier in virtual time, whose
-//! datagrams are lost, duplicated, delayed and damaged, and whose server is restarted; and calls over streams.
+//! Simulates Courier with the real state machines of both ends. Calls of packet Courier run in virtual time:
+//! datagrams are lost, duplicated, delayed and damaged, and the server is restarted. Other calls use streams.
 
 mod golden;
 mod seeds;

@@ -28,7 +28,8 @@ fn is_rejected(known: &Known) -> bool {
     matches!(known.ended, Some(Ending::Failed(failure, _)) if failure == rejected)
 }
 
-/// Returns whether a call ended as its procedure did.
+/// Returns whether the client knows how the procedure ended: with results, with an error, or with the
+/// rejection that there is no such procedure.
 fn is_answered(known: &Known) -> bool {
     matches!(known.ended, Some(Ending::Results | Ending::Error)) || is_rejected(known)
 }

@@ -11,7 +11,7 @@ use crate::random::Random;
 const CALLS: u64 = 60;
 const MESSAGE_MAX: usize = 200;
 
-/// Who waits for the reply to a call.
+/// Whether a caller waits for the reply to a call. The value has the number of the call.
 #[derive(Debug, PartialEq, Eq)]
 enum Waiter {
     Caller(u64),
@@ -51,7 +51,8 @@ impl Pipe {
     }
 }
 
-/// Runs a connection until all calls have ended. Returns how many calls ran, and how many replies arrived.
+/// Runs a connection until all calls are answered, or until the connection ends. Returns how many calls ran,
+/// and how many replies arrived.
 fn run(seed: u64) -> (u64, u64) {
     let random = &mut Random::new(seed);
     let framing = *random.pick(&[Framing::Records, Framing::Frames]);
@@ -104,7 +105,7 @@ fn run(seed: u64) -> (u64, u64) {
             answered += 1;
         }
     }
-    // The connection ends. Calls that wait may have run, and calls that were not sent have not.
+    // The connection ends. Calls that wait for a reply may have run. Calls that were not sent have not run.
     assert_eq!(calls.drain().count() as u64, begun - answered);
     assert!(answered <= executed && executed <= begun);
     assert_eq!(Failure::Disconnected.executed(1), Executed::Maybe);

@@ -20,25 +20,30 @@ use crate::random::Random;
 
 /// The number of callers that one client has at most.
 const CALLERS_MAX: usize = 8;
-/// The time of a call.
+/// The time limit of a call, in nanoseconds.
 const CALL_TIME: u64 = 40 * SECOND;
 /// A datagram that was damaged has fewer bytes than this, so it is no call or reply. The checksums of UDP
 /// detect other damage.
 const DAMAGED_BYTES: u64 = 14;
-/// The procedures of the simulated program.
+/// The simulated procedure that returns results.
 const RUNS: u16 = 1;
+/// The simulated procedure that reports an error.
 const FAILS: u16 = 2;
+/// The number of a procedure that the server does not have.
 const LACKS: u16 = 3;
+/// The number of the error that [`FAILS`] reports.
 const ERROR: u16 = 17;
 
 /// How the network and the server behave.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weather {
-    /// In thousandths, for each datagram.
+    /// The probability that a datagram is lost, in thousandths.
     pub(super) loss: u32,
+    /// The probability that a datagram is duplicated, in thousandths.
     pub(super) duplicate: u32,
+    /// The probability that a datagram is damaged, in thousandths.
     pub(super) damage: u32,
-    /// In thousandths, for each call: the server cannot run it now.
+    /// The probability that the server cannot run a call now, in thousandths.
     pub(super) overload: u32,
     /// The longest delay of a datagram, in nanoseconds.
     pub(super) delay: u64,
@@ -57,10 +62,11 @@ pub(super) struct Known {
     pub(super) is_whole: bool,
     pub(super) executions: u32,
     pub(super) ended: Option<Ending>,
-    /// When and in which incarnation of the server it last stopped running.
+    /// When the call last stopped running.
     stopped: Option<Moment>,
+    /// The incarnation of the server in which the call last began to run.
     incarnation: u32,
-    /// Whether the cache may have evicted it, because younger calls have filled the share of its host.
+    /// Whether the cache may have evicted the call, because younger calls have filled the share of its host.
     may_be_evicted: bool,
 }
 
@@ -418,8 +424,8 @@ impl World {
         }
         known.executions += 1;
         (known.stopped, known.incarnation, known.may_be_evicted) = (None, incarnation, false);
-        // All clients share one address, and so one share of the cache. A call that has stopped may be
-        // evicted once that many others were begun. Calls that were rejected count, too.
+        // All clients have the same host, and share its quarter of the cache. Once this number of calls was
+        // begun, calls that have stopped may be evicted. Calls that were rejected count, too.
         if self.known.len() >= bounds.calls / 4 {
             for known in self.known.iter_mut().filter(|known| known.stopped.is_some()) {
                 known.may_be_evicted = true;
@@ -445,7 +451,7 @@ impl World {
     }
 }
 
-/// Some weather for a test that changes parts of it.
+/// Weather without faults. A test may change parts of it.
 pub(super) const FAIR: Weather = Weather {
     loss: 0,
     duplicate: 0,

@@ -18,21 +18,25 @@ use crate::random::Random;
 
 /// The number of callers that one client has at most.
 const CALLERS_MAX: usize = 8;
-/// How often a client sends a call over streams.
+/// The number of connections over which a client sends a call at most.
 const CONNECTIONS_MAX: u32 = 4;
-/// The procedures of the simulated program.
+/// The simulated procedure that returns results.
 const RUNS: u32 = 1;
+/// The simulated procedure that fails.
 const FAILS: u32 = 2;
+/// The number of a procedure that the server does not have.
 const LACKS: u32 = 3;
 
 /// How the network and the server behave.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Weather {
-    /// In thousandths, for each datagram.
+    /// The probability that a datagram is lost, in thousandths.
     pub(super) loss: u32,
+    /// The probability that a datagram is duplicated, in thousandths.
     pub(super) duplicate: u32,
+    /// The probability that a datagram is damaged, in thousandths.
     pub(super) damage: u32,
-    /// In thousandths, for each message on a stream: the connection ends within the message.
+    /// The probability that the connection ends within a message on a stream, in thousandths.
     pub(super) cut: u32,
     /// The longest delay of a datagram, in nanoseconds.
     pub(super) delay: u64,
@@ -46,9 +50,9 @@ pub(super) struct Weather {
 pub(super) struct Known {
     pub(super) executions: u32,
     pub(super) ended: Option<Ending>,
-    /// When it last stopped running.
+    /// When the call last stopped running.
     stopped: Option<Moment>,
-    /// Whether the cache may have evicted it, because younger calls have filled the share of its host.
+    /// Whether the cache may have evicted the call, because younger calls have filled the share of its host.
     may_be_evicted: bool,
 }
 
@@ -68,7 +72,7 @@ enum Event {
         client: usize,
         bytes: Vec<u8>,
     },
-    /// A procedure ends. The header is the number of the call and the procedure.
+    /// A procedure ends. `header` has the number of the call and the number of the procedure.
     Stop {
         client: usize,
         call: usize,
@@ -454,8 +458,8 @@ impl World {
         if self.owners[call] != client {
             self.violations.push(format!("call {call} arrived from client {client}"));
         }
-        // All clients share one address, and so one share of the cache. A call that has stopped may be
-        // evicted once that many others were begun.
+        // All clients have the same host, and share its quarter of the cache. Once this number of calls was
+        // begun, calls that have stopped may be evicted.
         known.may_be_evicted = false;
         let begun = self.known.iter().filter(|known| known.executions > 0).count();
         if begun >= bounds.calls / 4 {
@@ -499,7 +503,7 @@ fn emitted(reply: &Reply<'_>, results: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Some weather for a test that changes parts of it.
+/// Weather without faults. A test may change parts of it.
 pub(super) const FAIR: Weather = Weather {
     loss: 0,
     duplicate: 0,

@@ -21,8 +21,8 @@ use crate::protocol::courier::packet;
 use crate::protocol::courier::words::Unreadable;
 use crate::value::{Block, Native, Window, Writer};
 
-/// The path of one binding. Its frames are those of the path to the server, with a second memory that is private.
-/// Stubs write arguments to the private memory, and the path to the server sends them from there.
+/// The path of one binding. Its frames are those of the path to the server, with a second, private memory.
+/// Stubs write arguments to the private memory, and the path to the server sends the arguments from there.
 pub(super) struct ExchangePath {
     path: Box<dyn CallPath>,
     /// The frames of the path to the server.
@@ -38,7 +38,8 @@ pub(super) struct ExchangePath {
 type ServerFrame<'a> = ManuallyDrop<FrameGuard<'a>>;
 
 impl ExchangePath {
-    /// Returns the path, and its frames.
+    /// Returns a path that calls `program` through `path`, and the frames of the new path. `frames` are those
+    /// of `path`.
     ///
     /// # Errors
     /// If there is no memory for the frames.
@@ -53,7 +54,7 @@ impl ExchangePath {
         Ok((Self { path, frames, program: program.number, version, procedures }, own))
     }
 
-    /// Returns the header of a call of a method. `None`: the call is a ping, which has none.
+    /// Returns the header of a call of a method. Returns `None` for a ping, which has no header.
     fn header(&self, procedure: u32) -> Result<Option<[u8; HEADER_BYTES]>, CallError> {
         let number = match self.procedures.get(procedure as usize) {
             Some(number) => u16::try_from(*number).map_err(|_| not_there())?,
@@ -68,7 +69,7 @@ impl ExchangePath {
         Ok(Some(header))
     }
 
-    /// Sends a call by `send`. If it has ended, takes its result.
+    /// Sends a call with `send`. If the call has already ended, converts its result.
     fn send(
         &self,
         call: &mut Call<'_, '_, '_>,
@@ -94,7 +95,8 @@ impl ExchangePath {
         }
     }
 
-    /// Calls `with` with the call of a frame, as the path to the server knows it.
+    /// Passes a call to `with` in the form that the path to the server needs. `frame` is the index of the
+    /// call's frame.
     fn of_server<T>(
         &self,
         frame: u32,
@@ -108,7 +110,7 @@ impl ExchangePath {
         with(&mut Call { procedure, frame: &frame, head, ins, lent: &[], outs: &mut [], limit })
     }
 
-    /// Turns a result into what the stub expects, in the private memory.
+    /// Converts a result to the form that the stub expects, and copies it to the private memory.
     fn take(&self, call: &Call<'_, '_, '_>, returned: Returned) -> Result<Returned, CallError> {
         let Returned { answer, head_at, head_bytes } = returned;
         let space = self.frames.reply_space_of(call.frame.index());
@@ -120,7 +122,8 @@ impl ExchangePath {
             let mut header = [0; VERSIONS_BYTES + REPLY_BYTES_MAX];
             let header = &mut header[..head.len().min(VERSIONS_BYTES + REPLY_BYTES_MAX)];
             head.read(0, header).ok_or_else(|| unreadable(Unreadable::Truncated))?;
-            // The header may be followed by a part of a word, which the stub refuses.
+            // The reply may end within a word. The single byte is left out here, and the stub refuses the
+            // reply.
             let message = packet::message(&header[..header.len() / 2 * 2]).map_err(unreadable)?;
             let (answer, at) = header_of(message).map_err(|failure| error_of(failure, 1, None))?;
             (answer, VERSIONS_BYTES + at)

@@ -1,4 +1,5 @@
-//! Binds to a program of Courier over the packet exchange: to the export with its reserved name.
+//! Binds to a program of Courier over the packet exchange. The client binds to the export that has the
+//! reserved name of the program.
 
 use std::sync::Arc;
 
@@ -32,7 +33,8 @@ impl Connect for CourierExchange {
         let program = chosen(System::Courier, wanted)?;
         let (number, version) = (program.number, version_of(&program)?);
         let name = name_of(number, version.into());
-        // The server's values are those of Courier, whatever its interface is.
+        // The values have Courier's representation, whatever interface the server has. So no digest is
+        // compared.
         let bound = OverUdp.bind(target, &Wanted { name: &name, digest: None, ..*wanted });
         let BoundPath { path, frames, .. } = bound.map_err(|error| match error.kind() {
             Kind::NotFound => {

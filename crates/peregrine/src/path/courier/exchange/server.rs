@@ -18,8 +18,8 @@ thread_local! {
     static REPLY: RefCell<ReplyBuffer> = RefCell::default();
 }
 
-/// Returns an export of the same object for clients of Courier. Returns `None` if its interface is no program of
-/// Courier.
+/// Returns an export of the same object for clients of Courier. Returns `None` if the interface of the object
+/// is no program of Courier.
 pub(crate) fn exchange_export(export: &Export) -> Option<Arc<Export>> {
     let interface = export.serve.interface();
     let program = interface.program(System::Courier)?;
@@ -30,8 +30,8 @@ pub(crate) fn exchange_export(export: &Export) -> Option<Arc<Export>> {
 }
 
 /// The server stub of the export. The argument of its procedure is a call of Courier, and the result is the
-/// reply. A call that the server does not run is refused as other calls are, which says more than the rejections
-/// of Courier.
+/// reply. A call that the server does not run gets a refusal of Peregrine, which is more precise than a
+/// rejection of Courier.
 struct Messages {
     serve: Arc<dyn Serve>,
     number: u32,
@@ -59,7 +59,8 @@ impl Serve for Messages {
             return Err(Refusal::new(Kind::InterfaceMismatch, text));
         }
         let foreign = foreign_call(&call, &payload[HEADER_BYTES..]);
-        // The procedure may call a server of this process, on this thread.
+        // The procedure may call a server of this process on this thread, which then uses `REPLY`. So the
+        // buffer is taken out meanwhile.
         let mut buffer = REPLY.take();
         let results = buffer.begin_results(HEADER_BYTES_MAX);
         let served = self.serve.serve_foreign(&foreign, results).and_then(|answer| {

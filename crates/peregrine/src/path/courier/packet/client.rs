@@ -27,23 +27,24 @@ pub(super) type PacketLink = Link<Packets>;
 /// The path of one binding.
 pub(super) type PacketPath = ForeignPath<Packets>;
 
-/// The call that asks whether the server knows parts. Procedures of programs have smaller numbers.
+/// The procedure number that marks the client's question whether the server supports calls in parts. The
+/// procedures of programs have smaller numbers.
 pub(super) const ASK_FOR_PARTS: u32 = u32::MAX;
 
 /// The number of bytes of a payload before the arguments.
 const HEADER_BYTES: usize = VERSIONS_BYTES + CALL_BYTES;
 
-/// The protocol, and the program of one binding.
+/// The protocol of one binding, and the program that it calls.
 pub(super) struct Packets {
     program: u32,
     version: u16,
     /// The number of a procedure that the program does not have.
     ping: Option<u16>,
-    /// Whether the server knows parts. The client learns this when it binds.
+    /// Whether the server supports calls in parts. The client learns this when it binds.
     knows_parts: AtomicBool,
 }
 
-/// The calls in flight, and what the client knows of the server.
+/// The calls in flight, and what the client has learnt about the server.
 pub(super) struct Calls {
     waiters: Waiters<Waiter>,
     server: Association,
@@ -57,7 +58,7 @@ struct Waiter {
 }
 
 impl Calls {
-    /// Returns no calls, for `count` frames. `random` are random numbers.
+    /// Returns an empty set of calls for `count` frames. `start` and `conversation` are random numbers.
     pub(super) fn new([start, conversation]: [u32; 2], count: u32) -> Self {
         let waiters = Waiters::new(start, count as usize);
         Self { waiters, server: Association::new(conversation), spare: Vec::new() }
@@ -91,7 +92,7 @@ impl Dialect for Packets {
     type Failure = Failure;
     type Calls = Calls;
     type Exchange = PacketCall;
-    /// There are no connections.
+    /// Without a connection, nothing is assembled from a stream.
     type Assembler = ();
 
     const TIMED_OUT: Failure = Failure::TimedOut;
@@ -159,7 +160,8 @@ impl Dialect for Packets {
         let written = self.header(id, message.procedure).emit(header);
         let written = written.and(arguments.read(0, rest));
         debug_assert!(written.is_some(), "the payload has room");
-        // A server that knows parts says that it lives while a procedure runs, so the client need not give up.
+        // A server that supports parts answers the client while a procedure runs. So the client need not give
+        // up after a fixed time.
         let (form, time) = match self.knows_parts() {
             true => (Form::Parts(PIECE), u64::MAX),
             false => (Form::Whole, CALL_TIME),

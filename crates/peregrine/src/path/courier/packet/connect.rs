@@ -1,5 +1,5 @@
-//! Binds to a program over packet Courier. The client finds out whether the server knows parts, and whether it
-//! has the program.
+//! Binds to a program over packet Courier. The client finds out whether the server supports calls in parts,
+//! and whether the server has the program.
 
 use core::net::SocketAddr;
 use std::time::Instant;
@@ -76,7 +76,7 @@ fn bind_at(
             _ => error,
         }
     };
-    // Servers that do not know parts reject this call. The reply proves that there is a server.
+    // Servers that do not support parts reject this call. Any reply proves that there is a server.
     let asked = link.ask(ASK_FOR_PARTS, &[], until)?;
     if let Err(failure @ (Failure::TimedOut | Failure::Disconnected)) = asked {
         return Err(failed(failure));

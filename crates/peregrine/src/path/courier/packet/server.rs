@@ -1,5 +1,6 @@
-//! The server's half of packet Courier: from the arrival of a call to its reply. Which calls run, and what
-//! answers each packet, is decided by [`packet_server`](crate::protocol::courier::packet_server).
+//! The server's half of packet Courier: from the arrival of a call to its reply.
+//! [`packet_server`](crate::protocol::courier::packet_server) decides which calls run, and how each packet is
+//! answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -139,7 +140,8 @@ impl DatagramService for Desk {
 }
 
 impl AcceptedCall {
-    /// Answers a call that was not executed. A retransmission of a call in one datagram may run.
+    /// Answers a call that was not executed. If the call was sent in one datagram, a retransmission of it may
+    /// run.
     fn refused(mut self, refusal: &Refusal, reply: &mut ReplyBuffer, answer: &Answer<'_>) {
         let Some(running) = self.running.take() else { return };
         let payload = rejection_of(refusal).map(|rejection| {
@@ -150,7 +152,7 @@ impl AcceptedCall {
         self.server.lock().refuse(moment(), running, payload, send);
     }
 
-    /// Notes that the call has ended with this reply, and sends it.
+    /// Notes that the call has ended, and sends `payload` as its reply.
     fn end(mut self, payload: &[u8], send: &mut impl FnMut([&[u8]; 2])) {
         if let Some(running) = self.running.take() {
             self.server.lock().end(moment(), running, payload, send);

@@ -28,7 +28,7 @@ pub(in crate::path::courier) fn put_answer(
     to.put_header(&header[..length.unwrap_or(0)]);
 }
 
-/// Puts a rejection into a buffer.
+/// Puts a reply that rejects a call into a buffer.
 pub(in crate::path::courier) fn put_rejection(
     to: &mut ReplyBuffer,
     transaction: u16,
@@ -39,7 +39,7 @@ pub(in crate::path::courier) fn put_rejection(
     to.put(&bytes[..length]);
 }
 
-/// Returns a call as server stubs take it.
+/// Returns a call in the form that server stubs take.
 pub(in crate::path::courier) fn foreign_call<'a>(
     header: &Call,
     arguments: &'a [u8],
@@ -49,8 +49,8 @@ pub(in crate::path::courier) fn foreign_call<'a>(
     ForeignCall { system: System::Courier, program, version, procedure, arguments }
 }
 
-/// Returns the rejection of a call that was not executed. `None`: Courier has no rejection that says: try
-/// later.
+/// Returns the rejection of a call that was not executed. Returns `None` if the server is overloaded, because
+/// no rejection of Courier means that the client should try later.
 pub(in crate::path::courier) fn rejection_of(refusal: &Refusal) -> Option<Rejection> {
     Some(match refusal.kind {
         Kind::BadArguments | Kind::TooLarge => Rejection::InvalidArgument,
@@ -71,7 +71,7 @@ pub(in crate::path::courier) fn rejection_of_missing(missing: Missing) -> Reject
     })
 }
 
-/// Writes the versions of Courier before the message in a buffer. Returns both.
+/// Writes the versions of Courier before the message in a buffer. Returns the versions and the message.
 pub(in crate::path::courier) fn payload_of(reply: &mut ReplyBuffer) -> &[u8] {
     let framed = reply.framed().unwrap_or_default();
     if let Some(versions) = framed.first_chunk_mut() {

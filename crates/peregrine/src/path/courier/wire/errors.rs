@@ -1,4 +1,4 @@
-//! What a client makes of replies and failures of Courier. It is the same on all paths.
+//! How a client interprets replies and failures of Courier, on all paths.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,8 @@ use crate::protocol::courier::failure::Failure;
 use crate::protocol::courier::message::{Answer, Reply};
 use crate::protocol::exchange::client_end::Executed as Ran;
 
-/// Returns whether a reply has results, or an error that the procedure reports; and the offset of the results, or
-/// of the number of the error, which its arguments follow.
+/// Returns whether a reply has results or an error that the procedure has reported. Also returns the offset
+/// in bytes of the results, or of the number of the error. The arguments of the error follow its number.
 ///
 /// # Errors
 /// If the reply cannot be read, or the server has rejected the call.
@@ -26,7 +26,7 @@ pub(in crate::path::courier) fn header_of(
     }
 }
 
-/// Returns what [`header_of`] finds, with its bytes.
+/// Returns the kind of a reply as [`header_of`] does, with the bytes from the offset on.
 ///
 /// # Errors
 /// As for [`header_of`].

@@ -1,4 +1,4 @@
-//! What all paths of Courier need to know of a program in order to bind to it.
+//! What all paths of Courier must know about a program in order to bind to it.
 
 use core::net::SocketAddr;
 
@@ -22,19 +22,20 @@ pub(in crate::path::courier) fn version_of(program: &Chosen) -> Result<u16, Call
     })
 }
 
-/// Returns a procedure that a program does not have, if there is one. The standard has no procedure that every
-/// program has. So a client calls this one to find out whether the server lives and has the program.
+/// Returns a procedure that a program does not have, if there is one. The standard has no procedure that
+/// every program has. So a client calls a procedure that the program does not have, to find out whether the
+/// server runs and has the program.
 pub(in crate::path::courier) fn free_procedure(procedures: &[u32]) -> Option<u16> {
     (0..=u16::MAX).rev().find(|number| !procedures.contains(&u32::from(*number)))
 }
 
-/// Returns whether a server that answers a call of the [free procedure](free_procedure) with this failure has
-/// the program.
+/// Returns whether a failure proves that the server has the program. The failure is that of a call of the
+/// [free procedure](free_procedure).
 pub(in crate::path::courier) const fn is_well(failure: Failure) -> bool {
     matches!(failure, Failure::NoSuchProcedure | Failure::InvalidArgument)
 }
 
-/// Returns the error of binding. `error` says what has failed.
+/// Returns the error of binding. `error` describes what has failed.
 #[cold]
 pub(in crate::path::courier) fn bind_error(
     error: &CallError,

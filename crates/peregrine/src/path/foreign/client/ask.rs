@@ -33,7 +33,8 @@ impl<D: Dialect> Link<D> {
         let Some(ended) = ended else {
             self.give_up(frame.index());
             if self.holds(frame.index()) {
-                // The link is dropped with the message.
+                // The message is still in the frame. The frame is not used again before the link is dropped
+                // with its messages.
                 frame.capture();
             }
             return Ok(Err(D::TIMED_OUT));
@@ -52,7 +53,7 @@ impl<D: Dialect> Link<D> {
         })
     }
 
-    /// Returns the error of binding if a call of [`ask`](Self::ask) has failed.
+    /// Returns the error of binding after a call of [`ask`](Self::ask) has failed with `failure`.
     pub(in crate::path) fn bind_error(&self, failure: D::Failure) -> CallError {
         let error = self.error_of(failure, 0);
         let kind = match error.kind() {

@@ -23,12 +23,12 @@ pub(in crate::path) struct ForeignPath<D: Dialect> {
     /// The number of each procedure, in the order of the methods.
     procedures: Cow<'static, [u32]>,
     wait: Wait,
-    /// The address of the server, and the program, as text for people.
+    /// The address of the server and the program, as [`explain`](CallPath::explain) shows them.
     to: String,
 }
 
 impl<D: Dialect> ForeignPath<D> {
-    /// Returns a new binding over a link. `to` is the server and the program as text for people.
+    /// Returns a new binding over a link. `to` describes the server and the program in explanations.
     ///
     /// # Errors
     /// If the keeper cannot watch a connection.
@@ -39,7 +39,8 @@ impl<D: Dialect> ForeignPath<D> {
         to: String,
     ) -> Result<BoundPath, CallError> {
         if wait == Wait::Adaptive {
-            // Measures the cost of sleeping and waking now, so that the measurement does not delay the first call.
+            // Measures the cost of sleeping and waking now, so that the measurement does not delay the first
+            // call.
             block_cost();
         }
         let (frames, is_connected) = (Arc::clone(link.frames()), matches!(link.wire, Wire::Tcp(_)));
@@ -51,7 +52,8 @@ impl<D: Dialect> ForeignPath<D> {
         Ok(BoundPath { path: Box::new(path), frames, order: ByteOrder::NATIVE })
     }
 
-    /// Returns the program's number of a procedure.
+    /// Returns the number that a procedure has in the program. `number` is the index of the method, or
+    /// [`PING`].
     fn procedure(&self, number: u32) -> Result<u32, CallError> {
         match self.procedures.get(number as usize) {
             Some(procedure) => Ok(*procedure),
@@ -78,7 +80,7 @@ impl<D: Dialect> ForeignPath<D> {
         self.link.begin(call.frame.index(), procedure, head, left, may_wait)
     }
 
-    /// Turns the outcome of a call of a procedure into what the stub expects.
+    /// Converts the outcome of a call to the form that the stub expects.
     fn take(&self, procedure: u32, ended: Ended<D>) -> Result<Returned, CallError> {
         self.link.tidy_soon();
         match ended.outcome {
@@ -95,7 +97,7 @@ impl<D: Dialect> ForeignPath<D> {
     }
 }
 
-/// Returns the error of a call that is not one of the program's procedures.
+/// Returns the error of a call of a procedure that the program does not have.
 #[cold]
 pub(in crate::path) fn not_there() -> CallError {
     let text = "a program of another RPC system has only the procedures of its interface";

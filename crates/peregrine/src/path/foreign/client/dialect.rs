@@ -1,5 +1,5 @@
-//! [`Dialect`]: the protocol of another RPC system, as the client's end of a socket uses it. The functions are
-//! called directly: each protocol has a compiled link of its own.
+//! [`Dialect`]: the protocol of another RPC system, as the client's end of a socket uses it. The link is
+//! compiled once for each protocol, so that it calls these functions directly.
 
 use core::fmt::Debug;
 use core::ops::Range;
@@ -11,18 +11,18 @@ use crate::error::CallError;
 use crate::protocol::exchange::time::Moment;
 use crate::value::Window;
 
-/// The largest number of bytes of a [`Piece`] that differ from call to call.
+/// The largest number of bytes at the start of a [`Piece`] that differ between calls.
 const NUMBERS_BYTES_MAX: usize = 32;
 
 /// The protocol of another RPC system.
 pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Why a call failed.
     type Failure: Copy + Debug + Send + Sync;
-    /// The numbers of the calls in flight, each with its frame, and what was measured of the server.
+    /// The numbers of the calls in flight, each with its frame, and what was measured about the server.
     type Calls: Send;
     /// The state of a call over datagrams: its timers, and what has arrived of its reply.
     type Exchange: Send;
-    /// Puts the messages of a connection together.
+    /// Assembles messages from the bytes of a connection.
     type Assembler: Send;
 
     /// No reply arrived in time.
@@ -37,11 +37,11 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
 
     // Calls.
 
-    /// Returns the number of the procedure by which the library asks whether the server lives. `None`: the
-    /// protocol has no such call.
+    /// Returns the number of the procedure by which the library asks whether the server answers. Returns
+    /// `None` if the protocol has no such call.
     fn ping(&self) -> Option<u32>;
 
-    /// Returns whether a server that answers a ping with this failure is well.
+    /// Returns whether a ping that fails in this way shows that the server answers and has the program.
     fn is_well(failure: Self::Failure) -> bool;
 
     /// Adds a call, and returns its number.
@@ -54,10 +54,10 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Forgets a call, of which some part may have been sent. A reply may still arrive.
     fn forget(calls: &mut Self::Calls, number: Number);
 
-    /// Forgets the last call or an earlier one, of which no part was sent.
+    /// Forgets a call of which no part was sent. Later calls may have been added since.
     fn take_back(calls: &mut Self::Calls, number: Number);
 
-    /// Removes all calls for whose replies callers wait. Returns their numbers and frames.
+    /// Removes all calls. For each call whose caller still waits for the reply, returns its number and frame.
     fn drain(calls: &mut Self::Calls) -> Vec<(u32, u32)>;
 
     // Sending.
@@ -68,17 +68,18 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Returns the largest number of bytes of arguments on a connection.
     fn arguments_max(&self) -> usize;
 
-    /// Returns a call as a datagram. `None`: the functions that change the state of the call send its datagrams.
+    /// Returns a call as one datagram. Returns `None` if [`begin`](Self::begin), [`step`](Self::step) and
+    /// [`receive`](Self::receive) send the datagrams of a call.
     fn datagram(&self, message: &Message) -> Option<Piece<'_>>;
 
     /// Returns a piece of a call on a connection. The first piece has the index 0. `is_first` is true for the
     /// first message of the connection. Returns `None` if the message is too long.
     fn piece(&self, message: &Message, is_first: bool, index: usize) -> Option<Piece<'_>>;
 
-    // Calls over datagrams. A datagram that `send` cannot send at once is lost like any other.
+    // Calls over datagrams. A datagram that `send` cannot send at once counts as lost in the network.
 
-    /// Begins a call. `left` is how long the caller waits. If the call has a [datagram](Self::datagram), it is
-    /// sent afterwards.
+    /// Begins a call. `left` is how long the caller waits. If [`datagram`](Self::datagram) returns a datagram
+    /// for the call, the link sends it afterwards.
     ///
     /// # Errors
     /// If the call cannot be sent.
@@ -91,7 +92,7 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
         send: &mut dyn FnMut([&[u8]; 2]),
     ) -> Result<Self::Exchange, CallError>;
 
-    /// Does what is [due](Self::due), and returns what to do now.
+    /// Does what is [due](Self::due), and returns what the caller must do now.
     fn step(
         &self,
         calls: &mut Self::Calls,
@@ -99,14 +100,14 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
         send: &mut dyn FnMut([&[u8]; 2]),
     ) -> Step<Self::Failure>;
 
-    /// Returns when something is due, if no datagram arrives before.
+    /// Returns when [`step`](Self::step) must be called, if no datagram arrives before.
     fn due(exchange: &Self::Exchange) -> Moment;
 
     /// Returns how often the whole call was sent.
     fn transmissions(exchange: &Self::Exchange) -> u32;
 
-    /// Returns whether each datagram of the call was sent once, and the server has not answered the last of them.
-    /// If such a datagram reaches a closed port, then the call was not executed.
+    /// Returns whether each datagram of the call was sent only once, and the server has not answered the last
+    /// datagram. If the last datagram reaches a closed port, then the call was not executed.
     fn is_unanswered(exchange: &Self::Exchange) -> bool;
 
     // Receiving.
@@ -117,8 +118,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Returns whether no part of a message has arrived.
     fn is_between_messages(&self, assembler: &Self::Assembler) -> bool;
 
-    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more bytes
-    /// are needed.
+    /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more
+    /// bytes are needed.
     ///
     /// # Errors
     /// If the bytes cannot be read.
@@ -128,10 +129,11 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
         bytes: &mut &[u8],
     ) -> Result<Option<Arrived>, Ended<Self::Failure>>;
 
-    /// Takes back the memory of a message, for the next message.
+    /// Gives the memory of a message back to the assembler, for the next message.
     fn reuse(assembler: &mut Self::Assembler, message: Vec<u8>);
 
-    /// Returns the number and the frame of the call to which a message belongs, if a caller waits for its reply.
+    /// Returns the number and the frame of the call to which a message belongs, if a caller waits for its
+    /// reply.
     ///
     /// # Errors
     /// If the message ends the link.
@@ -155,8 +157,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
 
     // Failures.
 
-    /// Returns the error of a call that has failed. `transmissions` is 0 if some part of the call was never sent.
-    /// `reason` is why the link has ended.
+    /// Returns the error of a call that has failed. `transmissions` is 0 if some part of the call was never
+    /// sent. `reason` is why the link has ended.
     fn error_of(
         &self,
         failure: Self::Failure,
@@ -165,14 +167,14 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     ) -> CallError;
 }
 
-/// Why a link has ended, and how its calls have failed.
+/// Why a link has ended (`reason`), and how its calls have failed (`failure`).
 #[derive(Debug)]
 pub(in crate::path) struct Ended<F> {
     pub(in crate::path) failure: F,
     pub(in crate::path) reason: String,
 }
 
-/// How a reply finds its call.
+/// The number by which a reply names its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::path) enum Number {
     Of(u32),
@@ -181,7 +183,7 @@ pub(in crate::path) enum Number {
 }
 
 impl Number {
-    /// Returns the number of a call of a protocol in which all calls have replies.
+    /// Returns the number of the call, in a protocol in which all calls have replies.
     pub(in crate::path) fn of_reply(self) -> u32 {
         match self {
             Self::Of(number) => number,
@@ -200,7 +202,7 @@ pub(in crate::path) struct Message {
     pub(in crate::path) bytes: usize,
 }
 
-/// A piece of a call: some bytes, and a part of the arguments.
+/// A piece of a call: bytes of a header, and a part of the arguments.
 pub(in crate::path) struct Piece<'a> {
     numbers: [u8; NUMBERS_BYTES_MAX],
     numbers_bytes: usize,
@@ -211,13 +213,13 @@ pub(in crate::path) struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Returns a piece with this part of the arguments.
+    /// Returns a piece with this part of the arguments. `arguments` is a range of bytes.
     pub(in crate::path) const fn new(arguments: Range<usize>, is_last: bool) -> Self {
         let numbers = [0; NUMBERS_BYTES_MAX];
         Self { numbers, numbers_bytes: 0, fixed: &[], arguments, is_last }
     }
 
-    /// Adds bytes before the arguments. A piece has room for 32 of them.
+    /// Adds bytes before the arguments. A piece has at most 32 such bytes.
     pub(in crate::path) fn with<const N: usize>(mut self, bytes: [u8; N]) -> Self {
         let end = self.numbers_bytes + N;
         self.numbers[self.numbers_bytes..end].copy_from_slice(&bytes);
@@ -225,25 +227,25 @@ impl<'a> Piece<'a> {
         self
     }
 
-    /// Adds bytes that follow all others, before the arguments.
+    /// Adds the bytes that come directly before the arguments, after the bytes of [`with`](Self::with).
     pub(in crate::path) const fn with_fixed(mut self, fixed: &'a [u8]) -> Self {
         self.fixed = fixed;
         self
     }
 
-    /// Returns the parts of the piece. `arguments` are all arguments of the call.
+    /// Returns the parts of the piece, in the order of sending. `arguments` are all arguments of the call.
     pub(super) fn parts<'p>(&'p self, arguments: Window<'p>) -> [Window<'p>; 3] {
         let part = arguments.range(self.arguments.start, self.arguments.len());
         [Window::from(&self.numbers[..self.numbers_bytes]), Window::from(self.fixed), part]
     }
 }
 
-/// What the caller of a call over datagrams does next.
+/// What the caller of a call over datagrams must do next.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::path) enum Step<F> {
-    /// Waits for datagrams until the call is due.
+    /// The caller waits for datagrams until the next step is due.
     Wait,
-    /// Sends the [datagram](Dialect::datagram) again.
+    /// The caller sends the [datagram](Dialect::datagram) again.
     Retransmit,
     GiveUp(F),
 }
@@ -256,7 +258,7 @@ pub(in crate::path) enum Arrived {
     End(&'static [u8]),
 }
 
-/// The results in a reply, or the number and the arguments of an error.
+/// The results in a reply, or the number and the arguments of an error that the procedure has reported.
 #[derive(Debug)]
 pub(in crate::path) struct Results<'m> {
     pub(in crate::path) answer: Answer,

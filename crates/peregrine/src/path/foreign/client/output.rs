@@ -1,5 +1,5 @@
-//! The calls that wait to be sent on a connection. A message is sent from the frame of its call, without a
-//! copy, so the frame is not used for another call before the message was sent.
+//! The calls that wait to be sent on a connection. The socket takes a message directly from the frame of its
+//! call. So the frame is not used for another call before the message was sent.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,9 +13,10 @@ use crate::sys::Parts;
 #[derive(Debug, Default)]
 pub(super) struct Output {
     queue: VecDeque<Message>,
-    /// The pieces of the first message that were sent, and the number of bytes of the next piece that were sent.
+    /// How much of the first message was sent: the number of whole pieces, and the number of bytes of the
+    /// next piece.
     sent: (usize, usize),
-    /// Whether a message was sent completely.
+    /// Whether at least one message was sent completely.
     has_begun: bool,
 }
 
@@ -34,13 +35,13 @@ impl Output {
         self.queue.iter().any(|message| message.frame == frame)
     }
 
-    /// Returns whether a part of a message was sent.
+    /// Returns whether some bytes of the first message were sent, but not all.
     pub(super) fn is_within_message(&self) -> bool {
         self.sent != (0, 0)
     }
 
-    /// Sends what the socket accepts without blocking. Adds the frames of calls that have no reply and were sent
-    /// to `unanswered`.
+    /// Sends what the socket accepts without blocking. If a call without a reply was sent completely, adds
+    /// its frame to `unanswered`.
     ///
     /// # Errors
     /// If the connection is broken. That the socket accepts nothing now is no error.
@@ -81,7 +82,7 @@ impl Output {
         Ok(())
     }
 
-    /// Removes the message of a frame if no byte of it was sent. Returns the message: the server will never get
+    /// Removes the message of a frame if no byte of it was sent. Returns the message. The server never gets
     /// it.
     pub(super) fn take_back(&mut self, frame: u32) -> Option<Message> {
         let at = self.queue.iter().position(|message| message.frame == frame)?;
@@ -91,7 +92,8 @@ impl Output {
         self.queue.remove(at)
     }
 
-    /// Removes all messages. Returns their frames: the server never gets these messages completely.
+    /// Removes all messages. Returns the frames of these messages. The server never gets the messages
+    /// completely.
     pub(super) fn clear(&mut self) -> Vec<u32> {
         self.sent = (0, 0);
         self.queue.drain(..).map(|message| message.frame).collect()

@@ -1,10 +1,10 @@
 //! Pending calls: calls that a future has begun, and for which no thread waits.
 //!
-//! A future receives what has arrived each time that it is polled, if no other thread leads. Before it sleeps,
-//! it arms its bell. From then on, the bell rings when the reply arrives, when the call must be sent again, and
-//! at the deadline. While futures sleep and no thread leads, the keeper watches the socket, and leads for a
-//! moment when something arrives ([`leader`](crate::path::leader)). The keeper also learns that a connection
-//! has ended, and sends the messages that a connection did not accept at once.
+//! Each time that a future is polled, it receives what has arrived, unless another thread leads. Before it
+//! sleeps, it arms its bell. From then on, the bell rings when the reply arrives, when the call must be sent
+//! again, and at the deadline. While futures sleep and no thread leads, the keeper watches the socket, and
+//! leads for a moment when something arrives ([`leader`](crate::path::leader)). The keeper also learns that a
+//! connection has ended, and sends the messages that a connection did not accept at once.
 
 use core::sync::atomic::{AtomicBool, Ordering, fence};
 use core::time::Duration;
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(5);
 /// How long the memory of a large message is kept for another large message, at least.
 const TIDY: Duration = Duration::from_secs(1);
 
-/// Whether the keeper receives when something arrives.
+/// The state that decides whether the keeper receives when something arrives.
 #[derive(Default)]
 pub(super) struct Arming {
     armed: AtomicBool,
@@ -38,9 +38,9 @@ pub(super) struct Arming {
 
 impl Substitute for Arming {
     fn stand_by(&self) {
-        // SYNC: foreign-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise the
-        // keeper has not begun to handle the last report of the kernel. When it does, it sees everything that
-        // this thread did before.
+        // SYNC: foreign-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise
+        // the keeper has not begun to handle the last report of the kernel. When it does, it sees everything
+        // that this thread did before.
         fence(Ordering::SeqCst);
         if !self.armed.swap(true, Ordering::SeqCst) {
             self.renew();
@@ -74,9 +74,9 @@ impl<D: Dialect> ForeignPath<D> {
         }
         let watch = Keeper::of_process()?.watch(Arc::new(Watcher(Arc::clone(&self.link))))?;
         let handle = watch.handle();
-        // Another thread may have done the same. Then its watch stays, and this one ends.
+        // If another thread has set a watch meanwhile, that watch stays, and the watch of this thread ends.
         if self.watch.set(watch).is_ok() && self.link.arming.watch.set(handle).is_ok() {
-            // The socket may have been armed since the watch began.
+            // `armed` may have been set after the watch began and before its handle was stored.
             self.link.arming.renew();
         }
         Ok(())
@@ -100,7 +100,8 @@ impl<D: Dialect> Link<D> {
             self.lead(leader, Looks::All);
         }
         if self.holds(frame) {
-            // The frame must not be used again before the message was sent.
+            // The frame must not be used for another call before the message was sent. So a call whose
+            // message is not sent completely does not end.
             self.flush();
             if self.holds(frame) {
                 return None;
@@ -120,13 +121,13 @@ impl<D: Dialect> Link<D> {
         matches!(self.slot(frame).lock().state, State::Ended(_))
     }
 
-    /// Makes the bell of a frame ring when its call has something to do. Returns false if it has something to
-    /// do already.
+    /// Makes the bell of a frame ring when the future of its call must be polled. Returns false if the future
+    /// must be polled at once.
     fn arm(self: &Arc<Self>, frame: u32, deadline: Option<Instant>) -> io::Result<bool> {
         self.slot(frame).lock().is_armed = true;
         self.leadership.sleep(frame);
-        // A thread that brings the outcome stores it, and then wakes the future. The future was registered, and
-        // now looks for the outcome. So the future sees the outcome, or is woken.
+        // A thread that receives the outcome stores it, and then wakes the future. The future is already
+        // registered when it looks for the outcome here. So the future sees the outcome, or it is woken.
         let due = match &self.slot(frame).lock().state {
             State::Waits(call) => call.exchange.as_ref().map(D::due),
             State::Ended(_) | State::Idle => return Ok(self.holds(frame)),
@@ -139,7 +140,7 @@ impl<D: Dialect> Link<D> {
         Ok(true)
     }
 
-    /// Ends the sleep of a call that has ended, or is given up.
+    /// Ends the sleep of the future of a call that has ended, or is given up.
     pub(super) fn disarm(self: &Arc<Self>, frame: u32) {
         let was_armed = core::mem::take(&mut self.slot(frame).lock().is_armed);
         if was_armed {
@@ -219,7 +220,8 @@ impl<D: Dialect> Watched for Watcher<D> {
         let is_tcp = matches!(link.wire, Wire::Tcp(_));
         match link.leadership.try_lead() {
             Some(leader) => link.lead(leader, Looks::All),
-            // The leader takes what has arrived. If it leaves now, it may miss the end of the connection.
+            // The leader receives what has arrived. If the leader stops now, it may miss the end of the
+            // connection. So the keeper tries again soon.
             None if is_tcp && ends => return Next::Pause(SOON),
             None => {}
         }

@@ -1,4 +1,4 @@
-//! The state of the call of each frame.
+//! The slot of each frame, with the state of its call.
 //!
 //! | state | the call |
 //! |---|---|
@@ -56,7 +56,8 @@ impl<D: Dialect> Copy for Ended<D> {}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome<F> {
-    /// The frame has this number of bytes of results, or of an error that the procedure has reported.
+    /// The results, or an error that the procedure has reported, are in the frame. The second field is their
+    /// number of bytes.
     Results(Answer, u32),
     /// The results have this number of bytes, which do not fit the frame.
     TooLong(usize),

@@ -1,4 +1,5 @@
-//! The header of the calls of one binding. Only the number of the call and the procedure differ between calls.
+//! The header of the calls of one binding. Only the number of the call and the procedure differ between
+//! calls.
 
 use crate::protocol::onc::message::{Auth, CALL_BYTES_MAX, Call};
 use crate::protocol::onc::record::{MARKER_BYTES, marker};
@@ -42,8 +43,8 @@ impl Header {
         numbers
     }
 
-    /// Returns the first part of a call on a stream, which begins with the marker of the record. `None`: the
-    /// record is too long.
+    /// Returns the first part of a call on a stream, which begins with the marker of the record. Returns
+    /// `None` if the record is too long.
     pub(super) fn record(
         &self,
         xid: u32,

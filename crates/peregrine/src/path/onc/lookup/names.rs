@@ -1,9 +1,9 @@
-//! The names of programs of ONC RPC, from the file `/etc/rpc`. Each line of the file has a name, a number, and
-//! other names. A `#` begins a comment.
+//! The names of programs of ONC RPC, from the file `/etc/rpc`. Each line of the file has a name, a number,
+//! and other names. A `#` begins a comment.
 
 use std::collections::BTreeMap;
 
-/// The file.
+/// The path of the file.
 const FILE: &str = "/etc/rpc";
 /// The largest number of bytes of the file that are read.
 const BYTES_MAX: u64 = 1 << 20;
@@ -26,7 +26,7 @@ fn parsed(text: &str) -> BTreeMap<u32, String> {
         let line = line.split('#').next().unwrap_or_default();
         let mut words = line.split_whitespace();
         if let (Some(name), Some(Ok(number))) = (words.next(), words.next().map(str::parse)) {
-            // The first name of a program counts.
+            // If several lines have the same number, the first line counts.
             names.entry(number).or_insert_with(|| name.to_owned());
         }
     }

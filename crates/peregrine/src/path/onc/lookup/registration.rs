@@ -1,9 +1,9 @@
-//! Registers the programs of a server at the rpcbind of its machine, so that clients find their ports, and
-//! removes them when the server ends.
+//! Registers the programs of a server at the rpcbind of its machine, so that clients find the ports of the
+//! programs. Removes the registrations when the server ends.
 //!
-//! rpcbind is asked over its local socket. There, the kernel tells rpcbind the user of this process, and only
-//! this user and root can remove the programs. If there is no such socket, rpcbind is asked at port 111, if
-//! possible from a port below 1024, which proves that this process is privileged.
+//! rpcbind is asked over its local socket. Over this socket, the kernel reports the user of this process to
+//! rpcbind. Then only this user and root can remove the registrations. If there is no such socket, rpcbind is
+//! asked at port 111, if possible from a port below 1024, which proves that this process is privileged.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
@@ -23,7 +23,7 @@ use crate::sync::Mutex;
 
 /// The local socket of rpcbind.
 const SOCKET: &str = "/run/rpcbind.sock";
-/// How long registering all programs may take, and removing them.
+/// How long it may take to register all programs, and how long it may take to remove them.
 const LIMIT: Duration = Duration::from_secs(5);
 /// How long another server may take to show that it still has the program.
 const PROBE: Duration = Duration::from_millis(500);
@@ -90,8 +90,8 @@ fn entries(exports: &[Arc<Export>], endpoints: &[Endpoint]) -> Result<Vec<Entry>
 }
 
 impl Registrations {
-    /// Registers the programs of exports at the endpoints of their server. A program that a server has left
-    /// behind is replaced.
+    /// Registers the programs of exports at the endpoints of their server. A registration that an earlier
+    /// server has not removed is replaced.
     ///
     /// # Errors
     /// If rpcbind does not answer or refuses, or another server has one of the programs. Then nothing stays
@@ -124,8 +124,9 @@ impl Registrations {
         Ok(Self { rpcbind, all: Mutex::new(all) })
     }
 
-    /// Removes the programs that none of these exports has. What another server has registered in the
-    /// meantime stays. If rpcbind does not answer, it has lost the programs, or the next server replaces them.
+    /// Removes the registrations of programs that none of these exports has. A program that another server
+    /// has registered in the meantime stays registered. If rpcbind does not answer, nothing is removed. Then
+    /// rpcbind has ended and lost the registrations, or the next server replaces them.
     pub(crate) fn keep(&self, exports: &[Arc<Export>]) {
         let kept = programs(exports);
         let is_removed = |entry: &mut Entry| !kept.contains(&entry.program);
@@ -155,10 +156,10 @@ fn port_of(listed: &RegisteredProgram) -> Option<u16> {
 }
 
 impl Rpcbind {
-    /// Returns the rpcbind of this machine, and what is registered there.
+    /// Returns the rpcbind of this machine, and the programs that are registered there.
     ///
     /// # Errors
-    /// If none answers.
+    /// If no rpcbind answers.
     fn of_this_machine(until: Instant) -> Result<(Self, Vec<RegisteredProgram>), CallError> {
         let any = Self::of(IpAddr::V4(Ipv4Addr::LOCALHOST), PathKind::OncTcp);
         let local = Self { way: Way::Local(SOCKET), ..any };
@@ -181,7 +182,8 @@ impl Entry {
         self.program == (one.program, one.version) && self.network().name() == one.network
     }
 
-    /// Removes what is registered in place of this program, unless a server answers there.
+    /// Removes `left`, an existing registration of the same program. Fails if another server answers at its
+    /// port.
     fn replaces(
         &self,
         left: &RegisteredProgram,
@@ -189,7 +191,7 @@ impl Entry {
         until: Instant,
     ) -> Result<(), CallError> {
         let (program, version) = self.program;
-        // A program that is registered at the port of this server is of an earlier server.
+        // A registration with the port of this server comes from an earlier server, so no server is asked.
         if let Some(port) = port_of(left).filter(|port| *port != self.at.port())
             && self.answers_at(port)
         {
@@ -214,7 +216,7 @@ impl Entry {
     }
 
     /// Returns whether a server of this machine answers procedure 0 of the program at this port. The host in
-    /// the registered address is not asked, because anybody can register any host.
+    /// the registered address is not asked, because any user can register any host.
     fn answers_at(&self, port: u16) -> bool {
         let loopback = match self.at {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -245,8 +247,8 @@ impl Entry {
         rpcbind.ask(set, Request::SetMapping(self.mapping()), until, has_changed)
     }
 
-    /// Removes the program. Version 2 of rpcbind removes it from all paths. Returns false if it was not
-    /// registered, or rpcbind refuses.
+    /// Removes the registration of the program. Version 2 of rpcbind removes the registrations of all paths.
+    /// Returns false if the program was not registered, or rpcbind refuses.
     fn unregister(&self, rpcbind: &Rpcbind, until: Instant) -> Result<bool, CallError> {
         let unset = Request::Unset(self.registration("", ""));
         rpcbind.ask(unset, Request::UnsetMapping(self.mapping()), until, has_changed)
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!(replaced(false, "0.0.0.0.0.1"), Err(Kind::Denied));
         // The port of this server itself, which an earlier server had.
         assert_eq!(replaced(true, "0.0.0.0.1.2"), Ok(()));
-        // rpcbind lies, and the address has no meaning.
+        // rpcbind returns an address without meaning.
         assert_eq!(replaced(true, "somewhere"), Ok(()));
     }
 

@@ -1,4 +1,4 @@
-//! ONC RPC over UDP: a message is a datagram.
+//! ONC RPC over UDP: each datagram is one message.
 
 use std::io;
 use std::net::SocketAddr;

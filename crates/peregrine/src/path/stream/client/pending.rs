@@ -196,7 +196,7 @@ impl Connection {
         let rings = input.rings.take();
         drop(input);
         for frame in rings.frames() {
-            self.frames.bell(*frame).ring();
+            self.frames.bell(frame).ring();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Interpreted calls of other RPC systems: the steps of a [`Program`] that marshal values to XDR and Courier.
 //!
-//! The steps are those of native messages. What only other systems need is beside them in [`ForeignNotes`],
-//! so native calls execute the same instructions as without it.
+//! The steps are those of native messages. Information that only other systems need is not in the steps but
+//! in [`ForeignNotes`], so it does not slow down native calls.
 
 mod put;
 mod take;
@@ -26,17 +26,18 @@ use crate::stub::foreign::{append, unknown_error};
 use crate::value::{Dynamic, Invalid, Native, Overflow};
 use take::{Received, Unread};
 
-/// The largest count of a text or a sequence without a bound.
+/// The `max` of a text or a sequence that has no bound.
 pub(super) const NO_MAX: u32 = u32::MAX;
 
 /// What other RPC systems need to know of the types of a program.
 #[derive(Clone, Debug)]
 pub(super) struct ForeignNotes {
-    /// The enums, by the first of their parts.
+    /// Each enum, with the index of the first of its parts, in the order of these indices.
     unions: Vec<(u32, Union)>,
-    /// The steps of named types that are byte strings.
+    /// The steps of the named types that are byte strings, in order.
     byte_strings: Vec<OpId>,
-    /// For each procedure, why ONC RPC and Courier cannot carry it. It is found at the first call.
+    /// For each procedure, why ONC RPC and Courier cannot carry it. Each reason is determined when it is
+    /// first needed.
     lacks: OnceLock<Box<[[Lack; 2]]>>,
 }
 
@@ -46,9 +47,9 @@ type Lack = OnceLock<Option<Unfit>>;
 /// The numbers of the variants of an enum.
 #[derive(Clone, Debug)]
 pub(super) struct Union {
-    /// The case of each variant. `None`: a failure that is not reported.
+    /// The case of each variant. `None`: a failure that the procedure does not report.
     cases: Vec<Option<Case>>,
-    /// The cells of all numbers in order, and the indices of their variants.
+    /// The cell of each number with the index of the variant that has this number, in the order of the cells.
     cells: Vec<(u32, u32)>,
     /// The index of the variant for all other numbers.
     default: Option<u32>,
@@ -113,7 +114,7 @@ impl Union {
         found.ok().map(|at| self.cells[at].1)
     }
 
-    /// Returns whether a representation has all numbers of the variants.
+    /// Returns whether the numbers of all variants are in the range of the representation.
     fn has_form<R: Cells>(&self) -> bool {
         self.cases.iter().all(|case| match case {
             Some(Case::Number(number)) => (R::CASE_MIN..=R::CASE_MAX).contains(number),
@@ -372,7 +373,7 @@ impl GenericClient {
         all.map(|(step, one)| owned(step, one)).collect()
     }
 
-    /// Makes one call of another system with these values.
+    /// Makes one call of another system with the arguments `values`.
     pub(super) fn interpret_foreign<'c>(
         &self,
         system: System,
@@ -427,7 +428,8 @@ fn call_in<'c, R: Cells>(
     })
 }
 
-/// Why arguments could not be written: an argument with its index, or the message.
+/// Why arguments could not be written. The reason is in one argument, whose index is given, or in the message
+/// as a whole.
 enum Failed {
     Argument((usize, Stopped)),
     Overflow(Overflow),
@@ -439,7 +441,7 @@ impl From<Overflow> for Failed {
     }
 }
 
-/// Returns the value of an argument. Bytes become a value.
+/// Returns the value of an argument. Converts an argument of bytes to a value.
 fn owned<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<Cow<'v, Dynamic>, CallError> {
     let Argument::Bytes(lent) = argument else {
         return value_of(step, argument).map(Cow::Borrowed);

@@ -12,7 +12,7 @@ use crate::value::{Dynamic, Overflow};
 type Put = Result<(), Stopped>;
 
 impl Program {
-    /// Appends a value.
+    /// Appends a value. `max` is the largest count of a text or a sequence.
     pub(super) fn put_cells<R: Cells>(
         &self,
         op: OpId,
@@ -94,7 +94,8 @@ impl Program {
             return Err(Unfit::expected(&format!("{} fields", parts.len()), &got).into());
         }
         parts.iter().zip(values).try_for_each(|(part, value)| {
-            // The bound of a byte string is that of its bytes.
+            // The only field of a byte string is its bytes, so the bound of the byte string applies to this
+            // field.
             self.put_cells(part.op, value, part.max.min(max), to, depth + 1)
                 .map_err(|stopped| stopped.inside(|unfit| unfit.of(&part.name)))
         })
@@ -115,7 +116,7 @@ impl Program {
         let inside = |unfit: Unfit| unfit.of(&part.name);
         match self.foreign.union(first).case(number) {
             Some(Case::Number(number)) => to.cell(number as u32)?,
-            // The first field is the number.
+            // The first field of the default variant is the number.
             Some(Case::Default) => {
                 let cell = fields.first().and_then(integer).unwrap_or_default() as u32;
                 if self.foreign.union(first).index_of(cell).is_some() {
@@ -188,7 +189,8 @@ impl Program {
         })
     }
 
-    /// Appends a valid value that is one block, and removes its bytes from `bytes`.
+    /// Appends a valid value whose native form is one block. Removes the bytes of the value from the front of
+    /// `bytes`.
     fn put_plain<R: Cells>(&self, op: OpId, bytes: &mut &[u8], to: &mut Output<'_, R>) -> Put {
         match self.op(op) {
             Op::Number(number) => put_number::<R>(number, &number.read(bytes), to),
@@ -211,7 +213,7 @@ impl Program {
 }
 
 impl Number {
-    /// Reads a number from the bytes of a block, and removes its bytes.
+    /// Reads a number from the front of a block, and removes its bytes.
     pub(super) fn read(self, bytes: &mut &[u8]) -> Dynamic {
         macro_rules! numbers {
             ($($variant:ident $ty:ty,)*) => {

@@ -8,7 +8,7 @@ use crate::interface::Case;
 use crate::limits;
 use crate::value::{Dynamic, Invalid};
 
-/// Why received bytes are not a value, and where.
+/// Why received bytes are not a value, and in which part of the value.
 #[derive(Debug)]
 pub(super) struct Unread {
     pub(super) invalid: Invalid,
@@ -31,12 +31,13 @@ impl Unread {
 
 type Taken = Result<Dynamic, Unread>;
 
-/// Received bytes. Counts the values that are made, so that their memory is limited in proportion to the
+/// Received bytes. The values that are made are counted, so that their memory is limited in proportion to the
 /// bytes. Fields without bytes need memory, too.
 pub(super) struct Received<'a, R: Cells> {
     pub(super) input: Input<'a, R>,
-    /// How many values, and how many elements without bytes, can still be made.
+    /// How many values can still be made.
     left: usize,
+    /// How many elements without bytes can still be made.
     empty_left: usize,
     depth: u32,
 }
@@ -162,7 +163,7 @@ impl Program {
             from.empty_left = from.empty_left.checked_sub(count).ok_or(Invalid::TooLong)?;
             return Ok(Dynamic::Units(count as u32));
         }
-        // Every other element has at least one cell.
+        // Elements of all other types have at least one cell.
         let there = from.input.rest().len();
         if count > there / R::CELL {
             return Err(Invalid::Short.into());
@@ -178,7 +179,7 @@ impl Program {
         Ok(Dynamic::Plain(bytes))
     }
 
-    /// Takes a value that is one block, and appends it to `bytes`.
+    /// Takes a value whose native form is one block, and appends this form to `bytes`.
     fn take_plain<R: Cells>(
         &self,
         op: OpId,
@@ -238,7 +239,7 @@ impl Program {
         depth: u32,
     ) -> Taken {
         let union = self.foreign.union(first);
-        // The number of the default variant is its first field, too.
+        // The default variant contains the number as its first field, so the number is then read again.
         let before = from.input.rest();
         let cell = from.input.cell()?;
         let known = union.index_of(cell);
@@ -303,7 +304,7 @@ fn take_number<R: Cells>(number: Number, from: &mut Received<'_, R>) -> Result<D
 }
 
 impl Number {
-    /// Returns an integer of this type. The type can have the value.
+    /// Returns `value` as an integer of this type, which must be able to represent it.
     const fn with(self, value: i128) -> Dynamic {
         match self {
             Self::U8 => Dynamic::U8(value as u8),
