@@ -219,10 +219,11 @@ impl Bridge {
 
     /// Lets clients of RPC systems call the exports at an endpoint that only processes of this machine can
     /// reach. The endpoint is `tcp:127.0.0.1:7000`, `udp:`... or `127.0.0.1:7000` for clients of Peregrine,
-    /// `onc+tcp:127.0.0.1:2049` or `onc+udp:`... for clients of ONC RPC, and `courier+tcp:`... for clients of
-    /// Courier. Clients of Peregrine find each export by its name, and clients of other systems find it by
-    /// the numbers of its program. `local:NAME` lets clients of Peregrine on this machine call the export
-    /// `NAME`. This method may be called several times.
+    /// `onc+tcp:127.0.0.1:2049` or `onc+udp:`... for clients of ONC RPC, and `courier+tcp:127.0.0.1:530` or
+    /// `courier+udp:`... for clients of Courier. Clients of Courier that bind to `courier+exchange:` use the
+    /// endpoint `udp:`... Clients of Peregrine find each export by its name, and clients of other systems
+    /// find it by the numbers of its program. `local:NAME` lets clients of Peregrine on this machine call the
+    /// export `NAME`. This method may be called several times.
     ///
     /// Every user of the machine can then make calls with the rights of this process, except with
     /// `local:NAME`, which only the user of this process and root can use.

@@ -242,8 +242,9 @@ pub(crate) struct Serve {
 #[derive(Args, Debug)]
 pub(crate) struct Bridge {
     /// Names or addresses of exports: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
-    /// local:, eth:, udp: or tcp:; or onc+udp:HOST/PROGRAM.VERSION, onc+tcp: or courier+tcp:, for a program
-    /// of another RPC system; NAME=ADDRESS offers an export under another name
+    /// local:, eth:, udp: or tcp:; or onc+udp:HOST/PROGRAM.VERSION, onc+tcp:, courier+udp:, courier+tcp: or
+    /// courier+exchange:, for a program of another RPC system; NAME=ADDRESS offers an export under another
+    /// name
     #[arg(required = true, value_name = "ADDRESS", add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) addresses: Vec<String>,
     /// Interface file of the exports of other RPC systems (.x, .cr, .rs or .json), or, as NAME=FILE, of one
@@ -260,8 +261,9 @@ pub(crate) struct Bridge {
     )]
     pub(crate) http: Vec<String>,
     /// Where clients of RPC systems call the exports: [tcp:|udp:]HOST:PORT, onc+udp:HOST:PORT,
-    /// onc+tcp:HOST:PORT, courier+tcp:HOST:PORT, or local:NAME for the export NAME; can be repeated. Calls
-    /// have the rights of the bridge, and network traffic is not encrypted
+    /// onc+tcp:HOST:PORT, courier+udp:HOST:PORT, courier+tcp:HOST:PORT, or local:NAME for the export NAME;
+    /// can be repeated. Clients of Courier at courier+exchange: use udp:HOST:PORT. Calls have the rights of
+    /// the bridge, and network traffic is not encrypted
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<String>,
     /// By which numbers clients of another RPC system know an export: NAME=onc:NUMBER.VERSION or

@@ -3,26 +3,24 @@
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use peregrine::Address;
 use peregrine_bridge::{Bridge as Bridged, InterfaceFile, SetupError, StopHandle};
 use serde_json::json;
 
 use crate::args::{Bridge, Format};
-use crate::interrupt::{Interrupt, InterruptOptions};
+use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure};
 use crate::saved;
-
-/// How long the bridge may take to stop. This is longer than the time for which the bridge waits for running
-/// calls.
-const GRACE: Duration = Duration::from_secs(6);
 
 /// Runs the bridge until a signal stops it.
 pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
-    let interrupt = handle_signals(format, Arc::clone(&stop))?;
+    let text = "the bridge stopped while calls were running";
+    let interrupt =
+        Interrupt::stopping(format, Arc::clone(&stop), StopHandle::stop, "maybe", text)?;
     let Bridge { addresses, http, beyond_this_machine, host, body_max, calls, timeout, .. } =
         arguments;
     let mut bridge = Bridged::new()
@@ -113,17 +111,6 @@ fn interface_of(arguments: &Bridge, offer: &str) -> Result<Option<InterfaceFile>
     let read = move |path: &Path| saved::read_for_call(path, &address, "").map_err(Failure::brief);
     let file = InterfaceFile::new(file, read);
     file.map(Some).map_err(|what| Failure::local(what, "use a file with an interface"))
-}
-
-/// Stops the bridge on a signal.
-fn handle_signals(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Failure> {
-    let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
-    let first = move || {
-        if let Some(stop) = stop.get() {
-            stop.stop();
-        }
-    };
-    Interrupt::handle(signals, first, || "the bridge stopped while calls were running".to_owned())
 }
 
 fn unusable(error: SetupError) -> Failure {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 
 use crate::args::Format;
-use crate::output::{self, Failure, OrFail as _, near_files};
+use crate::output::{self, Failure};
 
 /// Reports whether a file has this text. White space at the end of either text is ignored.
 ///
@@ -19,10 +19,7 @@ pub(crate) fn compare(
     format: Format,
 ) -> Result<(), Failure> {
     let what = format!("cannot check {}", path.display());
-    let bytes = std::fs::read(path).or_fail(what).map_err(|failure| match path.exists() {
-        true => failure,
-        false => failure.suggest(near_files(path)),
-    })?;
+    let bytes = output::read_or_suggest(path, what, |path| std::fs::read(path))?;
     let text = String::from_utf8_lossy(&bytes);
     let difference = difference(text.trim_end(), wanted.trim_end());
     if format.is_json() {

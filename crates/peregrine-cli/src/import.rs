@@ -12,7 +12,7 @@ use peregrine_idl::{Diagnostic, Diagnostics, ParseError};
 use serde_json::{Value, json};
 
 use crate::args::{Format, Import};
-use crate::output::{self, Failure, OrFail as _, near_files};
+use crate::output::{self, Failure};
 use crate::{check, saved};
 
 /// Prints the Rust text on standard output, and warnings and errors on standard error.
@@ -157,10 +157,7 @@ pub(crate) fn refused(found: &Diagnostics, what: String, format: Format) -> Fail
 
 /// Reads a text file. If there is no such file, suggests files of a similar name.
 pub(crate) fn read_near(file: &Path, what: &str) -> Result<String, Failure> {
-    read(file).or_fail(what).map_err(|failure| match file.exists() {
-        true => failure,
-        false => failure.suggest(near_files(file)),
-    })
+    output::read_or_suggest(file, what, read)
 }
 
 /// Reads a text file. Fails if the file has more bytes than may be imported. Bytes that are not UTF-8 can

@@ -6,7 +6,7 @@
 //! thread runs the second closure and exits the process.
 
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -14,6 +14,10 @@ use signal_hook::iterator::Signals;
 
 use crate::args::Format;
 use crate::output::{self, Failure, OrFail as _};
+
+/// How long a server or a bridge may take to stop. This is longer than the time for which it waits for running
+/// procedures.
+const STOP_GRACE: Duration = Duration::from_secs(6);
 
 /// How long the report of an interruption may take.
 const REPORT_LIMIT: Duration = Duration::from_millis(500);
@@ -59,6 +63,24 @@ struct Shared {
 }
 
 impl Interrupt {
+    /// Handles signals from now on. The first signal stops a server or a bridge: it calls `stop` with `handle`,
+    /// which is set when the server runs. `executed` and `text` are of the report if it does not stop in time.
+    pub(crate) fn stopping<H: Send + Sync + 'static>(
+        format: Format,
+        handle: Arc<OnceLock<H>>,
+        stop: impl FnOnce(&H) + Send + 'static,
+        executed: &'static str,
+        text: &'static str,
+    ) -> Result<Self, Failure> {
+        let first = move || {
+            if let Some(handle) = handle.get() {
+                stop(handle);
+            }
+        };
+        let options = InterruptOptions { format, grace: STOP_GRACE, executed };
+        Self::handle(options, first, || text.to_owned())
+    }
+
     /// Handles signals from now on. The first signal calls `first` immediately. If the command does not end
     /// regularly after a signal, `last` is called: it cleans up, and returns the text of the report.
     pub(crate) fn handle(

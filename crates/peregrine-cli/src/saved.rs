@@ -7,7 +7,7 @@ use peregrine::interface::Described;
 use serde_json::Value;
 
 use crate::import;
-use crate::output::{Failure, OrFail as _, near_files};
+use crate::output::{Failure, OrFail as _, read_or_suggest};
 
 /// Writes a description to a file. If the name of the file ends in `.rs`, writes a trait, otherwise JSON.
 pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
@@ -101,11 +101,7 @@ pub(crate) fn read_like(path: &Path, like: Option<&Described>) -> Result<Describ
 /// Reads a text file, and what is described in it.
 fn read_file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Failure> {
     let what = || format!("cannot read an interface from {}", path.display());
-    let text =
-        std::fs::read_to_string(path).or_fail(what()).map_err(|failure| match path.exists() {
-            true => failure,
-            false => failure.suggest(near_files(path)),
-        })?;
+    let text = read_or_suggest(path, what(), |path| std::fs::read_to_string(path))?;
     parse(&text).map_err(|cause| Failure::Local {
         what: what(),
         causes: vec![cause],

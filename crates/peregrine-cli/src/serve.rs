@@ -1,7 +1,7 @@
 //! `serve`: exports the files of a directory until a signal stops the server.
 
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -9,12 +9,8 @@ use serde_json::json;
 
 use crate::args::{Format, Serve};
 use crate::files::{Directory, FilesServer};
-use crate::interrupt::{Interrupt, InterruptOptions};
+use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure, OrFail};
-
-/// How long the server may take to stop. This is longer than the time for which the server waits for running
-/// procedures.
-const GRACE: Duration = Duration::from_secs(6);
 
 /// Serves one directory.
 pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
@@ -96,15 +92,8 @@ pub(crate) fn handle_signals(
     format: Format,
     stop: Arc<OnceLock<StopHandle>>,
 ) -> Result<Interrupt, Failure> {
-    let signals = InterruptOptions { format, grace: GRACE, executed: "no" };
-    let first = move || {
-        if let Some(stop) = stop.get() {
-            stop.stop();
-        }
-    };
-    Interrupt::handle(signals, first, || {
-        "the server stopped while procedures were running".to_owned()
-    })
+    let text = "the server stopped while procedures were running";
+    Interrupt::stopping(format, stop, StopHandle::stop, "no", text)
 }
 
 /// Returns the address of an export at an endpoint, such as `tcp:files@192.0.2.7:7000`.

@@ -64,6 +64,14 @@ pub(crate) fn camel(name: &str) -> String {
     usable(name.to_upper_camel_case(), "N", "Unnamed")
 }
 
+/// Returns the name of the variant for a case that has no name in the interface file.
+pub(crate) fn of_case(number: i128) -> String {
+    match number {
+        number if number < 0 => format!("CaseMinus{}", -number),
+        number => format!("Case{number}"),
+    }
+}
+
 /// Converts a name to the name of a field, a parameter or a method.
 pub(crate) fn snake(name: &str) -> String {
     usable(name.to_snake_case(), "n", "unnamed")

@@ -11,7 +11,7 @@ use std::thread;
 
 use futures_lite::future::block_on;
 use peregrine::{BindOptions, Server, Wait, interface};
-use support::heap::{Counting, allocations};
+use support::heap::{Counting, fewest_allocations};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -82,17 +82,6 @@ fn reply(packet: &[u8], into: &mut [u8], knows_parts: bool) -> usize {
     header + 4 + bytes
 }
 
-/// Runs `run` a few times. Returns the smallest number of allocations of one run, because threads that start
-/// meanwhile, such as the keeper of the process, also allocate.
-fn fewest(run: impl Fn()) -> u64 {
-    let count = |_| {
-        let before = allocations();
-        run();
-        allocations() - before
-    };
-    (0..5).map(count).min().expect("several runs")
-}
-
 #[test]
 fn calls_do_not_allocate() {
     let _directory = support::own_directory();
@@ -101,7 +90,7 @@ fn calls_do_not_allocate() {
             let options = BindOptions::default().wait(wait);
             let client = CountedClient::bind_with(&serve(knows_parts), &options).unwrap();
             let call = |number| assert_eq!(client.same(number).unwrap(), number);
-            let counted = fewest(|| (0..100).for_each(call));
+            let counted = fewest_allocations(|| (0..100).for_each(call));
             assert_eq!(counted, 0, "in parts: {knows_parts}, {wait:?}");
         }
         // Each stub of an async client allocates its future.
@@ -109,7 +98,7 @@ fn calls_do_not_allocate() {
         let address = serve(knows_parts);
         let client = block_on(CountedAsyncClient::bind_with(&address, &options)).unwrap();
         let call = |number| assert_eq!(block_on(client.same(number)).unwrap(), number);
-        let counted = fewest(|| (0..100).for_each(call));
+        let counted = fewest_allocations(|| (0..100).for_each(call));
         assert!(counted <= 100, "in parts: {knows_parts}, {counted} allocations for 100 calls");
     }
     short_call_and_its_reply_are_two_datagrams();

@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -20,7 +20,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::onc::{Object, Program as _, ProgramClient, ProgramServer};
 use crate::cases::Waiting;
 use crate::network::far::{Far, Order};
-use crate::network::{Subject, per_call};
+use crate::network::{Subject, per_call, timed};
 use crate::subject::{Failure, Sample};
 
 /// The case of null calls by ONC RPC through the bridge.
@@ -169,13 +169,6 @@ pub(super) enum Calls {
     Http,
     /// HTTP to the echo server.
     Echo,
-}
-
-/// Calls a function `calls` times, and returns the time.
-fn timed(calls: u32, mut call: impl FnMut() -> Result<(), Failure>) -> Result<Duration, Failure> {
-    let start = Instant::now();
-    (0..calls).try_for_each(|_| call())?;
-    Ok(start.elapsed())
 }
 
 impl Subject for Calls {

@@ -1,11 +1,10 @@
 //! Measures null calls by Courier across loopback. A TCP connection carries the messages as records, or
 //! Peregrine's packet exchange carries them.
 
-use std::time::Instant;
-
 use crate::cases::Waiting;
-use crate::larus::calls::{Calls, Carrier};
-use crate::network::far::{Far, Order};
+use crate::larus::calls::Carrier;
+use crate::larus::with_client;
+use crate::network::far::Far;
 use crate::network::{Streamed, Subject, per_call};
 use crate::subject::{Failure, Sample};
 
@@ -42,14 +41,10 @@ impl Subject for Nulls {
     }
 
     fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
-        let at = far.order(Order::Words(self.0))?;
-        let client = Calls::bind(self.0, at[0])?;
-        client.nulls(warm)?;
-        let start = Instant::now();
-        client.nulls(calls)?;
-        let took = start.elapsed();
-        drop(client);
-        far.end_order()?;
+        let took = with_client(self.0, far, |client| {
+            client.nulls(warm)?;
+            client.nulls(calls)
+        })?;
         Ok(per_call(took, calls))
     }
 }

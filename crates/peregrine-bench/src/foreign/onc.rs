@@ -3,13 +3,12 @@
 
 use std::hint::black_box;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, CallError, Running, Server, interface};
 
 use crate::cases::Waiting;
 use crate::network::far::{Far, Order};
-use crate::network::{Exchanged, Streamed, Subject, per_call};
+use crate::network::{Exchanged, Streamed, Subject, measured, timed};
 use crate::subject::{Failure, Sample};
 
 /// The protocol that carries messages of ONC RPC.
@@ -119,27 +118,13 @@ impl Subject for Calls {
         let address = format!("{}:{}", protocol.scheme(), at[0]);
         let client = ProgramClient::bind_with(&address, &BindOptions::default().wait(wait.wait()))?;
         let bytes = vec![0xa5; bytes as usize];
-        let run = |calls: u32| -> peregrine::Result<Duration> {
-            let start = Instant::now();
-            for _ in 0..calls {
-                match &bytes[..] {
-                    [] => client.null()?,
-                    bytes => client.take(black_box(bytes))?,
-                }
-            }
-            Ok(start.elapsed())
+        let call = || match &bytes[..] {
+            [] => Ok(client.null()?),
+            bytes => Ok(client.take(black_box(bytes))?),
         };
-        run(warm)?;
-        let before = far.cpu_time()?;
-        // Reading the processor times disturbs both processes. A few calls that are not timed let the
-        // processes settle.
-        let settle = (calls / 8).clamp(1, 100);
-        run(settle)?;
-        let took = run(calls)?;
-        let ran = far.cpu_time()?.saturating_sub(before);
+        let sample = measured(far, warm, calls, |calls| timed(calls, call))?;
         drop(client);
         far.end_order()?;
-        let cpu_ns = ran.as_nanos() as f64 / f64::from(calls + settle);
-        Ok(Sample { cpu_ns: Some(cpu_ns), ..per_call(took, calls) })
+        Ok(sample)
     }
 }

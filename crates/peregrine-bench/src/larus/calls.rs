@@ -11,6 +11,7 @@ use peregrine::{BindOptions, CallError, CourierForm, Running, Server, interface}
 
 use crate::cases::Waiting;
 use crate::machine::own_cpu_time;
+use crate::network::timed;
 use crate::subject::Failure;
 
 /// The number of calls of a run, as in the paper.
@@ -254,8 +255,8 @@ impl Calls {
     ///
     /// # Errors
     /// If a call fails.
-    pub(crate) fn nulls(&self, calls: u32) -> Result<(), CallError> {
-        (0..calls).try_for_each(|_| self.client.null())
+    pub(crate) fn nulls(&self, calls: u32) -> Result<Duration, Failure> {
+        timed(calls, || Ok(self.client.null()?))
     }
 
     /// Makes [`CALLS`] calls, and waits until the last one has run.

@@ -140,7 +140,10 @@ fn profiled(
 }
 
 /// Starts a server at the far end, binds to it, and ends it after `body`.
-fn with_client<T>(
+///
+/// # Errors
+/// If the server does not start or a call fails.
+pub(crate) fn with_client<T>(
     carrier: Carrier,
     far: &mut Far,
     body: impl FnOnce(&Calls) -> Result<T, Failure>,

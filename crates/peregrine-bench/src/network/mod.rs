@@ -14,7 +14,7 @@ mod penalty;
 mod raw;
 mod wire;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use peregrine::sys::pin_to;
@@ -252,6 +252,36 @@ impl Subject for Blast {
 
 pub(crate) fn per_call(took: Duration, calls: u32) -> Sample {
     Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
+}
+
+/// Calls a function this many times, and returns the time.
+pub(crate) fn timed(
+    calls: u32,
+    mut call: impl FnMut() -> Result<(), Failure>,
+) -> Result<Duration, Failure> {
+    let start = Instant::now();
+    (0..calls).try_for_each(|_| call())?;
+    Ok(start.elapsed())
+}
+
+/// Measures calls, and the processor time of both processes. `run` makes a number of calls, and returns the
+/// time that they took.
+pub(crate) fn measured(
+    far: &Far,
+    warm: u32,
+    calls: u32,
+    mut run: impl FnMut(u32) -> Result<Duration, Failure>,
+) -> Result<Sample, Failure> {
+    run(warm)?;
+    let before = far.cpu_time()?;
+    // Reading the processor times disturbs both processes. A few calls that are not timed let the processes
+    // settle.
+    let settle = (calls / 8).clamp(1, 100);
+    run(settle)?;
+    let took = run(calls)?;
+    let ran = far.cpu_time()?.saturating_sub(before);
+    let cpu_ns = ran.as_nanos() as f64 / f64::from(calls + settle);
+    Ok(Sample { cpu_ns: Some(cpu_ns), ..per_call(took, calls) })
 }
 
 /// The time for which calls are made before the measured ones. Peregrine and the limits use the same time,

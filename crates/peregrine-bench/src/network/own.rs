@@ -8,7 +8,7 @@ use peregrine::{BindOptions, CallError, Endpoint, EthernetDevice, Running, Serve
 
 use super::far::{Far, Order};
 use super::path::Path;
-use super::{Subject, per_call};
+use super::{Subject, measured, per_call};
 use crate::cases::{Case, Size, Waiting};
 use crate::interfaces::{
     HugeServer, LargeServer, MiddleServer, Object, Small, SmallAsyncClient, SmallClient,
@@ -110,18 +110,11 @@ impl Subject for Own {
         let case = self.case;
         let client = Client::bind_with(&self.address(far, 2)?, case.size, &self.options())?;
         let mut buffer = vec![0xa5; case.in_bytes.max(case.out_bytes)];
-        client.run(case, &mut buffer, warm)?;
-        let before = far.cpu_time()?;
-        // Reading the processor times disturbs both processes. A few calls that are not timed let the
-        // processes settle.
-        let settle = (calls / 8).clamp(1, 100);
-        client.run(case, &mut buffer, settle)?;
-        let took = client.run(case, &mut buffer, calls)?;
-        let ran = far.cpu_time()?.saturating_sub(before);
+        let run = |calls| Ok(client.run(case, &mut buffer, calls)?);
+        let sample = measured(far, warm, calls, run)?;
         drop(client);
         far.end_order()?;
-        let cpu_ns = ran.as_nanos() as f64 / f64::from(calls + settle);
-        Ok(Sample { cpu_ns: Some(cpu_ns), ..per_call(took, calls) })
+        Ok(sample)
     }
 }
 

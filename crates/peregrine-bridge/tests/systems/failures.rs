@@ -85,7 +85,7 @@ fn fronts_survive_what_is_no_call() {
     let place = |scheme: &str| world.address(scheme).rsplit_once("127.").unwrap().1.to_owned();
     let at = |scheme: &str| format!("127.{}", place(scheme).split('/').next().unwrap());
     for bytes in [&[][..], &[0xff; 4], &[0; 40], &[0x80, 0, 0, 4, 1, 2, 3, 4], &[0x7f; 9000]] {
-        for scheme in ["udp", "onc+udp"] {
+        for scheme in ["udp", "onc+udp", "courier+udp"] {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             let _ = socket.send_to(bytes, at(scheme));
         }
@@ -123,9 +123,9 @@ fn calls_beyond_the_limit_are_refused() {
 fn limit_of_the_bridge_ends_calls() {
     let server = Stocked::start();
     let limit = |bridge: Bridge| bridge.call_limit(Duration::from_millis(50));
-    for target in ["tcp", "onc+udp", "courier+tcp"] {
+    for target in ["tcp", "onc+udp", "courier+udp", "courier+tcp", "courier+exchange"] {
         let world = World::with(&server, target, limit);
-        for front in ["local", "onc+tcp", "courier+tcp"] {
+        for front in ["local", "onc+tcp", "courier+udp", "courier+tcp", "courier+exchange"] {
             let error = StockClient::bind(&world.address(front)).unwrap().stay().unwrap_err();
             assert_eq!(error.executed(), Executed::Maybe, "{front} to {target}: {error}");
         }
@@ -166,7 +166,9 @@ fn bridge_does_not_call_itself() {
     for (offer, listen) in [
         (format!("{name}=onc+tcp:127.0.0.1:{own}"), format!("onc+tcp:127.0.0.1:{own}")),
         (format!("{name}=onc+udp:127.0.0.1:{own}"), format!("onc+udp:127.0.0.1:{own}")),
+        (format!("{name}=courier+udp:127.0.0.1:{own}"), format!("courier+udp:127.0.0.1:{own}")),
         (format!("{name}=courier+exchange:127.0.0.1:{own}"), format!("udp:127.0.0.1:{own}")),
+        (format!("{name}=courier+exchange:127.0.0.1:{own}"), format!("127.0.0.1:{own}")),
         (format!("{name}@127.0.0.1:{own}"), format!("tcp:127.0.0.1:{own}")),
         (name.clone(), format!("local:{name}")),
     ] {

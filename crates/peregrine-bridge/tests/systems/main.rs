@@ -33,11 +33,12 @@ pub(crate) fn interface_file(path: &std::path::Path) -> Result<InterfaceFile, St
 }
 
 /// The fronts of every bridge of these tests: the endpoints at which the bridge listens.
-pub(crate) const FRONTS: [&str; 5] = [
+pub(crate) const FRONTS: [&str; 6] = [
     "tcp:127.0.0.1:0",
     "udp:127.0.0.1:0",
     "onc+udp:127.0.0.1:0",
     "onc+tcp:127.0.0.1:0",
+    "courier+udp:127.0.0.1:0",
     "courier+tcp:127.0.0.1:0",
 ];
 

@@ -13,7 +13,11 @@ use serde_json::json;
 use crate::stock::{Item, Stock as _, StockClient, Stocked};
 use crate::{World, fresh, interface_file, until};
 
-pub(crate) const SCHEMES: [&str; 6] = ["local", "tcp", "udp", "onc+udp", "onc+tcp", "courier+tcp"];
+pub(crate) const SCHEMES: [&str; 8] =
+    ["local", "tcp", "udp", "onc+udp", "onc+tcp", "courier+udp", "courier+tcp", "courier+exchange"];
+
+/// The paths that pass on deadlines and cancellation.
+const KNOWING: [&str; 4] = ["local", "tcp", "udp", "courier+exchange"];
 
 /// Calls the procedures of a server through a bridge. `front` is the path from the client to the bridge, and
 /// `target` is the path from the bridge to the server.
@@ -28,8 +32,7 @@ fn check(front: &str, target: &str, world: &World) {
     }
     // The bridge passes the caller's deadline to the target, if both systems can carry it.
     let left = client.with_timeout(Duration::from_secs(40)).left().unwrap();
-    let knows = |scheme: &str| !scheme.contains('+');
-    match (knows(front), knows(target)) {
+    match (KNOWING.contains(&front), KNOWING.contains(&target)) {
         (true, true) => assert!(left <= 40_000, "{pair}: {left}"),
         // The caller's system carries no deadline, so the bridge sends its own time limit.
         (false, true) => assert!(left <= 60_000, "{pair}: {left}"),
@@ -78,23 +81,38 @@ fn clients_of_each_system_call_a_server_of_onc_over_tcp() {
 }
 
 #[test]
-fn clients_of_each_system_call_a_server_of_courier() {
+fn clients_of_each_system_call_a_server_of_courier_over_udp() {
+    check_target("courier+udp");
+}
+
+#[test]
+fn clients_of_each_system_call_a_server_of_courier_over_tcp() {
     check_target("courier+tcp");
+}
+
+#[test]
+fn clients_of_each_system_call_a_server_of_courier_over_the_packet_exchange() {
+    check_target("courier+exchange");
 }
 
 #[test]
 fn cancellation_is_passed_on_where_both_systems_have_it() {
     let server = Stocked::start();
     let direct = StockClient::bind(&server.address("local")).unwrap();
-    let world = World::to(&server, "tcp");
-    for (count, front) in (1..).zip(["local", "tcp", "udp"]) {
-        let client = GenericClient::bind(&world.address(front)).unwrap();
-        let (wait, _) = client.described().procedure("wait").unwrap();
-        let given_up = async { until("the call runs", || direct.waiting().unwrap().run == 1) };
-        let mut result = Dynamic::Unit;
-        let error = client.call_unless(wait, &mut [], &mut result, given_up).unwrap_err();
-        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
-        until("the procedure knows it", || direct.waiting().unwrap().given_up == count);
+    let (mut count, options) = (0, BindOptions::default());
+    for target in ["tcp", "courier+exchange"] {
+        let world = World::to(&server, target);
+        for front in KNOWING {
+            let (address, described) = (world.address(front), crate::stock::described());
+            let client = GenericClient::bind_as(&address, described, &options).unwrap();
+            let (wait, _) = client.described().procedure("wait").unwrap();
+            let given_up = async { until("the call runs", || direct.waiting().unwrap().run == 1) };
+            let mut result = Dynamic::Unit;
+            let error = client.call_unless(wait, &mut [], &mut result, given_up).unwrap_err();
+            assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
+            count += 1;
+            until("the procedure knows it", || direct.waiting().unwrap().given_up == count);
+        }
     }
 }
 
@@ -103,7 +121,7 @@ fn call_of_another_system_can_be_given_up() {
     let server = Stocked::start();
     let direct = StockClient::bind(&server.address("local")).unwrap();
     let mut clients = Vec::new();
-    for (count, target) in (1..).zip(["onc+udp", "onc+tcp", "courier+tcp"]) {
+    for (count, target) in (1..).zip(["onc+udp", "onc+tcp", "courier+udp", "courier+tcp"]) {
         let (address, options) = (server.address(target), BindOptions::default());
         let client = GenericClient::bind_as(&address, crate::stock::described(), &options).unwrap();
         let (wait, _) = client.described().procedure("wait").unwrap();

@@ -166,7 +166,10 @@ pub(crate) fn address(scheme: &str, name: &str, endpoints: &[Endpoint]) -> Strin
     if scheme == "local" {
         return format!("local:{name}");
     }
+    // Messages of Courier over the packet exchange arrive at the endpoint for UDP.
+    let listening = if scheme == "courier+exchange" { "udp" } else { scheme };
     let mut all = endpoints.iter().map(ToString::to_string);
-    let endpoint = all.find(|one| one.starts_with(&format!("{scheme}:"))).unwrap();
+    let endpoint = all.find(|one| one.starts_with(&format!("{listening}:"))).unwrap();
+    let endpoint = endpoint.replacen(listening, scheme, 1);
     if scheme.contains('+') { endpoint } else { format!("{endpoint}/{name}") }
 }

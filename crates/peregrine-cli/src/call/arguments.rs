@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use super::streams::Input as StreamInput;
 use crate::args::Call;
-use crate::output::{Failure, OrFail as _, near, near_files};
+use crate::output::{Failure, OrFail as _, near, read_or_suggest};
 
 /// The total capacity, in bytes, of all returned buffers for which the command line gives no size.
 const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
@@ -426,8 +426,7 @@ fn open_file(path: &str) -> Result<std::fs::File, Failure> {
 
 fn with_file<T>(path: &str, read: impl FnOnce(&Path) -> std::io::Result<T>) -> Result<T, Failure> {
     let path = Path::new(path);
-    let read = read(path).or_fail(format!("cannot read {}", path.display()));
-    read.map_err(|failure| if path.exists() { failure } else { failure.suggest(near_files(path)) })
+    read_or_suggest(path, format_args!("cannot read {}", path.display()), read)
 }
 
 /// Returns the items of a source.

@@ -17,7 +17,7 @@ use crate::args::Format;
 
 pub(crate) use self::failure::{Failure, OrFail};
 pub(crate) use self::layout::{fitted as table_fitted, table, table_within};
-pub(crate) use self::near::{closest as near, files as near_files};
+pub(crate) use self::near::{closest as near, files as near_files, read_or_suggest};
 pub(crate) use self::progress::{Counted, bar, clear_bars};
 pub(crate) use self::visible::visible;
 

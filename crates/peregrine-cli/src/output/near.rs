@@ -1,8 +1,12 @@
 //! Suggestions: existing names, paths and files that are similar to the wrong one that a user wrote.
 
+use core::fmt::Display;
+use std::io;
 use std::path::Path;
 
 use peregrine::Address;
+
+use super::failure::{Failure, OrFail as _};
 
 /// The maximum number of suggestions for one word.
 const SUGGESTIONS_MAX: usize = 3;
@@ -23,6 +27,19 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
     near.sort();
     near.dedup();
     near.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
+}
+
+/// Reads a file by `read`. If there is no such file, suggests files of a similar name. `what` says what failed,
+/// such as `cannot read the file`.
+pub(crate) fn read_or_suggest<T>(
+    path: &Path,
+    what: impl Display,
+    read: impl FnOnce(&Path) -> io::Result<T>,
+) -> Result<T, Failure> {
+    read(path).or_fail(what).map_err(|failure| match path.exists() {
+        true => failure,
+        false => failure.suggest(files(path)),
+    })
 }
 
 /// Returns names that exist and are similar to the name in an address. If the address has a host, asks the

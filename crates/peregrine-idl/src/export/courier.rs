@@ -8,7 +8,7 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::{Ident, LitBool, LitInt, LitStr, Token, token};
 
 use super::{
-    Chosen, Exported, ascii, bytes, is_byte_string, is_error, last_of, module_of, shown, split,
+    Chosen, Exported, ascii, bytes, is_byte_string, is_error, last_of, module_of, no_form, split,
     value_of,
 };
 use crate::courier::{
@@ -331,8 +331,7 @@ impl<'a> Writer<'a> {
     }
 
     fn none(&mut self, ty: &Type, span: Span) -> file::Type {
-        let what = shown(ty);
-        self.error(span, format!("`{what}` has no form in Courier"));
+        self.error(span, no_form(ty, "Courier"));
         file::Type::Record(Vec::new())
     }
 

@@ -128,6 +128,11 @@ fn is_byte_string(name: &TypeName, source: &Source) -> bool {
     last_of(&path) == "ByteString" && !source.types.contains_key(&path)
 }
 
+/// Returns the error for a type that a representation does not have.
+fn no_form(ty: &Type, representation: &str) -> String {
+    format!("`{}` has no form in {representation}", shown(ty))
+}
+
 /// Returns the text that errors show for a type in Rust.
 fn shown(ty: &Type) -> String {
     match ty {

@@ -8,11 +8,11 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::{Error, Token, Visibility};
 
 use super::{
-    Chosen, Exported, ascii, bytes, is_byte_string, is_error, last_of, numbered, shown, split,
+    Chosen, Exported, ascii, bytes, is_byte_string, is_error, last_of, no_form, numbered, split,
     text_of, value_of,
 };
 use crate::diagnostic::Diagnostics;
-use crate::names::{Names, camel, shouty, snake};
+use crate::names::{Names, camel, of_case, shouty, snake};
 use crate::onc::{self as file, Definition as Item, Name, Place, Sources};
 use crate::parse;
 use crate::syntax::{
@@ -324,7 +324,7 @@ impl<'a> Writer<'a> {
             let case = i128::from(case);
             let same = |one: &&(String, String, i128)| one.0 == variant.name && one.2 == case;
             let named = members.iter().chain(&self.numbers).find(same);
-            let is_number = variant.name == number_name(case);
+            let is_number = variant.name == of_case(case);
             let any = members.iter().find(|(.., of)| *of == case).filter(|_| !is_number);
             let case = match named.or(any) {
                 Some((_, name, _)) => file::Value::Name(self.name(name.clone(), variant.span)),
@@ -426,8 +426,7 @@ impl<'a> Writer<'a> {
     }
 
     fn none(&mut self, ty: &syntax::Type, span: Span) -> file::Type {
-        let what = shown(ty);
-        self.error(span, format!("`{what}` has no form in XDR"));
+        self.error(span, no_form(ty, "XDR"));
         file::Type::Void
     }
 
@@ -571,14 +570,6 @@ impl<'a> Writer<'a> {
             all.push(file::Argument { name, ty });
         }
         all
-    }
-}
-
-/// Returns the name of the variant for a case that has no name in the interface file.
-fn number_name(case: i128) -> String {
-    match case {
-        case if case < 0 => format!("CaseMinus{}", -case),
-        case => format!("Case{case}"),
     }
 }
 

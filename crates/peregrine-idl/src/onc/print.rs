@@ -282,20 +282,14 @@ impl<'a> Printer<'a> {
         for arm in &union.arms {
             let docs = docs(&arm.docs);
             // All cases of an arm have the same data, so a type without a name is printed once.
-            let mut data = None;
-            if let Some(one) = &arm.data {
-                let hint = format!("{name}{}", names::camel(&one.name.text));
-                let field = self.field(&one.ty, &hint);
-                let (max, ty) = (field.attribute(), field.ty);
-                data = Some(quote!((#max #ty)));
-            }
+            let data = arm.data.as_ref().map(|one| self.data(one, name));
+            let data = data.map(|data| quote!((#data)));
             for case in &arm.cases {
                 let number = self.checked.number(case).unwrap_or_default();
                 let wanted = match case {
                     _ if is_bool => if number == 0 { "False" } else { "True" }.to_owned(),
                     Value::Name(name) => names::camel(&name.text),
-                    Value::Number(number) if *number < 0 => format!("CaseMinus{}", -number),
-                    Value::Number(number) => format!("Case{number}"),
+                    Value::Number(number) => names::of_case(*number),
                 };
                 let variant = ident(&names.take(&wanted));
                 let number = Literal::i32_unsuffixed(number as i32);
@@ -304,17 +298,20 @@ impl<'a> Printer<'a> {
         }
         if let Some(default) = &union.default {
             let docs = docs(&default.docs);
-            let mut more = None;
-            if let Some(one) = &default.data {
-                let hint = format!("{name}{}", names::camel(&one.name.text));
-                let field = self.field(&one.ty, &hint);
-                let (max, ty) = (field.attribute(), field.ty);
-                more = Some(quote!(, #max #ty));
-            }
+            let more = default.data.as_ref().map(|one| self.data(one, name));
+            let more = more.map(|data| quote!(, #data));
             variants.push(quote!(#docs #[foreign(default)] Default(i32 #more)));
         }
         let name = ident(name);
         quote!(#head #switch pub enum #name { #(#variants),* })
+    }
+
+    /// Returns the data of an arm of the union `union`.
+    fn data(&mut self, one: &'a Declaration, union: &str) -> TokenStream {
+        let hint = format!("{union}{}", names::camel(&one.name.text));
+        let field = self.field(&one.ty, &hint);
+        let (max, ty) = (field.attribute(), field.ty);
+        quote!(#max #ty)
     }
 
     /// Returns a type as it is used in a field. `hint` is the name for a type without a name.

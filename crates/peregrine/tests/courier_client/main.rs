@@ -1,17 +1,22 @@
 //! Tests of clients of Courier over TCP against servers that are made by hand.
 
+#[path = "../support/foreign.rs"]
+mod foreign;
 #[path = "../courier_server/framing.rs"]
 mod framing;
 mod oneway;
 #[cfg(feature = "async")]
 mod pending;
 mod server;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::io::Write as _;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use foreign::{REJECTIONS, kind};
 use framing::{BOTH, Framing, words};
 use peregrine::foreign::Foreign;
 use peregrine::{
@@ -19,6 +24,7 @@ use peregrine::{
     interface,
 };
 use server::{Connection, Received, listen, serve, serve_cooper, serve_first, usual, word};
+use support::until;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -68,19 +74,6 @@ fn bind_with(address: &str, options: &BindOptions) -> StoreClient {
     StoreClient::bind_with(address, options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Waits until a condition holds.
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < LONG, "timed out while waiting until {what}");
-        thread::yield_now();
-    }
-}
-
-fn kind(error: &CallError) -> (Kind, Executed) {
-    (error.kind(), error.executed())
-}
-
 #[test]
 fn calls_reach_a_server_and_results_return() {
     for framing in BOTH {
@@ -101,17 +94,8 @@ fn calls_reach_a_server_and_results_return() {
 
 #[test]
 fn each_rejection_has_its_failure() {
-    let no = Executed::No;
-    let cases: [(&[u16], Kind, Executed, &str); 6] = [
-        (&[0], Kind::Withdrawn, no, "does not have the program"),
-        (&[1, 3, 4], Kind::InterfaceMismatch, no, "versions 3 to 4"),
-        (&[2], Kind::NoSuchProcedure, no, "no such procedure"),
-        (&[3], Kind::BadArguments, no, "cannot read the arguments"),
-        (&[0xffff], Kind::Relayed, Executed::Maybe, "reason 65535"),
-        (&[77], Kind::Relayed, Executed::Maybe, "reason 77"),
-    ];
     for framing in BOTH {
-        for (reason, expected, executed, text) in cases {
+        for (reason, expected, executed, text) in REJECTIONS {
             let rejected = move |call: &Received| vec![words(&[&[1, call.tid], reason].concat())];
             let address = serve(framing, rejected);
             let store = bind_with(&address, &options(framing).rebind(Rebind::Never));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use peregrine::{BindOptions, CallError, CourierForm, Executed, Kind};
 use serde_json::json;
 
+use crate::foreign::kind;
 use crate::interop::*;
 use crate::program::{ada, text};
 use crate::python::{self, Server};
@@ -22,10 +23,6 @@ fn bind(carrier: &str, port: u16) -> Result<InteropClient, CallError> {
     let options = BindOptions::default().courier_form(form(carrier));
     let scheme = if carrier == "udp" { "courier+udp" } else { "courier+tcp" };
     InteropClient::bind_with(&format!("{scheme}:127.0.0.1:{port}"), &options)
-}
-
-fn kind(error: &CallError) -> (Kind, Executed) {
-    (error.kind(), error.executed())
 }
 
 #[test]

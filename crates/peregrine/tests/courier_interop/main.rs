@@ -4,6 +4,8 @@
 //! installed.
 
 mod clients;
+#[path = "../support/foreign.rs"]
+mod foreign;
 mod program;
 mod python;
 mod servers;

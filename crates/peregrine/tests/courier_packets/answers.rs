@@ -1,8 +1,9 @@
 //! What a server answers to each call, byte by byte.
 
+use crate::foreign::World;
+use crate::support::until;
 use crate::world::{
-    ABORT, CALL, PROGRAM, REJECT, REPLY, RETURN, World, parts, payload, reply, string, until,
-    whole, words,
+    ABORT, CALL, PROGRAM, REJECT, REPLY, RETURN, parts, payload, reply, string, whole, words,
 };
 
 #[test]
@@ -41,7 +42,7 @@ fn calls_that_the_server_does_not_run_are_rejected() {
     // The results are 120,006 bytes, which do not fit a datagram.
     assert_eq!(raw.ask(&whole(7, 2, 6, &words(&[2]))), rejected(7, &[0xffff]));
     assert_eq!(world.runs(), 0);
-    assert!(world.server.withdraw(&crate::world::name_of("rejected")));
+    assert!(world.server.withdraw(&crate::foreign::name_of("rejected")));
     assert_eq!(raw.ask(&whole(8, 2, 1, &string("x"))), rejected(8, &[1, 4, 4]));
 }
 

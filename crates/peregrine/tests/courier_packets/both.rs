@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use peregrine::{BindOptions, Executed, Kind, Wait};
 
+use crate::foreign::{World, own_address};
 use crate::support::impairments::Impairments;
 use crate::support::relay::Relay;
-use crate::world::{Counter as _, CounterClient, Fault, World, own_address};
+use crate::world::{Counter as _, CounterClient, Fault, NET};
 
 fn pattern(words: usize) -> Vec<u16> {
     (0..words).map(|at| (at * 7 + at / 251) as u16).collect()
@@ -46,7 +47,7 @@ fn outcomes_are_those_of_the_procedures() {
     assert!(matches!(client.fail(3), Err(Fault::Counted { count: 3 })));
     let error = client.panics().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Relayed, Executed::Maybe), "{error}");
-    assert!(world.server.withdraw(&crate::world::name_of("outcomes")));
+    assert!(world.server.withdraw(&crate::foreign::name_of("outcomes")));
     let error = client.count("x").unwrap_err();
     assert_eq!(error.executed(), Executed::No, "{error}");
 }
@@ -112,7 +113,7 @@ struct Relayed {
 
 impl Relayed {
     fn new(server: SocketAddr, impairments: Impairments, seed: u64) -> Self {
-        let mut relay = Relay::new((own_address(), 0).into(), server, impairments, seed);
+        let mut relay = Relay::new((own_address(NET), 0).into(), server, impairments, seed);
         let (address, ends) = (relay.address(), std::sync::Arc::new(AtomicBool::new(false)));
         let has_ended = std::sync::Arc::clone(&ends);
         let thread = thread::spawn(move || {

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 
+use crate::foreign::{World, own_address};
+use crate::support::until;
 use crate::world::{
-    ASKS, CALL, FORGOTTEN, HAVE_REPLY, REJECT, REPLY, RETURN, WORKING, World, own_address, parts,
-    payload, reply, string, until, whole, words,
+    ASKS, CALL, FORGOTTEN, HAVE_REPLY, NET, REJECT, REPLY, RETURN, WORKING, parts, payload, reply,
+    string, whole, words,
 };
 
 #[test]
@@ -81,7 +83,7 @@ fn discarded_reply_is_reported_and_the_call_does_not_run_again() {
 
 #[test]
 fn restarted_server_runs_whole_calls_again_and_no_calls_in_parts() {
-    let address = SocketAddr::from((own_address(), 0));
+    let address = SocketAddr::from((own_address(NET), 0));
     let world = World::at("restarted", address);
     let place = world.place();
     let raw = world.raw();

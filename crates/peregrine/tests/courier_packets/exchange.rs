@@ -8,9 +8,8 @@ use peregrine::{
     Argument, BindOptions, Binding, Dynamic, Executed, GenericClient, Kind, PathKind, Server, Wait,
 };
 
-use crate::world::{
-    Counter as _, CounterClient, Fault, Newer as _, NewerClient, PROGRAM, World, name_of,
-};
+use crate::foreign::{World, name_of};
+use crate::world::{Counter as _, CounterClient, Fault, Newer as _, NewerClient, PROGRAM};
 
 /// Starts a server of Peregrine that listens as for Peregrine's own clients. Returns the server, and its
 /// address for Courier over the packet exchange.

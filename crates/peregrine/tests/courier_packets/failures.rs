@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use peregrine::{BindOptions, Binding, CallError, Executed, Kind, Phase, Rebind};
+use peregrine::{BindOptions, Binding, Executed, Kind, Phase, Rebind};
 
+use crate::foreign::{REJECTIONS, kind};
 use crate::world::{ABORT, Counter as _, CounterClient, Fault, REJECT, RETURN, words};
 
 /// A whole call as the server receives it.
@@ -72,10 +73,6 @@ fn bind(address: &str) -> CounterClient {
     CounterClient::bind_with(address, &options).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn kind(error: &CallError) -> (Kind, Executed) {
-    (error.kind(), error.executed())
-}
-
 #[test]
 fn client_uses_whole_calls_if_the_server_does_not_know_parts() {
     let client = bind(&serve(Call::usual));
@@ -89,16 +86,7 @@ fn client_uses_whole_calls_if_the_server_does_not_know_parts() {
 
 #[test]
 fn each_answer_of_a_server_has_its_failure() {
-    let no = Executed::No;
-    let cases: [(&[u16], Kind, Executed, &str); 6] = [
-        (&[0], Kind::Withdrawn, no, "does not have the program"),
-        (&[1, 3, 4], Kind::InterfaceMismatch, no, "versions 3 to 4"),
-        (&[2], Kind::NoSuchProcedure, no, "no such procedure"),
-        (&[3], Kind::BadArguments, no, "cannot read the arguments"),
-        (&[0xffff], Kind::Relayed, Executed::Maybe, "reason 65535"),
-        (&[17], Kind::Relayed, Executed::Maybe, "reason 17"),
-    ];
-    for (reason, expected, executed, text) in cases {
+    for (reason, expected, executed, text) in REJECTIONS {
         let client = bind(&serve(move |call| vec![call.reply(REJECT, &words(reason))]));
         let error = client.count("x").unwrap_err();
         assert_eq!(kind(&error), (expected, executed), "{error}");

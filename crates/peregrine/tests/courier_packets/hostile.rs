@@ -2,8 +2,9 @@
 
 use std::net::Ipv4Addr;
 
+use crate::foreign::World;
 use crate::world::{
-    CALL, Counter as _, HELLO, RETURN, World, parts, payload, reply, string, whole, words,
+    CALL, Counter as _, HELLO, RETURN, parts, payload, reply, string, whole, words,
 };
 
 #[test]

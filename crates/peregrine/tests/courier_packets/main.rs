@@ -6,6 +6,8 @@ mod both;
 mod duplicates;
 mod exchange;
 mod failures;
+#[path = "../support/foreign.rs"]
+mod foreign;
 mod hostile;
 mod oneway;
 #[path = "../support/mod.rs"]

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use peregrine::{Kind, Server};
 
-use crate::world::{Counter as _, CounterClient, World};
+use crate::foreign::World;
+use crate::world::{Counter as _, CounterClient};
 
 /// Calls `test` with a world and the address of its server, over UDP and over the packet exchange.
 fn over_both(name: &str, test: impl Fn(&World, &str)) {

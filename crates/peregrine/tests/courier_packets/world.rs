@@ -1,15 +1,18 @@
 //! A server of packet Courier, and clients that send packets which the tests make themselves.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use peregrine::foreign::Foreign;
-use peregrine::{CallError, Running, Server, Value, interface};
+use peregrine::{CallError, Server, Value, interface};
+
+use crate::foreign::{LIMIT, Object, World, name_of, own_address};
 
 pub(crate) const PROGRAM: u32 = 0x0018_0005;
+
+/// The second number of the addresses of the servers.
+pub(crate) const NET: u8 = 78;
 
 #[interface(courier(program = 0x0018_0005, version = 2))]
 pub(crate) trait Counter {
@@ -63,7 +66,7 @@ pub(crate) trait Newer {
     fn nothing(&self) -> peregrine::Result<()>;
 }
 
-impl Newer for Object {
+impl Newer for Notes {
     fn nothing(&self) -> peregrine::Result<()> {
         Ok(())
     }
@@ -71,22 +74,18 @@ impl Newer for Object {
 
 /// The object of both interfaces.
 #[derive(Clone)]
-pub(crate) struct Object {
-    runs: Arc<AtomicU32>,
-    begun: Sender<()>,
-    goes_on: Arc<Mutex<Receiver<()>>>,
+pub(crate) struct Notes {
+    object: Object,
     notes: Arc<Mutex<Vec<String>>>,
 }
 
-impl Counter for Object {
+impl Counter for Notes {
     fn count(&self, _label: &str) -> peregrine::Result<u32> {
-        Ok(self.runs.fetch_add(1, Ordering::SeqCst) + 1)
+        Ok(self.object.run())
     }
 
     fn wait(&self) -> peregrine::Result<u32> {
-        self.begun.send(()).expect("the test waits");
-        self.goes_on.lock().unwrap().recv().expect("the test lets the call end");
-        Ok(self.runs.fetch_add(1, Ordering::SeqCst) + 1)
+        Ok(self.object.run_when_told())
     }
 
     fn echo(&self, words: Vec<u16>) -> peregrine::Result<Vec<u16>> {
@@ -125,17 +124,9 @@ impl Counter for Object {
     }
 }
 
-/// A server, the number of calls that its object ran, and the test's ends of the channels to its object.
-pub(crate) struct World {
-    pub(crate) server: Running,
-    pub(crate) runs: Arc<AtomicU32>,
-    pub(crate) begun: Receiver<()>,
-    pub(crate) go_on: Sender<()>,
-}
-
 impl World {
     pub(crate) fn new(name: &str) -> Self {
-        Self::at(name, (own_address(), 0).into())
+        Self::at(name, (own_address(NET), 0).into())
     }
 
     /// Starts a server at this address. Waits until the port is free, because the threads of an earlier
@@ -155,17 +146,13 @@ impl World {
         name: &str,
         options: impl FnOnce(Server) -> Result<Server, CallError>,
     ) -> Result<Self, CallError> {
-        let (begun_at, begun) = channel();
-        let (go_on, goes_on) = channel();
-        let goes_on = Arc::new(Mutex::new(goes_on));
-        let object =
-            Object { runs: Arc::default(), begun: begun_at, goes_on, notes: Arc::default() };
-        let runs = Arc::clone(&object.runs);
-        let server = options(Server::new())?
-            .export(&name_of(name), CounterServer::new(object.clone()))?
-            .export(&name_of(&format!("{name}-4")), NewerServer::new(object))?
-            .spawn()?;
-        Ok(Self { server, runs, begun, go_on })
+        Self::of(|object| {
+            let notes = Notes { object, notes: Arc::default() };
+            options(Server::new())?
+                .export(&name_of(name), CounterServer::new(notes.clone()))?
+                .export(&name_of(&format!("{name}-4")), NewerServer::new(notes))?
+                .spawn()
+        })
     }
 
     /// Returns the address as a client writes it.
@@ -194,35 +181,7 @@ impl World {
     pub(crate) fn raw(&self) -> Raw {
         self.raw_at(Ipv4Addr::LOCALHOST)
     }
-
-    pub(crate) fn runs(&self) -> u32 {
-        self.runs.load(Ordering::SeqCst)
-    }
 }
-
-/// Returns an address of this machine that no other process uses. A server that listens again finds its port
-/// free there.
-pub(crate) fn own_address() -> Ipv4Addr {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    Ipv4Addr::new(127, 78, high, low.clamp(1, 254))
-}
-
-/// Returns a name for an export that no other process uses.
-pub(crate) fn name_of(test: &str) -> String {
-    format!("courier-{test}-{}", std::process::id())
-}
-
-/// Waits until a condition is true.
-pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < LIMIT, "{what}");
-        std::thread::yield_now();
-    }
-}
-
-/// A test that waits longer than this fails.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A client whose packets the test makes.
 pub(crate) struct Raw(pub(crate) UdpSocket);

@@ -3,8 +3,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
+use crate::foreign::{World, name_of};
 use crate::framing::words;
-use crate::world::{World, name_of, rest, until};
+use crate::support::until;
+use crate::world::rest;
 
 /// Returns the bytes that ask for a program.
 fn activation(name: &str) -> Vec<u8> {

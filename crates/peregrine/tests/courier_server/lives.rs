@@ -4,10 +4,12 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use peregrine::{Server, interface};
+use peregrine::Server;
 
+use crate::foreign::{LIMIT, LaterAsyncServer, World, Yields, name_of};
 use crate::framing::{BOTH, Framing, words};
-use crate::world::{LIMIT, World, call, count, name_of, rejected, returned, until};
+use crate::support::until;
+use crate::world::{call, count, rejected, returned};
 
 #[test]
 fn calls_of_one_connection_run_one_after_the_other() {
@@ -110,30 +112,6 @@ fn server_listens_again_at_its_port() {
     assert_eq!(Framing::Records.read(&mut client.stream), None);
     let world = World::at("again", address);
     assert_eq!(world.client(Framing::Frames).ask(&count(1)), returned(1, &[1]));
-}
-
-#[interface(courier(program = 0x0001_8019, version = 1))]
-trait Later {
-    #[courier(1)]
-    fn later(&self, value: u16) -> peregrine::Result<u16>;
-}
-
-struct Yields(Arc<AtomicU32>);
-
-impl LaterAsync for Yields {
-    async fn later(&self, value: u16) -> peregrine::Result<u16> {
-        let mut is_first = true;
-        core::future::poll_fn(|context| {
-            context.waker().wake_by_ref();
-            match core::mem::take(&mut is_first) {
-                true => core::task::Poll::Pending,
-                false => core::task::Poll::Ready(()),
-            }
-        })
-        .await;
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Ok(value + 1)
-    }
 }
 
 #[test]

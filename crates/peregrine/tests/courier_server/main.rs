@@ -2,14 +2,19 @@
 //! message byte by byte.
 
 mod cooper;
+#[path = "../support/foreign.rs"]
+mod foreign;
 mod framing;
 mod lives;
 mod streams;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
+use foreign::{World, name_of};
 use framing::{BOTH, Framing, words};
 use peregrine::Kind;
-use world::{PROGRAM, World, aborted, call, count, rejected, rest, returned};
+use world::{PROGRAM, aborted, call, count, rejected, rest, returned};
 
 /// The number of the rejection without a specified reason.
 const UNSPECIFIED: u16 = 0xffff;
@@ -69,7 +74,7 @@ fn withdrawn_program_is_rejected() {
     let world = World::new("withdrawn");
     let mut client = world.client(Framing::Records);
     assert_eq!(client.ask(&count(1)), returned(1, &[1]));
-    assert!(world.server.withdraw(&world::name_of("withdrawn")));
+    assert!(world.server.withdraw(&name_of("withdrawn")));
     assert_eq!(client.ask(&count(2)), rejected(2, &[1, 4, 4]));
     assert_eq!(client.ask(&call(3, 4, 1, &[])), returned(3, &[]));
 }

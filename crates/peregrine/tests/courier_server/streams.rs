@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
+use crate::foreign::World;
 use crate::framing::{BOTH, Framing, words};
-use crate::world::{World, call, count, rest, returned};
+use crate::world::{call, count, rest, returned};
 
 #[test]
 fn pieces_of_any_size_are_a_message() {

@@ -1,15 +1,12 @@
 //! A server of Courier over TCP, and clients that send messages which the tests make themselves.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream};
 
 use peregrine::foreign::Foreign;
-use peregrine::{CallError, Running, Server, Value, interface};
+use peregrine::{CallError, Server, Value, interface};
 
+use crate::foreign::{LIMIT, Object, World, name_of, own_address};
 use crate::framing::{Framing, words};
 
 pub(crate) const PROGRAM: u32 = 0x0001_8018;
@@ -59,20 +56,6 @@ pub(crate) trait Newer {
     fn nothing(&self) -> peregrine::Result<()>;
 }
 
-/// The object of both interfaces.
-#[derive(Clone)]
-pub(crate) struct Object {
-    runs: Arc<AtomicU32>,
-    begun: Sender<()>,
-    goes_on: Arc<Mutex<Receiver<()>>>,
-}
-
-impl Object {
-    fn run(&self) -> u16 {
-        self.runs.fetch_add(1, Ordering::SeqCst) as u16 + 1
-    }
-}
-
 impl Newer for Object {
     fn nothing(&self) -> peregrine::Result<()> {
         self.run();
@@ -82,13 +65,11 @@ impl Newer for Object {
 
 impl Counter for Object {
     fn count(&self, _label: &str) -> peregrine::Result<u16> {
-        Ok(self.run())
+        Ok(self.run() as u16)
     }
 
     fn wait(&self) -> peregrine::Result<u16> {
-        self.begun.send(()).expect("the test waits");
-        self.goes_on.lock().unwrap().recv().expect("the test lets the call end");
-        Ok(self.run())
+        Ok(self.run_when_told() as u16)
     }
 
     fn words(&self, count: u16) -> peregrine::Result<Vec<u16>> {
@@ -115,35 +96,20 @@ impl Counter for Object {
     }
 }
 
-/// A server, the number of calls that its object ran, and the test's ends of the channels to its object.
-pub(crate) struct World {
-    pub(crate) server: Running,
-    pub(crate) runs: Arc<AtomicU32>,
-    pub(crate) begun: Receiver<()>,
-    pub(crate) go_on: Sender<()>,
-}
-
 impl World {
     pub(crate) fn new(name: &str) -> Self {
-        Self::at(name, SocketAddr::new(own_address(), 0))
+        Self::at(name, SocketAddr::new(own_address(79).into(), 0))
     }
 
     pub(crate) fn at(name: &str, address: SocketAddr) -> Self {
-        let (begun_at, begun) = channel();
-        let (go_on, goes_on) = channel();
-        let goes_on = Arc::new(Mutex::new(goes_on));
-        let object = Object { runs: Arc::default(), begun: begun_at, goes_on };
-        let runs = Arc::clone(&object.runs);
-        let server = Server::new()
-            .export(&name_of(name), CounterServer::new(object.clone()))
-            .unwrap()
-            .export(&name_of(&format!("{name}-4")), NewerServer::new(object))
-            .unwrap()
-            .listen(&format!("courier+tcp:{address}"))
-            .unwrap()
-            .spawn()
-            .unwrap();
-        Self { server, runs, begun, go_on }
+        let start = |object: Object| {
+            Server::new()
+                .export(&name_of(name), CounterServer::new(object.clone()))?
+                .export(&name_of(&format!("{name}-4")), NewerServer::new(object))?
+                .listen(&format!("courier+tcp:{address}"))?
+                .spawn()
+        };
+        Self::of(start).unwrap()
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -166,35 +132,7 @@ impl World {
         assert_eq!(client.receive(), words(&[3, 3]));
         client
     }
-
-    pub(crate) fn runs(&self) -> u32 {
-        self.runs.load(Ordering::SeqCst)
-    }
 }
-
-/// Returns an address of this machine that no other process uses. A server that listens again finds its port
-/// free there.
-fn own_address() -> IpAddr {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    Ipv4Addr::new(127, 79, high, low.clamp(1, 254)).into()
-}
-
-/// Returns a name for an export that no other process uses.
-pub(crate) fn name_of(test: &str) -> String {
-    format!("courier-{test}-{}", std::process::id())
-}
-
-/// Waits until a condition is true.
-pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < LIMIT, "{what}");
-        std::thread::yield_now();
-    }
-}
-
-/// A test that waits longer than this fails.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// A connection on which both sides have announced version 3.
 pub(crate) struct Client {

@@ -1,5 +1,7 @@
 //! Tests of clients of ONC RPC against servers that are made by hand on real sockets.
 
+#[path = "../support/foreign.rs"]
+mod foreign;
 #[cfg(feature = "async")]
 mod pending;
 mod server;
@@ -11,8 +13,9 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use foreign::kind;
 use peregrine::foreign::{Xdr, to_bytes};
 use peregrine::{
     AuthSys, BindOptions, Binding, CallError, Executed, Kind, Phase, Rebind, Wait, interface,
@@ -22,6 +25,7 @@ use server::{
     BOTH, Over, Received, read_record, received, record, reply, results, serve, serve_all,
     serve_badly_once, serve_early, serve_rpcbind, serve_slowly, serve_together, usual, words,
 };
+use support::until;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -46,19 +50,6 @@ fn bind(address: &str) -> StoreClient {
 
 fn bind_with(address: &str, options: &BindOptions) -> StoreClient {
     StoreClient::bind_with(address, options).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// Waits until a condition holds.
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < LONG, "timed out while waiting until {what}");
-        thread::yield_now();
-    }
-}
-
-fn kind(error: &CallError) -> (Kind, Executed) {
-    (error.kind(), error.executed())
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Retransmissions: a call runs once while the server remembers it, and each caller gets its own reply.
 
+use crate::foreign::World;
+use crate::support::until;
 use crate::world::{
-    SYSTEM_ERROR, Transport as _, World, accepted, call, count, opaque, over_both, success, until,
-    words,
+    SYSTEM_ERROR, Transport as _, accepted, call, count, opaque, over_both, success, words,
 };
 
 #[test]

@@ -1,9 +1,10 @@
 //! Tests each error of the protocol, and that the server serves the calls after it.
 
+use crate::foreign::{World, name_of};
 use crate::world::{
     Counter, CounterServer, GARBAGE_ARGUMENTS, PROCEDURE_UNAVAILABLE, PROGRAM, PROGRAM_MISMATCH,
-    PROGRAM_UNAVAILABLE, SYSTEM_ERROR, Transport as _, World, accepted, call, count, denied,
-    name_of, opaque, over_both, success, words,
+    PROGRAM_UNAVAILABLE, SYSTEM_ERROR, Transport as _, accepted, call, count, denied, opaque,
+    over_both, success, words,
 };
 use peregrine::{ExportOptions, Server};
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use peregrine::{Server, interface};
+use peregrine::Server;
 
+use crate::foreign::{LIMIT, LaterAsyncServer, World, Yields, name_of};
+use crate::support::until;
 use crate::world::{
-    PROGRAM_UNAVAILABLE, Transport as _, Udp, World, accepted, call, count, name_of, success,
-    until, words,
+    PROGRAM_UNAVAILABLE, Transport as _, Udp, accepted, call, count, success, words,
 };
 
 #[test]
@@ -62,7 +63,7 @@ fn stopping_server_refuses_new_calls_and_ends_running_ones() {
     world.begun.recv().unwrap();
     world.begun.recv().unwrap();
     let server = world.server;
-    let stopping = std::thread::spawn(move || server.drain(crate::world::LIMIT));
+    let stopping = std::thread::spawn(move || server.drain(LIMIT));
     let mut xid = 10;
     loop {
         // Until the server stops, the calls run.
@@ -79,30 +80,6 @@ fn stopping_server_refuses_new_calls_and_ends_running_ones() {
     assert_eq!(udp.receive()[..24], success(1, &[]));
     assert_eq!(tcp.receive()[..24], success(2, &[]));
     assert!(stopping.join().unwrap());
-}
-
-#[interface(onc(program = 0x2000_0019, version = 1))]
-trait Later {
-    #[onc(1)]
-    fn later(&self, value: u32) -> peregrine::Result<u32>;
-}
-
-struct Yields(Arc<AtomicU32>);
-
-impl LaterAsync for Yields {
-    async fn later(&self, value: u32) -> peregrine::Result<u32> {
-        let mut is_first = true;
-        core::future::poll_fn(|context| {
-            context.waker().wake_by_ref();
-            match core::mem::take(&mut is_first) {
-                true => core::task::Poll::Pending,
-                false => core::task::Poll::Ready(()),
-            }
-        })
-        .await;
-        self.0.fetch_add(1, Ordering::SeqCst);
-        Ok(value + 1)
-    }
 }
 
 #[test]

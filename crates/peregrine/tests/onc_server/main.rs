@@ -3,11 +3,16 @@
 
 mod duplicates;
 mod errors;
+#[path = "../support/foreign.rs"]
+mod foreign;
 mod lives;
 mod records;
+#[path = "../support/mod.rs"]
+mod support;
 mod world;
 
-use crate::world::{Transport as _, World, call, opaque, over_both, success, words};
+use crate::foreign::World;
+use crate::world::{Transport as _, call, opaque, over_both, success, words};
 
 #[test]
 fn calls_run_and_their_results_return() {

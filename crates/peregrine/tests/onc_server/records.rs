@@ -2,7 +2,9 @@
 
 use std::io::{Read as _, Write as _};
 
-use crate::world::{Tcp, Transport as _, World, call, count, opaque, success, until, words};
+use crate::foreign::World;
+use crate::support::until;
+use crate::world::{Tcp, Transport as _, call, count, opaque, success, words};
 
 const LAST: u32 = 1 << 31;
 

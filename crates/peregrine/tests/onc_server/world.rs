@@ -1,13 +1,12 @@
 //! A server of ONC RPC, and clients that send messages which the tests make themselves.
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
 
-use peregrine::{Endpoint, Running, Server, interface};
+use peregrine::{Endpoint, Server, interface};
+
+use crate::foreign::{LIMIT, Object, World, name_of, own_address};
 
 pub(crate) const PROGRAM: u32 = 0x2000_0018;
 
@@ -41,23 +40,13 @@ impl Newer for Object {
     }
 }
 
-/// The object of both interfaces.
-#[derive(Clone)]
-pub(crate) struct Object {
-    runs: Arc<AtomicU32>,
-    begun: Sender<()>,
-    goes_on: Arc<Mutex<Receiver<()>>>,
-}
-
 impl Counter for Object {
     fn count(&self, _label: &str) -> peregrine::Result<u32> {
-        Ok(self.runs.fetch_add(1, Ordering::SeqCst) + 1)
+        Ok(self.run())
     }
 
     fn wait(&self) -> peregrine::Result<u32> {
-        self.begun.send(()).expect("the test waits");
-        self.goes_on.lock().unwrap().recv().expect("the test lets the call end");
-        Ok(self.runs.fetch_add(1, Ordering::SeqCst) + 1)
+        Ok(self.run_when_told())
     }
 
     fn bytes(&self, count: u32) -> peregrine::Result<Vec<u8>> {
@@ -86,14 +75,6 @@ impl Counter for Object {
     }
 }
 
-/// A server, the number of calls that its object ran, and the test's ends of the channels to its object.
-pub(crate) struct World {
-    pub(crate) server: Running,
-    pub(crate) runs: Arc<AtomicU32>,
-    pub(crate) begun: Receiver<()>,
-    pub(crate) go_on: Sender<()>,
-}
-
 impl World {
     pub(crate) fn new(name: &str) -> Self {
         Self::with(name, |server| server)
@@ -101,8 +82,8 @@ impl World {
 
     pub(crate) fn with(name: &str, options: impl FnOnce(Server) -> Server) -> Self {
         let listens = |server: Server| {
-            let server = server.listen(&format!("onc+udp:{}:0", own_address()))?;
-            server.listen(&format!("onc+tcp:{}:0", own_address()))
+            let server = server.listen(&format!("onc+udp:{}:0", own_address(77)))?;
+            server.listen(&format!("onc+tcp:{}:0", own_address(77)))
         };
         Self::listening(name, |server| listens(options(server)).unwrap())
     }
@@ -116,19 +97,13 @@ impl World {
     }
 
     fn listening(name: &str, options: impl FnOnce(Server) -> Server) -> Self {
-        let (begun_at, begun) = channel();
-        let (go_on, goes_on) = channel();
-        let goes_on = Arc::new(Mutex::new(goes_on));
-        let object = Object { runs: Arc::default(), begun: begun_at, goes_on };
-        let runs = Arc::clone(&object.runs);
-        let server = options(Server::new())
-            .export(&name_of(name), CounterServer::new(object.clone()))
-            .unwrap()
-            .export(&name_of(&format!("{name}-4")), NewerServer::new(object))
-            .unwrap()
-            .spawn()
-            .unwrap();
-        Self { server, runs, begun, go_on }
+        let start = |object: Object| {
+            options(Server::new())
+                .export(&name_of(name), CounterServer::new(object.clone()))?
+                .export(&name_of(&format!("{name}-4")), NewerServer::new(object))?
+                .spawn()
+        };
+        Self::of(start).unwrap()
     }
 
     pub(crate) fn at(&self, scheme: &str) -> SocketAddr {
@@ -167,35 +142,7 @@ impl World {
         stream.set_nodelay(true).unwrap();
         Tcp(stream)
     }
-
-    pub(crate) fn runs(&self) -> u32 {
-        self.runs.load(Ordering::SeqCst)
-    }
 }
-
-/// Returns an address of this machine that no other process uses. A server that listens again finds its port
-/// free there.
-fn own_address() -> IpAddr {
-    let [.., high, low] = std::process::id().to_be_bytes();
-    Ipv4Addr::new(127, 77, high, low.clamp(1, 254)).into()
-}
-
-/// Returns a name for an export that no other process uses.
-pub(crate) fn name_of(test: &str) -> String {
-    format!("onc-{test}-{}", std::process::id())
-}
-
-/// Waits until a condition is true.
-pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_true() {
-        assert!(begun.elapsed() < LIMIT, "{what}");
-        std::thread::yield_now();
-    }
-}
-
-/// A test that waits longer than this fails.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Udp(pub(crate) UdpSocket);
 pub(crate) struct Tcp(pub(crate) TcpStream);
