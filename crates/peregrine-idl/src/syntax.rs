@@ -7,7 +7,7 @@ use proc_macro2::{Span, TokenStream};
 
 use crate::default::Written;
 
-/// The kind that a plain type gets if it has no derives in the text.
+/// Which kind of plain type a definition is. The definition may say so without `#[derive(...)]`.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Plain,

@@ -55,7 +55,7 @@ fn look_twice(pause: &impl Pause, view: impl Fn() -> String, lent: impl Fn() -> 
 
 fn bytes_of(lent: &Lent<'_, u8>) -> Vec<u8> {
     let mut bytes = vec![0; lent.len()];
-    // If the message is incomplete, both reads return no bytes.
+    // If the message is incomplete, this function returns no bytes.
     if lent.copy_to(0, &mut bytes).is_err() {
         bytes.clear();
     }

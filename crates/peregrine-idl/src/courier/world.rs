@@ -228,7 +228,8 @@ impl World {
         self.ends[id.0][id.1]
     }
 
-    /// Returns the declaration in which the type of a declaration is written.
+    /// Returns the declaration that defines the type of `id`. If this type is only the name of another
+    /// declaration, follows the names up to a type that is written out.
     pub(crate) fn end_of_type(&self, id: Id) -> Id {
         match &self.declaration(id).ty {
             Type::Named(reference) => {

@@ -205,10 +205,10 @@ impl Caller {
         self.info.path
     }
 
-    /// Returns the processes through which the call came, from the first caller to the direct one: a
-    /// procedure of another server may have made this call. Each process reports the processes before it. The
-    /// kernel confirms only the last process. Over UDP, only a nested call contains the numbers of processes.
-    /// If the caller was not running a procedure, its process is therefore 0.
+    /// Returns the processes through which the call came, from the first caller to the direct one. There are
+    /// several if a procedure of another server has made this call. Each process reports the processes before
+    /// it, and the kernel confirms only the last one. Over UDP, only the calls that procedures make contain
+    /// the numbers of processes. The process of any other caller over UDP is 0.
     ///
     /// Call this function on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {

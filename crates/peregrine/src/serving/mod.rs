@@ -110,7 +110,7 @@ pub(crate) struct Load {
 /// [`disconnect`](Self::disconnect). The server completes each step on all paths before it begins the next
 /// one. Otherwise one path could begin new calls while the server waits for another path.
 pub(crate) trait ServerPath: Send + Sync {
-    /// Returns the kind of threads as which the counters count the threads of this path.
+    /// Returns the kind of thread under which the counters count the threads of this path.
     fn counted_as(&self) -> ThreadKind;
 
     /// Refuses new clients.

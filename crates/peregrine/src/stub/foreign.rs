@@ -140,7 +140,7 @@ impl Returned<'_> {
     /// Calls `read` with the kind of the answer, which is a result or an error, and its bytes.
     ///
     /// # Errors
-    /// If the answer is of another kind, and the error of `read`.
+    /// Fails if the answer is neither a result nor an error. Also returns the error of `read`.
     pub(super) fn foreign_with<T>(
         &mut self,
         read: impl FnOnce(Answer, &[u8]) -> Result<T, CallError>,

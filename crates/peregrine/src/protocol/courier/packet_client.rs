@@ -25,7 +25,7 @@ pub(crate) const SILENCE: u64 = 10 * SECOND;
 /// The smallest number of retransmissions before a client treats the server as silent. So a server can still
 /// answer after the client's machine was suspended.
 const UNANSWERED_MIN: u32 = 3;
-/// The longest wait before a packet in parts is sent again.
+/// The longest wait before a packet of a call in parts is sent again.
 const WAIT_MAX: u64 = 2 * SECOND;
 /// If nothing has arrived from the server for this time, the client asks for a cookie before it sends a call.
 /// Without asking, each restart of a server would make a call of each client fail, and the client would not

@@ -27,7 +27,8 @@ pub(crate) struct Identity {
     arguments: u64,
 }
 
-/// A call that runs. The server returns it with the reply, or reports that the call was not executed.
+/// The proof that the cache counts a call as running. The server gives it back to the cache, with the reply
+/// or with the report that the call was not executed.
 pub(crate) type Ticket = replies::Ticket<Identity>;
 /// What a server does with a call.
 pub(crate) type Verdict<'a> = replies::Verdict<'a, Identity>;

@@ -152,8 +152,8 @@ impl MemoryBudget {
         self.of(group).fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Charges bytes if this exceeds neither limit. Returns whether the bytes were charged. If a group has no
-    /// other bytes charged, the share does not limit that group.
+    /// Charges bytes if this exceeds neither the limit of all groups nor that of the group. Returns whether the
+    /// bytes were charged. The limit of the group does not apply while the group has no other bytes charged.
     pub(super) fn reserve(&self, group: u16, bytes: usize) -> bool {
         self.try_reserve(group, bytes).is_ok()
     }
