@@ -45,7 +45,7 @@ impl<'a> Visit<'a> for Used {
     }
 }
 
-/// Checks that the Rust text is valid, and declares each type that it uses once.
+/// Checks that the Rust text is valid, and that it has exactly one declaration for each type that it uses.
 fn check_rust(imported: &Imported) {
     let file = syn::parse_file(&imported.rust).expect(&imported.rust);
     let mut found = Used::default();

@@ -176,7 +176,7 @@ impl ConvertedPath {
         call.head.flush();
         let call_space = call.frame.call_space();
         let head = call_space.window().range(0, call.head.len());
-        // Converted blocks of the call follow the head in the private memory.
+        // The call space of the caller's frame has the head, and then the converted blocks.
         let mut sent = Scratch::new(call_space, head.len());
         let mut writer = Writer::<R>::represented(frame.call_space());
         let mut reader = Reader::<Native>::represented(head);

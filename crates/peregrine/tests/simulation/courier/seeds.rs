@@ -93,7 +93,8 @@ fn restarted_server_does_not_run_calls_in_parts_again() {
     let world = run(6, 4, 100, weather);
     assert!(world.known.iter().all(|known| known.is_whole || known.executions <= 1));
     assert!(count(&world, |known| failed(known, Failure::Restarted)) > 10);
-    // Whole calls have no cookies, so a restarted server runs them again.
+    // A call that is sent as one datagram has no cookie. So a restarted server cannot know that an earlier
+    // server has run the call, and runs it again.
     assert!(count(&world, |known| known.executions > 1) > 10);
 }
 
