@@ -72,8 +72,8 @@ pub(crate) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Makes the server's end of a new connection. In the forms with messages of the standard, a message may have
-    /// up to `bytes_max` bytes.
+    /// Makes the server's end of a new connection. In the forms with messages of the standard, a message may
+    /// have up to `bytes_max` bytes.
     pub(crate) const fn new(bytes_max: usize) -> Self {
         Self { bytes_max, state: State::First(Vec::new(), 0) }
     }

@@ -33,8 +33,8 @@ impl<D: Dialect> Link<D> {
         let Some(ended) = ended else {
             self.give_up(frame.index());
             if self.holds(frame.index()) {
-                // The socket may still send the message from the frame. So no other call gets this frame as long as
-                // the link exists.
+                // The socket may still send the message from the frame. So no other call gets this frame as
+                // long as the link exists.
                 frame.capture();
             }
             return Ok(Err(D::TIMED_OUT));
