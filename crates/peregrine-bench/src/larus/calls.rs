@@ -44,9 +44,9 @@ impl Carrier {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Courier => "courier",
-            Self::Records => "courier-records",
-            Self::Packet => "packet-courier",
-            Self::Exchange => "courier-exchange",
+            Self::Records => "records",
+            Self::Packet => "packet",
+            Self::Exchange => "exchange",
             Self::Peregrine => "peregrine",
         }
     }

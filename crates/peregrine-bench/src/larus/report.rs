@@ -91,9 +91,9 @@ fn elapsed(text: &mut String, study: &Study, title: &str, carrier: Carrier) {
     let mut columns: Vec<String> = Vec::new();
     for link in LINKS {
         let name = link.name();
-        columns.extend([format!("{name}: min."), "max.".to_owned(), "avg. ± std. dev.".to_owned()]);
+        columns.extend([format!("{name} min."), "max.".to_owned(), "avg. ± dev.".to_owned()]);
     }
-    columns.push("paper: avg. s, two networks".to_owned());
+    columns.push("paper, s".to_owned());
     begin(text, title, &what, &columns.iter().map(String::as_str).collect::<Vec<_>>());
     for (place, test) in Test::ALL.into_iter().enumerate() {
         let mut cells = Vec::new();
@@ -123,9 +123,8 @@ fn elapsed(text: &mut String, study: &Study, title: &str, carrier: Carrier) {
 fn per_call(text: &mut String, study: &Study, title: &str, at: usize) {
     let link = LINKS[at];
     let what = format!("{}: microseconds of a call, and calls of a second", link.name());
-    let mut columns: Vec<_> =
-        Carrier::COMPARED.iter().flat_map(|one| [one.name(), "calls/s"]).collect();
-    columns.push("paper: ms of Courier, packet Courier, corrected");
+    let mut columns: Vec<_> = Carrier::COMPARED.iter().flat_map(|one| [one.name(), "/s"]).collect();
+    columns.push("paper, ms");
     begin(text, title, &what, &columns);
     for (place, test) in Test::ALL.into_iter().enumerate() {
         let mut cells = Vec::new();
@@ -148,8 +147,7 @@ fn profile(text: &mut String, study: &Study, title: &str, carrier: Carrier, at: 
         carrier.name(),
         link.name()
     );
-    let columns =
-        ["total, ms", "sending", "receiving", "swapping", "paper: total s, the same parts"];
+    let columns = ["total, ms", "sending", "receiving", "swapping", "paper, s: parts"];
     begin(text, title, &what, &columns);
     let percent = |profile: Option<Profile>, part: fn(&Profile) -> u32| match profile {
         Some(profile) => format!("{:.1} %", profile.percent(part(&profile))),
@@ -187,7 +185,7 @@ fn ratios(text: &mut String, study: &Study, title: &str, at: usize) {
     let what = format!("{}: the time of Courier divided by the time of others", link.name());
     let others = [Carrier::Packet, Carrier::Exchange, Carrier::Peregrine];
     let mut columns = others.map(Carrier::name).to_vec();
-    columns.push("paper: packet Courier, corrected");
+    columns.push("paper");
     begin(text, title, &what, &columns);
     let mut sums = others.map(|_| Vec::new());
     for (place, test) in Test::ALL.into_iter().enumerate() {
@@ -215,7 +213,7 @@ fn networks(text: &mut String, study: &Study) {
     let what =
         format!("The time over {} divided by the time over {}", LINKS[1].name(), LINKS[0].name());
     let mut columns = Carrier::COMPARED.map(Carrier::name).to_vec();
-    columns.push("paper: slow by fast network, the first three");
+    columns.push("paper");
     begin(text, "Table 10", &what, &columns);
     for (place, test) in Test::ALL.into_iter().enumerate() {
         let ratio = |carrier| {
@@ -236,7 +234,7 @@ fn cpu_ratios(text: &mut String, study: &Study) {
         "{}: the client's processor time with Courier divided by that with packet Courier",
         link.name()
     );
-    let columns = ["total", "sending", "receiving", "paper: the same"];
+    let columns = ["total", "sending", "receiving", "paper"];
     begin(text, "Table 11", &what, &columns);
     for (place, test) in Test::ALL.into_iter().enumerate() {
         let both = [Carrier::Courier, Carrier::Packet].map(|carrier| study.of(carrier, link, test));
