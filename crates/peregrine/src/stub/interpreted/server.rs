@@ -132,9 +132,9 @@ impl GenericServer {
 
     /// Returns a server that passes each call on to another server, as a bridge does: `procedures` makes the
     /// call, and returns its outcome. If the call fails, the caller learns whether the other server has
-    /// executed it. A kind that concerns the call itself, such as [`Kind::BadArguments`] or
-    /// [`Kind::TimedOut`], is passed on. A kind that concerns the other server, such as
-    /// [`Kind::ServerGone`], becomes [`Kind::Relayed`], because the caller's own server still runs.
+    /// executed it. A kind that concerns the call itself, such as `Kind::BadArguments` or
+    /// `Kind::TimedOut`, is passed on. A kind that concerns the other server, such as
+    /// `Kind::ServerGone`, becomes `Kind::Relayed`, because the caller's own server still runs.
     ///
     /// ONC RPC can express only for some of these kinds that a call was not executed. For the other kinds, a
     /// client of ONC RPC must assume that the call may have been executed.
