@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::protocol::exchange::time::{Moment, SECOND};
 use crate::protocol::onc::client::{CALL_TIME, DatagramCall, Pace, Step};
 use crate::protocol::onc::message::{
-    Auth, AuthSys, CALL_BYTES_MAX, Call, NoCall, Outcome, REPLY_BYTES_MAX, Reply, replied_to,
+    Auth, AuthSys, CALL_BYTES_MAX, Call, NoCall, REPLY_BYTES_MAX, Reply, replied_to,
 };
 use crate::protocol::onc::record::{Assembler, marker};
 use crate::protocol::onc::replies::{Bounds, Peer, Replies, Ticket, Verdict};
