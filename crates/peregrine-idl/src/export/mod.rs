@@ -160,8 +160,8 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Takes the first free name that becomes the wanted name in Rust when it is imported. If there is none,
-    /// takes the first free name. If no name is free, takes the last name with a number at its end.
+    /// Takes the first free name that becomes the wanted name in Rust when it is imported. If no such name is
+    /// free, takes the first free name. If no name is free, takes the last name with a number at its end.
     fn pick(&mut self, wanted: &[String], is_right: impl Fn(&str) -> bool) -> String {
         let right = wanted.iter().find(|one| is_right(one) && !self.taken.contains(*one));
         let free = right.or_else(|| wanted.iter().find(|one| !self.taken.contains(*one)));

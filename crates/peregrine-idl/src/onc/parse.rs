@@ -237,8 +237,8 @@ fn wrong(input: &Input<'_>, place: Place, message: impl Into<String>) -> ErrMode
     ErrMode::Cut(Wrong { place, left: input.input.len(), expected: Vec::new(), message })
 }
 
-/// Returns the comment before a declaration that starts with the token `start`. If there is none, returns the
-/// comment `after` the end of the declaration.
+/// Returns the comment before a declaration that starts with the token `start`. Without a comment, returns
+/// the comment `after` the end of the declaration.
 fn docs(input: &Input<'_>, start: Token, after: Place) -> String {
     let sources = input.state.sources.borrow();
     match sources.comment(start.before) {

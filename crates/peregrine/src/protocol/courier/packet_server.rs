@@ -472,7 +472,7 @@ mod tests {
                 .expect("a short call")
         }
 
-        /// Delivers datagrams until there are none.
+        /// Delivers datagrams until no datagram is left.
         fn deliver(&mut self, call: &mut PacketCall) -> Delivered {
             let (mut work, mut ended) = (None, None);
             while !self.to_server.is_empty() || !self.to_client.is_empty() {

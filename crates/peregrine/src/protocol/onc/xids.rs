@@ -78,8 +78,8 @@ impl<T> Waiters<T> {
         Some(&mut self.waiting[place].1)
     }
 
-    /// Removes the caller that waits for the reply with this number. Returns `None` if there is none, because
-    /// the reply is a duplicate, is late, or has a number that the client never used.
+    /// Removes the caller that waits for the reply with this number. Returns `None` if no caller waits,
+    /// because the reply is a duplicate, is late, or has a number that the client never used.
     pub(crate) fn remove(&mut self, xid: u32) -> Option<T> {
         let place = self.place(xid).ok()?;
         Some(self.waiting.remove(place).1)
