@@ -182,6 +182,7 @@ fn callers(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::onc::message::Outcome;
 
     #[test]
     fn targets_accept_what_this_side_sends() {
