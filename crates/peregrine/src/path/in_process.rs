@@ -195,6 +195,10 @@ impl CallPath for InProcess {
         self.slots.frames.layout().bytes
     }
 
+    fn server_cpu(&self, _frame: u32) -> Option<u32> {
+        None
+    }
+
     fn wait(&self) -> Wait {
         Wait::Adaptive
     }

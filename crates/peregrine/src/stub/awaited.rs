@@ -9,17 +9,18 @@
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll};
+use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, turned_over};
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
-use super::looking::{Looked, Looking, looks_for, spin};
+use super::looking::{Looked, Looking, is_current, looks_for, spin};
 use super::streams::{OpenConduit, Streams};
 use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
-use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, fill_outs, inside};
+use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, Wait, fill_outs, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::foreign::Cells;
 use crate::interface::InterfaceRef;
@@ -493,8 +494,9 @@ impl<'a> AsyncFrame<'a> {
             }
             let only = || bound.frames.pending() == 1;
             let waker = context.waker();
+            let server_cpu = || bound.path.server_cpu(frame.index());
             let look = || bound.path.poll(&mut call);
-            match spin(bound.path.wait(), looking, waker, only, look) {
+            match spin(bound.path.wait(), looking, waker, only, server_cpu, look) {
                 Looked::Found(ended) => break 'ended ended,
                 Looked::Again => return Poll::Pending,
                 Looked::Sleep => {}
@@ -564,8 +566,17 @@ impl<'a> AsyncFrame<'a> {
             }
         }
         if !moved {
-            let looks = looks_for(self.bound.path.wait());
+            let wait = self.bound.path.wait();
+            let shares_cpu = self.server_cpu().is_some_and(is_current);
+            let looks = match shares_cpu && wait != Wait::Spin {
+                true => Duration::ZERO,
+                false => looks_for(wait),
+            };
             let until = *looks_until.get_or_insert_with(|| Instant::now() + looks);
+            if shares_cpu {
+                // The server runs only while this thread does not.
+                std::thread::yield_now();
+            }
             if Instant::now() >= until {
                 if let (State::Pending { .. }, Place::Frame(frame)) = (&self.state, &self.place) {
                     self.bound.frames.bell(frame.index()).set(context.waker());
@@ -585,6 +596,12 @@ impl<'a> AsyncFrame<'a> {
         }
         context.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Returns the processor on which the server runs, if this is known.
+    fn server_cpu(&self) -> Option<u32> {
+        let Place::Frame(frame) = &self.place else { return None };
+        self.bound.path.server_cpu(frame.index())
     }
 
     /// Gives up the call if it is pending in its frame. Returns the error of the call.
@@ -655,8 +672,10 @@ impl<'a> AsyncFrame<'a> {
                 }
                 Err(Role::Looks) => {}
             }
+            let only = || bound.frames.pending() == 1;
+            let server_cpu = || lane.server_cpu(bound);
             let look = || lane.look(bound, ticket);
-            match spin(bound.path.wait(), looking, waker, || bound.frames.pending() == 1, look) {
+            match spin(bound.path.wait(), looking, waker, only, server_cpu, look) {
                 Looked::Found(ended) => break 'ended ended,
                 Looked::Again => return Poll::Pending,
                 Looked::Sleep => {}

@@ -223,6 +223,14 @@ impl Lane {
         })
     }
 
+    /// Returns the processor on which the server runs, if this is known.
+    pub(super) fn server_cpu(&self, bound: &Bound) -> Option<u32> {
+        self.with(bound, |_, state| {
+            let batch = state.outstanding.first()?;
+            bound.path.server_cpu(batch.frame)
+        })
+    }
+
     /// Returns the result of a call. If the call has no result yet, returns what the future of the call does
     /// next. `waker` is woken when this future has something to do.
     pub(super) fn wait(&self, bound: &Bound, ticket: Ticket, waker: &Waker) -> Result<Ended, Role> {

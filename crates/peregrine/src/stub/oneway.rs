@@ -323,7 +323,14 @@ impl OneWay {
             return Poll::Ready(Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text)));
         }
         let wait = self.with(|_, state| state.wait);
-        match spin(wait, &mut waiting.looking, context.waker(), || !is_async, look) {
+        let server_cpu = || {
+            self.with(|_, state| match &state.turn {
+                Turn::Batch(chunk, frame) => chunk.bound.path.server_cpu(*frame),
+                _ => None,
+            })
+        };
+        let (looking, waker) = (&mut waiting.looking, context.waker());
+        match spin(wait, looking, waker, || !is_async, server_cpu, look) {
             Looked::Found(found) => return Poll::Ready(Ok(found)),
             Looked::Again => return Poll::Pending,
             Looked::Sleep => {}

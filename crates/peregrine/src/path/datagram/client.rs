@@ -451,6 +451,10 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
         self.association.message_bytes().min(self.call_bytes_max())
     }
 
+    fn server_cpu(&self, _frame: u32) -> Option<u32> {
+        None
+    }
+
     fn wait(&self) -> Wait {
         self.wait
     }

@@ -349,7 +349,7 @@ impl<D: Dialect> Link<D> {
             }
             if ready.readable {
                 match self.leadership.try_lead() {
-                    Some(leader) => self.lead(leader, Looks::All),
+                    Some(leader) => _ = self.lead(leader, Looks::All),
                     // Another thread receives.
                     None => what = WaitFor::Writable,
                 }
@@ -383,7 +383,11 @@ impl<D: Dialect> Link<D> {
             match (self.leadership.try_lead(), &mut follower) {
                 (Some(leader), _) => {
                     follower = None;
-                    self.lead(leader, if blocks { Looks::Wait(left) } else { Looks::Poll });
+                    let looks = if blocks { Looks::Wait(left) } else { Looks::Poll };
+                    if !self.lead(leader, looks) && !blocks {
+                        // The server may need this processor.
+                        std::thread::yield_now();
+                    }
                 }
                 // After it becomes a follower, the thread checks its call once more before it waits.
                 (None, None) => follower = Some(self.leadership.follow(frame)),
@@ -433,9 +437,10 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Receives for all callers, and wakes those whose replies have arrived.
-    fn lead(&self, mut leader: Leader<'_, Input<D>>, looks: Looks) {
-        self.receive(leader.input(), looks);
+    /// Receives for all callers, and wakes those whose replies have arrived. Returns whether anything was
+    /// received.
+    fn lead(&self, mut leader: Leader<'_, Input<D>>, looks: Looks) -> bool {
+        let received = self.receive(leader.input(), looks);
         if leader.input().rings.is_empty() {
             drop(leader);
         } else {
@@ -446,6 +451,7 @@ impl<D: Dialect> Link<D> {
         if self.has_ended() {
             self.wake_all();
         }
+        received
     }
 
     fn ring(&self, rings: &Rings) {
@@ -454,7 +460,8 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    fn receive(&self, input: &mut Input<D>, looks: Looks) {
+    /// Receives as `looks` says. Returns whether anything was received.
+    fn receive(&self, input: &mut Input<D>, looks: Looks) -> bool {
         match looks {
             Looks::Wait(left) => {
                 let until = match left {
@@ -463,21 +470,13 @@ impl<D: Dialect> Link<D> {
                     Some(Duration::ZERO) => Until::Now,
                     Some(left) => Until::After(left),
                 };
-                self.receive_once(input, until);
+                self.receive_once(input, until)
             }
-            Looks::Poll => {
-                for _ in 0..LOOKS {
-                    if self.receive_once(input, Until::Now) {
-                        break;
-                    }
-                }
-            }
+            Looks::Poll => (0..LOOKS).any(|_| self.receive_once(input, Until::Now)),
             Looks::All => {
-                for _ in 0..LOOKS {
-                    if input.rings.is_full() || !self.receive_once(input, Until::Now) {
-                        break;
-                    }
-                }
+                let is_full = |input: &Input<D>| input.rings.is_full();
+                let received = |_: &u32| !is_full(input) && self.receive_once(input, Until::Now);
+                (0..LOOKS).take_while(received).count() > 0
             }
         }
     }

@@ -114,6 +114,10 @@ impl CallPath for LocalPath {
         self.message_bytes
     }
 
+    fn server_cpu(&self, frame: u32) -> Option<u32> {
+        Some(self.region.astacks[frame as usize].server_cpu.load(Ordering::Relaxed))
+    }
+
     fn wait(&self) -> Wait {
         self.wait
     }

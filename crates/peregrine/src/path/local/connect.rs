@@ -137,6 +137,10 @@ impl CallPath for BoundLocalPath {
         self.path.prepare(frame, deadline)
     }
 
+    fn server_cpu(&self, frame: u32) -> Option<u32> {
+        self.path.server_cpu(frame)
+    }
+
     fn wait(&self) -> Wait {
         self.path.wait()
     }

@@ -196,6 +196,10 @@ impl CallPath for Scripted {
         self.path.message_bytes()
     }
 
+    fn server_cpu(&self, frame: u32) -> Option<u32> {
+        self.path.server_cpu(frame)
+    }
+
     fn wait(&self) -> Wait {
         self.path.wait()
     }

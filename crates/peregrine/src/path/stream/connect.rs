@@ -118,6 +118,10 @@ impl CallPath for Member {
         self.path.message_bytes()
     }
 
+    fn server_cpu(&self, frame: u32) -> Option<u32> {
+        self.path.server_cpu(frame)
+    }
+
     fn wait(&self) -> Wait {
         self.path.wait()
     }

@@ -53,6 +53,10 @@ impl CallPath for SharedPath {
         self.0.prepare(frame, deadline)
     }
 
+    fn server_cpu(&self, frame: u32) -> Option<u32> {
+        self.0.server_cpu(frame)
+    }
+
     fn wait(&self) -> Wait {
         self.0.wait()
     }
@@ -559,6 +563,10 @@ impl CallPath for ConvertedPath {
 
     fn message_bytes(&self) -> usize {
         self.path.message_bytes()
+    }
+
+    fn server_cpu(&self, frame: u32) -> Option<u32> {
+        self.path.server_cpu(frame)
     }
 
     fn wait(&self) -> Wait {

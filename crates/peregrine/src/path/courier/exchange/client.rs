@@ -176,6 +176,10 @@ impl CallPath for ExchangePath {
         self.path.message_bytes().saturating_sub(HEADER_BYTES)
     }
 
+    fn server_cpu(&self, frame: u32) -> Option<u32> {
+        self.path.server_cpu(frame)
+    }
+
     fn wait(&self) -> Wait {
         self.path.wait()
     }

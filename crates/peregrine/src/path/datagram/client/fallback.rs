@@ -173,6 +173,10 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
         self.link.message_bytes()
     }
 
+    fn server_cpu(&self, _frame: u32) -> Option<u32> {
+        None
+    }
+
     fn wait(&self) -> Wait {
         self.link.wait()
     }

@@ -97,7 +97,7 @@ impl<D: Dialect> Link<D> {
         if !self.has_outcome(frame)
             && let Some(leader) = self.leadership.try_lead()
         {
-            self.lead(leader, Looks::All);
+            let _ = self.lead(leader, Looks::All);
         }
         if self.holds(frame) {
             // The frame must not be used for another call before the message was sent. So a call whose
@@ -219,7 +219,7 @@ impl<D: Dialect> Watched for Watcher<D> {
         let ends = events.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let is_tcp = matches!(link.wire, Wire::Tcp(_));
         match link.leadership.try_lead() {
-            Some(leader) => link.lead(leader, Looks::All),
+            Some(leader) => _ = link.lead(leader, Looks::All),
             // The leader receives what has arrived. If the leader stops now, it may miss the end of the
             // connection. So the keeper tries again soon.
             None if is_tcp && ends => return Next::Pause(SOON),

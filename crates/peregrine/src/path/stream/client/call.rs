@@ -104,6 +104,10 @@ impl CallPath for StreamPath {
         self.message_bytes
     }
 
+    fn server_cpu(&self, _frame: u32) -> Option<u32> {
+        None
+    }
+
     fn wait(&self) -> Wait {
         self.wait
     }
