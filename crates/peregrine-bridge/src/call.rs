@@ -1,4 +1,4 @@
-//! One call, on a thread that may wait.
+//! One call: in the task of its connection, or on a thread that may wait.
 
 use core::ops::ControlFlow;
 use core::pin::Pin;
@@ -19,6 +19,9 @@ use crate::target::{Bound, Target};
 
 /// The maximum number of stream items that wait for a slow reader, in addition to those in socket buffers.
 const AHEAD: usize = 16;
+/// The largest number of bytes that a task converts from JSON or to JSON. Converting more takes so long that
+/// other connections would wait.
+const HERE_BYTES_MAX: usize = 64 << 10;
 
 /// A call that a request asks for.
 pub(crate) struct Call {
@@ -30,6 +33,8 @@ pub(crate) struct Call {
     pub(crate) deadline: Option<Instant>,
     /// The time by which a call without streams must end, if the request gives no limit.
     pub(crate) default_deadline: Option<Instant>,
+    /// Whether the call is made for the second time, because its server had ended before the first time.
+    pub(crate) is_repeated: bool,
 }
 
 /// The thread's side of a call.
@@ -47,7 +52,50 @@ pub(crate) fn sides() -> (Pending, Reporter) {
 }
 
 impl Call {
-    /// Makes the call, and reports its items and its end.
+    /// Makes the call in this task, if that does not keep the task from other work: if a binding exists, the
+    /// body is small, and the procedure has no streams. Otherwise, returns the call.
+    ///
+    /// # Errors
+    /// Returns why the call failed.
+    pub(crate) async fn run_here(mut self) -> Result<Result<Value, Failure>, Self> {
+        if self.body.len() > HERE_BYTES_MAX {
+            return Err(self);
+        }
+        let Some(bound) = self.target.ready() else { return Err(self) };
+        let Some((number, procedure)) = bound.described().procedure(&self.procedure) else {
+            return Err(self);
+        };
+        if procedure.oneway || procedure.parameters.iter().any(|one| one.direction.is_stream()) {
+            return Err(self);
+        }
+        let made = match self.slots(&bound, procedure) {
+            Ok(mut slots) => {
+                let client = bound.client.with_limit(self.limit(false));
+                let made = make_here(&client, number, &mut slots).await;
+                made.map(|made| (slots, made))
+            }
+            Err(failure) => return Ok(Err(failure)),
+        };
+        match made {
+            Ok((slots, made)) => {
+                let is_large = is_larger(&slots, made.as_ref().unwrap_or_else(|error| error));
+                let bound = Arc::clone(&bound);
+                let ended = move || ended(bound.described(), number, &slots, made);
+                if !is_large {
+                    return Ok(ended());
+                }
+                let ended = tokio::task::spawn_blocking(ended).await;
+                Ok(ended.unwrap_or_else(|_| Err(Failure::internal())))
+            }
+            Err(error) if self.target.failed(&bound, &error) => {
+                self.is_repeated = true;
+                Err(self)
+            }
+            Err(error) => Ok(Err(Failure::from(&error))),
+        }
+    }
+
+    /// Makes the call on this thread, and reports its items and its end.
     pub(crate) fn run(self, reporter: Reporter, permit: OwnedSemaphorePermit) {
         let Reporter { events, gone } = reporter;
         let end = self.end(&events, gone);
@@ -63,24 +111,12 @@ impl Call {
         events: &mpsc::Sender<Event>,
         gone: oneshot::Receiver<()>,
     ) -> Result<Value, Failure> {
-        let given = match serde_json::from_slice(&self.body) {
-            Ok(Value::Object(given)) => given,
-            Ok(_) => {
-                return Err(Failure::bad_arguments(
-                    "arguments: expected an object with the names of arguments",
-                ));
-            }
-            Err(error) => {
-                let text = format!("arguments: cannot parse the body as JSON: {error}");
-                return Err(Failure::bad_arguments(text));
-            }
-        };
         // An error means that the sender was dropped, because the connection is gone.
         let mut gone = core::pin::pin!(async move { drop(gone.await) });
-        let mut is_repeated = false;
+        let mut is_repeated = self.is_repeated;
         loop {
             let (bound, number) = self.bound()?;
-            let error = match self.attempt(&bound, number, &given, events, gone.as_mut())? {
+            let error = match self.attempt(&bound, number, events, gone.as_mut())? {
                 Ok(result) => return Ok(result),
                 Err(error) => error,
             };
@@ -89,6 +125,25 @@ impl Call {
             }
             is_repeated = true;
         }
+    }
+
+    /// Returns the arguments of the call.
+    fn slots(&self, bound: &Bound, procedure: &DescribedProcedure) -> Result<Vec<Slot>, Failure> {
+        match serde_json::from_slice(&self.body) {
+            Ok(Value::Object(given)) => arguments::read(bound.described(), procedure, &given),
+            Ok(_) => Err(Failure::bad_arguments(
+                "arguments: expected an object with the names of arguments",
+            )),
+            Err(error) => {
+                let text = format!("arguments: cannot parse the body as JSON: {error}");
+                Err(Failure::bad_arguments(text))
+            }
+        }
+    }
+
+    fn limit(&self, has_streams: bool) -> Limit {
+        let deadline = self.deadline.or(self.default_deadline.filter(|_| !has_streams));
+        deadline.map_or(Limit::None, Limit::Until)
     }
 
     /// Returns the binding, and the number of the procedure.
@@ -119,29 +174,111 @@ impl Call {
         &self,
         bound: &Bound,
         number: u32,
-        given: &Map<String, Value>,
         events: &mpsc::Sender<Event>,
         gone: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<Result<Value, CallError>, Failure> {
         let described = bound.described();
         let procedure = &described.procedures[number as usize];
-        let mut slots = arguments::read(described, procedure, given)?;
+        let mut slots = self.slots(bound, procedure)?;
         let has_streams = procedure.parameters.iter().any(|one| one.direction.is_stream());
-        let deadline = self.deadline.or(self.default_deadline.filter(|_| !has_streams));
-        let limit = deadline.map_or(Limit::None, Limit::Until);
+        let limit = self.limit(has_streams);
         let made = self.target.call(&bound.client, procedure, limit, |client| {
             make(client, number, procedure, &mut slots, events, gone)
         });
-        Ok(match made {
-            Ok(Ok(result)) => Ok(returned(described, procedure, &slots, &result)),
-            Ok(Err(error)) => {
-                let bytes = json::Bytes::Auto;
-                let error = described.value_to_json(&procedure.error, &error, bytes);
-                return Err(Failure::refused(&procedure.name, error));
-            }
-            Err(error) => Err(error),
-        })
+        match made {
+            Ok(made) => ended(described, number, &slots, made).map(Ok),
+            Err(error) => Ok(Err(error)),
+        }
     }
+}
+
+/// Returns the JSON of the end of a call.
+fn ended(
+    described: &Described,
+    number: u32,
+    slots: &[Slot],
+    made: Result<Dynamic, Dynamic>,
+) -> Result<Value, Failure> {
+    let procedure = &described.procedures[number as usize];
+    match made {
+        Ok(result) => Ok(returned(described, procedure, slots, &result)),
+        Err(error) => {
+            let error = described.value_to_json(&procedure.error, &error, json::Bytes::Auto);
+            Err(Failure::refused(&procedure.name, error))
+        }
+    }
+}
+
+/// Returns whether converting the values to JSON takes long.
+fn is_larger(slots: &[Slot], result: &Dynamic) -> bool {
+    /// Subtracts the size of a value from the number of bytes that are left.
+    fn take(value: &Dynamic, left: usize) -> Option<usize> {
+        match value {
+            Dynamic::Text(text) => left.checked_sub(text.len()),
+            Dynamic::Plain(bytes) => left.checked_sub(bytes.len()),
+            Dynamic::List(values) | Dynamic::Variant(_, values) => {
+                values.iter().try_fold(left, |left, value| take(value, left))
+            }
+            _ => Some(left),
+        }
+        .and_then(|left| left.checked_sub(size_of::<Dynamic>()))
+    }
+    let left = slots.iter().try_fold(HERE_BYTES_MAX, |left, slot| match slot {
+        Slot::InOut(value) => take(value, left),
+        Slot::Out(room) => left.checked_sub(room.len()),
+        _ => Some(left),
+    });
+    left.and_then(|left| take(result, left)).is_none()
+}
+
+/// Makes a call without streams, as [`make`] does, but does not block the thread.
+async fn make_here(
+    client: &GenericClient,
+    number: u32,
+    slots: &mut [Slot],
+) -> Result<Result<Dynamic, Dynamic>, CallError> {
+    let parameters = &client.described().procedures[number as usize].parameters;
+    let mut arguments = arguments_of(slots, parameters, |_| Sink::new(drop));
+    let mut result = Dynamic::Unit;
+    let made = client.call_async(number, &mut arguments, &mut result).await;
+    let filled = filled(&arguments);
+    drop(arguments);
+    trim(slots, filled);
+    Ok(if made? { Ok(result) } else { Err(result) })
+}
+
+/// Returns the arguments in the form that a client takes.
+fn arguments_of<'a>(
+    slots: &'a mut [Slot],
+    parameters: &'a [DescribedParameter],
+    sink: impl Fn(&'a DescribedParameter) -> Sink<'a, Dynamic>,
+) -> Vec<Argument<'a>> {
+    let argument = |(slot, parameter): (&'a mut Slot, &'a DescribedParameter)| match slot {
+        Slot::In(value) => Argument::In(value),
+        Slot::InOut(value) => Argument::InOut(value),
+        Slot::Out(room) => Argument::Out(Out::from(&mut room[..])),
+        Slot::Sink => Argument::Sink(sink(parameter)),
+        Slot::Source(items) => Argument::Source(Source::new(core::mem::take(items))),
+    };
+    slots.iter_mut().zip(parameters).map(argument).collect()
+}
+
+/// Returns for each returned buffer the number of bytes that the procedure has filled.
+fn filled(arguments: &[Argument<'_>]) -> Vec<usize> {
+    let filled = arguments.iter().filter_map(|argument| match argument {
+        Argument::Out(out) => Some(out.filled()),
+        _ => None,
+    });
+    filled.collect()
+}
+
+/// Shortens the returned buffers to the bytes that the procedure has filled.
+fn trim(slots: &mut [Slot], filled: Vec<usize>) {
+    let rooms = slots.iter_mut().filter_map(|slot| match slot {
+        Slot::Out(room) => Some(room),
+        _ => None,
+    });
+    rooms.zip(filled).for_each(|(room, filled)| room.truncate(filled));
 }
 
 /// Makes the call. The returned values replace the arguments in `slots`. Gives up the call when the future
@@ -155,30 +292,13 @@ fn make(
     gone: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Result<Dynamic, Dynamic>, CallError> {
     let described = client.described();
-    let both = slots.iter_mut().zip(&procedure.parameters);
-    let mut arguments: Vec<Argument<'_>> = both
-        .map(|(slot, parameter)| match slot {
-            Slot::In(value) => Argument::In(value),
-            Slot::InOut(value) => Argument::InOut(value),
-            Slot::Out(room) => Argument::Out(Out::from(&mut room[..])),
-            Slot::Sink => Argument::Sink(sink(described, parameter, events)),
-            Slot::Source(items) => Argument::Source(Source::new(core::mem::take(items))),
-        })
-        .collect();
+    let sink = |parameter| sink(described, parameter, events);
+    let mut arguments = arguments_of(slots, &procedure.parameters, sink);
     let mut result = Dynamic::Unit;
     let made = client.call_unless(number, &mut arguments, &mut result, gone);
-    let mut filled = arguments.iter().filter_map(|argument| match argument {
-        Argument::Out(out) => Some(out.filled()),
-        _ => None,
-    });
-    let filled: Vec<usize> = filled.by_ref().collect();
+    let filled = filled(&arguments);
     drop(arguments);
-    let mut filled = filled.into_iter();
-    for slot in slots {
-        if let Slot::Out(room) = slot {
-            room.truncate(filled.next().unwrap_or(0));
-        }
-    }
+    trim(slots, filled);
     Ok(if made? { Ok(result) } else { Err(result) })
 }
 

@@ -146,7 +146,15 @@ impl Shared {
         let permit = Arc::clone(&self.permits);
         let permit = permit.try_acquire_owned().map_err(|_| Failure::busy())?;
         let body = self.body(body).await?;
-        let call = Call { target, procedure, body, deadline, default_deadline };
+        let is_repeated = false;
+        let call = Call { target, procedure, body, deadline, default_deadline, is_repeated };
+        let call = match call.run_here().await {
+            Ok(end) => {
+                drop(permit);
+                return end.map(|result| answer::result(&result));
+            }
+            Err(call) => call,
+        };
         let (mut pending, reporter) = sides();
         tokio::task::spawn_blocking(move || call.run(reporter, permit));
         match pending.events.recv().await {

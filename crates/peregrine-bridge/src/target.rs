@@ -119,6 +119,11 @@ impl Target {
         self.renew()
     }
 
+    /// Returns the binding to the server, if there is one that can be used as it is. Does not wait.
+    pub(crate) fn ready(&self) -> Option<Arc<Bound>> {
+        self.alive().ok()
+    }
+
     /// Returns the interface of the target.
     ///
     /// # Errors

@@ -20,11 +20,11 @@ mod elsewhere;
 mod sleeper;
 mod state;
 
-pub(super) use client::in_place;
 pub use client::{
     InPlace, Queued, after_oneway, after_oneway_async, call_oneway, call_oneway_async,
 };
 pub use client::{Ordered, flush, flush_async};
+pub(super) use client::{in_place, in_place_async};
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::task::{Context, Poll, Waker};

@@ -1,13 +1,13 @@
 //! `GenericClient`: calls any procedure of any interface, by means of the interface's description.
 
 use core::ops::DerefMut;
+use core::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Solid, Step, Unfit};
 use super::server::GenericServer;
 use super::solid::swap_of;
-use super::streams::GivenUp;
 use crate::binding::{BindOptions, Binding, describe};
 use crate::call::streams::{Opening, Sink, Source};
 use crate::call::{Answer, Limit, Serve};
@@ -17,6 +17,7 @@ use crate::stub::compiled::{
     Arguments, CallTarget, Returned, Stub, does_not_fit, made, target, unreadable,
 };
 use crate::stub::few::Few;
+use crate::stub::streams::wait_for;
 use crate::value::{
     Block, Dynamic, Invalid, Lent, Native, Out, OutBlock, Representation, Swapped, Window,
     bytes_of_mut,
@@ -244,8 +245,9 @@ impl GenericClient {
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
         if routine.has_streams {
-            let never = GivenUp::NEVER;
-            return self.call_as_future(binding, procedure, routine, arguments, result, never);
+            let begun = AtomicBool::new(false);
+            let call = self.call_awaited(binding, procedure, routine, arguments, result, &begun);
+            return wait_for(call);
         }
         let target = target(binding);
         match target.is_native(procedure) {
@@ -275,7 +277,7 @@ impl GenericClient {
     }
 
     #[cold]
-    fn no_such(&self, procedure: &str) -> CallError {
+    pub(super) fn no_such(&self, procedure: &str) -> CallError {
         let names: Vec<_> =
             self.shared.described.procedures.iter().map(|one| format!("`{}`", one.name)).collect();
         let text = format!("there is no `{procedure}`; there is {}", names.join(", "));
@@ -310,39 +312,43 @@ pub(super) fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
 }
 
-/// Makes one call, after the arguments were written to the head.
-pub(super) trait Transporter<'a, R: Representation>:
-    DerefMut<Target = Arguments<'a, R>>
-{
+/// Sends one call, after the arguments were written to the head.
+pub(super) trait Sender<'a, R: Representation>: DerefMut<Target = Arguments<'a, R>> {
+    /// What sending returns.
+    type Sent;
+
     /// Returns the words that the head of the call contains for the next stream or callback.
     fn opening(&mut self) -> Opening;
 
-    /// Makes the call with these blocks.
+    /// Sends the call with these blocks.
     ///
     /// # Errors
-    /// If there is no result. The error says whether the call was executed.
-    fn transport(
+    /// The error says whether the call was executed.
+    fn send(
         &mut self,
         ins: &[Block<'_>],
         lent: &[Block<'_>],
         outs: &mut [OutBlock<'_>],
-    ) -> Result<Returned<'_, R>, CallError>;
+    ) -> Result<Self::Sent, CallError>;
 }
 
-impl<'a, R: Representation> Transporter<'a, R> for Stub<'a, R> {
+/// Waits for the end of the call, and fills the blocks.
+impl<'a, R: Representation> Sender<'a, R> for Stub<'a, R> {
+    type Sent = Returned<'a, R>;
+
     /// Returns default words, which are not used: a `Stub` only makes calls without streams and callbacks.
     fn opening(&mut self) -> Opening {
         Opening::default()
     }
 
     #[inline]
-    fn transport(
+    fn send(
         &mut self,
         ins: &[Block<'_>],
         lent: &[Block<'_>],
         outs: &mut [OutBlock<'_>],
-    ) -> Result<Returned<'_, R>, CallError> {
-        Self::transport(self, ins, lent, outs)
+    ) -> Result<Returned<'a, R>, CallError> {
+        self.transport(ins, lent, outs)
     }
 }
 
@@ -358,53 +364,101 @@ fn interpret<R: Representation>(
     match (routine.ins.max(routine.lent), routine.outs) {
         (0, 0) => {
             stub.head_only();
-            interpret_with::<R, _, 0, 0>(program, routine, stub, arguments, result)
+            interpret_with::<R, 0, 0>(program, routine, stub, arguments, result)
         }
-        (1..=2, 0) => interpret_with::<R, _, 2, 0>(program, routine, stub, arguments, result),
-        (0..=2, 0..=2) => interpret_with::<R, _, 2, 2>(program, routine, stub, arguments, result),
-        _ => interpret_with::<R, _, FEW, FEW>(program, routine, stub, arguments, result),
+        (1..=2, 0) => interpret_with::<R, 2, 0>(program, routine, stub, arguments, result),
+        (0..=2, 0..=2) => interpret_with::<R, 2, 2>(program, routine, stub, arguments, result),
+        _ => interpret_with::<R, FEW, FEW>(program, routine, stub, arguments, result),
     }
 }
 
 /// Makes one call, with lists for `INS` and `OUTS` blocks on the stack.
-pub(super) fn interpret_with<'a, R, T, const INS: usize, const OUTS: usize>(
+#[inline]
+fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     program: &Program,
     routine: &Routine,
-    stub: &mut T,
+    stub: &mut Stub<'_, R>,
     arguments: &mut [Argument<'_>],
     result: &mut Dynamic,
-) -> Result<bool, CallError>
+) -> Result<bool, CallError> {
+    let Copies { packed, mut apart } = Copies::of::<R>(program, routine, arguments)?;
+    let mut apart_outs = outs_of(&mut apart);
+    let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
+    let to = (&mut *stub, &mut outs);
+    let sent = send::<R, _, INS, OUTS>(program, routine, to, arguments, &packed, &mut apart_outs);
+    drop(outs);
+    let filled = filled(apart_outs);
+    conclude(program, routine, sent?, arguments, (apart, filled), result)
+}
+
+/// The blocks of a call that are not in the caller's memory. With each block: the index of its argument.
+pub(super) struct Copies {
+    /// Values that are not one block in memory are packed before the call.
+    pub(super) packed: Vec<(usize, Vec<u8>)>,
+    /// Values that must be checked or converted when they return are received into separate memory first.
+    pub(super) apart: Vec<(usize, Vec<u8>)>,
+}
+
+impl Copies {
+    /// Packs the values that are not one block in memory, and provides the separate memory.
+    ///
+    /// # Errors
+    /// If the arguments do not match the interface.
+    #[inline]
+    pub(super) fn of<R: Representation>(
+        program: &Program,
+        routine: &Routine,
+        arguments: &mut [Argument<'_>],
+    ) -> Result<Self, CallError> {
+        if arguments.len() != routine.parameters.len() {
+            return Err(wrong_count(routine, arguments.len()));
+        }
+        let (mut packed, mut apart) = (Vec::new(), Vec::new());
+        for (i, (step, argument)) in routine.parameters.iter().zip(arguments).enumerate() {
+            let Form::Block(solid, op) = step.form else { continue };
+            if let Some(block) = pack::<R>(program, step, solid, op, argument)? {
+                packed.push((i, block));
+            }
+            if (solid.checked || R::SWAPPED && solid.unit == 0)
+                && let Some(bytes) = comes_apart(argument, solid, step.max_len)
+            {
+                apart.push((i, vec![0; bytes]));
+            }
+        }
+        Ok(Self { packed, apart })
+    }
+}
+
+/// Returns the buffers into which blocks are received that do not go to the caller's memory at once.
+#[inline]
+pub(super) fn outs_of(apart: &mut [(usize, Vec<u8>)]) -> Vec<(usize, Out<'_, u8>)> {
+    apart.iter_mut().map(|(i, bytes)| (*i, Out::from(&mut bytes[..]))).collect()
+}
+
+/// Returns the number of bytes that each buffer has received.
+#[inline]
+pub(super) fn filled(outs: Vec<(usize, Out<'_, u8>)>) -> Vec<usize> {
+    outs.iter().map(|(_, out)| out.filled()).collect()
+}
+
+/// Writes the arguments, and sends the call. Adds the blocks of the result to `outs`.
+#[inline]
+pub(super) fn send<'a, 'v, R, T, const INS: usize, const OUTS: usize>(
+    program: &Program,
+    routine: &Routine,
+    (stub, outs): (&mut T, &mut Few<OutBlock<'v>, OUTS>),
+    arguments: &'v mut [Argument<'_>],
+    packed: &[(usize, Vec<u8>)],
+    apart_outs: &'v mut [(usize, Out<'_, u8>)],
+) -> Result<T::Sent, CallError>
 where
     R: Representation,
-    T: Transporter<'a, R>,
+    T: Sender<'a, R>,
 {
-    if arguments.len() != routine.parameters.len() {
-        return Err(wrong_count(routine, arguments.len()));
-    }
-    // Values that are not one block in memory are packed before the call. Values that must be checked or
-    // converted when they return are received into separate memory first.
-    let mut packed: Vec<(usize, Vec<u8>)> = Vec::new();
-    let mut apart: Vec<(usize, Vec<u8>)> = Vec::new();
-    for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
-        if let Form::Block(solid, op) = step.form
-            && let Some(block) = pack::<R>(program, step, solid, op, argument)?
-        {
-            packed.push((i, block));
-        }
-        if let Form::Block(solid, _) = step.form
-            && (solid.checked || R::SWAPPED && solid.unit == 0)
-            && let Some(bytes) = comes_apart(argument, solid, step.max_len)
-        {
-            apart.push((i, vec![0; bytes]));
-        }
-    }
-    let mut apart_outs: Vec<(usize, Out<'_, u8>)> =
-        apart.iter_mut().map(|(i, bytes)| (*i, Out::from(&mut bytes[..]))).collect();
     let mut comes = apart_outs.iter_mut().peekable();
-    let mut ready = packed.iter().peekable();
     let mut ins = Few::<_, INS>::new(routine.ins, Block::empty);
     let mut lent = Few::<_, INS>::new(routine.lent, Block::empty);
-    let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
+    let mut ready = packed.iter().peekable();
     for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
         let packed = ready.next_if(|(at, _)| *at == i).map(|(_, block)| block);
         let apart = comes.next_if(|(at, _)| *at == i).map(|(_, out)| out);
@@ -486,14 +540,7 @@ where
             }
         }
     }
-    let returned = stub.transport(ins.all(), lent.all(), outs.all())?;
-    drop((ins, lent, outs));
-    let filled: Vec<usize> = apart_outs.iter().map(|(_, out)| out.filled()).collect();
-    drop(apart_outs);
-    for ((_, bytes), filled) in apart.iter_mut().zip(filled) {
-        bytes.truncate(filled);
-    }
-    conclude(program, routine, returned, arguments, apart, result)
+    stub.send(ins.all(), lent.all(), outs.all())
 }
 
 /// Returns the size in bytes of the separate memory into which a block is received. `None` if the block is
@@ -614,16 +661,20 @@ fn pack<R: Representation>(
     Ok(Some(block))
 }
 
-/// Reads the reply to a call.
+/// Reads the reply to a call. `apart` has the blocks that were received into separate memory, and `filled` the
+/// number of bytes that each of them has received.
 #[inline]
-fn conclude<R: Representation>(
+pub(super) fn conclude<R: Representation>(
     program: &Program,
     routine: &Routine,
     mut returned: Returned<'_, R>,
     arguments: &mut [Argument<'_>],
-    apart: Vec<(usize, Vec<u8>)>,
+    (mut apart, filled): (Vec<(usize, Vec<u8>)>, Vec<usize>),
     result: &mut Dynamic,
 ) -> Result<bool, CallError> {
+    for ((_, bytes), filled) in apart.iter_mut().zip(filled) {
+        bytes.truncate(filled);
+    }
     match returned.answer() {
         Answer::Ok => {
             program.take(routine.result, returned.head(), result).map_err(unreadable)?;

@@ -7,7 +7,7 @@ use super::client::{Argument, GenericClient};
 use super::program::Routine;
 use crate::error::CallError;
 use crate::interface::DescribedProcedure;
-use crate::stub::oneway::{after_oneway, flush, in_place};
+use crate::stub::oneway::{InPlace, after_oneway, flush, in_place};
 use crate::value::Dynamic;
 
 impl GenericClient {
@@ -36,6 +36,18 @@ impl GenericClient {
         }
         let place = in_place(self.binding(), number)?;
         let made = self.call_over(place.binding(), number, routine, arguments, result);
+        self.end_oneway(place, number, made, result)
+    }
+
+    /// Ends a one-way call. If the call has failed, the next call returns the error.
+    pub(super) fn end_oneway(
+        &self,
+        place: InPlace<'_>,
+        number: u32,
+        made: Result<bool, CallError>,
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        let procedure = &self.described().procedures[number as usize];
         let failure = match made {
             Ok(true) => return Ok(true),
             Ok(false) => Ok(self.text_of(procedure, result)),

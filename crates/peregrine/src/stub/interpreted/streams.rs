@@ -3,14 +3,16 @@
 
 use core::future::poll_fn;
 use core::ops::{Deref, DerefMut};
-use core::pin::{Pin, pin};
+use core::pin::pin;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::Poll;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::callbacks::{nested, served};
 use super::client::{
-    ADVICE, Argument, FEW, GenericClient, Transporter, another, interpret_with, wrong_count,
+    ADVICE, Argument, Copies, FEW, GenericClient, Sender, another, conclude, filled, outs_of, send,
+    wrong_count,
 };
 use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Step, Unfit};
@@ -19,8 +21,9 @@ use crate::call::streams::{Coding, Opening, Sink, Source, too_large};
 use crate::error::{CallError, Executed, Kind};
 use crate::interface::{Direction, System};
 use crate::stub::awaited::{AsyncCall, AsyncFrame, Scratch};
-use crate::stub::compiled::{Arguments, Returned, failed};
-use crate::stub::oneway::after_oneway;
+use crate::stub::compiled::{Arguments, failed};
+use crate::stub::few::Few;
+use crate::stub::oneway::{after_oneway_async, in_place_async};
 use crate::stub::streams::{CallbackDrive, SinkDrive, SourceDrive, Streams, wait_for};
 use crate::value::{
     Block, Dynamic, Invalid, Native, OutBlock, Overflow, Reader, Representation, Space, Swapped,
@@ -109,75 +112,42 @@ impl<'a> End<'a> {
     }
 }
 
-/// The future that ends when the caller gives up its call. `None` if the caller waits in any case.
-pub(super) struct GivenUp<'f>(Option<Pin<&'f mut dyn Future<Output = ()>>>);
-
-impl GivenUp<'_> {
-    /// The caller waits for the result in any case.
-    pub(super) const NEVER: Self = Self(None);
-
-    /// Runs `future` on this thread until it ends, or until the caller gives up. `executed` says whether the
-    /// call may have been executed in the second case.
-    fn wait<T>(
-        &mut self,
-        executed: Executed,
-        future: impl Future<Output = Result<T, CallError>>,
-    ) -> Result<T, CallError> {
-        let Some(given_up) = &mut self.0 else { return wait_for(future) };
-        let mut future = pin!(future);
-        wait_for(poll_fn(|context| {
-            if let Poll::Ready(ended) = future.as_mut().poll(context) {
-                return Poll::Ready(ended);
-            }
-            let given_up = given_up.as_mut().poll(context);
-            given_up.map(|()| Err(CallError::new(Kind::TimedOut, executed, "the caller gave up")))
-        }))
-    }
-}
-
-/// A call that is made as a future.
-struct FutureTransporter<'c, 'a, 's, 'f, R: Representation> {
+/// Begins a call. `'m` is the lifetime of the memory to which the arguments are written.
+struct Beginning<'c, 'm, 'a, 's, R: Representation> {
     frame: &'c mut AsyncFrame<'a>,
-    /// The streams of the call. `None` if the procedure has neither streams nor callbacks.
     streams: Option<&'c mut Streams<'s>>,
-    given_up: &'c mut GivenUp<'f>,
-    arguments: Arguments<'c, R>,
+    arguments: Arguments<'m, R>,
 }
 
-impl<'c, R: Representation> Deref for FutureTransporter<'c, '_, '_, '_, R> {
-    type Target = Arguments<'c, R>;
-    fn deref(&self) -> &Arguments<'c, R> {
+impl<'m, R: Representation> Deref for Beginning<'_, 'm, '_, '_, R> {
+    type Target = Arguments<'m, R>;
+    fn deref(&self) -> &Arguments<'m, R> {
         &self.arguments
     }
 }
 
-impl<R: Representation> DerefMut for FutureTransporter<'_, '_, '_, '_, R> {
+impl<R: Representation> DerefMut for Beginning<'_, '_, '_, '_, R> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.arguments
     }
 }
 
-impl<'c, R: Representation> Transporter<'c, R> for FutureTransporter<'c, '_, '_, '_, R> {
+impl<'m, 'a: 'm, R: Representation> Sender<'m, R> for Beginning<'_, 'm, 'a, '_, R> {
+    type Sent = ();
+
     fn opening(&mut self) -> Opening {
         self.streams.as_mut().map_or_else(Opening::default, |streams| streams.next_opening())
     }
 
-    fn transport(
+    fn send(
         &mut self,
         ins: &[Block<'_>],
         lent: &[Block<'_>],
         outs: &mut [OutBlock<'_>],
-    ) -> Result<Returned<'_, R>, CallError> {
+    ) -> Result<(), CallError> {
         let none = Arguments { head: Writer::represented(Space::of_mut(&mut [])) };
         let arguments = core::mem::replace(&mut self.arguments, none);
-        self.frame.begin(arguments, ins, lent, outs)?;
-        match &mut self.streams {
-            Some(streams) => {
-                self.given_up.wait(Executed::Maybe, self.frame.ended_with(outs, streams))?;
-            }
-            None => self.given_up.wait(Executed::Maybe, self.frame.ended(outs))?,
-        }
-        self.frame.returned()
+        self.frame.begin(arguments, ins, lent, outs)
     }
 }
 
@@ -216,43 +186,109 @@ impl GenericClient {
         given_up: impl Future<Output = ()>,
     ) -> Result<bool, CallError> {
         let known = self.described().procedures.get(procedure as usize);
-        let (Some(known), Some(routine)) = (known, self.routine(procedure)) else {
-            return self.call_into(procedure, arguments, result);
-        };
-        if known.oneway {
+        if known.is_none_or(|known| known.oneway) {
             return self.call_into(procedure, arguments, result);
         }
-        let given_up = GivenUp(Some(pin!(given_up)));
-        if !self.has_oneway() {
-            let binding = self.binding();
-            return self.call_as_future(binding, procedure, routine, arguments, result, given_up);
-        }
-        let ordered = after_oneway(self.binding(), procedure)?;
-        let binding = ordered.binding();
-        self.call_as_future(binding, procedure, routine, arguments, result, given_up)
+        let begun = AtomicBool::new(false);
+        let mut call = pin!(self.call_in_turn(procedure, arguments, result, &begun));
+        let mut given_up = pin!(given_up);
+        wait_for(poll_fn(|context| {
+            if let Poll::Ready(made) = call.as_mut().poll(context) {
+                return Poll::Ready(made);
+            }
+            given_up.as_mut().poll(context).map(|()| {
+                let is_begun = begun.load(Ordering::Relaxed);
+                let executed = if is_begun { Executed::Maybe } else { Executed::No };
+                Err(CallError::new(Kind::TimedOut, executed, "the caller gave up"))
+            })
+        }))
     }
 
-    /// Makes a call as a future, which runs on this thread.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn call_as_future(
+    /// Calls like [`call_into`](Self::call_into), but as a future: no thread waits for the result. Any
+    /// executor can run the future. Dropping the future gives up the call.
+    ///
+    /// ```
+    /// # use core::task::{Context, Poll, Waker};
+    /// use peregrine::{Dynamic, GenericClient};
+    /// # use peregrine::{Server, interface};
+    /// # #[interface]
+    /// # trait Eights { fn eight(&self) -> peregrine::Result<u8>; }
+    /// # struct Object;
+    /// # impl Eights for Object { fn eight(&self) -> peregrine::Result<u8> { Ok(8) } }
+    /// # fn block_on<T>(future: impl Future<Output = T>) -> T {
+    /// #     let mut future = Box::pin(future);
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    /// #             Poll::Ready(output) => return output,
+    /// #             Poll::Pending => std::thread::yield_now(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// # let name = format!("doc-call-async-{}", std::process::id());
+    /// # let running = Server::new().export(&name, EightsServer::new(Object))?.spawn()?;
+    ///
+    /// let client = GenericClient::bind(&name)?;
+    /// let mut eight = Dynamic::Unit;
+    /// let is_ok = block_on(client.call_async(0, &mut [], &mut eight))?;
+    /// assert!(is_ok);
+    /// assert_eq!(eight, Dynamic::U8(8));
+    /// # drop(running);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`call`](Self::call).
+    pub fn call_async<'c>(
+        &'c self,
+        procedure: u32,
+        arguments: &'c mut [Argument<'_>],
+        result: &'c mut Dynamic,
+    ) -> impl Future<Output = Result<bool, CallError>> + Send {
+        async move { self.call_in_turn(procedure, arguments, result, &AtomicBool::new(false)).await }
+    }
+
+    /// Makes a call after the one-way calls that were made before. Sets `begun` when the call may have been
+    /// sent.
+    async fn call_in_turn(
+        &self,
+        number: u32,
+        arguments: &mut [Argument<'_>],
+        result: &mut Dynamic,
+        begun: &AtomicBool,
+    ) -> Result<bool, CallError> {
+        let Some(routine) = self.routine(number) else {
+            return Err(self.no_such(&format!("number {number}")));
+        };
+        if !self.has_oneway() {
+            let binding = self.binding();
+            return self.call_awaited(binding, number, routine, arguments, result, begun).await;
+        }
+        if !self.described().procedures[number as usize].oneway {
+            let ordered = after_oneway_async(self.binding(), number).await?;
+            let binding = ordered.binding();
+            return self.call_awaited(binding, number, routine, arguments, result, begun).await;
+        }
+        let place = in_place_async(self.binding(), number).await?;
+        let binding = place.binding();
+        let made = self.call_awaited(binding, number, routine, arguments, result, begun).await;
+        self.end_oneway(place, number, made, result)
+    }
+
+    /// Makes a call over this binding. Sets `begun` when the call may have been sent.
+    pub(super) async fn call_awaited(
         &self,
         binding: &Binding,
         number: u32,
         routine: &Routine,
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
-        mut given_up: GivenUp<'_>,
+        begun: &AtomicBool,
     ) -> Result<bool, CallError> {
         let failed = |error| failed(binding, number, error);
         if let Some(system) = binding.now().system() {
             let values = self.foreign_values(system, number, arguments).map_err(failed)?;
-            return self.call_foreign_as_future(
-                (system, binding, number),
-                &values,
-                result,
-                given_up,
-            );
+            let target = (system, binding, number);
+            return self.call_foreign_awaited(target, &values, result, begun).await;
         }
         if arguments.len() != routine.parameters.len() {
             return Err(failed(wrong_count(routine, arguments.len())));
@@ -277,71 +313,98 @@ impl GenericClient {
         });
         let mut call = AsyncCall::new(binding, number);
         loop {
-            let frame = match routine.has_streams {
-                true => given_up.wait(Executed::No, call.frame_with(&mut streams)),
-                false => given_up.wait(Executed::No, call.frame_alone()),
-            };
-            let made = frame.and_then(|mut frame| {
+            let attempt = async {
+                let mut frame = match routine.has_streams {
+                    true => call.frame_with(&mut streams).await?,
+                    false => call.frame_alone().await?,
+                };
                 let streams = routine.has_streams.then_some(&mut streams);
-                let ends = (&mut frame, streams, &mut given_up);
+                let ends = (&mut frame, streams, begun);
                 match call.is_native() {
-                    true => self.attempt::<Native>(ends, routine, arguments, result),
-                    false => self.attempt::<Swapped>(ends, routine, arguments, result),
+                    true => self.attempt::<Native>(ends, routine, arguments, result).await,
+                    false => self.attempt::<Swapped>(ends, routine, arguments, result).await,
                 }
-            });
+            };
+            let made = attempt.await;
             match made {
                 Ok(is_ok) => return Ok(is_ok),
-                Err(error) => wait_for(call.again_unless(streams.have_moved(), error))?,
+                Err(error) => {
+                    call.again_unless(streams.have_moved(), error).await?;
+                    begun.store(false, Ordering::Relaxed);
+                }
             }
         }
     }
 
-    /// Makes a call of another RPC system as a future, which runs on this thread.
-    fn call_foreign_as_future(
+    /// Makes a call of another RPC system. Sets `begun` when the call may have been sent.
+    async fn call_foreign_awaited(
         &self,
         (system, binding, number): (System, &Binding, u32),
         values: &[Cow<'_, Dynamic>],
         result: &mut Dynamic,
-        mut given_up: GivenUp<'_>,
+        begun: &AtomicBool,
     ) -> Result<bool, CallError> {
         let mut call = AsyncCall::new(binding, number);
         loop {
-            let frame = given_up.wait(Executed::No, call.frame_alone());
-            let made = frame.and_then(|mut frame| {
-                let (mut scratch, given_up) = (Scratch::new(), &mut given_up);
-                let arguments = frame.arguments_in(&mut scratch);
-                let (frame, streams) = (&mut frame, None);
-                let mut stub = FutureTransporter { frame, streams, given_up, arguments };
-                self.interpret_foreign(system, number, &mut stub, values, result)
-            });
+            let attempt = async {
+                let mut frame = call.frame_alone().await?;
+                self.begin_foreign(system, number, &mut frame, values, begun)?;
+                frame.ended(&mut []).await?;
+                self.take_foreign(system, number, frame.returned()?, result)
+            };
+            let made = attempt.await;
             match made {
                 Ok(is_ok) => return Ok(is_ok),
-                Err(error) => wait_for(call.again(error))?,
+                Err(error) => {
+                    call.again(error).await?;
+                    begun.store(false, Ordering::Relaxed);
+                }
             }
         }
     }
 
-    fn attempt<R: Representation>(
+    /// Begins a call of another RPC system.
+    fn begin_foreign(
         &self,
-        (frame, streams, given_up): (
-            &mut AsyncFrame<'_>,
-            Option<&mut Streams<'_>>,
-            &mut GivenUp<'_>,
-        ),
+        system: System,
+        number: u32,
+        frame: &mut AsyncFrame<'_>,
+        values: &[Cow<'_, Dynamic>],
+        begun: &AtomicBool,
+    ) -> Result<(), CallError> {
+        let mut scratch = Scratch::new();
+        let mut arguments = frame.arguments_in(&mut scratch);
+        self.put_foreign(system, number, &mut arguments, values)?;
+        begun.store(true, Ordering::Relaxed);
+        frame.begin(arguments, &[], &[], &mut [])
+    }
+
+    async fn attempt<R: Representation>(
+        &self,
+        (frame, mut streams, begun): (&mut AsyncFrame<'_>, Option<&mut Streams<'_>>, &AtomicBool),
         routine: &Routine,
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        let mut scratch = Scratch::new();
-        let head = frame.arguments_in(&mut scratch);
-        let mut transporter =
-            FutureTransporter::<'_, '_, '_, '_, R> { frame, streams, given_up, arguments: head };
-        interpret_with::<R, _, FEW, FEW>(
-            self.program(),
-            routine,
-            &mut transporter,
-            arguments,
-            result,
-        )
+        let program = self.program();
+        let Copies { packed, mut apart } = Copies::of::<R>(program, routine, arguments)?;
+        let mut apart_outs = outs_of(&mut apart);
+        let mut outs = Few::<_, FEW>::new(routine.outs, OutBlock::none);
+        {
+            let mut scratch = Scratch::new();
+            let head = frame.arguments_in::<R>(&mut scratch);
+            let streams = streams.as_deref_mut();
+            let mut stub = Beginning { frame: &mut *frame, streams, arguments: head };
+            let to = (&mut stub, &mut outs);
+            begun.store(true, Ordering::Relaxed);
+            send::<R, _, FEW, FEW>(program, routine, to, arguments, &packed, &mut apart_outs)?;
+        }
+        match streams {
+            Some(streams) => frame.ended_with(outs.all(), streams).await?,
+            None => frame.ended(outs.all()).await?,
+        }
+        drop(outs);
+        let filled = filled(apart_outs);
+        conclude::<R>(program, routine, frame.returned()?, arguments, (apart, filled), result)
     }
 }

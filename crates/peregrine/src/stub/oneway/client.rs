@@ -138,6 +138,23 @@ pub(in crate::stub) fn in_place(
     take_turn(binding, oneway, deadline).map_err(|error| failed(binding, procedure, error))
 }
 
+/// Begins a one-way call as [`in_place`] does, but waits without blocking the thread.
+///
+/// # Errors
+/// As for [`in_place`].
+pub(in crate::stub) async fn in_place_async(
+    binding: &Binding,
+    procedure: u32,
+) -> Result<InPlace<'_>, CallError> {
+    let Some(oneway) = &binding.home.oneway else { return Ok(InPlace::at_once(binding)) };
+    if oneway.is_forked() {
+        return Err(failed(binding, procedure, forked()));
+    }
+    let deadline = binding.limit.begun().deadline();
+    let begun = take_turn_async(binding, oneway, deadline).await;
+    begun.map_err(|error| failed(binding, procedure, error))
+}
+
 /// Waits for the turn of a call that is made in place.
 fn take_turn<'b>(
     binding: &'b Binding,
@@ -172,11 +189,19 @@ pub async fn call_oneway_async<'b>(
             Taken::Again => {}
         }
     }
+    take_turn_async(binding, oneway, deadline).await.map(Some).map_err(explained)
+}
+
+/// Waits for the turn of a call that is made in place, without blocking the thread.
+async fn take_turn_async<'b>(
+    binding: &'b Binding,
+    oneway: &Arc<OneWay>,
+    deadline: Option<Instant>,
+) -> Result<InPlace<'b>, CallError> {
     let turn = PlaceTurn::new(oneway);
     let place = turn.place;
-    let waited = wait_async(oneway, deadline, move |_, state| has_turn(state, place)).await;
-    waited.map_err(explained)?;
-    InPlace::begin(binding, turn, deadline).map(Some).map_err(explained)
+    wait_async(oneway, deadline, move |_, state| has_turn(state, place)).await?;
+    InPlace::begin(binding, turn, deadline)
 }
 
 /// Tries to queue a call.

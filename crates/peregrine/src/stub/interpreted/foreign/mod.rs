@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use super::client::{
-    Argument, GenericClient, Transporter, relayed, stopped, unfit, value_of, window_of, wrong_count,
+    Argument, GenericClient, Sender as _, relayed, stopped, unfit, value_of, window_of, wrong_count,
 };
 use super::marshal::Stopped;
 use super::program::{Form, Number, Op, OpId, Part, Program, Routine, Step, Unfit};
@@ -21,7 +21,7 @@ use crate::error::{CallError, Kind};
 use crate::foreign::{Cells, Courier, Output, Xdr};
 use crate::interface::{self, Case, Described, DescribedVariant, Direction, System};
 use crate::limits;
-use crate::stub::compiled::{CallTarget, Stub, does_not_fit, made};
+use crate::stub::compiled::{Arguments, CallTarget, Returned, Stub, does_not_fit, made};
 use crate::stub::foreign::{append, unknown_error};
 use crate::value::{Dynamic, Invalid, Native, Overflow};
 use take::{Received, Unread};
@@ -347,7 +347,9 @@ impl GenericClient {
     ) -> Result<bool, CallError> {
         let values = self.foreign_values(system, procedure, arguments)?;
         made(CallTarget::special(binding), procedure, |stub: &mut Stub<'_>| {
-            self.interpret_foreign(system, procedure, stub, &values, result)
+            self.put_foreign(system, procedure, stub, &values)?;
+            let returned = stub.send(&[], &[], &mut [])?;
+            self.take_foreign(system, procedure, returned, result)
         })
     }
 
@@ -373,39 +375,66 @@ impl GenericClient {
         all.map(|(step, one)| owned(step, one)).collect()
     }
 
-    /// Makes one call of another system with the arguments `values`.
-    pub(super) fn interpret_foreign<'c>(
+    /// Writes the arguments of a call of another system.
+    ///
+    /// # Errors
+    /// If an argument does not match the interface, or the arguments do not fit the message.
+    pub(super) fn put_foreign(
         &self,
         system: System,
         procedure: u32,
-        stub: &mut impl Transporter<'c, Native>,
+        to: &mut Arguments<'_, Native>,
         values: &[Cow<'_, Dynamic>],
+    ) -> Result<(), CallError> {
+        let program = self.program();
+        let routine = &program.routines[procedure as usize];
+        match system {
+            System::Onc => put_in::<Xdr>(program, routine, to, values),
+            System::Courier => put_in::<Courier>(program, routine, to, values),
+        }
+    }
+
+    /// Reads the result of a call of another system.
+    ///
+    /// # Errors
+    /// If the result is not what the interface says, or the call has failed.
+    pub(super) fn take_foreign(
+        &self,
+        system: System,
+        procedure: u32,
+        returned: Returned<'_, Native>,
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
         let program = self.program();
         let routine = &program.routines[procedure as usize];
         match system {
-            System::Onc => call_in::<Xdr>(program, routine, stub, values, result),
-            System::Courier => call_in::<Courier>(program, routine, stub, values, result),
+            System::Onc => take_in::<Xdr>(program, routine, returned, result),
+            System::Courier => take_in::<Courier>(program, routine, returned, result),
         }
     }
 }
 
-fn call_in<'c, R: Cells>(
+fn put_in<R: Cells>(
     program: &Program,
     routine: &Routine,
-    stub: &mut impl Transporter<'c, Native>,
+    to: &mut Arguments<'_, Native>,
     values: &[Cow<'_, Dynamic>],
-    result: &mut Dynamic,
-) -> Result<bool, CallError> {
-    stub.foreign_or::<R, _>(|to| {
+) -> Result<(), CallError> {
+    to.foreign_or::<R, _>(|to| {
         program.put_arguments_of(routine, values, to).map_err(Failed::Argument)
     })
     .map_err(|failed| match failed {
         Failed::Argument((index, error)) => stopped(error, &routine.parameters[index]),
         Failed::Overflow(overflow) => does_not_fit(overflow),
-    })?;
-    let mut returned = stub.transport(&[], &[], &mut [])?;
+    })
+}
+
+fn take_in<R: Cells>(
+    program: &Program,
+    routine: &Routine,
+    mut returned: Returned<'_, Native>,
+    result: &mut Dynamic,
+) -> Result<bool, CallError> {
     returned.foreign_with(|answer, bytes| {
         let mut from = Received::<R>::new(bytes);
         let is_ok = answer == Answer::Ok;
