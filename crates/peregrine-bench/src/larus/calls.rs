@@ -1,6 +1,6 @@
 //! The test programs of the paper: procedures that take nothing, a word or an array of words, and return
-//! nothing or one integer. A server counts the calls that it runs, so that no run can lose or repeat a call
-//! unnoticed.
+//! nothing or one integer. A server counts the calls that it runs, so that lost and repeated calls are
+//! noticed.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};

@@ -150,7 +150,8 @@ fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subj
     }
 }
 
-/// The subject of `udp-pingpong`, `blast-ack`, and the network penalty (the time of one direction) over UDP.
+/// A subject that exchanges packets over UDP: `udp-pingpong`, `blast-ack`, or the measurement of the network
+/// penalty (the time of one direction).
 pub(crate) struct Exchanged {
     name: &'static str,
     spin: bool,
@@ -174,8 +175,8 @@ impl Subject for Exchanged {
     }
 }
 
-/// The subject of `xdp-pingpong`, `packet-pingpong`, `blast-ack` in raw Ethernet frames, and the network
-/// penalty in such frames.
+/// A subject that exchanges raw Ethernet frames: `xdp-pingpong`, `packet-pingpong`, `blast-ack`, or the
+/// measurement of the network penalty.
 struct Framed {
     name: &'static str,
     device: Device,
@@ -254,7 +255,7 @@ pub(crate) fn per_call(took: Duration, calls: u32) -> Sample {
     Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
 }
 
-/// Calls a function this many times, and returns the time.
+/// Calls the function `call` `calls` times, and returns the total time.
 pub(crate) fn timed(
     calls: u32,
     mut call: impl FnMut() -> Result<(), Failure>,
