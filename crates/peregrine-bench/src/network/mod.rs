@@ -559,7 +559,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// Finds the paths, and reports what is missing and why.
+    /// Finds the paths that work on the link. Reports each path that is skipped, with the reason.
     fn find(filter: &Filter, wait: Waiting, far: &mut Far) -> Result<Self, Failure> {
         let (link, mut paths) = (far.link(), Self { limits: Vec::new(), ours: Vec::new() });
         let skipped = |what: &str, path: Path, why: &str| {
@@ -593,7 +593,7 @@ impl Paths {
     }
 
     /// Returns the paths of a group that carry a case. Peregrine's null call over raw Ethernet is also
-    /// compared with its null call over UDP. So for the null call, UDP is added to raw Ethernet.
+    /// compared with its null call over UDP. So for the null call, UDP is added to the group of raw Ethernet.
     fn of(&self, group: &[Path], case: Case) -> Self {
         let some = |paths: &[Path]| -> Vec<Path> {
             let carry = |path: &&Path| group.contains(path) && path.carries(case);

@@ -147,10 +147,12 @@ trait Frames: Sized {
     /// Opens the device. It has `sent` frames for sending, and at most `received` frames may arrive together.
     fn open(interface: &NetworkInterface, sent: usize, received: usize) -> io::Result<Self>;
 
-    /// Writes into a frame that the kernel has returned, or that was never sent.
+    /// Writes `bytes` into the frame for sending with the number `number`, at the byte offset `at`. The frame
+    /// was never sent, or the kernel has returned it.
     fn write(&mut self, number: usize, at: usize, bytes: &[u8]) -> io::Result<()>;
 
-    /// Sends frames. `bytes` returns the length of each.
+    /// Sends the frames whose numbers are in `frames`. `bytes` takes the number of a frame and returns its
+    /// length.
     fn send(&mut self, frames: Range<usize>, bytes: impl Fn(usize) -> usize) -> io::Result<()>;
 
     /// Waits for a frame, and passes it to `look`.
@@ -166,7 +168,7 @@ struct Xdp<const GENERIC: bool> {
     rings: SocketRings,
     queue: QueueRings,
     umem: LoneUmem,
-    /// The position in memory of the first frame for sending.
+    /// The number of the first frame for sending. The frames before it are for receiving.
     first: usize,
     /// The number of frames that were sent and that the kernel has not returned yet.
     out: usize,
@@ -182,7 +184,7 @@ impl<const GENERIC: bool> Xdp<GENERIC> {
         self.queue.completion.release();
     }
 
-    /// Returns the position in memory of a frame for sending.
+    /// Returns the byte offset in memory of the frame for sending with the number `number`.
     const fn place(&self, number: usize) -> usize {
         (self.first + number) * FRAME + HEADROOM
     }

@@ -151,7 +151,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// Computes the parameters from the medians of the programs of [`all`].
+    /// Computes the parameters from the median times of the programs that [`all`] returns.
     pub(crate) fn from_medians(ns: &[f64]) -> Self {
         let call = ns[0];
         let over = |ns: f64| (ns - call).max(0.0);

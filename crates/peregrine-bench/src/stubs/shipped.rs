@@ -226,7 +226,7 @@ fn frames() -> Result<Frames, Failure> {
     Ok(Frames::private(1, 1, PACKET)?)
 }
 
-/// A caller that writes the arguments of a procedure into a frame, as its generated stub and a path do.
+/// A caller that writes the arguments of a procedure into a frame, as a generated stub and a path do.
 struct Caller {
     frames: Frames,
     user: User,
@@ -356,7 +356,7 @@ pub(crate) struct Calling {
     result: Dynamic,
 }
 
-/// The state that both clients' programs share.
+/// Both clients and the values that they send. All measured programs that make calls share this state.
 pub(crate) type Shared = Rc<RefCell<Calling>>;
 
 /// Returns plain values as a slice, or `None` if `values` are not plain.
