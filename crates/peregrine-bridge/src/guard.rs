@@ -34,7 +34,7 @@ pub(crate) fn check(request: &Parts, here: IpAddr, names: &[String]) -> Result<(
 }
 
 /// Checks that the body of a request is declared as JSON. A form in a page of another site cannot send this
-/// type.
+/// content type.
 pub(crate) fn check_json(request: &Parts) -> Result<(), Failure> {
     let named = request.headers.get(CONTENT_TYPE).and_then(|named| named.to_str().ok());
     let essence = named.and_then(|named| named.split(';').next()).map(str::trim);

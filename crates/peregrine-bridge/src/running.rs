@@ -160,7 +160,7 @@ async fn serve(
         let _ = accepts.await;
     }
     let _ = watches.await;
-    // The tasks that accept have ended, so no other reference is left.
+    // The tasks that accept have ended, so there is no other reference to `graceful`.
     if let Some(graceful) = Arc::into_inner(graceful) {
         let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
     }

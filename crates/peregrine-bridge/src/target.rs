@@ -11,7 +11,7 @@ use crate::setup::Log;
 
 /// An export that the bridge offers.
 pub(crate) struct Target {
-    /// The name of the export in paths.
+    /// The name of the export in the paths of HTTP requests.
     pub(crate) name: String,
     pub(crate) address: String,
     /// The file with the interface. `None`: the server describes itself.
@@ -149,8 +149,8 @@ impl Target {
         drop(gone);
     }
 
-    /// Makes a call of `procedure` with `make`. A one-way call has a binding of its own: its failure is
-    /// returned by a later call of the same binding.
+    /// Makes a call of `procedure` with `make`. A one-way call is made through a separate binding. Otherwise,
+    /// a later call of another client through the same binding could return its failure.
     ///
     /// # Errors
     /// Returns the error of the call.

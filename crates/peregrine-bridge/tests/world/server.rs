@@ -65,7 +65,7 @@ pub(crate) trait Demo {
     fn ask(&self, told: Callback<'_, dyn Told>) -> peregrine::Result<()>;
 }
 
-/// The same interface with one more procedure, for a server that was restarted.
+/// A different interface with the name `Demo`, for a server that is started again.
 #[interface(name = "Demo", version = 1)]
 pub(crate) trait Next {
     fn subtract(&self, a: i64, b: i64) -> peregrine::Result<i64>;
@@ -200,7 +200,8 @@ fn server_process() {
         _ => server.export("demo", DemoServer::new(Object::default())),
     };
     let running = server.unwrap().spawn().unwrap();
-    // The name of the test may be on the same line.
+    // The line break comes first, because the test framework may have printed the name of the test
+    // on this line.
     println!("\nready {}", running.addresses()[0]);
     std::io::stdout().flush().unwrap();
     // This input ends when the test that started this process ends.
