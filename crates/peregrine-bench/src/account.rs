@@ -51,7 +51,7 @@ struct Side {
     /// For each direction: the time from the moment at which a word is ready until the word has been written.
     /// The step in which the word crosses includes this time.
     posts: [f64; 2],
-    /// The time of a round trip of calls that record no stamps.
+    /// The time of the round trip of a call that records no stamps.
     whole: f64,
 }
 
@@ -165,7 +165,7 @@ fn ticks_per_ns() -> f64 {
     (last - first) as f64 / took.as_nanos() as f64
 }
 
-/// Returns the times of the steps, averaged over the last calls for which both sides recorded all moments.
+/// Returns the mean time of each step, over the last calls for which both sides recorded all stamps.
 fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
     let [ready, posted, seen, run] =
         [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);

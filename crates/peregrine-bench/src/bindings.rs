@@ -162,8 +162,8 @@ impl Many {
 
     /// Makes `calls` calls, and returns the mean time of a call in nanoseconds.
     fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
-        // Binding number n may be bound to export n modulo `SPREAD`, which is 8. The step between successive
-        // active bindings is odd, so eight active bindings use eight different exports.
+        // If the bindings are spread, binding n leads to export n modulo `SPREAD` (8). The step between
+        // successive active bindings is odd, so eight active bindings use eight different exports.
         let step = (self.0.len() / rotation.active as usize - 1) | 1;
         let end = step * rotation.active as usize;
         let start = Instant::now();

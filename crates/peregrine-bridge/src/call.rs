@@ -32,7 +32,7 @@ pub(crate) struct Call {
     pub(crate) default_deadline: Option<Instant>,
 }
 
-/// The thread's side of a call.
+/// The side of a call that belongs to the thread that makes the call.
 pub(crate) struct Reporter {
     events: mpsc::Sender<Event>,
     gone: oneshot::Receiver<()>,

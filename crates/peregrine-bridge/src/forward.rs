@@ -66,7 +66,7 @@ impl Forwarder {
     }
 }
 
-/// Calls the same procedure with `client`.
+/// Passes `call` on through `client`: calls the procedure that has the same number.
 fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>, timers: &Handle) -> GenericOutcome {
     let number = call.number();
     let parameters = call.parameters().iter_mut();

@@ -48,7 +48,7 @@ pub(crate) fn check_json(request: &Parts) -> Result<(), Failure> {
 fn host_of(request: &Parts) -> Result<Authority, Failure> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
-    // If the target of the request contains a host, too, that host has precedence (RFC 9112, section 3.2.2).
+    // If the request line contains a host, too, that host has precedence (RFC 9112, section 3.2.2).
     if let (Some(host), true) = (request.uri.authority(), more.is_none()) {
         return Ok(host.clone());
     }

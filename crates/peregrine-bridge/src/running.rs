@@ -120,7 +120,7 @@ impl Running {
             // An error means that the task has panicked. It has ended in this case, too.
             let _ = runtime.block_on(serves);
         }
-        // Stops the servers of the fronts, which wait for running calls.
+        // Stops the servers of the fronts. Each server waits for its running calls.
         drop(self.fronts.take());
     }
 }

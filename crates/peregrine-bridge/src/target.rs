@@ -30,7 +30,7 @@ struct State {
     attempts: u64,
     /// Why the last attempt failed.
     failure: Option<Arc<CallError>>,
-    /// The number of the last interface, and the interface.
+    /// The number of the last known interface, and this interface.
     revised: (u64, Option<Arc<Described>>),
 }
 
@@ -89,7 +89,7 @@ impl Target {
         Self { name, address, file, log: Log::default(), state, binds }
     }
 
-    /// Sets what receives the messages about the target.
+    /// Sets the log that receives the messages about the target.
     pub(crate) fn log_to(&mut self, log: Log) {
         self.log = log;
     }

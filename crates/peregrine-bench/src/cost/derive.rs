@@ -210,7 +210,8 @@ impl Deriving<'_> {
             moving.add(Cost::symbol(Symbol::Step));
         }
         all.moving.add(moving.times(length.clone()));
-        // The interpreter examines the code of an elementary type once for all elements.
+        // The interpreter examines the code of an elementary type (a part of the description) once for all
+        // elements.
         let once = if record { interpreting.times(length) } else { interpreting };
         all.interpreting.add(once);
         all

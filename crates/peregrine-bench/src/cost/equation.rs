@@ -85,7 +85,7 @@ pub(crate) enum Symbol {
     Setup,
     /// `A`: sets up an array in the interpreter.
     ArraySetup,
-    /// `e`: examines the code of an elementary type in the interpreter.
+    /// `e`: examines the code of an elementary type, which is a part of the description, in the interpreter.
     Code,
 }
 

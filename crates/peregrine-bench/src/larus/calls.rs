@@ -262,7 +262,7 @@ impl Calls {
     /// Makes [`CALLS`] calls, and waits until the last one has run.
     ///
     /// # Errors
-    /// If a call fails, or if not every call has run once.
+    /// If a call fails, or if a call has not run exactly once.
     pub(crate) fn run(&self, test: Test) -> Result<Took, Failure> {
         let before = self.client.none_counted()?;
         let (start, ran) = (Instant::now(), own_cpu_time());

@@ -30,7 +30,7 @@ const RECEIVES: [&str; 8] = [
     "sys_futex",
 ];
 
-/// The number of samples in total, and in parts of the processor time.
+/// The numbers of samples: in total, and in system calls that send or receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Profile {
     /// The number of all samples.

@@ -43,7 +43,7 @@ pub(crate) struct Filter {
     /// Only this path (may be repeated)
     #[arg(long = "path", value_enum)]
     paths: Vec<Path>,
-    /// Whether Peregrine is left out.
+    /// Whether only the limits are measured, without Peregrine.
     #[arg(skip)]
     limits_only: bool,
 }

@@ -339,7 +339,7 @@ impl<F: Frames> End<F> {
         Ok(Self { frames, here, spin, sends, link, header, payload })
     }
 
-    /// Writes the destination into the frames for sending.
+    /// Writes the link header, with the destination `to`, into all frames for sending.
     fn address(&mut self, to: Place) -> io::Result<()> {
         let header = link_header(to, self.here);
         (0..self.sends.count().min(WINDOW)).try_for_each(|n| self.frames.write(n, 0, &header))

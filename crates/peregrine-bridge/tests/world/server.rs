@@ -224,7 +224,8 @@ impl Running {
         Self::of_age("old", "tcp:127.0.0.1:0")
     }
 
-    /// Starts a server of an age, `old` or `new`, at an endpoint.
+    /// Starts a server at an endpoint. `age` is `old` for the interface [`Demo`], or `new` for
+    /// [`Next`].
     pub(crate) fn of_age(age: &str, endpoint: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let test = concat!(module_path!(), "::server_process").split_once("::").unwrap().1;

@@ -171,7 +171,7 @@ impl Printer {
     /// Prints a call of a callback.
     ///
     /// # Errors
-    /// If the command ends.
+    /// If the call cannot be printed, or a signal has interrupted the command.
     pub(super) fn called(
         &self,
         callback: &str,
