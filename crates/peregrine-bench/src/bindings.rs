@@ -37,9 +37,8 @@ const WARM_TIME: Duration = Duration::from_millis(3);
 /// The pause between two measurements in a round. At the end of the pause, no thread of the server spins any
 /// more.
 const QUIET: Duration = Duration::from_millis(1);
-/// The number of requests per sample. With each request, the bench asks one process to make calls. The
-/// requests are distributed over the processes. If there are more processes than requests, each process
-/// receives one request.
+/// The smallest number of requests per sample. With each request, the bench asks one process to make calls.
+/// Each process receives the same number of requests, but at least one.
 const ORDERS: usize = 24;
 /// The largest number of descriptors that a binding takes.
 const OF_BINDING: u64 = 3;
@@ -242,8 +241,8 @@ struct CallTimes {
 }
 
 impl CallTimes {
-    /// Asks each process in turn for a series of calls, `rounds` times. Adds a sample to each list. Returns
-    /// the mean time of all calls.
+    /// Asks each process in turn for a series of calls, `rounds` times. Adds a sample to `all` and a sample
+    /// to `first`. Returns the mean time of all calls.
     fn measure_each(&mut self, crowd: &mut Crowd, rounds: usize) -> Result<Sample, Failure> {
         let (mut all, mut first) = (0.0, 0.0);
         for _ in 0..rounds {

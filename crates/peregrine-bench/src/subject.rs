@@ -104,7 +104,7 @@ impl Subject {
         Self::new(What::Futures(wait, in_flight))
     }
 
-    /// Returns the subject that makes calls with 16 bytes.
+    /// Returns the subject that makes one-way or ordinary calls with 16 bytes of arguments.
     pub(crate) const fn events(events: Events) -> Self {
         Self::new(What::Events(events))
     }

@@ -204,7 +204,7 @@ impl Printer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prints a line. Returns `Break` if the procedure need not go on.
+    /// Prints a line, if there is one. Returns `Break` if the procedure need not go on.
     fn print(&self, state: &mut State, line: Option<Value>) -> ControlFlow<()> {
         // If nothing reads the output any more, the procedure need not go on.
         if let Some(Err(failure)) = line.map(output::print) {
