@@ -345,8 +345,8 @@ impl<F: Frames> End<F> {
         (0..self.sends.count().min(WINDOW)).try_for_each(|n| self.frames.write(n, 0, &header))
     }
 
-    /// Sends a part of a message: at most [`WINDOW`] frames, beginning with the frame number `first`. Returns
-    /// the number of the frame that follows the part.
+    /// Sends a part of a message: at most [`WINDOW`] packets, beginning with the packet number `first` of the
+    /// message. Returns the number of the packet that follows the part.
     fn send(&mut self, trip: u32, first: usize) -> io::Result<usize> {
         let Packets { bytes, segment } = self.sends;
         let sent = (self.sends.count() - first).min(WINDOW);
