@@ -346,7 +346,8 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Bind(selection) => {
             let mut rows = Vec::new();
-            // The processors are listed before this process is pinned to one of them.
+            // The processors are listed before this process is pinned, because a pinned process lists only
+            // one processor.
             let allowed = machine::processors();
             if selection.cases.is_empty() {
                 let rounds = if selection.quick { (20, 5) } else { (100, 20) };

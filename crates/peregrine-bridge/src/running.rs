@@ -27,7 +27,7 @@ const CONNECTIONS_MAX: usize = 256;
 const HEADER_BYTES_MAX: usize = 16 << 10;
 /// The number of threads that receive requests and send answers.
 const THREADS: usize = 2;
-/// How long a bridge that stops waits for running calls.
+/// How long a bridge waits for running calls before it stops.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long a bridge pauses if it cannot accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

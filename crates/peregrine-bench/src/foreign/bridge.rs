@@ -26,11 +26,11 @@ use crate::subject::{Failure, Sample};
 
 /// The case of null calls by ONC RPC through the bridge.
 pub(crate) const BRIDGE_NULL: &str = "bridge-null";
-/// The name of its limit: the two calls of which a call through the bridge consists.
+/// The name of the limit of `BRIDGE_NULL`: the two calls of which a call through the bridge consists.
 pub(crate) const BOTH_ALONE: &str = "both-alone";
 /// The case of null calls over HTTP.
 pub(crate) const HTTP_NULL: &str = "http-null";
-/// The name of its limit: requests to the echo server.
+/// The name of the limit of `HTTP_NULL`: requests to the echo server.
 pub(crate) const HYPER_ECHO: &str = "hyper-echo";
 /// The name of the path in the rows of HTTP.
 pub(crate) const HTTP: &str = "http";

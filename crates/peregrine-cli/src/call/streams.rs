@@ -109,9 +109,9 @@ pub(super) struct Printer {
 /// The items and calls that were collected instead of printed, and the failure of printing.
 #[derive(Default)]
 struct State {
-    /// The items and calls that were not printed.
+    /// The items and calls for the single JSON object.
     collected: Collected,
-    /// Why an item or a call was not printed.
+    /// Why an item or a call could not be printed.
     failure: Option<Failure>,
 }
 
@@ -234,7 +234,7 @@ impl Printer {
         self.print(&mut state, line)
     }
 
-    /// Returns the items and calls that were not printed.
+    /// Returns the items and calls that were collected instead of printed.
     ///
     /// # Errors
     /// If an item or a call could not be printed.
