@@ -113,8 +113,8 @@ enum Experiment {
     /// with the feature `peers`, libtirpc. Also calls through a bridge, and the time of writing and reading
     /// XDR.
     Foreign(Selection),
-    /// Courier over TCP, packet Courier, Courier over Peregrine's packet exchange, and Peregrine: the study of
-    /// Larus on this machine, with profiles if `perf` works.
+    /// Courier over TCP, packet Courier, Courier over Peregrine's packet exchange, and Peregrine: the study
+    /// of Larus on this machine, with profiles if `perf` works.
     Courier(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),
