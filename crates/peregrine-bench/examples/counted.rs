@@ -1,8 +1,8 @@
 //! Makes a given number of calls. The script `compare` counts the instructions of this program with
 //! callgrind.
 //!
-//! The script builds this file with the library of each commit. Therefore this file uses only functions
-//! that every commit has, and nothing else of this crate.
+//! The script builds this file twice, with the libraries of two commits. Therefore this file uses only
+//! functions that the library has in both commits, and nothing else of this crate.
 //!
 //!     counted serve WAIT
 //!     counted in-process|local CASE WAIT CALLS

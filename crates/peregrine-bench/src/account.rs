@@ -51,7 +51,7 @@ struct Side {
     /// For each direction: the time from the moment at which a word is ready until the word has been written.
     /// The step in which the word crosses includes this time.
     posts: [f64; 2],
-    /// The time of a round trip of calls that record no stamps.
+    /// The time of the round trip of a call that records no stamps.
     whole: f64,
 }
 
@@ -60,7 +60,8 @@ impl Side {
         self.steps.iter().sum()
     }
 
-    /// Returns the sum of the steps minus the time of the round trip, as a fraction of that time.
+    /// Returns by how much the sum of the steps exceeds the time of the round trip, as a fraction of the
+    /// round trip.
     fn deviation(&self) -> f64 {
         self.sum() / self.whole - 1.0
     }
@@ -164,13 +165,13 @@ fn ticks_per_ns() -> f64 {
     (last - first) as f64 / took.as_nanos() as f64
 }
 
-/// Returns the times of the steps, averaged over the last calls for which both sides recorded all moments.
+/// Returns the mean time of each step, over the last calls for which both sides recorded all stamps.
 fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
     let [ready, posted, seen, run] =
         [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);
     // For each call, the client records the stamps Ready, Posted, Seen. The server records Seen, Run (not in
-    // the limit), Ready, Posted. The server's stamps before its first Seen belong to the call that fetched
-    // the earlier stamps.
+    // the limit), Ready, Posted. The server's stamps before its first Seen are left over from
+    // `server_stamps`, a call that is not measured.
     let calls: Vec<_> = client.chunk_by(|_, next| next.1 != ready).collect();
     let begun = server.iter().position(|stamp| stamp.1 == seen).unwrap_or(server.len());
     let served: Vec<_> = server[begun..].chunk_by(|_, next| next.1 != seen).collect();
@@ -198,11 +199,12 @@ fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Fail
     if steps.len() < CALLS {
         return Err(format!("only {} calls were recorded by both sides", steps.len()).into());
     }
-    // Only the later calls count, because the earlier calls only warm up.
+    // Only the last calls are evaluated. The calls before them warm up both processes.
     let last = &steps[steps.len() - CALLS / 2..];
     let ns = |step: usize| {
-        // Clocks tick coarsely (10 ns on some machines). Over many calls a mean is more precise than a
-        // median, once interruptions are left out.
+        // Clocks tick coarsely (every 10 ns on some machines), so the mean of many times is more precise than
+        // their median. The smallest and largest 5 % are left out, so that interruptions do not distort the
+        // mean.
         let mut all: Vec<f64> = last.iter().map(|steps| steps[step]).collect();
         all.sort_unstable_by(f64::total_cmp);
         let kept = &all[all.len() / 20..all.len() - all.len() / 20];

@@ -37,9 +37,8 @@ const WARM_TIME: Duration = Duration::from_millis(3);
 /// The pause between two measurements in a round. At the end of the pause, no thread of the server spins any
 /// more.
 const QUIET: Duration = Duration::from_millis(1);
-/// The number of requests per sample. With each request, the bench asks one process to make calls. The
-/// requests are distributed over the processes. If there are more processes than requests, each process
-/// receives one request.
+/// The smallest number of requests per sample. With each request, the bench asks one process to make calls.
+/// Each process receives the same number of requests, but at least one.
 const ORDERS: usize = 24;
 /// The largest number of descriptors that a binding takes.
 const OF_BINDING: u64 = 3;
@@ -162,8 +161,8 @@ impl Many {
 
     /// Makes `calls` calls, and returns the mean time of a call in nanoseconds.
     fn call(&self, rotation: &mut Rotation, calls: u32) -> peregrine::Result<f64> {
-        // Binding number n may be bound to export n modulo `SPREAD`, which is 8. The step between successive
-        // active bindings is odd, so eight active bindings use eight different exports.
+        // If the bindings are spread, binding n leads to export n modulo `SPREAD` (8). The step between
+        // successive active bindings is odd, so eight active bindings use eight different exports.
         let step = (self.0.len() / rotation.active as usize - 1) | 1;
         let end = step * rotation.active as usize;
         let start = Instant::now();
@@ -242,8 +241,8 @@ struct CallTimes {
 }
 
 impl CallTimes {
-    /// Asks each process in turn for a series of calls, `rounds` times. Adds a sample to each list. Returns
-    /// the mean time of all calls.
+    /// Asks each process in turn for a series of calls, `rounds` times. Adds a sample to `all` and a sample
+    /// to `first`. Returns the mean time of all calls.
     fn measure_each(&mut self, crowd: &mut Crowd, rounds: usize) -> Result<Sample, Failure> {
         let (mut all, mut first) = (0.0, 0.0);
         for _ in 0..rounds {

@@ -70,7 +70,8 @@ fn time_of(command: &mut Command) -> Result<f64, Failure> {
     if status.success() { Ok(took) } else { Err(format!("{command:?} failed").into()) }
 }
 
-/// Measures calls on each path. Each call alternates with the command that does nothing.
+/// Measures `peregrine call` on each path. Each run of it alternates with a run of the command that does
+/// nothing.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
     let program = program()?;
     let (_server, at) = serve(&program)?;

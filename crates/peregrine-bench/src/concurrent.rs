@@ -96,7 +96,8 @@ fn near_row(
     row.ours(&ours, &cpu).limit(limit, &theirs).ratio(&ours, &theirs)
 }
 
-/// Measures async null calls one at a time, and those of other systems over Unix sockets.
+/// Measures async null calls one at a time, and compares them with null calls of other systems over Unix
+/// sockets.
 #[cfg(feature = "peers")]
 fn near_peers(selection: &Selection, peer: &mut Peer) -> Result<Vec<Row>, Failure> {
     use crate::network::other::{self, Pair};
@@ -190,13 +191,13 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The futures that were woken, by number.
+/// The numbers of the futures that were woken, and the thread that polls them.
 struct Woken {
     queue: Mutex<Vec<usize>>,
     thread: Thread,
 }
 
-/// The waker of one future.
+/// The waker of one future: the number of the future, and the queue to which `wake` adds the number.
 struct One(usize, Arc<Woken>);
 
 impl Wake for One {

@@ -4,7 +4,7 @@
 //!
 //! The procedure is `structure` of the study of stubs (`stubs/shipped.rs`). In one grown interface, the last
 //! parameter of the procedure is a record with one field more. In the other grown interface, the records in
-//! the buffer `e` have one field more, so each of these records must be moved.
+//! the buffer `e` have one field more, so the client must copy each of these records separately.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -113,8 +113,8 @@ pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(LINE).map(word).fold(0, u64::wrapping_add)
 }
 
-// `#[inline(never)]` and `black_box` keep the calls of procedures in the program. The case `local-call`
-// measures such a call without a stub.
+// `#[inline(never)]` and `black_box` prevent the compiler from removing the calls of these procedures. The
+// case `local-call` measures such a call without a stub.
 impl Events for Object {
     #[inline(never)]
     fn note(&self, bytes: &[u8; 16]) -> peregrine::Result<()> {
@@ -260,7 +260,7 @@ impl Large for Object {
         let (mut chunk, mut sum) = ([0; CHUNK], 0_u64);
         for at in (0..bytes.len()).step_by(CHUNK) {
             let part = &mut chunk[..CHUNK.min(bytes.len() - at)];
-            // `copy_to` does not fail: the part is inside the argument, and any bits are a valid
+            // `copy_to` does not fail: the part is inside the argument, and every bit pattern is a valid
             // byte.
             let _ = bytes.copy_to(at, part);
             sum = sum.wrapping_add(sum_of_lines(black_box(part)));

@@ -113,8 +113,8 @@ enum Experiment {
     /// with the feature `peers`, libtirpc. Also calls through a bridge, and the time of writing and reading
     /// XDR.
     Foreign(Selection),
-    /// Courier over TCP, packet Courier, Courier over Peregrine's packet exchange, and Peregrine: the study of
-    /// Larus on this machine, with profiles if `perf` works.
+    /// Courier over TCP, packet Courier, Courier over Peregrine's packet exchange, and Peregrine: the study
+    /// of Larus on this machine, with profiles if `perf` works.
     Courier(Selection),
     /// Async calls, alone and 1,000 in flight from one thread, compared with blocking calls
     Concurrent(Selection),
@@ -346,7 +346,8 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Bind(selection) => {
             let mut rows = Vec::new();
-            // The processors are listed before this process is pinned to one of them.
+            // The processors are listed before this process is pinned, because a pinned process lists only
+            // one processor.
             let allowed = machine::processors();
             if selection.cases.is_empty() {
                 let rounds = if selection.quick { (20, 5) } else { (100, 20) };

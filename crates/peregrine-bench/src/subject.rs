@@ -104,7 +104,7 @@ impl Subject {
         Self::new(What::Futures(wait, in_flight))
     }
 
-    /// Returns the subject that makes calls with 16 bytes.
+    /// Returns the subject that makes one-way or ordinary calls with 16 bytes of arguments.
     pub(crate) const fn events(events: Events) -> Self {
         Self::new(What::Events(events))
     }
@@ -129,7 +129,7 @@ impl Subject {
         Self::new(What::Object(procedure))
     }
 
-    /// Measures for about the time `slice`.
+    /// Measures the subject for about the time `slice`.
     pub(crate) fn measure(&mut self, peer: &mut Peer, slice: Duration) -> Result<Sample, Failure> {
         if self.last_ns.is_none() {
             let guess = self.run(peer, GUESS)?;
@@ -326,7 +326,7 @@ pub(crate) fn accounted(case: Case, calls: u32) -> Result<Duration, Failure> {
     Ok(took)
 }
 
-/// Returns the server's stamps since the last call of this function.
+/// Returns the stamps that the server has recorded since the last call of this function.
 pub(crate) fn server_stamps() -> Result<Vec<u64>, Failure> {
     let client = AccountedClient::bind(ACCOUNTED)?;
     let mut stamps = Vec::with_capacity(1 << 14);
@@ -415,7 +415,8 @@ fn large(
         let bytes = &mut buffer[..case.out_bytes];
         return timed(calls, || {
             object.give(Out::from(black_box(&mut *bytes)))?;
-            // One word of each cache line is read, as in the limit's parent process and in the procedures.
+            // One word of each cache line is read, because the limit and the procedures do the same with data
+            // that they receive.
             black_box(sum_of_lines(black_box(bytes)));
             Ok(())
         });

@@ -1,8 +1,8 @@
 //! The experiment `swapped`: measures calls of a client that converts values for a server of the other byte
 //! order. Each call is compared with the same call to a server of this machine's byte order.
 //!
-//! Both servers are hand-written, and accept messages without conversion. Both read one word of each cache
-//! line. So only the client's work differs.
+//! The server stubs of both servers are written by hand, and accept messages without conversion. Both read
+//! one word of each cache line. So only the client's work differs.
 
 use std::hint::black_box;
 use std::io::{self, BufRead, BufReader, Read};
@@ -54,7 +54,7 @@ const OUT_1M: &str = "out-1m-swapped";
 /// The names of all measurements.
 pub(crate) const CASES: [&str; 4] = [ADD, IN_1M, IN_1M_MIXED, OUT_1M];
 
-/// A server that declares a byte order, and ignores it.
+/// A server stub that declares a byte order to clients, but reads all messages in the same way.
 struct Declared(ByteOrder);
 
 static LARGE_BYTES: [u8; LARGE] = [0x5a; LARGE];

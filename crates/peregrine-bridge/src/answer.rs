@@ -1,4 +1,4 @@
-//! Answers: their headers and bodies.
+//! The headers and bodies of HTTP answers.
 
 use core::convert::Infallible;
 use core::pin::Pin;
@@ -18,7 +18,7 @@ use crate::lines::Lines;
 /// The header that says whether the call was executed.
 pub(crate) const EXECUTED: HeaderName = HeaderName::from_static("peregrine-executed");
 
-/// Headers of all answers. A page of another site can neither read nor show an answer.
+/// The headers of all answers. Because of them, a page of another site can neither read nor show an answer.
 const ALWAYS: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
     ("cross-origin-resource-policy", "same-origin"),

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use crate::failure::Failure;
 
 /// The default total capacity, in bytes, of the returned buffers of a call. Each buffer for which the request
-/// gives no size gets an equal share.
+/// gives no size gets an equal share of this capacity.
 const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 
 /// An argument, in the form that the direction of its parameter requires.

@@ -37,7 +37,7 @@ pub(crate) struct Call {
     pub(crate) is_repeated: bool,
 }
 
-/// The thread's side of a call.
+/// The side of a call that belongs to the thread that makes the call.
 pub(crate) struct Reporter {
     events: mpsc::Sender<Event>,
     gone: oneshot::Receiver<()>,
@@ -99,8 +99,8 @@ impl Call {
     pub(crate) fn run(self, reporter: Reporter, permit: OwnedSemaphorePermit) {
         let Reporter { events, gone } = reporter;
         let end = self.end(&events, gone);
-        // The permit is released before the end is reported, so that a client with its answer can get the
-        // permit for its next request.
+        // The permit is released before the end is reported. So a client that has received this answer can
+        // get the permit for its next request.
         drop(permit);
         // Sending fails if the connection is closed. Then nothing waits for the end of the call.
         let _ = events.blocking_send(Event::End(end));
@@ -169,7 +169,8 @@ impl Call {
     /// Attempts the call once.
     ///
     /// # Errors
-    /// The outer error is final. The inner one may be the reason for another attempt.
+    /// The outer error ends the call. After the inner error, the caller of this function may attempt the call
+    /// again.
     fn attempt(
         &self,
         bound: &Bound,

@@ -1,4 +1,4 @@
-//! `Failure`: why a request failed, whether the call was executed, and the status code that says so.
+//! `Failure`: why a request failed, whether its call was executed, and the HTTP status code of the answer.
 
 use core::fmt;
 use std::sync::Arc;

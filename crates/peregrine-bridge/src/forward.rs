@@ -1,5 +1,5 @@
-//! Passes calls of any system on to a target, without JSON: the parameters of a generic server become the
-//! arguments of a generic client.
+//! Passes calls of any RPC system on to a target (a server that the bridge offers), without JSON: the
+//! parameters of a generic server become the arguments of a generic client.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) struct Forwarder {
 impl Forwarder {
     /// Makes the call at the target.
     pub(crate) fn pass_on(&self, call: &mut GenericCall<'_>) -> GenericOutcome {
-        // If a bridge is its own target, this bounds the number of calls that wait for each other.
+        // If a bridge is its own target, the permits bound the number of calls that wait for each other.
         let Ok(_permit) = self.permits.try_acquire() else {
             let text = "the bridge answers as many calls as it may (--calls)";
             return Err(CallError::new(Kind::Overloaded, Executed::No, text));
@@ -66,7 +66,7 @@ impl Forwarder {
     }
 }
 
-/// Calls the same procedure with `client`.
+/// Passes `call` on through `client`: calls the procedure that has the same number.
 fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>, timers: &Handle) -> GenericOutcome {
     let number = call.number();
     let parameters = call.parameters().iter_mut();

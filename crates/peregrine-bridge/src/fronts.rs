@@ -1,4 +1,4 @@
-//! `Fronts`: the servers at which clients of all RPC systems call the targets.
+//! `Fronts`: the servers at which clients of all RPC systems call the targets (what the bridge offers).
 //!
 //! Each target is exported by a generic server, which passes the calls on. When the interface of a target
 //! changes, the bridge replaces the export. The clients then bind again, as if the server had been restarted.
@@ -240,7 +240,7 @@ impl Fronts {
     }
 }
 
-/// Returns the port to which an address leads. 0: rpcbind knows the port.
+/// Returns the port to which an address leads, or 0 if the client must ask rpcbind for the port.
 fn port(address: &Address, place: &Place) -> u16 {
     match (address.path(), place.port()) {
         (Some(PathKind::CourierUdp | PathKind::CourierTcp), 0) => Place::COURIER_PORT,
@@ -248,14 +248,14 @@ fn port(address: &Address, place: &Place) -> u16 {
     }
 }
 
-/// Returns whether an endpoint takes the calls of an address with the same host and port. `name` is the name by
-/// which the bridge exports the target.
+/// Returns whether the endpoint `own` takes the calls to an address with the same host and port. `name` is
+/// the name by which the bridge exports the target.
 fn takes(own: &Endpoint, address: &Address, name: &str) -> bool {
     let path = address.path();
     let system = path.and_then(|path| path.system());
     match own {
         Endpoint::Foreign(own, _) => path == Some(*own),
-        // Courier over Peregrine's own packets arrives where these packets arrive.
+        // Messages of Courier in Peregrine's packets arrive at the endpoints that receive these packets.
         Endpoint::Udp(_) | Endpoint::Ethernet(_) if system.is_some() => {
             path == Some(PathKind::CourierExchange)
         }

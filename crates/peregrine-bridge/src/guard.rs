@@ -34,7 +34,7 @@ pub(crate) fn check(request: &Parts, here: IpAddr, names: &[String]) -> Result<(
 }
 
 /// Checks that the body of a request is declared as JSON. A form in a page of another site cannot send this
-/// type.
+/// content type.
 pub(crate) fn check_json(request: &Parts) -> Result<(), Failure> {
     let named = request.headers.get(CONTENT_TYPE).and_then(|named| named.to_str().ok());
     let essence = named.and_then(|named| named.split(';').next()).map(str::trim);
@@ -48,7 +48,7 @@ pub(crate) fn check_json(request: &Parts) -> Result<(), Failure> {
 fn host_of(request: &Parts) -> Result<Authority, Failure> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
-    // If the target of the request contains a host, too, that host has precedence (RFC 9112, section 3.2.2).
+    // If the request line contains a host, too, that host has precedence (RFC 9112, section 3.2.2).
     if let (Some(host), true) = (request.uri.authority(), more.is_none()) {
         return Ok(host.clone());
     }

@@ -3,7 +3,7 @@
 //! A [`Bridge`] offers exports of Peregrine and programs of ONC RPC and Courier, at any addresses. It needs
 //! no code of their interfaces: it calls with a generic client, which uses the description that a server
 //! sends or that is in a [file](InterfaceFile). Clients of HTTP call all exports and programs as JSON.
-//! Clients of each of these RPC systems call them as exports or programs of the client's own system.
+//! Clients of Peregrine, ONC RPC and Courier call them as exports or programs of the client's own system.
 //! `docs/BRIDGE.md` in the repository describes addresses, requests, answers, failures and limits.
 //!
 //! ```no_run

@@ -19,7 +19,7 @@ pub(crate) enum Event {
 /// A running call, seen from its connection. The call is given up when this value is dropped.
 pub(crate) struct Pending {
     pub(crate) events: mpsc::Receiver<Event>,
-    /// The call holds the other end, which notices the drop.
+    /// The call holds the receiver of this channel. It gives up when this sender is dropped.
     pub(crate) _waits: oneshot::Sender<()>,
 }
 

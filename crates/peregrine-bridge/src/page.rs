@@ -147,7 +147,8 @@ fn kind(parameter: &DescribedParameter) -> &'static str {
         (Direction::Out, ..) => "text",
         (Direction::Source, ..) => "json",
         (_, Shape::Text, _) | (_, Shape::One, Text | Char) => "text",
-        // The bridge also accepts a number as a string of digits. The script would round large numbers.
+        // The bridge also accepts a number as a string of digits. The script sends this string, because it
+        // would round large numbers.
         (_, Shape::One, U8 | U16 | U32 | U64 | U128 | I8 | I16 | I32 | I64 | I128 | F32 | F64) => {
             "text"
         }

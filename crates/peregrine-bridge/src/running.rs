@@ -27,7 +27,7 @@ const CONNECTIONS_MAX: usize = 256;
 const HEADER_BYTES_MAX: usize = 16 << 10;
 /// The number of threads that receive requests and send answers.
 const THREADS: usize = 2;
-/// How long a bridge that stops waits for running calls.
+/// How long a bridge waits for running calls before it stops.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long a bridge pauses if it cannot accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -120,7 +120,7 @@ impl Running {
             // An error means that the task has panicked. It has ended in this case, too.
             let _ = runtime.block_on(serves);
         }
-        // Stops the servers of the fronts, which wait for running calls.
+        // Stops the servers of the fronts. Each server waits for its running calls.
         drop(self.fronts.take());
     }
 }
@@ -160,7 +160,7 @@ async fn serve(
         let _ = accepts.await;
     }
     let _ = watches.await;
-    // The tasks that accept have ended, so no other reference is left.
+    // The tasks that accept have ended, so there is no other reference to `graceful`.
     if let Some(graceful) = Arc::into_inner(graceful) {
         let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 /// Makes the schemas of the types of one interface.
 pub(crate) struct Schemas<'a> {
     described: &'a Described,
-    /// The start of the names of the schemas of named types. It is the name of the export.
+    /// The prefix of the names of schemas: the name of the export.
     prefix: &'a str,
 }
 

@@ -29,7 +29,7 @@ pub struct Bridge {
     pub(crate) log: Log,
 }
 
-/// What receives the messages of a running bridge.
+/// The function that receives the messages of a running bridge.
 #[derive(Clone)]
 pub(crate) struct Log(Arc<dyn Fn(&str) + Send + Sync>);
 
@@ -72,7 +72,7 @@ pub(crate) struct Limits {
 pub enum SetupError {
     /// The address of an export is invalid.
     Address(CallError),
-    /// The name of an export cannot be used in a path.
+    /// The name of an export cannot be used in the path of a request.
     Name(String),
     /// Two exports have the same name.
     Duplicate(String),
@@ -202,7 +202,7 @@ impl Bridge {
         };
         let parsed: Address = address.parse().map_err(SetupError::Address)?;
         let name = name.unwrap_or_else(|| parsed.name());
-        // The names of exports are those that an address accepts.
+        // An export may have any name that an address accepts.
         let valid = format!("local:{name}").parse::<Address>();
         if !valid.is_ok_and(|valid| valid.name() == name) {
             return Err(SetupError::Name(name.to_owned()));
@@ -302,8 +302,8 @@ impl Bridge {
         Ok(self)
     }
 
-    /// Sets what receives messages of the running bridge, such as why a changed file is not used. By default,
-    /// they are written to standard error.
+    /// Sets the function that receives messages of the running bridge, such as why a changed file is not
+    /// used. By default, they are written to standard error.
     pub fn log(mut self, log: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.log = Log(Arc::new(log));
         self

@@ -11,7 +11,7 @@ use crate::setup::Log;
 
 /// An export that the bridge offers.
 pub(crate) struct Target {
-    /// The name of the export in paths.
+    /// The name of the export in the paths of HTTP requests.
     pub(crate) name: String,
     pub(crate) address: String,
     /// The file with the interface. `None`: the server describes itself.
@@ -30,7 +30,7 @@ struct State {
     attempts: u64,
     /// Why the last attempt failed.
     failure: Option<Arc<CallError>>,
-    /// The number of the last interface, and the interface.
+    /// The number of the last known interface, and this interface.
     revised: (u64, Option<Arc<Described>>),
 }
 
@@ -89,7 +89,7 @@ impl Target {
         Self { name, address, file, log: Log::default(), state, binds }
     }
 
-    /// Sets what receives the messages about the target.
+    /// Sets the log that receives the messages about the target.
     pub(crate) fn log_to(&mut self, log: Log) {
         self.log = log;
     }
@@ -154,8 +154,8 @@ impl Target {
         drop(gone);
     }
 
-    /// Makes a call of `procedure` with `make`. A one-way call has a binding of its own: its failure is
-    /// returned by a later call of the same binding.
+    /// Makes a call of `procedure` with `make`. A one-way call is made through a separate binding. Otherwise,
+    /// a later call of another client through the same binding could return its failure.
     ///
     /// # Errors
     /// Returns the error of the call.

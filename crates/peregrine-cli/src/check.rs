@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::args::Format;
 use crate::output::{self, Failure};
 
-/// Reports whether a file has this text. White space at the end of either text is ignored.
+/// Reports whether a file has the text `wanted`. White space at the end of either text is ignored.
 ///
 /// # Errors
 /// Fails with exit code 1 if the file has another text, and with exit code 3 if it cannot be read.

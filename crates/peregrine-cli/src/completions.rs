@@ -159,7 +159,7 @@ pub(crate) fn rust_files(begun: &OsStr) -> Vec<CompletionCandidate> {
     files(begun, &["rs"])
 }
 
-/// Returns the files whose names have one of these ends, and the directories.
+/// Returns the files whose names have one of the extensions `ends`, and the directories.
 fn files(begun: &OsStr, ends: &'static [&'static str]) -> Vec<CompletionCandidate> {
     let is_wanted = |path: &Path| {
         let end = path.extension().and_then(OsStr::to_str);

@@ -160,7 +160,7 @@ fn fetch(
         if filled == 0 {
             break;
         }
-        // The call was executed, but its result could not be written to the file.
+        // The failure if the call was executed, but its result cannot be written to the file.
         let unwritten = |error| Failure::Unwritten { what: what(), error };
         made.write_all(&chunk[..filled]).map_err(unwritten)?;
         at += filled as u64;

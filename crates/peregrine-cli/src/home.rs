@@ -34,8 +34,8 @@ struct Contents {
     children: Vec<Child>,
 }
 
-/// Executes this program again, with a new directory as `$PEREGRINE_DIR`. The environment of a running
-/// process cannot be changed safely.
+/// Executes this program again, with a new directory as `$PEREGRINE_DIR`, because the environment of a
+/// running process cannot be changed safely.
 pub(crate) fn enter(demo: &Demo, format: Format, colour: Colour) -> Result<(), Failure> {
     let home = tempfile::Builder::new().prefix("peregrine-demo-").tempdir();
     let home = home.or_fail("cannot create a temporary directory")?;

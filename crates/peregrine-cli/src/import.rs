@@ -74,8 +74,9 @@ pub(crate) fn is_interface_file(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "x" || end == "cr")
 }
 
-/// Imports a file with this text. A file whose name ends in `.cr` is one of Courier, others are of ONC RPC.
-/// Other files that it needs are first searched in its directory, and then in the directories of `include`.
+/// Imports the file `file`, whose content is `text`. A file whose name ends in `.cr` is one of Courier,
+/// others are of ONC RPC. Other files that it needs are first searched in its directory, and then in the
+/// directories of `include`.
 pub(crate) fn import(
     text: &str,
     file: &Path,

@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 
 use crate::subject::Failure;
 
-/// The largest fraction of the calls that may omit an instruction of the fast path. The first value applies
-/// to the median run, and the second to four of five runs. A call may omit an instruction for two reasons.
-/// Calls that the server times (about one of 64) take other branches. And a message may have arrived before
-/// its receiver polls for it. The counts of waiting loops vary more between runs, so these bounds exclude
-/// their instructions.
+/// The largest fraction of the calls that may omit an instruction of the fast path. The median run must not
+/// exceed the first value, and at least four of five runs must not exceed the second value. A call may omit
+/// an instruction for two reasons. Calls that the server times (about one of 64) take other branches. And a
+/// message may have arrived before its receiver polls for it. The counts of waiting loops vary more between
+/// runs, so these bounds exclude their instructions.
 const MISSING: [f64; 2] = [0.1, 0.2];
 
-/// The largest fraction of the calls that may execute an instruction of the fast path twice. The first value
-/// applies to the median run, and the second to four of five runs.
+/// The largest fraction of the calls that may execute an instruction of the fast path twice. The median run
+/// must not exceed the first value, and at least four of five runs must not exceed the second value.
 const MORE: [f64; 2] = [0.01, 0.02];
 
 /// The tolerance for an instruction that is executed several times per call, as a fraction of the number of
@@ -103,8 +103,8 @@ pub(crate) fn per_call(idle: &Counts, runs: &[Counts], calls: u32) -> BTreeMap<S
     sums
 }
 
-/// Returns how often every call executes an instruction, or 0 if some calls do not execute it. `counts` are
-/// the instruction's counts of all runs, in ascending order.
+/// Returns how often each call executes an instruction, or 0 if the counts vary by more than the tolerances
+/// above. `counts` are the instruction's counts of all runs, in ascending order.
 fn steady(counts: &[f64], calls: f64) -> u64 {
     let middle = counts[counts.len() / 2];
     let each = (middle / calls).round();

@@ -172,7 +172,7 @@ struct Counted<'a> {
     directory: &'a Path,
     path: &'static str,
     case: &'static str,
-    /// Where the client and the server run.
+    /// The processors of the client and of the server. `None` lets the scheduler choose.
     processors: [Option<u32>; 2],
 }
 

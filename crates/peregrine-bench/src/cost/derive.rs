@@ -25,7 +25,7 @@ pub(super) const TERMS_MAX: usize = 1 << 16;
 ///
 /// A sequence or a buffer costs its count and a loop over its elements. An array `[T; N]` has no count. A
 /// choice (an option, a result, an enumeration) costs as much as its most expensive alternative. Text costs a
-/// count and a block in every design, because its bytes are never swapped.
+/// count and one move of a block in every design, because its bytes are never swapped.
 pub(crate) fn costs(described: &Described, design: Design) -> Vec<ProcedureCost> {
     let mut deriving =
         Deriving { of: described, design, left: TERMS_MAX, depth: 0, within: vec![] };
@@ -104,7 +104,7 @@ impl Deriving<'_> {
         ProcedureCost { call, result }
     }
 
-    /// Returns the cost of a whole message, including what is needed once per message.
+    /// Returns the cost of a whole message. This includes the work that a stub does once per message.
     fn message(&mut self, values: impl FnOnce(&mut Self, &mut Parts)) -> Cost {
         let mut parts = Parts::default();
         values(self, &mut parts);
@@ -210,7 +210,8 @@ impl Deriving<'_> {
             moving.add(Cost::symbol(Symbol::Step));
         }
         all.moving.add(moving.times(length.clone()));
-        // The interpreter examines the code of an elementary type once for all elements.
+        // The interpreter examines the code of an elementary type (a part of the description) once for all
+        // elements.
         let once = if record { interpreting.times(length) } else { interpreting };
         all.interpreting.add(once);
         all

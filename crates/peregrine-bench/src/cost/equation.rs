@@ -14,7 +14,8 @@ pub(crate) enum Control {
 /// How a stub moves data between the user's memory and the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copying {
-    /// Byte by byte, in the stub itself. Swapping the byte order would require this.
+    /// Byte by byte, in the stub itself. A stub that swaps the byte order would have to move data in this
+    /// way.
     InlineByte,
     /// Item by item, in the stub itself.
     InlineItem,
@@ -84,7 +85,7 @@ pub(crate) enum Symbol {
     Setup,
     /// `A`: sets up an array in the interpreter.
     ArraySetup,
-    /// `e`: examines the code of an elementary type in the interpreter.
+    /// `e`: examines the code of an elementary type, which is a part of the description, in the interpreter.
     Code,
 }
 

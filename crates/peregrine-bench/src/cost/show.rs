@@ -12,7 +12,8 @@ use super::equation::{Cost, Design, Parameters, ProcedureCost, Symbol};
 use crate::row::Format;
 use crate::stubs::{control, copying, ns, rounded};
 
-/// The assumed value of every unbounded length, and the assumed time of every unknown cost.
+/// The assumed value of every unbounded length, and the assumed time of every unknown cost in
+/// nanoseconds.
 const LENGTH: f64 = 64.0;
 
 /// Writes the costs of the procedures of an interface to standard output.

@@ -22,8 +22,8 @@ const BYTES: usize = 4 * INTEGERS;
 type Integers = Placed<[i32; INTEGERS], MIDDLE>;
 type Bytes = Placed<[u8; BYTES], MIDDLE>;
 
-/// Writes the array to a message, and reads it from there, as the stubs do. The procedure of a server gets a
-/// reference to the array that was read.
+/// Writes the array to a message and reads it again, as the stubs do. Like a server stub, this function
+/// passes on only a reference to the array that it has read.
 fn marshalled(array: &mut Box<Integers>, message: &mut [u8]) -> Used {
     let mut output = Output::<Xdr>::new(message);
     array.put(&mut output).ok()?;

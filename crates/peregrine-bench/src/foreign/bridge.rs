@@ -1,6 +1,7 @@
-//! Measures calls through a bridge: from a client of ONC RPC to a server of the same machine, and over HTTP.
-//! The server and the bridge are in the far process, and exist only while one sample is measured. Although
-//! both are in one process, the bridge calls the server through shared memory.
+//! Measures calls through a bridge to a server on the same machine. The clients call the bridge by ONC RPC or
+//! over HTTP. The server and the bridge are in the far process (the child process of this program), and exist
+//! only while one sample is measured. Although both are in one process, the bridge calls the server through
+//! shared memory.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -25,11 +26,11 @@ use crate::subject::{Failure, Sample};
 
 /// The case of null calls by ONC RPC through the bridge.
 pub(crate) const BRIDGE_NULL: &str = "bridge-null";
-/// The name of its limit: the two calls of which a call through the bridge consists.
+/// The name of the limit of `BRIDGE_NULL`: the two calls of which a call through the bridge consists.
 pub(crate) const BOTH_ALONE: &str = "both-alone";
 /// The case of null calls over HTTP.
 pub(crate) const HTTP_NULL: &str = "http-null";
-/// The name of its limit: requests to the echo server.
+/// The name of the limit of `HTTP_NULL`: requests to the echo server.
 pub(crate) const HYPER_ECHO: &str = "hyper-echo";
 /// The name of the path in the rows of HTTP.
 pub(crate) const HTTP: &str = "http";
@@ -40,7 +41,7 @@ const SERVER: &str = "bridged";
 /// The number of threads of the echo server: as many as the bridge has for HTTP.
 const THREADS: usize = 2;
 
-/// What runs in the far process.
+/// The servers that run in the far process.
 pub(crate) struct Bridged {
     // Dropped first, because it calls the server.
     bridge: peregrine_bridge::Running,
@@ -186,7 +187,7 @@ impl Subject for Calls {
             Self::Http | Self::Echo => Waiting::Block,
         };
         let [bridge, server, http, echo] = far.order(Order::Bridge(wait))?[..] else {
-            return Err("the far process has not four addresses".into());
+            return Err("the far process did not return four addresses".into());
         };
         let bind = |address: &str| {
             ProgramClient::bind_with(address, &BindOptions::default().wait(wait.wait()))

@@ -13,13 +13,14 @@ pub(crate) const OWN_UDP: &str = "own-udp";
 
 /// The number of bytes of a null call on a connection: the marker of the record, and the message.
 const CALL_BYTES: usize = 16;
-/// The number of bytes of the reply.
+/// The number of bytes of the reply to a null call.
 const REPLY_BYTES: usize = 8;
 
 /// How all clients and servers wait.
 pub(super) const WAIT: Waiting = Waiting::Block;
 
-/// The name of the path in a row, the subject that is measured, and its limit.
+/// The name of the path in a row, the subject (what makes the measured calls), and the subject that is its
+/// limit.
 pub(super) type Compared = (&'static str, Box<dyn Subject>, Box<dyn Subject>);
 
 /// Returns each path of Courier, with its subject and its limit.

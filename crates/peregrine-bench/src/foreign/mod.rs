@@ -206,7 +206,7 @@ fn on_one_processor<T: Send>(
 ) -> Result<T, Failure> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // If possible, this processor does not handle the machine's interrupts.
+            // The last processor is used, because the first processors often handle the machine's interrupts.
             if let Some(cpu) = machine::processors().last() {
                 pin_to(*cpu)?;
             }

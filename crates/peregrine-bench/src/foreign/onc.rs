@@ -53,9 +53,9 @@ impl Protocol {
 
 /// The number of bytes of a null call without credentials (RFC 5531, section 9).
 const CALL_BYTES: usize = 40;
-/// The number of bytes of the reply.
+/// The number of bytes of the reply to a null call.
 const REPLY_BYTES: usize = 24;
-/// The number of bytes before each message on a connection.
+/// The number of bytes of the record marker, which precedes each message on a TCP connection.
 const RECORD_BYTES: usize = 4;
 
 /// The largest number of bytes that `take` takes.

@@ -1,6 +1,6 @@
 //! The test programs of the paper: procedures that take nothing, a word or an array of words, and return
-//! nothing or one integer. A server counts the calls that it runs, so that no run can lose or repeat a call
-//! unnoticed.
+//! nothing or one integer. A server counts the calls that it runs, so that lost and repeated calls are
+//! noticed.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -262,7 +262,7 @@ impl Calls {
     /// Makes [`CALLS`] calls, and waits until the last one has run.
     ///
     /// # Errors
-    /// If a call fails, or if not every call has run once.
+    /// If a call fails, or if a call has not run exactly once.
     pub(crate) fn run(&self, test: Test) -> Result<Took, Failure> {
         let before = self.client.none_counted()?;
         let (start, ran) = (Instant::now(), own_cpu_time());

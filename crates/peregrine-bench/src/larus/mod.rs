@@ -125,8 +125,8 @@ fn measure(
     Ok(all)
 }
 
-/// Samples one kind of call with one carrier. Returns `None` if `perf` took no samples, because it did not
-/// start in time.
+/// Takes the profile of one kind of call with one carrier. Returns `None` if `perf` did not start in time,
+/// and thus took no samples.
 fn profiled(
     selection: &Selection,
     one: &Measured,

@@ -1,5 +1,5 @@
-//! Samples where the processor time of this process goes, by the program `perf` of Linux. The paper used
-//! `gprof`.
+//! Samples in which system calls this process spends its processor time. The samples are taken by the program
+//! `perf` of Linux. The paper used `gprof`.
 
 use std::hint::black_box;
 use std::io;
@@ -30,7 +30,7 @@ const RECEIVES: [&str; 8] = [
     "sys_futex",
 ];
 
-/// The number of samples in total, and in parts of the processor time.
+/// The numbers of samples: in total, and in system calls that send or receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Profile {
     /// The number of all samples.
@@ -144,8 +144,8 @@ pub(crate) fn sampled(
 }
 
 /// Returns the nanoseconds that the client takes to swap the bytes of the words of one call: the time to
-/// write the words as Courier, without the time to copy them. The profile cannot show this part, because the
-/// compiler inlines the code that swaps into the code that sends.
+/// write the words in the format of Courier, minus the time to copy them. The profile cannot show this part,
+/// because the compiler inlines the code that swaps into the code that sends.
 pub(crate) fn swapping_ns(test: Test) -> f64 {
     match test.words {
         1 => swapping_words_ns::<1>(),
@@ -167,7 +167,7 @@ fn swapping_words_ns<const N: usize>() -> f64 {
     (written - copied).max(0.0)
 }
 
-/// Returns the nanoseconds of one step: the mean of the fastest of several rounds.
+/// Returns the mean time of one step in nanoseconds, in the fastest of several rounds.
 fn fastest_ns(mut step: impl FnMut()) -> f64 {
     const ROUNDS: u32 = 20;
     const STEPS: u32 = 10_000;

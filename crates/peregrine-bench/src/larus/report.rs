@@ -41,8 +41,8 @@ pub(super) fn tables(study: &Study) -> String {
     text
 }
 
-/// The links that take the place of the paper's two networks. The first one connects a VAX with a VAX, and
-/// the second one a VAX with a Sun.
+/// Our links, in the place of the paper's two networks. In the paper, the first network connects a VAX with a
+/// VAX, and the second network connects a VAX with a Sun.
 const LINKS: [Link; 2] = Link::ALL;
 
 fn mean(values: &[f64]) -> f64 {
@@ -179,7 +179,7 @@ fn profile(text: &mut String, study: &Study, title: &str, carrier: Carrier, at: 
     text.push('\n');
 }
 
-/// Writes a half of Table 9.
+/// Writes the half of Table 9 that belongs to the link `LINKS[at]`.
 fn ratios(text: &mut String, study: &Study, title: &str, at: usize) {
     let link = LINKS[at];
     let what = format!("{}: the time of Courier divided by the time of others", link.name());
@@ -260,7 +260,7 @@ fn cpu_ratios(text: &mut String, study: &Study) {
     text.push('\n');
 }
 
-/// Returns the processor time of a part in milliseconds.
+/// Returns the processor time of one part of the profile (sending or receiving), in milliseconds.
 fn part_ms(one: &Measured, part: fn(&Profile) -> u32) -> Option<f64> {
     let profile = one.profile?;
     Some(mean(&one.cpu_ms) * profile.percent(part(&profile)) / 100.0)

@@ -307,7 +307,8 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the ports of what was started, and waits for [`Far::end_order`].
+/// Writes the ports of the server that was started, and waits for [`Far::end_order`]. If the server did not
+/// start, writes the error instead.
 fn until_end<T, E: Display>(
     orders: &mut Lines<StdinLock<'_>>,
     started: Result<T, E>,

@@ -43,7 +43,7 @@ pub(crate) struct Filter {
     /// Only this path (may be repeated)
     #[arg(long = "path", value_enum)]
     paths: Vec<Path>,
-    /// Whether Peregrine is left out.
+    /// Whether only the limits are measured, without Peregrine.
     #[arg(skip)]
     limits_only: bool,
 }
@@ -150,7 +150,8 @@ fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subj
     }
 }
 
-/// The subject of `udp-pingpong`, `blast-ack`, and the network penalty (the time of one direction) over UDP.
+/// A subject that exchanges packets over UDP: `udp-pingpong`, `blast-ack`, or the measurement of the network
+/// penalty (the time of one direction).
 pub(crate) struct Exchanged {
     name: &'static str,
     spin: bool,
@@ -174,8 +175,8 @@ impl Subject for Exchanged {
     }
 }
 
-/// The subject of `xdp-pingpong`, `packet-pingpong`, `blast-ack` in raw Ethernet frames, and the network
-/// penalty in such frames.
+/// A subject that exchanges raw Ethernet frames: `xdp-pingpong`, `packet-pingpong`, `blast-ack`, or the
+/// measurement of the network penalty.
 struct Framed {
     name: &'static str,
     device: Device,
@@ -254,7 +255,7 @@ pub(crate) fn per_call(took: Duration, calls: u32) -> Sample {
     Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
 }
 
-/// Calls a function this many times, and returns the time.
+/// Calls the function `call` `calls` times, and returns the total time.
 pub(crate) fn timed(
     calls: u32,
     mut call: impl FnMut() -> Result<(), Failure>,
@@ -558,7 +559,7 @@ struct Paths {
 }
 
 impl Paths {
-    /// Finds the paths, and reports what is missing and why.
+    /// Finds the paths that work on the link. Reports each path that is skipped, with the reason.
     fn find(filter: &Filter, wait: Waiting, far: &mut Far) -> Result<Self, Failure> {
         let (link, mut paths) = (far.link(), Self { limits: Vec::new(), ours: Vec::new() });
         let skipped = |what: &str, path: Path, why: &str| {
@@ -592,7 +593,7 @@ impl Paths {
     }
 
     /// Returns the paths of a group that carry a case. Peregrine's null call over raw Ethernet is also
-    /// compared with its null call over UDP. So for the null call, UDP is added to raw Ethernet.
+    /// compared with its null call over UDP. So for the null call, UDP is added to the group of raw Ethernet.
     fn of(&self, group: &[Path], case: Case) -> Self {
         let some = |paths: &[Path]| -> Vec<Path> {
             let carry = |path: &&Path| group.contains(path) && path.carries(case);

@@ -1,4 +1,4 @@
-//! Measures how much time it saves to send the first packet of a message last.
+//! Measures how much time is saved if the first packet of a message is sent last.
 //!
 //! In Peregrine, the receiver assembles a message in the buffer of the message's first packet. Each other
 //! packet is copied to its final place in this buffer while the next packet is in transmission. Peregrine

@@ -412,7 +412,7 @@ impl Pair {
     /// Makes at least `calls` calls, after `warm` calls that are not measured. Returns the mean time of a
     /// call in nanoseconds.
     pub(crate) fn calls(&mut self, warm: u32, calls: u32) -> io::Result<f64> {
-        // Each of the futures makes the same number of calls.
+        // The number is rounded up, so that each of the `in_flight` futures makes the same number of calls.
         let calls = calls.next_multiple_of(self.in_flight);
         writeln!(self.orders, "{warm} {calls}")?;
         Ok(number(&mut self.output)? as f64 / f64::from(calls))

@@ -147,10 +147,12 @@ trait Frames: Sized {
     /// Opens the device. It has `sent` frames for sending, and at most `received` frames may arrive together.
     fn open(interface: &NetworkInterface, sent: usize, received: usize) -> io::Result<Self>;
 
-    /// Writes into a frame that the kernel has returned, or that was never sent.
+    /// Writes `bytes` into the frame for sending with the number `number`, at the byte offset `at`. The frame
+    /// was never sent, or the kernel has returned it.
     fn write(&mut self, number: usize, at: usize, bytes: &[u8]) -> io::Result<()>;
 
-    /// Sends frames. `bytes` returns the length of each.
+    /// Sends the frames whose numbers are in `frames`. `bytes` takes the number of a frame and returns its
+    /// length.
     fn send(&mut self, frames: Range<usize>, bytes: impl Fn(usize) -> usize) -> io::Result<()>;
 
     /// Waits for a frame, and passes it to `look`.
@@ -166,7 +168,7 @@ struct Xdp<const GENERIC: bool> {
     rings: SocketRings,
     queue: QueueRings,
     umem: LoneUmem,
-    /// The position in memory of the first frame for sending.
+    /// The number of the first frame for sending. The frames before it are for receiving.
     first: usize,
     /// The number of frames that were sent and that the kernel has not returned yet.
     out: usize,
@@ -182,7 +184,7 @@ impl<const GENERIC: bool> Xdp<GENERIC> {
         self.queue.completion.release();
     }
 
-    /// Returns the position in memory of a frame for sending.
+    /// Returns the byte offset in memory of the frame for sending with the number `number`.
     const fn place(&self, number: usize) -> usize {
         (self.first + number) * FRAME + HEADROOM
     }
@@ -337,14 +339,14 @@ impl<F: Frames> End<F> {
         Ok(Self { frames, here, spin, sends, link, header, payload })
     }
 
-    /// Writes the destination into the frames for sending.
+    /// Writes the link header, with the destination `to`, into all frames for sending.
     fn address(&mut self, to: Place) -> io::Result<()> {
         let header = link_header(to, self.here);
         (0..self.sends.count().min(WINDOW)).try_for_each(|n| self.frames.write(n, 0, &header))
     }
 
-    /// Sends a part of a message: at most [`WINDOW`] frames, beginning with the frame number `first`. Returns
-    /// the number of the frame that follows the part.
+    /// Sends a part of a message: at most [`WINDOW`] packets, beginning with the packet number `first` of the
+    /// message. Returns the number of the packet that follows the part.
     fn send(&mut self, trip: u32, first: usize) -> io::Result<usize> {
         let Packets { bytes, segment } = self.sends;
         let sent = (self.sends.count() - first).min(WINDOW);

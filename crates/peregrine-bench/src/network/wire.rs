@@ -143,7 +143,7 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
     let (end, _) = End::new(&socket, what.spin, what.back)?;
     let mut there = vec![0xa5; what.there.bytes];
     let mut back = vec![0; what.back.bytes];
-    // Asks the far side for its window.
+    // Asks the far side for its window (the number of bytes that it can receive before it acknowledges any).
     let mut window = [0; 4];
     socket.send(Window::of(&window), None, IfFull::Wait)?;
     end.receive_some(&mut window, what.back.is_blast(), None)?;
@@ -214,7 +214,8 @@ pub(crate) struct Stream {
 /// Sets the options of a connection.
 fn prepared(stream: &TcpStream, spin: bool) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    // The machine's default congestion control may pace packets. If cubic is missing, the default stays.
+    // Cubic is selected, because the machine's default congestion control may pace packets. If the kernel
+    // lacks cubic, the default stays.
     let _ = rustix::net::sockopt::set_tcp_congestion(stream.as_fd(), "cubic");
     stream.set_nonblocking(spin)
 }

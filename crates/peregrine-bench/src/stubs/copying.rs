@@ -13,7 +13,7 @@ use super::packet::{Packet, Way, keep_separate};
 /// A way to move values of each shape. Every function returns `None` if the message is too short for the
 /// values, or is invalid.
 pub(crate) trait Mover {
-    /// Whether several adjacent items are moved together.
+    /// Whether adjacent items are moved as one block.
     const BLOCKS: bool = false;
 
     /// Moves one integer.

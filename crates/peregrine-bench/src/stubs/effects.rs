@@ -1,5 +1,5 @@
-//! Isolates what the model of the costs of stubs (see `model.rs`) does not contain. Each experiment compares
-//! two programs that differ in one thing.
+//! Isolates effects that the model of the costs of stubs (see `model.rs`) does not contain. Each experiment
+//! compares two programs that differ in one thing.
 
 use crate::cost::{Control, Copying, Design};
 

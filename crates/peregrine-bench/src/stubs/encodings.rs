@@ -3,7 +3,8 @@
 //!
 //! * `prost`: Protocol Buffers. Integers are `sfixed32`, which is the fastest encoding for them.
 //! * `capnp`: Cap'n Proto. Hand-written code replaces the output of its compiler, and uses the same runtime.
-//!   Decoding copies the message into values. A program that reads the message itself avoids this copy.
+//!   Decoding copies the message into values. A program that reads the fields in the message avoids this
+//!   copy.
 //! * `rkyv`: archives that can be read without decoding (`access`, checked). Decoding creates owned values
 //!   from them.
 //! * `postcard`: a compact encoding for serde.
@@ -218,9 +219,10 @@ where
     })
 }
 
-/// A substitute for the code that Cap'n Proto's compiler would generate for writing a struct. It gives the
-/// size of the struct and the places of the fields. (The trait prescribes names that begin with `get_`. They
-/// are raw identifiers, because `tests/tidy.rs` forbids such names for functions of this project.)
+/// A substitute for the code that Cap'n Proto's compiler would generate for writing a struct. It only passes
+/// on the pointer of the struct. The functions below give the size of the struct and the places of its
+/// fields. (The trait prescribes names that begin with `get_`. They are raw identifiers, because
+/// `tests/tidy.rs` forbids such names for functions of this project.)
 struct Built<'a>(PointerBuilder<'a>);
 
 impl<'a> FromPointerBuilder<'a> for Built<'a> {

@@ -13,7 +13,7 @@ use super::packet::{Marshal, Packet, Way};
 use super::user::{Data, INTEGERS, RECORDS, User};
 use super::{Stub, Used};
 
-/// The short form of a type.
+/// The description of a type, in the short form that the stub interprets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Code {
     /// An integer: `I` in the paper.
@@ -187,7 +187,7 @@ pub(crate) fn nothing(user: &mut User, packet: &mut [u8]) -> Used {
     call(&Nothing, &mut [Memory::Words(&mut user.array[..])], &[], packet)
 }
 
-/// Finds one integer, and does not move it.
+/// Finds one integer in the user's memory, and does not move it.
 pub(crate) fn integer_for_nothing(user: &mut User, packet: &mut [u8]) -> Used {
     call(&Nothing, &mut [Memory::Words(&mut user.array[..])], ONE, packet)
 }

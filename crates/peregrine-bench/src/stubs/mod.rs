@@ -45,7 +45,7 @@ use crate::{Progress, Selection, machine};
 /// The number of bytes of the message that were used. This is `None` if the message is too short or invalid.
 pub(crate) type Used = Option<usize>;
 
-/// A function that moves the arguments of one procedure.
+/// A function that moves the arguments of one procedure between the user's memory and a message.
 type Stub = fn(&mut User, &mut [u8]) -> Used;
 
 /// The option that this experiment has in addition to the common ones.
@@ -73,8 +73,8 @@ pub(crate) fn run(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let machine = machine::description();
-    // Everything runs on one processor. If possible, this processor does not handle the machine's
-    // interrupts.
+    // Everything runs on one processor. It is the last processor, because the first processors often handle
+    // the machine's interrupts.
     if let Some(cpu) = machine::processors().last() {
         pin_to(*cpu)?;
     }

@@ -10,11 +10,11 @@ use super::user::{Data, TEXT};
 /// The predictions of both models for a stub, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prediction {
-    /// The paper's model: every part waits for the previous one.
+    /// The prediction of the paper's model, in which every part waits for the previous one.
     pub(crate) sum: f64,
-    /// The variant of the model. Moving items overlaps with the call of the stub, and with everything else
-    /// except blocks. Of two overlapping times, only the longer one counts. Each loop has its own pair of
-    /// overlapping times, and so has the part outside of loops.
+    /// The prediction of the variant of the model. In this variant, moving items overlaps with the call of
+    /// the stub, and with everything else except blocks. Of two overlapping times, only the longer one
+    /// counts. Each loop has its own pair of overlapping times, and so has the part outside of loops.
     pub(crate) overlap: f64,
 }
 

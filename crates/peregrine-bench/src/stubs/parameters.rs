@@ -77,7 +77,8 @@ pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) 
     Some(bytes)
 }
 
-/// Moves a block as [`block`] does. Also checks the rest of the message and advances in it, as a stub does.
+/// Moves a block as [`block`] does. Also checks that the message has enough bytes left, and advances in it,
+/// as a stub does.
 pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
     packet.next(4)?;
@@ -146,12 +147,12 @@ pub(crate) struct Measured {
     pub(crate) call: f64,
     /// The time of each symbol, in the order of [`Symbol::ALL`].
     pub(crate) symbols: [f64; Symbol::ALL.len()],
-    /// The sizes of blocks in bytes, and their times.
+    /// The size in bytes and the time of each measured block.
     pub(crate) blocks: Vec<(u64, f64)>,
 }
 
 impl Measured {
-    /// Computes the parameters from the medians of the programs of [`all`].
+    /// Computes the parameters from the median times of the programs that [`all`] returns.
     pub(crate) fn from_medians(ns: &[f64]) -> Self {
         let call = ns[0];
         let over = |ns: f64| (ns - call).max(0.0);

@@ -183,7 +183,7 @@ pub(crate) fn stub(design: Design, data: Data, marshals: bool) -> Stub {
 mod tests {
     use super::*;
 
-    /// Returns the message that a stub must write for a type. Simple code constructs this message.
+    /// Returns the message that a stub must write for a type. This function constructs it without a stub.
     fn expected(data: Data) -> Vec<u8> {
         let user = User::full();
         let words = |words: &[i32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();

@@ -51,7 +51,7 @@ pub(crate) fn rounded(value: f64) -> Value {
 }
 
 impl Study {
-    /// Returns the result of a design for a type.
+    /// Returns the result of a design for a type and a direction.
     pub(crate) fn cell(&self, design: Design, data: Data, marshals: bool) -> Option<&Cell> {
         self.cells
             .iter()

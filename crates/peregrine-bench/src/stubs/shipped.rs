@@ -101,7 +101,7 @@ pub(crate) fn equal_server() -> Arc<dyn Serve> {
     Arc::new(ThreeServer::new(Object))
 }
 
-/// The structure as one value.
+/// The third data type of the study (the structure), as one value.
 #[derive(Clone, Debug, PartialEq, Eq, Value)]
 pub(crate) struct Structure {
     pub(crate) a: i32,
@@ -175,7 +175,7 @@ impl Row {
 
 /// A separately allocated value.
 type Kept<T> = Box<Placed<T, MIDDLE>>;
-/// Bytes in the layout of a message.
+/// The memory that is copied to a message, or to which a message is copied.
 type Flat = Kept<[u8; PACKET]>;
 
 fn room() -> Room {
@@ -226,7 +226,7 @@ fn frames() -> Result<Frames, Failure> {
     Ok(Frames::private(1, 1, PACKET)?)
 }
 
-/// A caller that writes the arguments of a procedure into a frame, as its generated stub and a path do.
+/// A caller that writes the arguments of a procedure into a frame, as a generated stub and a path do.
 struct Caller {
     frames: Frames,
     user: User,
@@ -244,7 +244,8 @@ impl Caller {
         Ok(Self { frames: frames()?, user, records: Placed::boxed(e), labelled: f })
     }
 
-    /// Writes the message into one frame `times` times. Returns the layout of the message.
+    /// Writes the message of a call with values of the type `data` into one frame, `times` times. Returns the
+    /// layout of the message.
     fn run(&self, data: Data, times: u32) -> Option<Layout> {
         let mut frame = self.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         frame.fill(|frame, space| self.fill(frame, space, data, times))
@@ -356,7 +357,7 @@ pub(crate) struct Calling {
     result: Dynamic,
 }
 
-/// The state that both clients' programs share.
+/// Both clients and the values that they send. All measured programs that make calls share this state.
 pub(crate) type Shared = Rc<RefCell<Calling>>;
 
 /// Returns plain values as a slice, or `None` if `values` are not plain.

@@ -108,7 +108,7 @@ fn openapi_document_describes_each_procedure() {
     let document = get(world.at, "/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
-    // The document does not have `ask`, which has a callback.
+    // The document does not contain the procedure `ask`, because it has a callback.
     assert_eq!(paths.len(), 14);
     let sum = &paths["/demo/sum"]["post"];
     assert_eq!(sum["description"], "Adds points.");

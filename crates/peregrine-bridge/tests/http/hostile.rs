@@ -24,7 +24,8 @@ fn large_requests_are_refused() {
     );
     let refused = String::from_utf8(rest(send(world.at, header.as_bytes()))).unwrap();
     assert!(refused.starts_with("HTTP/1.1 4"), "{refused}");
-    // The header does not have the size of a body in chunks, so the bridge counts the bytes that it reads.
+    // If a body is sent in chunks, the header does not say its size. So the bridge counts the bytes that it
+    // reads.
     let chunks = format!("3e8\r\n{}\r\n1\r\nx\r\n", "x".repeat(1000));
     let chunked = format!(
         "POST /demo/refuse HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\

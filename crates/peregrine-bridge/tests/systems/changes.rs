@@ -56,7 +56,7 @@ fn changed_interface_file_is_used_without_a_restart() {
         let said = peregrine::describe(&address);
         said.is_ok_and(|said| said.digest == changed.digest())
     });
-    // The numbers in ONC RPC are the same as before.
+    // The numbers of the program and of the procedures in ONC RPC are the same as before.
     assert_eq!(StockClient::bind(&world.address("onc+udp")).unwrap().add(4, 5).unwrap(), 9);
 }
 
@@ -107,7 +107,7 @@ fn interfaces_that_a_system_cannot_carry_are_refused_with_the_place() {
     let name = fresh("wide");
     let bridge = || Bridge::new().offer_as(&name, file(&wide)).unwrap();
     let onc = |bridge: Bridge| bridge.export_at("onc+tcp:127.0.0.1:0").unwrap().spawn();
-    // The target need not run: its interface is known.
+    // The server need not run, because the file contains its interface.
     let text = |bridge: Bridge| match onc(bridge) {
         Err(error @ SetupError::Unfit(..)) => error.to_string(),
         other => panic!("{other:?}"),

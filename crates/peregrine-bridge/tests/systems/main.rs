@@ -42,7 +42,7 @@ pub(crate) const FRONTS: [&str; 6] = [
     "courier+tcp:127.0.0.1:0",
 ];
 
-/// A bridge to one server, which offers it as `stock` over HTTP, at all [`FRONTS`], and on this machine.
+/// A bridge that offers one server under the name `name`: over HTTP, at all [`FRONTS`], and on this machine.
 pub(crate) struct World {
     pub(crate) bridge: Running,
     name: String,

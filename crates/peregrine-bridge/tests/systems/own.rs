@@ -28,7 +28,7 @@ trait Own {
     /// Fails if the text is empty.
     #[oneway]
     fn note(&self, text: &str) -> peregrine::Result<()>;
-    /// Waits until `count` notes were made.
+    /// Waits until `count` calls of `note` have succeeded.
     fn notes(&self, count: u32) -> peregrine::Result<()>;
 }
 

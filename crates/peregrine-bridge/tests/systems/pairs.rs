@@ -131,8 +131,8 @@ fn call_of_another_system_can_be_given_up() {
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
         clients.push(client);
     }
-    // A connection of Courier carries one call at a time, even if its caller has given up. So the procedures
-    // must end before the next calls.
+    // A connection of Courier carries a call until its procedure ends, even if the caller has given up. So
+    // the procedures must end before the next calls.
     direct.release().unwrap();
     let (a, b) = (Dynamic::I32(1), Dynamic::I32(2));
     for client in clients {

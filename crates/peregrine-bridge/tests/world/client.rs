@@ -83,7 +83,7 @@ pub(crate) fn ask(to: SocketAddr, bytes: &[u8]) -> Answer {
     Answer::parse(&rest(send(to, bytes)))
 }
 
-/// Returns the bytes of a call.
+/// Returns the bytes of the HTTP request that makes a call.
 pub(crate) fn post(to: SocketAddr, path: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!(

@@ -65,7 +65,7 @@ pub(crate) trait Demo {
     fn ask(&self, told: Callback<'_, dyn Told>) -> peregrine::Result<()>;
 }
 
-/// The same interface with one more procedure, for a server that was restarted.
+/// A different interface with the name `Demo`, for a server that is started again.
 #[interface(name = "Demo", version = 1)]
 pub(crate) trait Next {
     fn subtract(&self, a: i64, b: i64) -> peregrine::Result<i64>;
@@ -200,7 +200,8 @@ fn server_process() {
         _ => server.export("demo", DemoServer::new(Object::default())),
     };
     let running = server.unwrap().spawn().unwrap();
-    // The name of the test may be on the same line.
+    // The line break comes first, because the test framework may have printed the name of the test
+    // on this line.
     println!("\nready {}", running.addresses()[0]);
     std::io::stdout().flush().unwrap();
     // This input ends when the test that started this process ends.
@@ -223,7 +224,8 @@ impl Running {
         Self::of_age("old", "tcp:127.0.0.1:0")
     }
 
-    /// Starts a server of an age, `old` or `new`, at an endpoint.
+    /// Starts a server at an endpoint. `age` is `old` for the interface [`Demo`], or `new` for
+    /// [`Next`].
     pub(crate) fn of_age(age: &str, endpoint: &str) -> Self {
         let directory = TempDir::new().unwrap();
         let test = concat!(module_path!(), "::server_process").split_once("::").unwrap().1;

@@ -511,7 +511,7 @@ fn value(
         Dynamic::Plain(bytes) => Size::exact(bytes.len()),
         Dynamic::Text(text) => Size::exact(text.len()),
         // The JSON text of a structured value is about as long as the representation of the value in a
-        // message.
+        // message, so its length is the estimate.
         _ => match described.bytes_max(&parameter.ty) {
             Some(bytes) if parameter.shape == Shape::One => Size::exact(bytes),
             _ => Size { bytes: json.to_string().len(), is_estimated: true },

@@ -63,7 +63,8 @@ fn answer(
     }
 }
 
-/// Returns an argument of a callback's call. Returns `None` if the argument is not a value.
+/// Returns an argument of a callback's call as JSON. Returns `None` if the argument is not a value, such as a
+/// stream.
 fn argument(
     described: &Described,
     parameter: &DescribedParameter,

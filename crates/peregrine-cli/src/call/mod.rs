@@ -159,7 +159,7 @@ type Made = Result<Result<Dynamic, Dynamic>, CallError>;
 /// Makes the call. The returned values replace the arguments in `given`.
 ///
 /// # Errors
-/// If a source cannot be read. No call was made.
+/// If a source cannot be read. In this case, no call was made.
 fn make(
     client: &GenericClient,
     given: &mut PreparedCall,

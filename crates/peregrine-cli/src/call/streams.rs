@@ -109,9 +109,9 @@ pub(super) struct Printer {
 /// The items and calls that were collected instead of printed, and the failure of printing.
 #[derive(Default)]
 struct State {
-    /// The items and calls that were not printed.
+    /// The items and calls for the single JSON object.
     collected: Collected,
-    /// Why an item or a call was not printed.
+    /// Why an item or a call could not be printed.
     failure: Option<Failure>,
 }
 
@@ -171,7 +171,7 @@ impl Printer {
     /// Prints a call of a callback.
     ///
     /// # Errors
-    /// If the command ends.
+    /// If the call cannot be printed, or a signal has interrupted the command.
     pub(super) fn called(
         &self,
         callback: &str,
@@ -204,7 +204,7 @@ impl Printer {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Prints a line. Returns `Break` if the procedure need not go on.
+    /// Prints a line, if there is one. Returns `Break` if the procedure need not go on.
     fn print(&self, state: &mut State, line: Option<Value>) -> ControlFlow<()> {
         // If nothing reads the output any more, the procedure need not go on.
         if let Some(Err(failure)) = line.map(output::print) {
@@ -234,7 +234,7 @@ impl Printer {
         self.print(&mut state, line)
     }
 
-    /// Returns the items and calls that were not printed.
+    /// Returns the items and calls that were collected instead of printed.
     ///
     /// # Errors
     /// If an item or a call could not be printed.

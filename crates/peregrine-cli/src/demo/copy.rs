@@ -99,8 +99,8 @@ pub(super) fn copy(
     Ok(Copied { bytes, times, source, copy: hash_of(target)? })
 }
 
-/// Writes the file `note` with calls that have a `Lent` parameter. Returns the length of the written bytes,
-/// and whether the file contains exactly these bytes.
+/// Writes the file `note` with calls that have a `Lent` parameter. Returns the number of bytes that were
+/// written, and whether the file contains exactly these bytes.
 pub(super) fn write(files: &impl Files, root: &Path) -> Result<(usize, bool), Failure> {
     let note: Vec<u8> = (0..CHUNK_BYTES + 4321).map(|i| (i * i / 7) as u8).collect();
     for (i, part) in note.chunks(CHUNK_BYTES).enumerate() {

@@ -57,7 +57,7 @@ pub(super) struct RoundTrip {
     pub(super) asleep: bool,
 }
 
-/// The process that measures.
+/// The measuring process's side of the ping-pong.
 pub(super) struct Limit {
     memory: Memory,
     last: u32,

@@ -15,7 +15,7 @@ use crate::args::WaitOption;
 use crate::home::{Home, signal};
 use crate::output::{Failure, OrFail};
 
-/// A combination of processors and a way to wait.
+/// The conditions of a measurement: the processors, the way to wait, and the limit.
 struct Setting {
     wait: WaitOption,
     placement: &'static str,

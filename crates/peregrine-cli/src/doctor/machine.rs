@@ -116,7 +116,7 @@ fn clock(information: &str) -> Finding {
         "the processor has no invariant TSC"
     };
     let ns = stamp_ns();
-    // On every machine, a clock that needs a system call takes longer than 100 ns.
+    // On every machine, reading a clock by a system call takes longer than 100 ns.
     let verdict = if ns < 100.0 { Verdict::Good } else { Verdict::Slow };
     let fix = match others.split(' ').any(|name| name == "tsc") && current != "tsc" {
         true => format!("echo tsc | sudo tee {source}/current_clocksource"),
@@ -161,7 +161,7 @@ fn pages() -> Finding {
     )
 }
 
-/// Returns the word in brackets, which marks the current setting in some kernel files.
+/// Returns the word in brackets. In some kernel files, this word is the current setting.
 fn chosen(text: &str) -> Option<&str> {
     text.split_once('[')?.1.split_once(']').map(|(word, _)| word)
 }
