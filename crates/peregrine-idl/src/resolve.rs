@@ -124,7 +124,7 @@ fn programs(root: &Trait) -> Result<Vec<Program>> {
             })
         };
         let procedures = root.methods.iter().map(number).collect::<Result<_>>()?;
-        // `#[interface]` gives the same numbers to a Courier program that is started by its name.
+        // A Courier program that is started by its name gets zeros, which `#[interface]` gives to it, too.
         let (number, version) = one.numbers.unwrap_or((0, 0));
         Ok(Program { system: one.system, number, version, procedures })
     };
@@ -229,8 +229,9 @@ struct Resolver<'a> {
     /// The arguments of the type that is being resolved, by the names of the type parameters.
     arguments: HashMap<String, Type>,
     defaults: Vec<Pending>,
-    /// How many aliases were replaced by their types, and how many of them are around the current type.
+    /// The number of aliases that were replaced by their types.
     aliases: usize,
+    /// The number of aliases that are being replaced, and that contain the current type.
     nested_aliases: usize,
 }
 
@@ -414,7 +415,7 @@ impl Resolver<'_> {
                 let all = variants.iter().enumerate().zip(cases(variants));
                 DescribedBody::Enum(all.map(variant).collect())
             }
-            // An alias was replaced by its type.
+            // Uses of an alias were replaced by its type, so no part of the description refers to this body.
             Body::Alias(_) => DescribedBody::Struct(Vec::new()),
             Body::Interface(one) => {
                 let place =

@@ -128,7 +128,7 @@ fn is_byte_string(name: &TypeName, source: &Source) -> bool {
     last_of(&path) == "ByteString" && !source.types.contains_key(&path)
 }
 
-/// Returns the error for a type that a representation does not have.
+/// Returns the error message for a type that has no form in a representation.
 fn no_form(ty: &Type, representation: &str) -> String {
     format!("`{}` has no form in {representation}", shown(ty))
 }
@@ -190,7 +190,8 @@ fn split(name: &str) -> String {
     split
 }
 
-/// Returns a name in which each character that names in interface files cannot contain is replaced by `_`.
+/// Converts a name to one that interface files permit. All characters but ASCII letters and digits become
+/// `_`.
 fn ascii(name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(letter).collect();

@@ -33,7 +33,7 @@ pub(super) struct Checked<'a> {
     /// The types that contain themselves, directly or through other types. With each type: the number of its
     /// cycle.
     pub(super) recursive: HashMap<&'a str, u32>,
-    /// For each alias that only renames another type, the type at the end of the chain.
+    /// For each alias that only renames another type, the type at the end of the chain of such aliases.
     ends: HashMap<&'a str, &'a Type>,
 }
 
@@ -160,7 +160,7 @@ impl<'a> Checked<'a> {
                     break;
                 }
                 match self.body_of(&next.text) {
-                    // A second visit is a cycle, which is reported later.
+                    // If an alias is visited a second time, the chain is a cycle, which is reported later.
                     Some(Body::Alias(further)) if chain.insert(&next.text) => ty = further,
                     _ => break,
                 }

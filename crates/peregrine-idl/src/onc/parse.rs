@@ -134,8 +134,8 @@ fn report(input: &Input<'_>, wrong: ErrMode<Wrong>) {
     sources.error(wrong.place, message);
 }
 
-/// Skips tokens, including the next `;`, or up to the `}` that closes the enclosing braces. Inner braces are
-/// skipped with their content.
+/// Skips tokens up to and including the next `;`, but stops before the `}` that closes the enclosing braces.
+/// Inner braces are skipped with their content.
 fn recover(input: &mut Input<'_>) {
     let mut depth = 0_usize;
     loop {
@@ -402,7 +402,7 @@ fn declaration(input: &mut Input<'_>) -> Parsed<Declaration> {
     Ok(Declaration { docs: String::new(), name, ty })
 }
 
-/// The part of a type before its name.
+/// The part of a type that is written before the declared name.
 enum Specifier {
     String,
     Opaque,

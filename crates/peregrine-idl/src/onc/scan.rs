@@ -458,7 +458,7 @@ fn included(rest: &str) -> Option<&str> {
     inner.map(|(name, _)| name)
 }
 
-/// Returns the value of a macro as that of a constant. `place` is the place of the macro.
+/// Converts the value of a macro to the value of a constant. `place` is the place of the macro.
 fn constant_value(value: &str, place: Place) -> Option<ConstantValue> {
     let inner = value.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
     let plain = inner.unwrap_or(value).trim();

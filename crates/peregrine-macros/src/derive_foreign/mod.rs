@@ -334,8 +334,8 @@ struct Parts(Vec<Part>);
 
 /// The generated code for the nodes of a linked list.
 struct Node {
-    /// Code that appends the fields, which are in the variables of the pattern. Then the code continues with
-    /// the next node, or returns after the last node.
+    /// Code that appends the fields, whose values are in the variables of `Part::own`. Then the code
+    /// continues with the next node, or returns after the last node.
     put: TokenStream,
     /// Code that takes the fields. Then the code adds them to `__before`, or ends the loop with the last
     /// node.
