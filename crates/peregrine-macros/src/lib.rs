@@ -45,7 +45,8 @@ use proc_macro::TokenStream;
 /// - `max_len = N`: the bound of every buffer without a `#[max_len]` attribute.
 /// - `onc(program = N, version = N)` and `courier(program = N, version = N)`: the identity of the interface in
 ///   another RPC system. Each method then has the number of its procedure: `#[onc(N)]`, `#[courier(N)]`.
-///   `peregrine::foreign::Program` has them. `courier` alone is for a program that is started by its name.
+///   `peregrine::foreign::Program` has all these numbers as constants. `courier` alone is for a program that is
+///   started by its name.
 ///
 /// Attributes within the trait:
 ///

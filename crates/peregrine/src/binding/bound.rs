@@ -27,7 +27,8 @@ pub(crate) struct Bound {
     lane: OnceLock<Arc<Lane>>,
     /// What carries the streams of calls.
     conduit: Mutex<Option<Arc<ClientConduit>>>,
-    /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
+    /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`,
+    /// `FOREIGN`.
     flags: AtomicU32,
     /// How calls find the server's procedures. `None`: client and server use the same procedure numbers.
     fit: Option<Box<Differing>>,
@@ -65,7 +66,7 @@ impl fmt::Debug for Bound {
 
 impl Drop for Bound {
     /// Gives up the messages that are still under way for calls that have ended. Otherwise the server could
-    /// hold such a message for ever, and the session with it.
+    /// hold such a message, and with it the session, for ever.
     fn drop(&mut self) {
         // A forked child must not use the locks: a thread of its parent may have held them.
         if self.mark.wiped() {

@@ -419,7 +419,7 @@ const fn inside_of(process: u32) -> u32 {
 
 thread_local! {
     /// The process whose call this thread runs, or zero if the process is unknown. [`OUTSIDE`] if the thread
-    /// runs no call. The other values about the current call are valid only while this value is not
+    /// runs no call. The other variables for the current call are valid only while this value is not
     /// [`OUTSIDE`].
     static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }
