@@ -19,7 +19,7 @@ pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
     std::fs::write(path, text).or_fail(format!("cannot write {}", path.display()))
 }
 
-/// Writes the descriptions of a file of another system as JSON.
+/// Writes all descriptions that were read from an interface file of another RPC system, as JSON.
 pub(crate) fn write_all(path: &Path, all: &[Described]) -> Result<(), Failure> {
     std::fs::write(path, text_of_all(all)).or_fail(format!("cannot write {}", path.display()))
 }

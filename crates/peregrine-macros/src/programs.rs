@@ -375,7 +375,7 @@ pub(crate) fn attempts(model: &Interface, method: &Method) -> TokenStream {
 }
 
 /// Generates the method of a server that serves clients of other systems. `call` returns the code that calls
-/// a method with these arguments.
+/// a given method with given arguments.
 pub(crate) fn serves(
     model: &Interface,
     call: impl Fn(&Method, &[TokenStream]) -> TokenStream,

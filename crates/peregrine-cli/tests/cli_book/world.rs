@@ -31,10 +31,10 @@ pub(crate) struct World {
     at: Vec<(&'static str, String)>,
     /// Texts that differ between runs, and their replacements.
     differs: Vec<(String, String)>,
-    /// Whether other servers export in a directory that all users search.
+    /// Whether other servers have exports in a directory that the clients of all users search.
     crowded: bool,
-    /// Whether this user cannot read the directory that all users search. If so, a name that is not found may
-    /// exist in that directory.
+    /// Whether this user cannot read the directory that the clients of all users search. If so, a name that
+    /// is not found may exist in that directory.
     closed: bool,
 }
 

@@ -4,8 +4,8 @@ use core::ops::Range;
 
 /// A range of bytes in the text of a program.
 ///
-/// All spans compare as equal. So two trees are equal if their programs are, even if the texts are laid out
-/// differently.
+/// All spans compare as equal. So two trees are equal if their programs are equal, even if the texts are laid
+/// out differently.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     /// The offset of the first byte.

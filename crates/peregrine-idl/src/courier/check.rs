@@ -170,7 +170,7 @@ impl<'w> Checker<'w, '_> {
                 let around = Around { named: true, choice: true, ..around };
                 arms.iter().for_each(|arm| self.data(&arm.ty, around));
             }
-            // Only a declaration can have such a type.
+            // The parser accepts these types only directly in a declaration, and not within another type.
             Type::Procedure(_) | Type::Error(_) => {}
             Type::Named(reference) if self.is_code(ty) => {
                 let reason =

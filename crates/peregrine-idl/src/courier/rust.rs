@@ -40,7 +40,7 @@ fn indented(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Whether a module uses each of these names of the library.
+/// For each of these names of the library, whether a module uses the name.
 #[derive(Default)]
 struct Imports {
     byte_string: bool,
@@ -127,7 +127,8 @@ impl<'w> Printer<'w> {
             let is_code = matches!(world.base(id.0, ty).1, Type::Procedure(_) | Type::Error(_));
             let wanted = match value {
                 None => camel(&name.text),
-                // Methods and variants are named where they are printed.
+                // Procedures become methods, and errors become variants. Both get their names where they are
+                // printed.
                 Some(_) if is_code => continue,
                 Some(_) if self.is_function(*id) => snake(&name.text),
                 Some(_) => shouty(&name.text),

@@ -29,9 +29,9 @@ pub(crate) struct Unit {
 /// All programs. The first one is the program that is imported.
 pub(crate) struct World {
     pub(crate) units: Vec<Unit>,
-    /// For each program and each of its declarations, the declaration at which a chain of names ends. For a
-    /// type, this is the first type that is not just the name of another type. For a constant, it is the
-    /// first constant whose value is not just the name of another constant.
+    /// For each program and each of its declarations, the end of the chain of names that begins at the
+    /// declaration. For a type, this is the first type that is not just the name of another type. For a
+    /// constant, it is the first constant whose value is not just the name of another constant.
     ends: Vec<Vec<Option<Id>>>,
 }
 
@@ -182,7 +182,8 @@ impl World {
         names.next().map(String::as_str)
     }
 
-    /// Returns the next declaration of a chain of names, and `None` if the chain ends here.
+    /// Returns the declaration that follows `id` in a chain of names. Returns `None` if the chain ends at
+    /// `id`.
     fn next(&self, id: Id) -> Option<Id> {
         let Declaration { ty, value, .. } = self.declaration(id);
         match (value, ty) {

@@ -160,8 +160,9 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Takes the first free name that becomes the wanted name in Rust when it is imported. If no such name is
-    /// free, takes the first free name. If no name is free, takes the last name with a number at its end.
+    /// Takes the first free name of `wanted` for which `is_right` returns true: importing this name leads to
+    /// the same name in Rust. If there is no such name, takes the first free name of `wanted`. If no name is
+    /// free, takes the last name of `wanted` with a number at its end.
     fn pick(&mut self, wanted: &[String], is_right: impl Fn(&str) -> bool) -> String {
         let right = wanted.iter().find(|one| is_right(one) && !self.taken.contains(*one));
         let free = right.or_else(|| wanted.iter().find(|one| !self.taken.contains(*one)));
@@ -209,7 +210,8 @@ struct Value {
     tokens: TokenStream,
 }
 
-/// Reads the type of a constant, or of a function without parameters, and separates its value.
+/// Reads the type of a constant, or of a function without parameters. Returns the type and the tokens of the
+/// value.
 fn value_of(constant: &Constant) -> Result<Value, Error> {
     let module = constant.module.as_deref();
     let parser = |input: ParseStream<'_>| {

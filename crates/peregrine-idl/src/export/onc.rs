@@ -56,8 +56,8 @@ struct Writer<'a> {
     constants: Chosen,
     /// The members of each enumeration, by its path: the name in Rust, the name in the file, and the number.
     members: HashMap<String, Vec<(String, String, i128)>>,
-    /// The constants that are numbers. For each of them: the name in the form of a variant, the name in the
-    /// file, and the number.
+    /// The constants that are numbers. For each of them: the name in Rust, written like that of a variant,
+    /// the name in the file, and the number.
     numbers: Vec<(String, String, i128)>,
     /// Types that the file needs, and that have no name in Rust.
     more: Vec<Item>,

@@ -90,7 +90,7 @@ pub(super) fn specification(scanned: Scanned, sources: &mut Sources) -> Specific
             Err(wrong) => {
                 report(&input, wrong);
                 recover(&mut input);
-                // The body of the wrong definition may end here.
+                // If `recover` has stopped before the `}` of the wrong definition, this `}` is skipped.
                 let semicolons = repeat::<_, _, (), _, _>(0.., symbol(b';', ""));
                 let _ = (opt(symbol(b'}', "")), semicolons).parse_next(&mut input);
             }
@@ -231,7 +231,7 @@ fn digits(input: &mut Input<'_>) -> Parsed<i128> {
         .ok_or_else(|| wrong(input, any.place, format!("`{text}` is not a number of 64 bits")))
 }
 
-/// Returns an error at a place, after which no alternative is tried.
+/// Returns an error at a place. After this error, the parser tries no alternative.
 fn wrong(input: &Input<'_>, place: Place, message: impl Into<String>) -> ErrMode<Wrong> {
     let message = Some(message.into());
     ErrMode::Cut(Wrong { place, left: input.input.len(), expected: Vec::new(), message })

@@ -41,8 +41,8 @@ pub(crate) fn root(input: ParseStream<'_>, source: &Source) -> Result<String> {
     roots.into_iter().next().ok_or_else(|| expected(input, "a trait"))
 }
 
-/// Returns the paths of the traits that no other trait uses for a callback. If all are used so, returns the
-/// path of the first trait of the text.
+/// Returns the paths of the traits that no other trait uses for a callback. If there is no such trait,
+/// returns the path of the first trait of the text.
 pub(crate) fn roots(source: &Source) -> Vec<String> {
     let types = &source.types;
     let is_trait = |path: &&String| {

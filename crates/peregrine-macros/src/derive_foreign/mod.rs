@@ -171,7 +171,7 @@ fn of_record(parts: &Parts, representation: &TokenStream) -> Codec {
     let (pattern, put, take) =
         (parts.pattern(), parts.put(representation), parts.take(representation));
     let this = quote!(<Self as ::peregrine::foreign::Foreign<#representation>>);
-    // An empty struct has no cells. The compiler would warn of a variable that is `mut` and does not change.
+    // An empty struct has no cells. If `__cells` were `mut`, the compiler would warn that it does not change.
     let cells = if parts.0.is_empty() {
         quote!(let _ = __cells;)
     } else {

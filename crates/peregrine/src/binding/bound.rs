@@ -227,8 +227,8 @@ impl Bound {
         as_it_is(self) && as_it_is(other)
     }
 
-    /// Returns whether both servers belong to the same other RPC system, so that the client's interface is the
-    /// same program at both.
+    /// Returns whether both servers belong to the same other RPC system, so that the client's interface is
+    /// the same program at both servers.
     #[cold]
     pub(crate) fn is_same_program(&self, other: &Self) -> bool {
         self.system().is_some() && self.system() == other.system()
@@ -284,7 +284,7 @@ impl Bound {
         self.interface.procedure_name(number).unwrap_or("ping")
     }
 
-    /// Returns whether it does no harm if a procedure runs twice for one call.
+    /// Returns whether a procedure may run twice for one call.
     fn is_idempotent(&self, number: u32) -> bool {
         // `None`: a built-in procedure of every export, which is not part of the interface. Built-in
         // procedures may run twice: they do nothing, or return a description.

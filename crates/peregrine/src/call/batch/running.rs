@@ -105,7 +105,7 @@ impl Runners {
         RUNNERS.own()
     }
 
-    /// Calls `with` for each thread that runs a batch of a lane, until `with` returns a value.
+    /// Calls `with` with the state of each thread that runs a batch of a lane, until `with` returns a value.
     fn find<T>(&self, token: Token, mut with: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let runners: Vec<_> = self.runners.lock().iter().filter_map(Weak::upgrade).collect();
         runners.iter().find_map(|runner| {
@@ -181,7 +181,7 @@ impl Runner {
     /// Ends the batch. Moves the results that no other thread has taken to `results`, which is empty.
     fn end(self: Arc<Self>, results: &mut Vec<u8>) {
         let mut state = self.state.lock();
-        // The memory of both vectors is used again.
+        // The vectors are exchanged, so that the memory of both is used again.
         core::mem::swap(&mut state.results, results);
         let carrier = state.carrier.take();
         (state.token, state.running) = (None, None);
