@@ -34,7 +34,8 @@ pub(crate) fn text_of_all(all: &[Described]) -> String {
 
 /// Reads the description for a call from a file. A file of ONC RPC or Courier, and JSON that was made from
 /// it, can have several programs. If the address names a program, as in `onc+udp:HOST/100005.3`, that program
-/// is returned, otherwise the last program that has the procedure.
+/// is returned. Otherwise the last program that has the procedure is returned. If no program has it, the last
+/// program is returned.
 pub(crate) fn read_for_call(
     path: &Path,
     address: &str,

@@ -100,7 +100,7 @@ impl Expression {
     pub(crate) fn after(&self, head: &str, indent: usize) -> String {
         let before = indent + width(head) + 1;
         match self {
-            // A value without parts moves to a line of its own.
+            // A value without parts moves to a line of its own if it fits only there.
             Self::Atom(text)
                 if before + width(text) >= COLUMNS && indent + INDENT + width(text) < COLUMNS =>
             {

@@ -578,7 +578,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Returns whether the numbers of the variants in other systems are printed as discriminants.
+/// Returns whether the numbers that the variants have in other systems are printed as discriminants.
 fn has_discriminants(variants: &[DescribedVariant]) -> bool {
     let is_number = |case| matches!(case, None | Some(Case::Number(_)));
     variants.iter().all(|one| one.fields.is_empty() && is_number(one.case))

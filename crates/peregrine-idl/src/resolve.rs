@@ -214,7 +214,7 @@ fn checked(described: Described, spans: &[Span]) -> Result<Described> {
 struct Use {
     path: String,
     span: Span,
-    /// Whether it is used as the trait of a callback.
+    /// Whether the type is used as the trait of a callback.
     is_trait: bool,
     arguments: Vec<Type>,
 }
@@ -362,7 +362,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns a named type by its number. Assigns the number if this is the first use of the type.
+    /// Returns the type that refers to a named type by its number. Assigns the number if this is the first
+    /// use.
     fn used(&mut self, name: TypeName, span: Span, is_trait: bool) -> DescribedType {
         let key = key(&name);
         let known = self.numbers.get(&key).copied();

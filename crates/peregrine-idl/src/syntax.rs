@@ -73,7 +73,7 @@ pub(crate) struct Trait {
 }
 
 impl Trait {
-    /// Returns the trait as a program of a system.
+    /// Returns the program of `system` that the trait is. `None` if the trait is no program of this system.
     pub(crate) fn program(&self, system: System) -> Option<&Program> {
         self.programs.iter().find(|one| one.system == system)
     }

@@ -185,7 +185,7 @@ impl<'w> Checker<'w, '_> {
         }
     }
 
-    /// Returns the place of a declared type. Reports an error if the type is not declared.
+    /// Returns the place in `reached` of a declared type. Reports an error if the type is not declared.
     fn declared_type(&mut self, ty: &'w Type) -> Option<usize> {
         let Type::Named(reference) = ty else { return None };
         let id = self.find(reference, "type")?;

@@ -94,7 +94,7 @@ impl<'s> Uses<'s> {
         all
     }
 
-    /// Returns the types that use a type without a form, also through other types.
+    /// Returns the types that use a type without a form in the system, directly or through other types.
     fn without_form(&self) -> HashSet<&'s str> {
         let mut users: HashMap<&str, Vec<&'s str>> = HashMap::new();
         for (user, used) in &self.of {

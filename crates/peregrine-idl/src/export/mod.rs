@@ -246,8 +246,8 @@ fn text_of(tokens: &TokenStream) -> Result<String, Error> {
     parser.parse2(tokens.clone())
 }
 
-/// Returns the name that an imported parameter has by default. `wanted` is this name in snake case, without a
-/// number at its end.
+/// Returns the name that imports give to a parameter if the file contains no name for it. `wanted` is this
+/// name in snake case, without a number at its end.
 fn numbered(names: &mut Names, wanted: &str) -> String {
     names::written(&names.take(wanted))
 }

@@ -42,7 +42,7 @@ type Parsed<T> = ModalResult<T, Wrong>;
 #[derive(Debug)]
 struct Wrong {
     place: Place,
-    /// The number of tokens that were left.
+    /// The number of tokens that were not parsed yet when the parser failed.
     left: usize,
     expected: Vec<&'static str>,
     /// A message that is shown instead of the list of what was expected.

@@ -378,8 +378,9 @@ impl<'a> Printer<'a> {
         Field { ty, max }
     }
 
-    /// Returns the type of an element of an array or a sequence. An unsigned char there has a cell of four
-    /// bytes, but `u8` in an array is a byte of `opaque`. So the element is a struct with a `u8`.
+    /// Returns the type of an element of an array or a sequence. There, each unsigned char has a cell of four
+    /// bytes. But an array of `u8` is an `opaque`, with one byte for each element. So such an element is a
+    /// struct with a `u8`.
     fn element(&mut self, of: &'a Type, hint: &str) -> TokenStream {
         if !matches!(self.checked.end(of), Type::UnsignedChar) {
             return self.field(of, hint).ty;

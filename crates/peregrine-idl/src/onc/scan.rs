@@ -81,7 +81,7 @@ struct Scanner<'s, 'o> {
     tokens: Vec<Token>,
     constants: Vec<Constant>,
     passed: Passed,
-    /// The number of bytes of all files so far.
+    /// The total length in bytes of all files that were read so far.
     bytes: usize,
 }
 
@@ -516,7 +516,7 @@ pub(super) fn number(text: &str) -> Option<i128> {
         None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
         None => digits.parse(),
     };
-    // The standard library would accept a second sign.
+    // The parsers of the standard library would accept a second sign, as in `-+1`.
     if digits.starts_with(['+', '-']) {
         return None;
     }

@@ -39,7 +39,7 @@ pub(crate) struct Bound {
 pub(crate) struct Fit {
     /// For each procedure of the client, its number at the server. `None`: the server has no such procedure.
     pub(super) numbers: Box<[Option<u32>]>,
-    /// How the messages that differ are converted. `None`: no message differs.
+    /// The conversion of the messages that differ between the two interfaces. `None`: no message differs.
     pub(super) conversion: Option<Conversion>,
 }
 

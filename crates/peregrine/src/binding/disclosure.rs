@@ -94,7 +94,8 @@ pub fn watch(
         Err(error) if error.kind() == Kind::NotFound => elsewhere(&parsed),
         _ => None,
     });
-    // The counters of a server on this machine are read, because that costs the server nothing.
+    // If the server is on this machine, its counters are read from shared memory, because that costs the
+    // server nothing.
     let Some(far) = far else { return repeat(every, &mut readings, || stat(address)) };
     if let Ok(client) = ServerWatchClient::bind(&far.named(WATCH_NAME).to_string()) {
         let forward = Sink::until(|stat| match readings.send(stat) {

@@ -57,7 +57,7 @@ fn attempt_end(until: Instant, others: usize) -> Instant {
 struct Attempt<'a> {
     connect: &'static dyn Connect,
     target: Target<'a>,
-    /// Whether the attempt counts only if the server at the address is on this machine.
+    /// Whether the attempt counts only if the server at the address also exports the name on this machine.
     only_if_here: bool,
 }
 
