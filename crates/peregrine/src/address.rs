@@ -104,7 +104,7 @@ pub enum Endpoint {
     Ethernet(Place),
     /// `HOST:PORT`: TCP, UDP and, if the machine allows it, raw Ethernet.
     All(Place),
-    /// `onc+udp:HOST:PORT`, and the like: clients of another RPC system.
+    /// `onc+udp:HOST:PORT` or a similar text, for clients of another RPC system.
     Foreign(PathKind, Place),
 }
 

@@ -199,7 +199,8 @@ impl Bound {
     /// Returns whether the stub must write the values of this procedure's calls in the native representation.
     #[cold]
     pub(crate) fn is_native(&self, procedure: u32) -> bool {
-        // Built-in procedures have no arguments in other systems. The path makes or refuses their calls.
+        // In other systems, built-in procedures have no arguments to write. The path makes or refuses their
+        // calls.
         let is_foreign = self.flags.load(Ordering::Relaxed) & FOREIGN != 0
             && (procedure as usize) < self.interface.procedures();
         !self.is_swapped(procedure) && !is_foreign

@@ -2,7 +2,7 @@
 //!
 //! All paths poll for this time under [`Wait::Adaptive`](super::Wait::Adaptive). It is the time that a sleep
 //! and a wake-up take. So a wait costs at most twice as much as the cheaper of two choices: to poll until the
-//! end, or to sleep at once (Karlin et al., 1991).
+//! wait ends, or to sleep at once (Karlin et al., 1991).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
