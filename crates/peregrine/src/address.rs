@@ -231,7 +231,7 @@ impl<'a> Cursor<'a> {
             let port = match path {
                 _ if self.eat(":") => self.port()?,
                 Some(PathKind::CourierExchange) => Place::DEFAULT_PORT,
-                // A client of ONC RPC asks the machine which port the program has, and a client of Courier uses
+                // A client of ONC RPC asks the machine which port the program has. A client of Courier uses
                 // Courier's port.
                 _ => 0,
             };
