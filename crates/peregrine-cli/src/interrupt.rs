@@ -15,8 +15,8 @@ use signal_hook::iterator::Signals;
 use crate::args::Format;
 use crate::output::{self, Failure, OrFail as _};
 
-/// How long a server or a bridge may take to stop. This is longer than the time for which it waits for running
-/// procedures.
+/// How long a server or a bridge may take to stop. This is longer than the time for which a server that stops
+/// waits for its running procedures.
 const STOP_GRACE: Duration = Duration::from_secs(6);
 
 /// How long the report of an interruption may take.
@@ -63,8 +63,9 @@ struct Shared {
 }
 
 impl Interrupt {
-    /// Handles signals from now on. The first signal stops a server or a bridge: it calls `stop` with `handle`,
-    /// which is set when the server runs. `executed` and `text` are of the report if it does not stop in time.
+    /// Handles signals from now on. The first signal stops a server or a bridge: it calls `stop` with
+    /// `handle`, which is set once the server runs. If the server does not stop in time, the report contains
+    /// `executed` and `text`.
     pub(crate) fn stopping<H: Send + Sync + 'static>(
         format: Format,
         handle: Arc<OnceLock<H>>,
@@ -199,8 +200,8 @@ impl Shared {
             };
         }
         drop(until);
-        // This thread holds the lock until the exit. When the command ends, it waits for this lock. So the
-        // command cannot report failures that the clean-up causes.
+        // This thread holds the lock until the exit. The command takes the same lock when it ends (`leave`).
+        // So the command cannot report failures that the clean-up causes.
         let mut last = lock(&self.last);
         let signal = self.signal.load(Ordering::SeqCst);
         let Some(last) = last.take() else { std::process::exit(128 + signal) };

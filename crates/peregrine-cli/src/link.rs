@@ -58,8 +58,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Starts a server in the far namespace. The server exports a directory and listens at a free port, with
-    /// a scheme such as `eth:`. Returns the addresses of the server.
+    /// Starts a server in the far namespace. The server exports a directory and listens at a free port, on
+    /// the path that `scheme` names, such as `eth:`. Returns the addresses of the server.
     pub(crate) fn serve(
         &self,
         home: &Home,

@@ -19,7 +19,7 @@ pub(crate) fn write(path: &Path, described: &Described) -> Result<(), Failure> {
     std::fs::write(path, text).or_fail(format!("cannot write {}", path.display()))
 }
 
-/// Writes the descriptions of a file of another system as JSON.
+/// Writes all descriptions that were read from an interface file of another RPC system, as JSON.
 pub(crate) fn write_all(path: &Path, all: &[Described]) -> Result<(), Failure> {
     std::fs::write(path, text_of_all(all)).or_fail(format!("cannot write {}", path.display()))
 }
@@ -32,9 +32,10 @@ pub(crate) fn text_of_all(all: &[Described]) -> String {
     }
 }
 
-/// Reads the description for a call from a file. A file of ONC RPC or Courier, and JSON that was made from it,
-/// can have several programs: the call is of the one that the address names, as in `onc+udp:HOST/100005.3`,
-/// or of the last one that has the procedure.
+/// Reads the description for a call from a file. A file of ONC RPC or Courier, and JSON that was made from
+/// it, can have several programs. If the address names a program, as in `onc+udp:HOST/100005.3`, that program
+/// is returned. Otherwise the last program that has the procedure is returned. If no program has it, the last
+/// program is returned.
 pub(crate) fn read_for_call(
     path: &Path,
     address: &str,
@@ -77,7 +78,7 @@ fn read_all(path: &Path) -> Result<Vec<Described>, Failure> {
         .map_err(|error| failed(error.to_string(), "call by a trait: `peregrine import` prints it"))
 }
 
-/// Reads descriptions from a text in any of the three forms, or from an array in JSON.
+/// Reads one description from JSON, a trait or canonical text, or several from an array in JSON.
 fn all_in(text: &str) -> Result<Vec<Described>, String> {
     if !text.trim_start().starts_with('[') {
         return Ok(vec![parse_like(text, None)?]);
@@ -87,7 +88,7 @@ fn all_in(text: &str) -> Result<Vec<Described>, String> {
     all.collect()
 }
 
-/// Reads a description, in any of the three forms, from a file.
+/// Reads a description from a file: JSON, a trait or canonical text.
 pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
     read_like(path, None)
 }
@@ -98,7 +99,7 @@ pub(crate) fn read_like(path: &Path, like: Option<&Described>) -> Result<Describ
     read_file(path, |text| parse_like(text, like))
 }
 
-/// Reads a text file, and what is described in it.
+/// Reads a text file, and parses its text by `parse`.
 fn read_file<T>(path: &Path, parse: impl Fn(&str) -> Result<T, String>) -> Result<T, Failure> {
     let what = || format!("cannot read an interface from {}", path.display());
     let text = read_or_suggest(path, what(), |path| std::fs::read_to_string(path))?;

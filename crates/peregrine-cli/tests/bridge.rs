@@ -26,13 +26,13 @@ mod support {
         std::env::var("PEREGRINE_TEST_ROLE").ok()
     }
 
-    /// Each command of these tests has a directory in its sandbox, so this one stays unused.
+    /// Returns a new directory, which stays unused: each command runs in the directory of its test's sandbox.
     pub(crate) fn own_directory() -> tempfile::TempDir {
         tempfile::tempdir().unwrap()
     }
 }
 
-/// A bridge, and the host and port at which it listens.
+/// A bridge, the host and port at which it serves HTTP, and the addresses at which RPC systems call it.
 struct Bridge {
     process: Process,
     at: String,
@@ -171,7 +171,7 @@ struct Item {
     counts: Vec<u16>,
 }
 
-/// An interface without numbers for other systems.
+/// An interface without the program and procedure numbers that other RPC systems need.
 #[interface]
 trait Stock {
     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;

@@ -18,7 +18,7 @@ struct Event {
     size: u64,
 }
 
-/// A choice, which has no empty value.
+/// An enum. It has no empty value that the command could return from a callback.
 #[derive(Clone, Copy, Debug, PartialEq, PeregrineValue)]
 enum Choice {
     Yes,

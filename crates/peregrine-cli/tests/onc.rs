@@ -1,4 +1,5 @@
-//! Tests the command with addresses of ONC RPC, against a server that is made by hand.
+//! Tests the command with addresses of ONC RPC: against a thread that answers like rpcbind, and against the
+//! command `rpcbind`.
 
 mod sandbox;
 
@@ -18,7 +19,8 @@ fn text(text: &str) -> Vec<u8> {
     [words(&[text.len() as u32]), text.into(), vec![0; padding]].concat()
 }
 
-/// Starts an rpcbind at a port of its own, which answers procedure 0, and lists two programs (procedure 4).
+/// Starts a thread that answers like rpcbind at a free port. It answers procedure 0, which does nothing, and
+/// procedure 4, which lists two programs. Returns its address.
 fn rpcbind() -> String {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = format!("onc+udp:{}", socket.local_addr().unwrap());

@@ -92,7 +92,7 @@ fn colours_follow_options_and_environment() {
     assert!(!in_terminal("xterm", &[], &[("NO_COLOR", "1")]));
     assert!(in_terminal("xterm", &["--color", "always"], &[("NO_COLOR", "1")]));
     assert!(!in_terminal("dumb", &[], &[]));
-    // Failures and texts of the argument parser follow `--color`, too.
+    // Reports of failures, and texts of the argument parser, follow `--color`, too.
     for words in [&["ping", "fiels"][..], &["pnig"], &["--help"]] {
         for (colour, is) in [("auto", true), ("always", true), ("never", false)] {
             let seen = seen(&sandbox, &[words, &["--color", colour]].concat(), 100);

@@ -339,7 +339,7 @@ fn watch_draws_in_place_and_restores_the_terminal() {
         let (code, ..) = sandbox.run(&["ping", "files", "--count", "50"]);
         assert_eq!(code, 0);
         terminal.until_seen("press q to quit");
-        // While a taller frame replaces a frame, the screen shows parts of both.
+        // While a taller table replaces the previous table, the screen shows parts of both.
         until("the table is redrawn in place", || terminal.text().matches("EXPORT").count() == 1);
         // Other keys have no effect.
         terminal.press(b"x\x1b[A");

@@ -178,7 +178,7 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Appends one value for each of these types. In the input, there are commas between the values.
+    /// Appends one value for each of `types`. In the input, commas separate the values.
     fn each<'t>(
         &mut self,
         inside: ParseStream<'_>,

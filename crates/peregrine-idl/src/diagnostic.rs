@@ -62,7 +62,7 @@ pub struct Diagnostic {
     message: String,
     /// The part of the source line that is shown.
     shown: String,
-    /// The number of characters of `shown` before the place, and the number of characters of the place.
+    /// The number of characters in `shown` before the marked part, and the number of characters in this part.
     marked: (usize, usize),
 }
 

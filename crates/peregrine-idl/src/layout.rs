@@ -14,14 +14,15 @@ const LIST_COLUMNS: usize = 60;
 /// The maximum width of the fields of a struct's value that is on one line.
 const STRUCT_COLUMNS: usize = 18;
 
-/// The maximum width of elements that share lines in a list that has several lines.
+/// The maximum width of an element that shares a line with others, in a list that has several lines.
 const SHARED_COLUMNS: usize = 10;
 
 /// Returns a method without a body, with `indent` before each line, and a line break at its end.
 pub(crate) fn method(indent: &str, name: &str, parameters: &[String], returns: &str) -> String {
     let head = format!("{indent}fn {name}({})", parameters.join(", "));
     match width(&head) + width(&format!(" -> {returns};")) {
-        // `rustfmt` fills the last column only with parameters.
+        // If the whole method would be exactly as wide as a line, `rustfmt` moves only the result to the next
+        // line.
         COLUMNS => return format!("{head}\n{indent}-> {returns};\n"),
         all if all < COLUMNS => return format!("{head} -> {returns};\n"),
         _ => {}
@@ -99,7 +100,7 @@ impl Expression {
     pub(crate) fn after(&self, head: &str, indent: usize) -> String {
         let before = indent + width(head) + 1;
         match self {
-            // A value without parts moves to a line of its own.
+            // A value without parts moves to a line of its own if it fits only there.
             Self::Atom(text)
                 if before + width(text) >= COLUMNS && indent + INDENT + width(text) < COLUMNS =>
             {

@@ -121,7 +121,7 @@ pub fn parse_trait(text: &str) -> Result<Described, ParseError> {
 }
 
 /// Reads all interfaces of a text: each trait that is not the trait of a callback. The text is like that of
-/// [`parse_trait`], but may have several such traits, and none.
+/// [`parse_trait`], but may have any number of such traits.
 ///
 /// The result of [`import_onc`] and [`courier::import_courier`] is such a text, so that a program can call a
 /// server of ONC RPC or Courier without a compiler.
@@ -181,7 +181,7 @@ fn of_root(input: ParseStream<'_>, source: &Source) -> syn::Result<Described> {
     resolve::described(source, &parse::root(input, source)?)
 }
 
-/// Reads a text within bounds, and returns what `make` makes of it.
+/// Reads a text within bounds, and returns the result of `make`.
 fn parse<T: Send>(
     text: &str,
     kinds: &HashMap<String, Kind>,

@@ -106,7 +106,7 @@ pub(crate) fn ident(name: &str) -> Ident {
     }
 }
 
-/// Returns a name as it is written in Rust, which differs for keywords.
+/// Returns a name as it is written in Rust. Keywords are changed as by [`ident`].
 pub(crate) fn written(name: &str) -> String {
     ident(name).to_string()
 }

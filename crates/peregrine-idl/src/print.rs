@@ -44,7 +44,7 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// The type that describes the interface itself, if callbacks have this interface.
+    /// The number of the type that describes the interface itself. `None` if no callback has this interface.
     root: Option<usize>,
     /// For each type, whether it is printed in a separate module. This is necessary if its name is
     /// already used.
@@ -52,13 +52,13 @@ struct Printer<'a> {
     /// For each type, the number of its cycle. The types in one cycle contain each other, without a sequence
     /// in between.
     cycles: Vec<u32>,
-    /// The types that are errors of procedures.
+    /// The numbers of the types that are errors of procedures.
     failed: HashSet<usize>,
     choices: Choices,
     text: String,
 }
 
-/// Returns the type that describes the interface itself, if callbacks have this interface.
+/// Returns the number of the type that describes the interface itself, if callbacks have this interface.
 fn root(described: &Described) -> Option<usize> {
     // Only the first type with the name, version and number of procedures of the interface is compared in
     // full. A peer could send very many types of this name, and comparing all of them would take too long.
@@ -74,7 +74,7 @@ fn root(described: &Described) -> Option<usize> {
     (same.to_string() == described.to_string()).then_some(number)
 }
 
-/// Returns the types that are errors of procedures.
+/// Returns the numbers of the types that are errors of procedures.
 fn failed(described: &Described) -> HashSet<usize> {
     let nested = described.types.iter().filter_map(|one| match &one.body {
         DescribedBody::Interface { procedures, .. } => Some(procedures),
@@ -226,7 +226,7 @@ impl<'a> Printer<'a> {
         let version = (version != 0).then(|| format!("version = {version}"));
         let programs = programs.iter().map(|Program { system, number, version, .. }| {
             match (system, number, version) {
-                // A program that is started by its name.
+                // A Courier program that is started by its name has zeros instead of its numbers.
                 (System::Courier, 0, 0) => name_of(*system).to_owned(),
                 _ => format!("{}(program = {number}, version = {version})", name_of(*system)),
             }
@@ -578,7 +578,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Returns whether the numbers of the variants in other systems are printed as discriminants.
+/// Returns whether the numbers that the variants have in other systems are printed as discriminants.
 fn has_discriminants(variants: &[DescribedVariant]) -> bool {
     let is_number = |case| matches!(case, None | Some(Case::Number(_)));
     variants.iter().all(|one| one.fields.is_empty() && is_number(one.case))
@@ -596,7 +596,7 @@ fn of_case(case: Option<Case>, index: i64, variants: &[DescribedVariant]) -> Str
     }
 }
 
-/// Returns the attribute with the largest count of a field. A space follows the attribute.
+/// Returns the attribute with the maximum length of a field. A space follows the attribute.
 fn max(field: &DescribedField) -> String {
     field.max.map(|max| format!("#[foreign(max = {max})] ")).unwrap_or_default()
 }

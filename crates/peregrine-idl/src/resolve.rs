@@ -124,7 +124,7 @@ fn programs(root: &Trait) -> Result<Vec<Program>> {
             })
         };
         let procedures = root.methods.iter().map(number).collect::<Result<_>>()?;
-        // `#[interface]` gives the same numbers to a Courier program that is started by its name.
+        // A Courier program that is started by its name gets zeros, which `#[interface]` gives to it, too.
         let (number, version) = one.numbers.unwrap_or((0, 0));
         Ok(Program { system: one.system, number, version, procedures })
     };
@@ -214,7 +214,7 @@ fn checked(described: Described, spans: &[Span]) -> Result<Described> {
 struct Use {
     path: String,
     span: Span,
-    /// Whether it is used as the trait of a callback.
+    /// Whether the type is used as the trait of a callback.
     is_trait: bool,
     arguments: Vec<Type>,
 }
@@ -229,8 +229,9 @@ struct Resolver<'a> {
     /// The arguments of the type that is being resolved, by the names of the type parameters.
     arguments: HashMap<String, Type>,
     defaults: Vec<Pending>,
-    /// How many aliases were replaced by their types, and how many of them are around the current type.
+    /// The number of aliases that were replaced by their types.
     aliases: usize,
+    /// The number of aliases that are being replaced, and that contain the current type.
     nested_aliases: usize,
 }
 
@@ -361,7 +362,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns a named type by its number. Assigns the number if this is the first use of the type.
+    /// Returns the type that refers to a named type by its number. Assigns the number if this is the first
+    /// use.
     fn used(&mut self, name: TypeName, span: Span, is_trait: bool) -> DescribedType {
         let key = key(&name);
         let known = self.numbers.get(&key).copied();
@@ -414,7 +416,7 @@ impl Resolver<'_> {
                 let all = variants.iter().enumerate().zip(cases(variants));
                 DescribedBody::Enum(all.map(variant).collect())
             }
-            // An alias was replaced by its type.
+            // Uses of an alias were replaced by its type, so no part of the description refers to this body.
             Body::Alias(_) => DescribedBody::Struct(Vec::new()),
             Body::Interface(one) => {
                 let place =

@@ -7,7 +7,7 @@ use proc_macro2::{Span, TokenStream};
 
 use crate::default::Written;
 
-/// Which kind of plain type a definition is. The definition may say so without `#[derive(...)]`.
+/// The kind of a plain type, for a definition that has no `#[derive(...)]` in the text.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Plain,
@@ -73,7 +73,7 @@ pub(crate) struct Trait {
 }
 
 impl Trait {
-    /// Returns the trait as a program of a system.
+    /// Returns the program of `system` that the trait is. `None` if the trait is no program of this system.
     pub(crate) fn program(&self, system: System) -> Option<&Program> {
         self.programs.iter().find(|one| one.system == system)
     }
@@ -157,11 +157,11 @@ impl TypeName {
 /// What `#[foreign(...)]` says of a type, a variant or a field.
 #[derive(Default)]
 pub(crate) struct Foreign {
-    /// The largest count of a field.
+    /// The maximum length of a field.
     pub(crate) max: Option<u32>,
     /// The number of a variant.
     pub(crate) case: Option<i64>,
-    /// Whether a variant has all other numbers.
+    /// Whether a variant is used for all numbers that the other variants do not have.
     pub(crate) is_default: bool,
     /// The number of an error that Courier procedures report.
     pub(crate) error: Option<u16>,
@@ -170,7 +170,7 @@ pub(crate) struct Foreign {
 }
 
 impl Foreign {
-    /// Returns whether a variant has a number, or all other numbers.
+    /// Returns whether a variant has one of the attributes `case`, `default` and `error`.
     pub(crate) const fn has_number(&self) -> bool {
         self.case.is_some() || self.is_default || self.error.is_some()
     }

@@ -1,6 +1,6 @@
-//! Replays the corpora of the fuzz targets `descriptions`, which parses descriptions of interfaces in all
-//! forms, `onc` and `courier`, which import interface files of ONC RPC and of Courier, and `exports`, which
-//! exports traits as such files.
+//! Replays the corpora of four fuzz targets. `descriptions` parses descriptions of interfaces in all forms.
+//! `onc` and `courier` import interface files of ONC RPC and of Courier. `exports` exports traits as such
+//! files.
 
 #[allow(unreachable_pub)]
 #[path = "../../../fuzz/src/courier.rs"]

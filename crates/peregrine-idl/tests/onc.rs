@@ -139,7 +139,8 @@ fn files_of_this_machine_are_imported() {
     for path in support::files_in(&support::tests("onc"), "x") {
         check(&import(&path));
     }
-    // `rpcgen` reads these files, so their exports have the same order and the same types.
+    // The definitions in these files already have the order that `rpcgen` needs, so importing their exports
+    // leads to the same Rust text.
     for path in support::installed() {
         let imported = import(&path);
         check(&imported);

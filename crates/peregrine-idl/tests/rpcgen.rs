@@ -7,7 +7,7 @@ use std::process::Command;
 use peregrine::interface::System;
 use peregrine_idl::export_traits;
 
-/// A trait whose export needs the declarations in another order, and names for types that have no names in
+/// A trait whose export must order the declarations differently, and must name types that have no names in
 /// Rust.
 const TRAIT: &str = "
     #[interface(name = \"tree\", onc(program = 536870990, version = 1))]

@@ -23,7 +23,7 @@ pub(crate) struct Interface {
     pub(crate) version: u32,
     pub(crate) docs: String,
     pub(crate) methods: Vec<Method>,
-    /// What the interface is in other RPC systems.
+    /// The interface as a program of other RPC systems, with one entry for each system.
     pub(crate) programs: Vec<Program>,
 }
 
@@ -598,7 +598,7 @@ fn buffer(path: &TypePath, form: Form, errors: &mut Errors) -> Option<(Form, Typ
     Some((form, element.clone()))
 }
 
-/// Where a type is used. The advice for a borrowed type depends on this.
+/// Where a type is used. The advice for a borrowed type depends on the place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Parameter,

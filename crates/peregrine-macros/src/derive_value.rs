@@ -227,8 +227,8 @@ fn max(field: &syn::Field) -> TokenStream {
     }
 }
 
-/// Returns the numbers of the variants in other RPC systems, as parts of a description. These are the
-/// attributes, or the discriminants of an enum without fields.
+/// Returns the numbers of the variants in other RPC systems, as parts of a description. The attributes
+/// contain these numbers. For an enum without fields, they are the discriminants.
 fn cases(data: &syn::DataEnum) -> Vec<TokenStream> {
     let all: Vec<_> = data
         .variants
@@ -260,8 +260,8 @@ fn cases(data: &syn::DataEnum) -> Vec<TokenStream> {
 
 /// The generated code for the nodes of a linked list.
 struct Node {
-    /// Code that encodes the fields, which are in the variables of the pattern. Then the code continues with
-    /// the next node, or ends the loop after the last node.
+    /// Code that encodes the fields, whose values are in the variables that the pattern binds. Then the code
+    /// continues with the next node, or ends the loop after the last node.
     encode: TokenStream,
     /// Code that decodes the fields. Then the code adds them to `__before`, or ends the loop with the last
     /// node.

@@ -43,9 +43,10 @@ use proc_macro::TokenStream;
 ///   name of the trait.
 /// - `version = N`: a number that is also part of the interface's identity. The default is 0.
 /// - `max_len = N`: the bound of every buffer without a `#[max_len]` attribute.
-/// - `onc(program = N, version = N)` and `courier(program = N, version = N)`: the identity of the interface in
-///   another RPC system. Each method then has the number of its procedure: `#[onc(N)]`, `#[courier(N)]`.
-///   `peregrine::foreign::Program` has them. `courier` alone is for a program that is started by its name.
+/// - `onc(program = N, version = N)` and `courier(program = N, version = N)`: the identity of the interface
+///   in another RPC system. Each method then has the number of its procedure: `#[onc(N)]`, `#[courier(N)]`.
+///   `peregrine::foreign::Program` has all these numbers as constants. `courier` alone is for a program that
+///   is started by its name.
 ///
 /// Attributes within the trait:
 ///
@@ -112,7 +113,8 @@ pub fn derive_value(item: TokenStream) -> TokenStream {
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Gives a struct or an enum a form in XDR and in Courier, the representations of ONC RPC and of Xerox's Courier.
+/// Gives a struct or an enum a form in XDR and in Courier, the representations of ONC RPC and of Xerox's
+/// Courier.
 ///
 /// The type has a form in each representation in which all of its fields have one. Its bytes are those of
 /// the fields, one after the other. The type may have any of these attributes:

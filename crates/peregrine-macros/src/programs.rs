@@ -313,8 +313,8 @@ pub(crate) fn calls(
     branches.collect()
 }
 
-/// Generates the code that writes the arguments of a one-way call for servers of other systems. At its
-/// end, the closure returns.
+/// Generates the code that writes the arguments of a one-way call for servers of other systems. This code
+/// runs in a closure, and returns from the closure when the arguments are written.
 pub(crate) fn queued(model: &Interface, method: &Method) -> TokenStream {
     let branches = model.programs.iter().map(|program| {
         let representation = program.system.representation();
@@ -330,7 +330,7 @@ pub(crate) fn queued(model: &Interface, method: &Method) -> TokenStream {
     branches.collect()
 }
 
-/// Generates the branches of a one-way call in place that call servers of other systems.
+/// Generates the branches for a one-way call that cannot be queued. They call servers of other systems.
 pub(crate) fn in_place(model: &Interface, number: u32, method: &Method) -> TokenStream {
     let outcome = &method.outcome;
     let branches = model.programs.iter().map(|program| {
@@ -375,7 +375,7 @@ pub(crate) fn attempts(model: &Interface, method: &Method) -> TokenStream {
 }
 
 /// Generates the method of a server that serves clients of other systems. `call` returns the code that calls
-/// a method with these arguments.
+/// a given method with given arguments.
 pub(crate) fn serves(
     model: &Interface,
     call: impl Fn(&Method, &[TokenStream]) -> TokenStream,

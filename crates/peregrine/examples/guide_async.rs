@@ -22,7 +22,7 @@ impl AdderAsync for Sum {
     }
 }
 
-/// Runs a future on this thread. Any other executor does, too.
+/// Runs a future on this thread. Any other executor works, too.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unparks(Thread);
     impl Wake for Unparks {

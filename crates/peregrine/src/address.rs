@@ -104,7 +104,7 @@ pub enum Endpoint {
     Ethernet(Place),
     /// `HOST:PORT`: TCP, UDP and, if the machine allows it, raw Ethernet.
     All(Place),
-    /// `onc+udp:HOST:PORT`, and the like: clients of another RPC system.
+    /// `onc+udp:HOST:PORT` or a similar text, for clients of another RPC system.
     Foreign(PathKind, Place),
 }
 
@@ -231,7 +231,7 @@ impl<'a> Cursor<'a> {
             let port = match path {
                 _ if self.eat(":") => self.port()?,
                 Some(PathKind::CourierExchange) => Place::DEFAULT_PORT,
-                // A client of ONC RPC asks the machine which port the program has, and a client of Courier uses
+                // A client of ONC RPC asks the machine which port the program has. A client of Courier uses
                 // Courier's port.
                 _ => 0,
             };

@@ -63,8 +63,8 @@ pub(crate) enum Failure {
         /// Why it failed.
         error: io::Error,
     },
-    /// The two compared interfaces do not fit each other, or a checked file is not up to date. The output says
-    /// why.
+    /// The two compared interfaces do not fit each other, or a checked file is not up to date. The output
+    /// says why.
     Differs,
     /// The reader of standard output has closed the pipe. The exit code is 0.
     Closed,
@@ -111,7 +111,8 @@ impl Failure {
             Self::Local { .. } => 3,
             Self::Call(error) => match error.executed() {
                 Executed::No => 3,
-                // A one-way call that ran and has failed.
+                // One-way calls failed, and all of them ran. So the code is that of an error of the
+                // procedure.
                 Executed::Maybe if error.oneway_failed() > 0 && error.oneway_not_run() == 0 => 1,
                 Executed::Maybe => 4,
             },

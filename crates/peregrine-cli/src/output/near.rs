@@ -29,8 +29,8 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
     near.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
 }
 
-/// Reads a file by `read`. If there is no such file, suggests files of a similar name. `what` says what failed,
-/// such as `cannot read the file`.
+/// Reads a file by `read`. If there is no such file, suggests files with similar names. `what` says what
+/// failed, such as `cannot read the file`.
 pub(crate) fn read_or_suggest<T>(
     path: &Path,
     what: impl Display,
@@ -74,8 +74,8 @@ fn renamed(text: &str, address: &Address, name: &str) -> Option<String> {
     })
 }
 
-/// Returns variants of an address whose path is unknown. Each has an existing path that is similar to the
-/// unknown one.
+/// Returns variants of an address whose path is unknown. In each variant, the unknown path is replaced by an
+/// existing path with a similar name.
 pub(super) fn paths(address: &str) -> Vec<String> {
     let Some((path, rest)) = address.split_once(':') else { return Vec::new() };
     let paths = ["local", "eth", "udp", "tcp"];

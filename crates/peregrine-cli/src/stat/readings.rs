@@ -9,7 +9,7 @@ use peregrine::{CallError, Sink};
 
 use crate::output::Failure;
 
-/// How often the command checks whether a signal or a key ends it.
+/// The interval at which the command checks whether a signal or a key ends it.
 const CHECK: Duration = Duration::from_millis(20);
 
 /// Where readings come from.

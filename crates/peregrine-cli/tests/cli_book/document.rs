@@ -19,7 +19,8 @@ pub(crate) struct Shown {
 pub(crate) enum Holds {
     /// On every machine.
     Always,
-    /// Only on other machines: on this one, other servers export, or this user cannot read `/run/peregrine`.
+    /// Only on other machines. On this one, other servers have exports, or this user cannot read
+    /// `/run/peregrine`.
     Elsewhere,
     /// Never: the output depends on the machine.
     Never,

@@ -31,10 +31,10 @@ pub(crate) struct World {
     at: Vec<(&'static str, String)>,
     /// Texts that differ between runs, and their replacements.
     differs: Vec<(String, String)>,
-    /// Whether other servers export in a directory that all users search.
+    /// Whether other servers have exports in a directory that the clients of all users search.
     crowded: bool,
-    /// Whether this user cannot read the directory that all users search. If so, a name that is not found may
-    /// exist in that directory.
+    /// Whether this user cannot read the directory that the clients of all users search. If so, a name that
+    /// is not found may exist in that directory.
     closed: bool,
 }
 
@@ -103,7 +103,8 @@ pub(crate) fn leave_interfaces(world: &World) {
     }
 }
 
-/// Writes the files that `import` and `export` read: one has a warning, and one has two errors.
+/// Writes the files that `import` and `export` read. One of them causes a warning, and another one has two
+/// errors.
 pub(crate) fn leave_onc_interfaces(world: &World) {
     let mount = "typedef string dirpath<1024>;
 union status switch (unsigned code) {
@@ -278,7 +279,8 @@ impl World {
         assert!(objects.iter().all(Value::is_object), "{line}");
         let Some(last) = objects.last() else { return assert_eq!(step.code, 0, "{line}") };
         match last.get("error") {
-            // If what is compared does not fit, there is no error, but the exit code is 1.
+            // If compared interfaces do not fit, or a checked file is not up to date, the exit code is 1, but
+            // the output contains no error.
             None if last["fits"] == false || last["is_same"] == false => {
                 assert_eq!(step.code, 1, "{line}: {last}");
             }

@@ -170,7 +170,7 @@ pub(crate) trait Foreign {
     fn bump(&self, key: u64) -> peregrine::Result<u64>;
 }
 
-/// The implementation.
+/// An object that implements [`Foreign`].
 #[derive(Default)]
 pub(crate) struct Object {
     bumped: Mutex<BTreeMap<u64, u64>>,

@@ -4,8 +4,8 @@ use core::ops::Range;
 
 /// A range of bytes in the text of a program.
 ///
-/// All spans compare as equal. So two trees are equal if their programs are, even if the texts are laid out
-/// differently.
+/// All spans compare as equal. So two trees are equal if their programs are equal, even if the texts are laid
+/// out differently.
 #[derive(Clone, Debug, Default)]
 pub struct Span {
     /// The offset of the first byte.
@@ -50,7 +50,8 @@ impl From<&str> for Name {
     }
 }
 
-/// A name of this program, or of one that it depends upon: `Time` or `Clock.Time`.
+/// A reference to a declaration of this program (`Time`), or of a program that it depends upon
+/// (`Clock.Time`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// The name of the program, which is written before a full stop.
@@ -98,7 +99,7 @@ pub struct Dependency {
 pub struct Declaration {
     /// The comment directly before the declaration, without the dashes.
     pub docs: String,
-    /// What the declaration names.
+    /// The name that the declaration defines.
     pub name: Name,
     /// The type.
     pub ty: Type,
@@ -109,7 +110,7 @@ pub struct Declaration {
 /// A type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// One of the types that the language names.
+    /// A built-in type of the language.
     Simple(Simple),
     /// `{red(0), green(1)}`
     Enumeration(Vec<Tag>),
@@ -129,7 +130,7 @@ pub enum Type {
     Named(Reference),
 }
 
-/// The types that the language names.
+/// The built-in types of the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the language")]
 pub enum Simple {

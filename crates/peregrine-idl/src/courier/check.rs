@@ -51,7 +51,8 @@ pub(crate) struct Around {
     pub(crate) named: bool,
 }
 
-/// Checks the first program of a world and all declarations that it uses.
+/// Checks the first program of a world, which is the program that is imported, and all declarations that this
+/// program uses.
 pub(crate) fn check(world: &World, problems: &mut Problems) -> Checked {
     let checked =
         Checked { reached: Vec::new(), places: HashMap::new(), uses: Vec::new(), bulk: Vec::new() };
@@ -93,7 +94,7 @@ struct Checker<'w, 'p> {
     bulk: HashSet<usize>,
     /// The place in `reached` of the declaration that is being checked.
     place: usize,
-    /// The number of the program of this declaration.
+    /// The index in `World::units` of the program that contains this declaration.
     unit: usize,
     /// The number of steps that are left for checking constants. `None` after more than [`STEPS_MAX`] were
     /// needed.
@@ -169,7 +170,7 @@ impl<'w> Checker<'w, '_> {
                 let around = Around { named: true, choice: true, ..around };
                 arms.iter().for_each(|arm| self.data(&arm.ty, around));
             }
-            // Only a declaration can have such a type.
+            // The parser accepts these types only directly in a declaration, and not within another type.
             Type::Procedure(_) | Type::Error(_) => {}
             Type::Named(reference) if self.is_code(ty) => {
                 let reason =
@@ -184,7 +185,7 @@ impl<'w> Checker<'w, '_> {
         }
     }
 
-    /// Returns the place of a declared type. Reports an error if the type is not declared.
+    /// Returns the place in `reached` of a declared type. Reports an error if the type is not declared.
     fn declared_type(&mut self, ty: &'w Type) -> Option<usize> {
         let Type::Named(reference) = ty else { return None };
         let id = self.find(reference, "type")?;

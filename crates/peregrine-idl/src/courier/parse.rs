@@ -50,7 +50,7 @@ type Parsed<T> = Result<T, ErrMode<Fault>>;
 
 #[derive(Clone, Debug)]
 struct State<'i, 'a> {
-    /// How many types and constants are around the current one.
+    /// The number of types and constants that enclose the current one.
     depth: usize,
     /// The words that the text uses as names. All other words with the form of a hexadecimal number, such as
     /// `FFH`, are numbers.

@@ -8,7 +8,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity};
 pub(crate) struct Problems {
     /// The file name and the text of each program.
     texts: Vec<(String, String)>,
-    /// The number of the program that is being read or checked.
+    /// The index in `texts` of the program that is being read or checked.
     current: usize,
     pub(crate) errors: Diagnostics,
     /// A warning for each part of a program that the trait lacks, although the program is correct.

@@ -40,7 +40,7 @@ fn indented(text: &str) -> String {
     text.lines().map(line).collect()
 }
 
-/// Whether a module uses each of these names of the library.
+/// For each of these names of the library, whether a module uses the name.
 #[derive(Default)]
 struct Imports {
     byte_string: bool,
@@ -54,15 +54,15 @@ struct Printer<'w> {
     checked: &'w Checked,
     /// For each reached declaration, its name in Rust.
     declared: Vec<String>,
-    /// For each type without a declaration that needs a name in Rust, this name.
+    /// For each undeclared type that needs a name in Rust, that name.
     inner: HashMap<*const Type, String>,
     /// For each program, the name of its module. `None` for the first program, and for a program of which
     /// nothing is used.
     modules: Vec<Option<String>>,
     names: Vec<Names>,
     trait_name: String,
-    /// For each reached declaration, the number of its cycle, if it contains itself without a sequence in
-    /// between. It may do so directly or through other declarations.
+    /// For each reached declaration that contains itself without a sequence in between, the number of its
+    /// cycle. Such a declaration contains itself directly or through other declarations.
     cycles: Vec<Option<u32>>,
     /// For each reached declaration, whether its type cannot be an alias, because the alias would contain
     /// itself.
@@ -127,7 +127,8 @@ impl<'w> Printer<'w> {
             let is_code = matches!(world.base(id.0, ty).1, Type::Procedure(_) | Type::Error(_));
             let wanted = match value {
                 None => camel(&name.text),
-                // Methods and variants are named where they are printed.
+                // Procedures become methods, and errors become variants. Both get their names where they are
+                // printed.
                 Some(_) if is_code => continue,
                 Some(_) if self.is_function(*id) => snake(&name.text),
                 Some(_) => shouty(&name.text),
@@ -179,7 +180,8 @@ impl<'w> Printer<'w> {
     }
 
     /// Gives names to a type without a declaration, and to the types within it. `in_field` says whether the
-    /// type is that of a field. The attribute of a field can contain the maximum of a sequence.
+    /// type is that of a field. A sequence with a maximum needs no name there, because an attribute of the
+    /// field can contain the maximum.
     fn name_inner(&mut self, unit: usize, hint: &str, ty: &'w Type, in_field: bool) {
         let is_bounded_field = in_field && matches!(ty, Type::Sequence(..));
         if !is_bounded_field && has_name(self.world, unit, ty) && !matches!(ty, Type::Named(_)) {
@@ -221,7 +223,7 @@ impl<'w> Printer<'w> {
     }
 
     /// Returns whether a constant must be a function, because its value needs allocated memory. A constant
-    /// that is just a string needs none.
+    /// that is just a string need not be a function.
     fn is_function(&self, id: Id) -> bool {
         let place = self.checked.places[&id];
         self.needs_memory[place] && !self.is_text(id)

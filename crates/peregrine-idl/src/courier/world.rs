@@ -19,7 +19,7 @@ pub(crate) type Id = (usize, usize);
 /// A program, and where its references lead.
 pub(crate) struct Unit {
     pub(crate) program: Program,
-    /// The declarations by name.
+    /// The index of each declaration in the program, by its name.
     scope: HashMap<String, usize>,
     /// The programs in `DEPENDS UPON`, by their names: the numbers in the text, and the place in
     /// [`World::units`] if the text of the program is known.
@@ -29,9 +29,9 @@ pub(crate) struct Unit {
 /// All programs. The first one is the program that is imported.
 pub(crate) struct World {
     pub(crate) units: Vec<Unit>,
-    /// For each program and each of its declarations, the declaration at which a chain of names ends. For a
-    /// type, this is the first type that is not just the name of another type. For a constant, it is the
-    /// first constant whose value is not just the name of another constant.
+    /// For each program and each of its declarations, the end of the chain of names that begins at the
+    /// declaration. For a type, this is the first type that is not just the name of another type. For a
+    /// constant, it is the first constant whose value is not just the name of another constant.
     ends: Vec<Vec<Option<Id>>>,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn read(
     Some(world)
 }
 
-/// Returns whether a text contains the program that was asked for.
+/// Returns whether a text contains the wanted program. If it does not, reports an error in the program `by`.
 fn is_wanted(program: &Program, wanted: &Dependency, by: usize, problems: &mut Problems) -> bool {
     if program.name.text == wanted.name.text && program.numbers == Some(wanted.numbers) {
         return true;
@@ -175,13 +175,15 @@ impl World {
         }
     }
 
-    /// Returns a name of a program that differs from the given one only in case, if there is one.
+    /// Returns a name that the program declares, and that differs from `name` only in the case of letters.
+    /// Returns `None` if there is no such name.
     pub(crate) fn similar(&self, unit: usize, name: &str) -> Option<&str> {
         let mut names = self.units[unit].scope.keys().filter(|one| one.eq_ignore_ascii_case(name));
         names.next().map(String::as_str)
     }
 
-    /// Returns the next declaration of a chain of names, and `None` if the chain ends here.
+    /// Returns the declaration that follows `id` in a chain of names. Returns `None` if the chain ends at
+    /// `id`.
     fn next(&self, id: Id) -> Option<Id> {
         let Declaration { ty, value, .. } = self.declaration(id);
         match (value, ty) {
@@ -195,7 +197,7 @@ impl World {
         }
     }
 
-    /// Follows all chains of names, each link once.
+    /// Follows all chains of names to their ends, and visits each declaration only once.
     fn all_ends(&self) -> Vec<Vec<Option<Id>>> {
         let counts = self.units.iter().map(|unit| unit.program.declarations.len());
         let mut ends: Vec<Vec<Option<Id>>> =
@@ -239,8 +241,8 @@ impl World {
         }
     }
 
-    /// Returns the type to which the names in `ty` lead, with its program. The result is a name only if the
-    /// name leads nowhere.
+    /// Returns the type to which the names in `ty` lead, and the index of its program. The result is a name
+    /// only if that name leads nowhere.
     pub(crate) fn base<'w>(&'w self, unit: usize, ty: &'w Type) -> (usize, &'w Type) {
         let Type::Named(reference) = ty else { return (unit, ty) };
         let id = self.id(unit, reference).filter(|id| self.declaration(*id).value.is_none());

@@ -11,8 +11,8 @@ use crate::syntax::{Body, Constant, Definition, Field, Item, Source, Trait, Type
 /// Leaves out items that are not meant for the interface file:
 ///
 /// * traits that are no programs of the system, if other traits are;
-/// * types that no program uses, if they are no aliases and do not derive `Foreign`, or if they use a type
-///   that has no form in the system;
+/// * types that no program uses. An alias or a type that derives `Foreign` is kept nevertheless, if all types
+///   that it uses have a form in the system;
 /// * functions, except public ones for Courier, because imports from Courier print some constants as
 ///   functions.
 pub(super) fn chosen(mut source: Source, system: System) -> Source {
@@ -94,7 +94,7 @@ impl<'s> Uses<'s> {
         all
     }
 
-    /// Returns the types that use a type without a form, also through other types.
+    /// Returns the types that use a type without a form in the system, directly or through other types.
     fn without_form(&self) -> HashSet<&'s str> {
         let mut users: HashMap<&str, Vec<&'s str>> = HashMap::new();
         for (user, used) in &self.of {

@@ -33,8 +33,8 @@ pub(super) fn export(source: &Source, text: &str, name: &str) -> Result<Exported
         return Err(writer.problems.errors);
     }
     let written = file::export_courier(&program);
-    // Importing the text finds everything else that the language does not permit, such as a type without an
-    // end.
+    // The text is imported, in order to find everything else that the language does not permit, such as a
+    // type that contains itself.
     let mut others: HashMap<String, String> = HashMap::new();
     for dependency in &program.depends {
         let module = writer.module(dependency);

@@ -128,7 +128,7 @@ fn is_byte_string(name: &TypeName, source: &Source) -> bool {
     last_of(&path) == "ByteString" && !source.types.contains_key(&path)
 }
 
-/// Returns the error for a type that a representation does not have.
+/// Returns the error message for a type that has no form in a representation.
 fn no_form(ty: &Type, representation: &str) -> String {
     format!("`{}` has no form in {representation}", shown(ty))
 }
@@ -160,8 +160,9 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// Takes the first free name that becomes the wanted name in Rust when it is imported. If no such name is
-    /// free, takes the first free name. If no name is free, takes the last name with a number at its end.
+    /// Takes the first free name of `wanted` for which `is_right` returns true: importing this name leads to
+    /// the same name in Rust. If there is no such name, takes the first free name of `wanted`. If no name is
+    /// free, takes the last name of `wanted` with a number at its end.
     fn pick(&mut self, wanted: &[String], is_right: impl Fn(&str) -> bool) -> String {
         let right = wanted.iter().find(|one| is_right(one) && !self.taken.contains(*one));
         let free = right.or_else(|| wanted.iter().find(|one| !self.taken.contains(*one)));
@@ -190,7 +191,8 @@ fn split(name: &str) -> String {
     split
 }
 
-/// Returns a name in which each character that names in interface files cannot contain is replaced by `_`.
+/// Converts a name to one that interface files permit. All characters but ASCII letters and digits become
+/// `_`.
 fn ascii(name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let name: String = name.chars().map(letter).collect();
@@ -208,7 +210,8 @@ struct Value {
     tokens: TokenStream,
 }
 
-/// Reads the type of a constant, or of a function without parameters, and separates its value.
+/// Reads the type of a constant, or of a function without parameters. Returns the type and the tokens of the
+/// value.
 fn value_of(constant: &Constant) -> Result<Value, Error> {
     let module = constant.module.as_deref();
     let parser = |input: ParseStream<'_>| {
@@ -243,8 +246,8 @@ fn text_of(tokens: &TokenStream) -> Result<String, Error> {
     parser.parse2(tokens.clone())
 }
 
-/// Returns the name that an imported parameter has by default. `wanted` is this name in snake case, without a
-/// number at its end.
+/// Returns the name that imports give to a parameter if the file contains no name for it. `wanted` is this
+/// name in snake case, without a number at its end.
 fn numbered(names: &mut Names, wanted: &str) -> String {
     names::written(&names.take(wanted))
 }

@@ -56,8 +56,8 @@ struct Writer<'a> {
     constants: Chosen,
     /// The members of each enumeration, by its path: the name in Rust, the name in the file, and the number.
     members: HashMap<String, Vec<(String, String, i128)>>,
-    /// The constants that are numbers. For each of them: the name in the form of a variant, the name in the
-    /// file, and the number.
+    /// The constants that are numbers. For each of them: the name in Rust, written like that of a variant,
+    /// the name in the file, and the number.
     numbers: Vec<(String, String, i128)>,
     /// Types that the file needs, and that have no name in Rust.
     more: Vec<Item>,
@@ -187,7 +187,8 @@ impl<'a> Writer<'a> {
             let chosen = self.constants.pick(&wanted, |one| camel(one) == name);
             all.push((name.to_owned(), chosen, number));
         }
-        // If two members have the same number, the second one is a constant in an `impl` block.
+        // If two members have the same number, the second one is not a variant in Rust, but a constant in an
+        // `impl` block.
         for (own, target, _) in self.aliases(path) {
             let number = all.iter().find(|(name, ..)| *name == target).map(|(.., number)| *number);
             let Some(number) = number else { continue };
@@ -339,7 +340,7 @@ impl<'a> Writer<'a> {
         file::Body::Union(Box::new(file::Union { switch, arms, default }))
     }
 
-    /// Returns the data of an arm.
+    /// Returns the declaration of the data of an arm. Returns `None` if the arm has no data.
     fn data(
         &mut self,
         path: &str,

@@ -43,7 +43,7 @@ impl PartialEq for Place {
 pub struct Name {
     /// The name.
     pub text: String,
-    /// Where the name is. It is the default if the name was not read from a file.
+    /// Where the name is, or the default place if the name was not read from a file.
     pub place: Place,
 }
 
@@ -91,7 +91,7 @@ pub struct Constant {
 /// The value of a constant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConstantValue {
-    /// A number, or another constant.
+    /// A number, or the name of another constant.
     Number(Value),
     /// A text. In a file, it is between double quotes, with the escape sequences of C.
     Text(String),
@@ -137,7 +137,8 @@ pub struct Member {
     pub docs: String,
     /// The name.
     pub name: Name,
-    /// The value. If there is none, it is one more than the previous value, or 0.
+    /// The value that the file contains. If it is `None`, the value is one more than that of the previous
+    /// member, or 0 for the first member.
     pub value: Option<Value>,
 }
 

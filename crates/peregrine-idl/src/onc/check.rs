@@ -33,7 +33,7 @@ pub(super) struct Checked<'a> {
     /// The types that contain themselves, directly or through other types. With each type: the number of its
     /// cycle.
     pub(super) recursive: HashMap<&'a str, u32>,
-    /// For each alias that only renames another type, the type at the end of the chain.
+    /// For each alias that only renames another type, the type at the end of the chain of such aliases.
     ends: HashMap<&'a str, &'a Type>,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// Follows each chain of aliases once. Chains may be long.
+    /// Finds the end of each chain of aliases. Each chain is followed only once, because it may be long.
     fn find_ends(&mut self) {
         for definition in &self.tree.definitions {
             let Definition::Type(TypeDefinition { name, body: Body::Alias(ty), .. }) = definition
@@ -160,7 +160,7 @@ impl<'a> Checked<'a> {
                     break;
                 }
                 match self.body_of(&next.text) {
-                    // A second visit is a cycle, which is reported later.
+                    // If an alias is visited a second time, the chain is a cycle, which is reported later.
                     Some(Body::Alias(further)) if chain.insert(&next.text) => ty = further,
                     _ => break,
                 }
@@ -539,8 +539,8 @@ impl<'a> Checked<'a> {
         parts.iter().any(|part| self.recursive.get(part) == Some(&number))
     }
 
-    /// Collects the types that are inside of a body, except for types in a box or a sequence. With `all`,
-    /// collects these, too.
+    /// Collects the types that are inside of a body. Types in a box or a sequence are collected only if `all`
+    /// is true.
     fn parts(&self, body: &'a Body, all: bool, into: &mut Vec<&'a str>) {
         match body {
             Body::Enum(_) => {}

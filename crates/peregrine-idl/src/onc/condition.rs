@@ -20,7 +20,7 @@ const PARENTHESES_MAX: usize = 32;
 /// The maximum number of macros that are followed if each macro has the name of the next one as its value.
 const REPLACED_MAX: usize = 16;
 
-/// The reason of a failure is not kept: one message says what a condition may be.
+/// The result of a parser. It has no reason of a failure, because all failures lead to the same message.
 type Parsed<T> = ModalResult<T, EmptyError>;
 type Input<'t> = Stateful<&'t str, Macros<'t>>;
 

@@ -221,7 +221,8 @@ impl Out<'_> {
                 });
                 return self.body(body);
             }
-            // A pointer to a string, for example.
+            // `declared` prints these types itself. They are printed here only within another type, such as a
+            // pointer.
             Type::String(_) => "string",
             Type::Opaque(_) | Type::Bytes(_) => "opaque",
             Type::Array(of, _) | Type::Sequence(of, _) | Type::Pointer(of) => {

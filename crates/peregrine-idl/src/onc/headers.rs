@@ -72,13 +72,13 @@ fn interface_file(onc: &Onc<'_>, header: &str) -> Option<(String, String)> {
     Some((name, text))
 }
 
-/// Declarations that the file may need.
+/// The definitions that an interface file may need, from headers and from other interface files.
 #[derive(Default)]
 struct Spare {
     definitions: Vec<Definition>,
     /// For each definition, the names that it declares and uses.
     names: Vec<Names>,
-    /// The place in `definitions` of the definition that declares a name, by this name.
+    /// For each declared name, the index in `definitions` of the definition that declares it.
     places: HashMap<String, usize>,
 }
 

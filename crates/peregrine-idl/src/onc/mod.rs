@@ -49,7 +49,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 pub const ONC_BYTES_MAX: usize = 1 << 20;
 
 /// The maximum number of files that include each other in a chain. One import reads at most about ten times
-/// as many included files.
+/// this number of included files.
 pub const ONC_INCLUDES_MAX: usize = 16;
 
 /// An imported file.
@@ -200,7 +200,7 @@ pub(crate) fn checked_text(
     if warnings.has_error() {
         return Err(warnings);
     }
-    // C programs get these types from headers.
+    // C programs get the types of the RPC library from headers, so the file does not declare these types.
     let library = headers::library_types();
     let is_own = |one: &&Definition| !library.contains(one);
     let definitions = tree.definitions.iter().filter(is_own).cloned().collect();

@@ -42,7 +42,7 @@ type Parsed<T> = ModalResult<T, Wrong>;
 #[derive(Debug)]
 struct Wrong {
     place: Place,
-    /// The number of tokens that were left.
+    /// The number of tokens that were not parsed yet when the parser failed.
     left: usize,
     expected: Vec<&'static str>,
     /// A message that is shown instead of the list of what was expected.
@@ -90,7 +90,7 @@ pub(super) fn specification(scanned: Scanned, sources: &mut Sources) -> Specific
             Err(wrong) => {
                 report(&input, wrong);
                 recover(&mut input);
-                // The body of the wrong definition may end here.
+                // If `recover` has stopped before the `}` of the wrong definition, this `}` is skipped.
                 let semicolons = repeat::<_, _, (), _, _>(0.., symbol(b';', ""));
                 let _ = (opt(symbol(b'}', "")), semicolons).parse_next(&mut input);
             }
@@ -134,8 +134,8 @@ fn report(input: &Input<'_>, wrong: ErrMode<Wrong>) {
     sources.error(wrong.place, message);
 }
 
-/// Skips tokens, including the next `;`, or up to the `}` that closes the enclosing braces. Inner braces are
-/// skipped with their content.
+/// Skips tokens up to and including the next `;`, but stops before the `}` that closes the enclosing braces.
+/// Inner braces are skipped with their content.
 fn recover(input: &mut Input<'_>) {
     let mut depth = 0_usize;
     loop {
@@ -231,7 +231,7 @@ fn digits(input: &mut Input<'_>) -> Parsed<i128> {
         .ok_or_else(|| wrong(input, any.place, format!("`{text}` is not a number of 64 bits")))
 }
 
-/// Returns an error at a place, after which no alternative is tried.
+/// Returns an error at a place. After this error, the parser tries no alternative.
 fn wrong(input: &Input<'_>, place: Place, message: impl Into<String>) -> ErrMode<Wrong> {
     let message = Some(message.into());
     ErrMode::Cut(Wrong { place, left: input.input.len(), expected: Vec::new(), message })
@@ -402,7 +402,7 @@ fn declaration(input: &mut Input<'_>) -> Parsed<Declaration> {
     Ok(Declaration { docs: String::new(), name, ty })
 }
 
-/// The part of a type before its name.
+/// The part of a type that is written before the declared name.
 enum Specifier {
     String,
     Opaque,

@@ -177,8 +177,8 @@ impl<'a> Printer<'a> {
         };
         self.described.push(described);
         let (docs, derive) = (docs(comment), derive());
-        // If a type contains itself, the compiler cannot determine its representations, so an attribute names
-        // them.
+        // If a type contains itself, the derive `Foreign` cannot find out which foreign representations it
+        // has, so an attribute names XDR.
         let is_recursive = self.cycle.is_some_and(|number| self.checked.is_in_cycle(body, number));
         let xdr = is_recursive.then(|| quote!(#[foreign(xdr)]));
         let head = quote!(#docs #derive #xdr);
@@ -333,7 +333,7 @@ impl<'a> Printer<'a> {
             Type::UnsignedHyper => quote!(u64),
             Type::Float => quote!(f32),
             Type::Double => quote!(f64),
-            // Rust has no such number. These are its bytes.
+            // Rust has no floating-point type of 16 bytes, so the field contains the bytes of the number.
             Type::Quadruple => quote!([u8; 16]),
             Type::String(_) => {
                 self.uses_byte_string = true;
@@ -378,8 +378,9 @@ impl<'a> Printer<'a> {
         Field { ty, max }
     }
 
-    /// Returns the type of an element of an array or a sequence. An unsigned char there has a cell of four
-    /// bytes, but `u8` in an array is a byte of `opaque`. So the element is a struct with a `u8`.
+    /// Returns the type of an element of an array or a sequence. There, each unsigned char has a cell of four
+    /// bytes. But an array of `u8` is an `opaque`, with one byte for each element. So such an element is a
+    /// struct with a `u8`.
     fn element(&mut self, of: &'a Type, hint: &str) -> TokenStream {
         if !matches!(self.checked.end(of), Type::UnsignedChar) {
             return self.field(of, hint).ty;

@@ -81,7 +81,7 @@ struct Scanner<'s, 'o> {
     tokens: Vec<Token>,
     constants: Vec<Constant>,
     passed: Passed,
-    /// The number of bytes of all files so far.
+    /// The total length in bytes of all files that were read so far.
     bytes: usize,
 }
 
@@ -458,7 +458,7 @@ fn included(rest: &str) -> Option<&str> {
     inner.map(|(name, _)| name)
 }
 
-/// Returns the value of a macro as that of a constant. `place` is the place of the macro.
+/// Converts the value of a macro to the value of a constant. `place` is the place of the macro.
 fn constant_value(value: &str, place: Place) -> Option<ConstantValue> {
     let inner = value.strip_prefix('(').and_then(|inner| inner.strip_suffix(')'));
     let plain = inner.unwrap_or(value).trim();
@@ -516,7 +516,7 @@ pub(super) fn number(text: &str) -> Option<i128> {
         None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
         None => digits.parse(),
     };
-    // The standard library would accept a second sign.
+    // The parsers of the standard library would accept a second sign, as in `-+1`.
     if digits.starts_with(['+', '-']) {
         return None;
     }

@@ -19,7 +19,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Returns the sources with one file.
+    /// Returns the sources of an import that has one file.
     pub(crate) fn of(name: &str, text: &str) -> Self {
         let file = Source { name: name.to_owned(), text: text.into() };
         Self { files: vec![file], found: Vec::new() }
@@ -93,8 +93,8 @@ impl Sources {
         let is_text = |line: &str| !line.is_empty();
         let first = lines.iter().position(|line| is_text(line)).unwrap_or(lines.len());
         let last = lines.iter().rposition(|line| is_text(line)).map_or(first, |last| last + 1);
-        // The end of a comment may be in the text of a line comment. An export writes block comments, and
-        // must not end them there.
+        // The text of a line comment may contain `*/`. An export writes this text in a block comment, which
+        // must not end there.
         lines[first..last].join("\n").replace("*/", "* /")
     }
 }

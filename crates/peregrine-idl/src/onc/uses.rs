@@ -22,7 +22,8 @@ pub(crate) fn ordered(definitions: Vec<Definition>) -> Vec<Definition> {
         used.chain(linked).collect()
     };
     let needs = |(one, names): (&Definition, _)| match one {
-        // `rpcgen` puts the functions of programs at the end.
+        // `rpcgen` puts the functions of programs at the end, so a program may precede the types that it
+        // uses.
         Definition::Program(_) => Vec::new(),
         _ => needs(names),
     };

@@ -29,8 +29,8 @@ pub(crate) fn source(input: ParseStream<'_>, kinds: &HashMap<String, Kind>) -> R
     Ok(found.source)
 }
 
-/// Returns the path of the interface's trait: the only trait that no other trait uses for a callback. It is an
-/// error if the text has several traits that no other trait uses. If traits use each other in a circle, so
+/// Returns the path of the interface's trait: the only trait that no other trait uses for a callback. It is
+/// an error if the text has several traits that no other trait uses. If traits use each other in a circle, so
 /// that each of them is used, the first trait of the text is the interface.
 pub(crate) fn root(input: ParseStream<'_>, source: &Source) -> Result<String> {
     let roots = roots(source);
@@ -41,8 +41,8 @@ pub(crate) fn root(input: ParseStream<'_>, source: &Source) -> Result<String> {
     roots.into_iter().next().ok_or_else(|| expected(input, "a trait"))
 }
 
-/// Returns the paths of the traits that no other trait uses for a callback. If all are used so, returns the
-/// path of the first trait of the text.
+/// Returns the paths of the traits that no other trait uses for a callback. If there is no such trait,
+/// returns the path of the first trait of the text.
 pub(crate) fn roots(source: &Source) -> Vec<String> {
     let types = &source.types;
     let is_trait = |path: &&String| {
@@ -75,7 +75,7 @@ pub(crate) fn docs(input: ParseStream<'_>) -> Result<String> {
     attributes(input).map(|attributes| attributes.docs)
 }
 
-/// Parses types without a trait.
+/// Parses the types of a text that has no trait.
 pub(crate) fn definitions(input: ParseStream<'_>) -> Result<HashMap<String, Definition>> {
     source(input, &HashMap::new()).map(|source| source.types)
 }

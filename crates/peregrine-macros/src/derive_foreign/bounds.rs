@@ -2,8 +2,8 @@
 //! a form in it.
 //!
 //! The type of a field may contain the derived type itself, as in `Option<Box<Self>>`. Such a type cannot be
-//! a condition, because the compiler would need the implementation to find the implementation. Instead, the
-//! conditions are for the other types that it contains.
+//! a condition, because the compiler would need the implementation to check the implementation's own
+//! condition. Instead, the conditions are for the other types that the type of the field contains.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote_spanned};
@@ -14,7 +14,7 @@ use super::Part;
 use crate::generated_at;
 use crate::list::argument;
 
-/// The conditions of an implementation for every representation `__R`.
+/// The conditions of an implementation of `Foreign` that has the representation as its parameter `__R`.
 pub(super) struct Bounds {
     ident: Ident,
     all: Vec<WherePredicate>,
@@ -47,8 +47,8 @@ impl Bounds {
         self.all.push(syn::parse_quote!(#predicate));
     }
 
-    /// Adds the conditions for a type that contains the derived type. They are for the types around the
-    /// derived type and next to it, such as `Option`, and the other elements of a tuple.
+    /// Adds the conditions for a type that contains the derived type. They are for the types that surround
+    /// the derived type, such as `Option`, and for types next to it, such as the other elements of a tuple.
     fn around(&mut self, ty: &Type) {
         if !self.mentions_itself(ty) {
             return self.add(ty, "Foreign");

@@ -171,7 +171,7 @@ fn of_record(parts: &Parts, representation: &TokenStream) -> Codec {
     let (pattern, put, take) =
         (parts.pattern(), parts.put(representation), parts.take(representation));
     let this = quote!(<Self as ::peregrine::foreign::Foreign<#representation>>);
-    // An empty struct has no cells. The compiler would warn of a variable that is `mut` and does not change.
+    // An empty struct has no cells. If `__cells` were `mut`, the compiler would warn that it does not change.
     let cells = if parts.0.is_empty() {
         quote!(let _ = __cells;)
     } else {
@@ -334,8 +334,8 @@ struct Parts(Vec<Part>);
 
 /// The generated code for the nodes of a linked list.
 struct Node {
-    /// Code that appends the fields, which are in the variables of the pattern. Then the code continues with
-    /// the next node, or returns after the last node.
+    /// Code that appends the fields, whose values are in the variables of `Part::own`. Then the code
+    /// continues with the next node, or returns after the last node.
     put: TokenStream,
     /// Code that takes the fields. Then the code adds them to `__before`, or ends the loop with the last
     /// node.

@@ -27,7 +27,8 @@ pub(crate) struct Bound {
     lane: OnceLock<Arc<Lane>>,
     /// What carries the streams of calls.
     conduit: Mutex<Option<Arc<ClientConduit>>>,
-    /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`.
+    /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`,
+    /// `FOREIGN`.
     flags: AtomicU32,
     /// How calls find the server's procedures. `None`: client and server use the same procedure numbers.
     fit: Option<Box<Differing>>,
@@ -38,7 +39,7 @@ pub(crate) struct Bound {
 pub(crate) struct Fit {
     /// For each procedure of the client, its number at the server. `None`: the server has no such procedure.
     pub(super) numbers: Box<[Option<u32>]>,
-    /// How the messages that differ are converted. `None`: no message differs.
+    /// The conversion of the messages that differ between the two interfaces. `None`: no message differs.
     pub(super) conversion: Option<Conversion>,
 }
 
@@ -65,7 +66,7 @@ impl fmt::Debug for Bound {
 
 impl Drop for Bound {
     /// Gives up the messages that are still under way for calls that have ended. Otherwise the server could
-    /// hold such a message for ever, and the session with it.
+    /// hold such a message, and with it the session, for ever.
     fn drop(&mut self) {
         // A forked child must not use the locks: a thread of its parent may have held them.
         if self.mark.wiped() {
@@ -198,7 +199,8 @@ impl Bound {
     /// Returns whether the stub must write the values of this procedure's calls in the native representation.
     #[cold]
     pub(crate) fn is_native(&self, procedure: u32) -> bool {
-        // Built-in procedures have no arguments in other systems. The path makes or refuses their calls.
+        // In other systems, built-in procedures have no arguments to write. The path makes or refuses their
+        // calls.
         let is_foreign = self.flags.load(Ordering::Relaxed) & FOREIGN != 0
             && (procedure as usize) < self.interface.procedures();
         !self.is_swapped(procedure) && !is_foreign
@@ -226,8 +228,8 @@ impl Bound {
         as_it_is(self) && as_it_is(other)
     }
 
-    /// Returns whether both servers belong to the same other RPC system, so that the client's interface is the
-    /// same program at both.
+    /// Returns whether both servers belong to the same other RPC system, so that the client's interface is
+    /// the same program at both servers.
     #[cold]
     pub(crate) fn is_same_program(&self, other: &Self) -> bool {
         self.system().is_some() && self.system() == other.system()
@@ -283,7 +285,7 @@ impl Bound {
         self.interface.procedure_name(number).unwrap_or("ping")
     }
 
-    /// Returns whether it does no harm if a procedure runs twice for one call.
+    /// Returns whether a procedure may run twice for one call.
     fn is_idempotent(&self, number: u32) -> bool {
         // `None`: a built-in procedure of every export, which is not part of the interface. Built-in
         // procedures may run twice: they do nothing, or return a description.

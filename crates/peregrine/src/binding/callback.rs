@@ -1,5 +1,5 @@
-//! Callbacks: the binding of a procedure to an object of its caller. Stubs know no path, so they get both
-//! sides of a callback here.
+//! Callbacks: the binding of a procedure to an object of its caller. Stubs know no path, so this module gives
+//! them both sides of a callback.
 
 use super::{BindOptions, Binding, Verdict, explain_all};
 use crate::call::Refusal;

@@ -21,7 +21,7 @@ use crate::sys::Memory;
 
 /// The shortest interval between two readings of [`watch`].
 const EVERY_MIN: Duration = Duration::from_millis(10);
-/// How often [`watch`] checks whether its receiver has stopped.
+/// The interval at which [`watch`] checks whether its receiver has stopped.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Returns the counters of a server.
@@ -48,7 +48,7 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
         },
     };
     let mut stat = stat.map_err(|error| error.at(address))?;
-    // This export is of interest only if somebody watches.
+    // The export through which clients watch the server is listed only if a client has called it.
     stat.exports.retain(|export| export.name != WATCH_NAME || export.counts.calls > 0);
     Ok(stat)
 }
@@ -94,7 +94,8 @@ pub fn watch(
         Err(error) if error.kind() == Kind::NotFound => elsewhere(&parsed),
         _ => None,
     });
-    // The counters of a server on this machine are read, because that costs the server nothing.
+    // If the server is on this machine, its counters are read from shared memory, because that costs the
+    // server nothing.
     let Some(far) = far else { return repeat(every, &mut readings, || stat(address)) };
     if let Ok(client) = ServerWatchClient::bind(&far.named(WATCH_NAME).to_string()) {
         let forward = Sink::until(|stat| match readings.send(stat) {
@@ -106,7 +107,7 @@ pub fn watch(
             return Ok(());
         }
     }
-    // Perhaps the server was replaced. If it is gone, the next call says so.
+    // The server may have been replaced. If it is gone, the next call returns the error.
     repeat(every, &mut readings, || stat(address))
 }
 

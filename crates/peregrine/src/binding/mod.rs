@@ -268,8 +268,8 @@ impl Binding {
         self.now().path.is_alive()
     }
 
-    /// Returns the procedures of the client's interface that the server does not have, by their names. Calls
-    /// of these procedures fail, and are not executed.
+    /// Returns the names of the client's procedures that the server does not have. Calls of these procedures
+    /// fail, and are not executed.
     ///
     /// ```
     /// # use peregrine::interface;

@@ -25,7 +25,7 @@ pub(crate) struct Home {
     pub(super) interface: InterfaceRef,
     digest: Option<Digest>,
     options: BindOptions,
-    /// The state since the binding was last bound again. `None` if it was never bound again.
+    /// The newest state. `None` if the binding was never bound again.
     latest: Mutex<Option<Arc<Bound>>>,
     /// The lock is held by the thread that binds again. The value is the end of the backoff after a long
     /// failed attempt.

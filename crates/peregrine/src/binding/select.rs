@@ -57,7 +57,7 @@ fn attempt_end(until: Instant, others: usize) -> Instant {
 struct Attempt<'a> {
     connect: &'static dyn Connect,
     target: Target<'a>,
-    /// Whether the attempt counts only if the server at the address is on this machine.
+    /// Whether the attempt counts only if the server at the address also exports the name on this machine.
     only_if_here: bool,
 }
 
@@ -133,8 +133,8 @@ fn try_all(
     let (targets, no_more) = targets(&address, options);
     let searched = searched(&address, &targets, &no_more);
     let attempts = attempts(CONNECTS, &address, &targets, &no_more.cause(), explanation);
-    // A directory that cannot be read explains the failure. A directory that lacks the name explains the
-    // failure only if there is no address to try.
+    // If a directory cannot be read, this explains why binding failed. If a directory lacks the name, this
+    // explains the failure only if there is no address to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
     // Binding over Ethernet begins with a request over UDP. If a place does not answer this request, the
     // client does not try to bind to the place over UDP.
@@ -262,7 +262,7 @@ fn searched(address: &Address, targets: &[Address], no_more: &CallError) -> Opti
     (asked && unknown).then(|| no_more.cause())
 }
 
-/// Adds to the error of an unknown name the text that [`searched`] returned.
+/// Adds the text that [`searched`] returned to the error of an unknown name.
 fn with_searched(error: CallError, searched: Option<String>) -> CallError {
     match searched {
         Some(searched) if error.kind() == Kind::NotFound && error.detail() != searched => {

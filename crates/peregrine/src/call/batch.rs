@@ -15,7 +15,7 @@
 //! | at | bytes | record of the argument |
 //! |---|---|---|
 //! | 0 | 8 | the number of the call in its lane |
-//! | 8 | 4 | the kind: 0 is to be skipped, 1 is a call, 2 is its cancellation, 3 is a one-way call |
+//! | 8 | 4 | the kind of record: 0 to be skipped, 1 a call, 2 the cancellation of a call, 3 a one-way call |
 //! | 12 | 4 | the procedure |
 //! | 16 | 4 | the size of the head in bytes |
 //! | 20 | 4 | the size in bytes of the head and the copied blocks |
@@ -26,7 +26,7 @@
 //! | at | bytes | header of the result |
 //! |---|---|---|
 //! | 0 | 4 | flags: 1 if the procedures of the server are async |
-//! | 4 | 4 | the number of calls of the lane that run, plus 1 if results of ended calls were not sent |
+//! | 4 | 4 | the number of the lane's running calls, plus 1 if results of ended calls are still to be sent |
 //! | 8 | 4 | the procedure that took longest, if the server has measured its calls |
 //! | 12 | 4 | how long that procedure took in microseconds, or 0 if nothing was measured |
 //! | 16 | 4 | how many one-way calls of the batch have failed |
@@ -117,7 +117,7 @@ pub(crate) struct ResultRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ResultHeader {
     pub(crate) is_async: bool,
-    /// The number of calls of the lane that run, plus 1 if results of ended calls were not sent.
+    /// The number of the lane's running calls, plus 1 if results of ended calls are still to be sent.
     pub(crate) pending: u32,
     /// The procedure that took longest, and its time in microseconds. `None` if nothing was measured.
     pub(crate) slowest: Option<(u32, u32)>,

@@ -1,7 +1,8 @@
 //! `block_cost`: how long a thread polls before it sleeps in the kernel.
 //!
 //! All paths poll for this time under [`Wait::Adaptive`](super::Wait::Adaptive). It is the time that a sleep
-//! and a wake-up take. So a wait costs at most twice as much as the best choice (Karlin et al., 1991).
+//! and a wake-up take. So a wait costs at most twice as much as the cheaper of two choices: to poll until the
+//! wait ends, or to sleep at once (Karlin et al., 1991).
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -60,8 +61,8 @@ fn measure() -> Duration {
     let gauge = || std::thread::Builder::new().name("peregrine-gauge".into());
     std::thread::scope(|scope| {
         // Two new threads measure, because the calling thread may be bound to one processor. If the new
-        // threads may use only one processor, they measure the hand-over on that processor. The hand-over is
-        // then the cost.
+        // threads may use only one processor, they measure how long it takes to hand this processor over.
+        // This time is then the cost.
         let echo = gauge().spawn_scoped(scope, || {
             let _ = sys::pin_to(1);
             for round in 1..=ROUNDS {

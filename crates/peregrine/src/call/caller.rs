@@ -348,9 +348,9 @@ impl Caller {
     }
 
     /// Returns the identity that a caller of ONC RPC claims by AUTH_SYS. `None` if the caller claims nothing,
-    /// and on other paths.
+    /// or does not use ONC RPC.
     ///
-    /// **Nothing proves this claim.** Do not base decisions on it that protect anything.
+    /// **Nothing proves this claim.** Do not use it for decisions that protect anything.
     pub fn claimed(&self) -> Option<&Claimed> {
         self.info.claimed.as_ref()
     }
@@ -361,8 +361,8 @@ impl Caller {
         self.info.from
     }
 
-    /// Returns the Ethernet address from which the call came, and `None` on other paths. Any host on the
-    /// link can use any address.
+    /// Returns the Ethernet address from which the call came. `None` on paths other than raw Ethernet. Any
+    /// host on the link can use any address.
     pub fn hardware(&self) -> Option<[u8; 6]> {
         self.info.hardware
     }
@@ -419,7 +419,7 @@ const fn inside_of(process: u32) -> u32 {
 
 thread_local! {
     /// The process whose call this thread runs, or zero if the process is unknown. [`OUTSIDE`] if the thread
-    /// runs no call. The other values about the current call are valid only while this value is not
+    /// runs no call. The other variables for the current call are valid only while this value is not
     /// [`OUTSIDE`].
     static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }

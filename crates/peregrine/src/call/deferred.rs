@@ -27,8 +27,9 @@ use std::sync::Arc;
 
 /// The duty to send the reply to a deferred call.
 pub(crate) trait Owed: Send {
-    /// Leaves the call out of the counters of the server. The call carries items of streams, or a batch whose
-    /// calls are counted one by one. When the server stops, it waits for the reply only if `awaited` is true.
+    /// Leaves the call out of the counters of the server, because the call carries items of streams, or a
+    /// batch whose calls are counted one by one. When the server stops, it waits for the reply only if
+    /// `awaited` is true.
     fn leave_uncounted(&mut self, awaited: bool);
 
     /// Sends the reply. Does nothing if the caller does not wait any more.

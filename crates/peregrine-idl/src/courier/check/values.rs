@@ -13,7 +13,7 @@ fn range(simple: Simple) -> Option<(i64, i64)> {
         Simple::LongCardinal | Simple::LongUnspecified => (0, u32::MAX.into()),
         Simple::Integer => (i16::MIN.into(), i16::MAX.into()),
         Simple::LongInteger => (i32::MIN.into(), i32::MAX.into()),
-        // The bits may also be written as a signed number.
+        // A value of `UNSPECIFIED` is 16 bits, which may also be written as a signed number.
         Simple::Unspecified => (i16::MIN.into(), WORD_MAX),
         Simple::Boolean | Simple::String => return None,
     })
@@ -192,7 +192,8 @@ fn noun(ty: &Type) -> &'static str {
 }
 
 impl World {
-    /// Returns the enumeration of a choice, with its program.
+    /// Returns the type to which the reference `by` leads, and the index of its program. Returns `None` if
+    /// `by` does not lead to a type.
     pub(crate) fn enumeration(&self, unit: usize, by: &Reference) -> Option<(usize, &Type)> {
         let id = self.id(unit, by)?;
         let declaration = self.declaration(self.end(id)?);

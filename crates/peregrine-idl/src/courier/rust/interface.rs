@@ -55,7 +55,8 @@ impl<'w> Printer<'w> {
         let own = line("peregrine", used);
         let foreign =
             line("peregrine::foreign", list(&[(byte_string, "ByteString"), (value, "Foreign")]));
-        // `rustfmt` puts a single name before the module.
+        // `rustfmt` puts a `use` of one name before that of the module `foreign`, and a `use` with a list
+        // after it.
         if is_first { own + &foreign } else { foreign + &own }
     }
 

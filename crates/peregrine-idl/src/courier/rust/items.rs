@@ -54,8 +54,8 @@ impl<'w> Printer<'w> {
         text + &self.inner_types(id, ty)
     }
 
-    /// Returns the derives of a type within a declaration. If the type contains itself, the compiler cannot
-    /// determine its representations, so an attribute names them.
+    /// Returns the derives of a type within a declaration. If the type contains itself, the derive `Foreign`
+    /// cannot find out which foreign representations it has, so an attribute names Courier.
     fn derives(&self, owner: Id) -> String {
         let is_recursive = self.is_recursive[self.checked.places[&owner]];
         DERIVES.to_owned() + if is_recursive { "#[foreign(courier)]\n" } else { "" }
@@ -112,7 +112,7 @@ impl<'w> Printer<'w> {
         }
     }
 
-    /// Returns the fields as in Rust: one for each name.
+    /// Returns the fields of a struct in Rust: one for each name in `fields`.
     pub(super) fn fields(&mut self, at: usize, owner: Id, fields: &'w [Fields]) -> Vec<Field> {
         let mut names = Names::default();
         let mut all = Vec::new();
@@ -147,7 +147,7 @@ impl<'w> Printer<'w> {
         enumeration(name, numbered)
     }
 
-    /// Prints a choice none of whose arms has a value.
+    /// Prints a choice whose arms have no values.
     fn choice_numbers<'t>(
         &self,
         unit: usize,
@@ -255,8 +255,7 @@ pub(super) fn variant(name: &str, fields: &[Field]) -> String {
 }
 
 impl Printer<'_> {
-    /// Returns the name of the variant for the tag with the name `of`, if there is a variant for each of
-    /// `tags`.
+    /// Returns the name of the variant for the tag `of` in an enum that has a variant for each of `tags`.
     pub(super) fn variant_name<'t>(tags: impl Iterator<Item = &'t Tag>, of: &str) -> String {
         let mut names = Names::default();
         for tag in tags {

@@ -98,7 +98,8 @@ impl<'w> Printer<'w> {
         }))
     }
 
-    /// Returns the number of another constant, if its type in Rust is not the wanted one.
+    /// Returns the number of another constant as a literal, if the Rust type of that constant is not the
+    /// wanted one.
     fn number(&self, id: Id, wanted: Simple) -> Option<String> {
         let ty = self.world.base(id.0, &self.world.declaration(id).ty).1;
         match ty {
@@ -112,7 +113,7 @@ impl<'w> Printer<'w> {
         Expression::call("ByteString::from", Expression::Atom(text))
     }
 
-    /// Returns a value of a type that is not the name of a type.
+    /// Returns a value whose type is written out, and is not the name of a declared type.
     fn own_value(
         &mut self,
         at: usize,

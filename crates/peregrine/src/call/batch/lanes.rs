@@ -60,19 +60,19 @@ impl Drop for InUse {
 
 #[derive(Default)]
 struct State {
-    /// The deferred calls.
+    /// The deferred calls, by their numbers.
     pending: HashMap<u64, Arc<dyn Cancels>>,
-    /// The deferred calls that were cancelled.
+    /// The numbers of the deferred calls that were cancelled.
     cancelled: HashSet<u64>,
-    /// Calls whose cancellations arrived before the calls were deferred. A batch with a cancellation can
-    /// overtake the batch with the call. If a cancellation arrives after the end of its call, the call stays
-    /// here.
+    /// The numbers of calls whose cancellations arrived before the calls were deferred. A batch with a
+    /// cancellation can overtake the batch with the call. If a cancellation arrives after the end of its
+    /// call, the number stays here.
     early: VecDeque<u64>,
     /// How many bytes the result of a call may have.
     room: usize,
     /// The records of results that were not sent yet.
     ready: Vec<u8>,
-    /// Calls that have ended since calls were counted last.
+    /// The calls that have ended since the server's counters were last updated.
     ended: Batched,
     /// The account of the client that sent the last batch.
     account: Option<Arc<dyn Account>>,

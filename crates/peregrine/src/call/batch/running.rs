@@ -3,8 +3,8 @@
 //! A thread runs the calls of a batch one after the other, and their results are sent together. A call may
 //! wait for a later call of its batch, or for something that its client does after an earlier call. Then the
 //! batch would never end. So a client whose batch takes long sends a second batch, without records. The
-//! thread that gets it *relieves* the first thread: it takes the results that the first thread has. If
-//! there are no results, it takes the calls that the first thread has not begun.
+//! thread that receives the second batch *relieves* the first thread: it takes the results that the first
+//! thread has. If there are no results, it takes the calls that the first thread has not begun.
 
 use core::cell::RefCell;
 use core::ops::Range;
@@ -69,8 +69,9 @@ struct State {
     token: Option<Token>,
     /// A copy of the records, if there is more than one.
     records: Vec<u8>,
-    /// The offset of the next record, and the end of the records. No thread has begun the next record.
+    /// The offset of the next record, which no thread has begun.
     next: usize,
+    /// The offset of the end of the records.
     end: usize,
     /// The records of the results that no other thread has taken.
     results: Vec<u8>,
@@ -104,7 +105,7 @@ impl Runners {
         RUNNERS.own()
     }
 
-    /// Calls `with` for each thread that runs a batch of a lane, until `with` returns a value.
+    /// Calls `with` with the state of each thread that runs a batch of a lane, until `with` returns a value.
     fn find<T>(&self, token: Token, mut with: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
         let runners: Vec<_> = self.runners.lock().iter().filter_map(Weak::upgrade).collect();
         runners.iter().find_map(|runner| {
@@ -180,7 +181,7 @@ impl Runner {
     /// Ends the batch. Moves the results that no other thread has taken to `results`, which is empty.
     fn end(self: Arc<Self>, results: &mut Vec<u8>) {
         let mut state = self.state.lock();
-        // The memory of both vectors is used again.
+        // The vectors are exchanged, so that the memory of both is used again.
         core::mem::swap(&mut state.results, results);
         let carrier = state.carrier.take();
         (state.token, state.running) = (None, None);

@@ -106,7 +106,7 @@ impl Threads {
         thread.spawn(|| self.work(LINGER)).is_ok()
     }
 
-    /// Polls tasks until there has been none for as long as `linger`.
+    /// Polls tasks. Returns when there has been no task for as long as `linger`.
     fn work(&self, linger: Duration) {
         let mut state = self.state.lock();
         loop {
