@@ -570,8 +570,9 @@ mod tests {
         }
     }
 
-    /// Tests, without a pool, the guarantee on which the protocol is based. Without the barrier a processor
-    /// may execute the load before the store. Then neither thread sees the store of the other one.
+    /// Tests, without a pool, the guarantee on which the protocol is based. Each of two threads stores to one
+    /// word and then loads the other word. Without the barrier a processor may execute a thread's load before
+    /// its store. Then neither thread sees the store of the other thread.
     #[test]
     fn barrier_is_before_the_load_or_after_the_store() {
         if !sys::membarrier() {

@@ -57,8 +57,8 @@ impl TaskLock<Linux> for Mutex<State<Linux>> {
     }
 }
 
-/// A procedure that has been polled at least once. Wakers may keep the task long after the end of its
-/// procedure, so the task holds nothing then.
+/// A procedure that has been polled at least once. Wakers may keep a task alive long after its procedure has
+/// ended. So the task drops all that it holds when the procedure ends.
 pub(super) struct Task<M: Machine = Linux>(M::TaskLock);
 
 /// The state of a task.
@@ -233,8 +233,8 @@ impl<M: Machine> Task<M> {
             drop(state);
             return remote.wake();
         }
-        // From now on, wake-ups go to the waker with which the executor polls. Until the executor's first
-        // poll, there is nothing to wake.
+        // From now on, wake-ups go to the executor's waker. The executor passes this waker in its first poll.
+        // Until then no wake-up is needed, so a waker that does nothing takes its place.
         state.remote = Some(Waker::noop().clone());
         drop(state);
         executor.leave(self);

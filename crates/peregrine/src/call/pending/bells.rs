@@ -30,8 +30,8 @@ const READ_EVERY: Duration = Duration::from_millis(1);
 
 /// An object that has pending calls. Each of its calls has a number.
 pub(crate) trait Rings: Send + Sync {
-    /// Returns the word of a call, and the value that the word has until there is something to look for.
-    /// `None` if the call has no word.
+    /// Returns the word of a call, and the value that the word has until there may be a reply. `None` if the
+    /// call has no word.
     fn word(&self, call: u32) -> Option<(&AtomicU32, u32)>;
 
     /// Examines a call that has been pending for a while. Must not wait.
@@ -305,7 +305,7 @@ mod tests {
             assert_eq!(rung.recv_timeout(LONG), Ok(call));
         }
         assert!(rung.try_recv().is_err());
-        // A word that has changed already rings at once.
+        // If the word of a call has already changed, the bell rings at once.
         bells.watch(&of, 150, None, false).unwrap();
         assert_eq!(rung.recv_timeout(LONG), Ok(150));
     }

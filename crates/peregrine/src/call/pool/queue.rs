@@ -86,8 +86,8 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Threads that were given a frame or the duty to check, and a future. All of them must be woken after the
-/// lock is released.
+/// The threads that were given a frame or the duty to check, and the future that was offered a frame. All of
+/// them must be woken after the lock is released.
 #[must_use]
 pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
@@ -151,7 +151,7 @@ impl<M: Machine> State<M> {
         self.base + self.reserved
     }
 
-    /// Activates the frames that stay active.
+    /// Activates frames until [`kept`](Self::kept) frames are active, or all frames.
     fn activate_kept(&self, slots: &Slots<M>) {
         while slots.active() < self.kept() && self.activate(slots, FREE).is_some() {}
     }
@@ -417,8 +417,8 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Passes the duty to check to the next caller, after the caller with `ticket` has checked and still
-    /// waits. The bindings of the two callers may know of different released frames. Returns true if the
-    /// caller with `ticket` keeps the duty.
+    /// waits. The binding of the next caller may know of other released frames. Returns true if the caller
+    /// with `ticket` keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {

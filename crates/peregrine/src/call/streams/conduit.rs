@@ -22,7 +22,8 @@ use crate::limits;
 use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
 
-/// How often a conduit that waits for a message checks whether the source of its messages exists.
+/// The interval at which a conduit that waits for a message checks whether the source of its messages still
+/// exists.
 const SOURCE_LOOK: Duration = Duration::from_secs(1);
 
 /// The conduits of this process.
@@ -44,21 +45,23 @@ pub(super) struct Conduit {
 
 #[derive(Default)]
 struct State {
-    /// The number that the next message has. While the client has no open streams, it may also be larger: the
-    /// conduit does not know how many messages were taken while it was forgotten, and one may be late.
+    /// The number of the next message. While the client has no open streams, the next message may also have a
+    /// larger number. A server that forgot the conduit does not know how many messages it took before, and
+    /// the first message that it takes afterwards may be a late one.
     next: u64,
-    /// A message that has overtaken the next one.
+    /// A message that arrived before the message with the number `next`.
     early: Option<Early>,
     /// The number of the next result.
     results: u64,
     /// The call that is answered when there is something to send.
     held: Option<Held>,
     flows: HashMap<u32, Arc<Flow>>,
-    /// Whether there was a stream whose user does not notice by itself that the client has gone.
+    /// Whether the conduit had a stream that is [unattended](Flow::unattended): its user does not notice by
+    /// itself that the client has gone.
     has_unattended: bool,
     /// The streams that have something to send.
     listed: VecDeque<Arc<Flow>>,
-    /// The streams that are to be ended because no procedure has opened them.
+    /// The numbers of the streams that the server must report as ended, because no procedure has opened them.
     unopened: Vec<u32>,
     /// Whether the client has open streams, as its last message says.
     is_open: bool,
@@ -340,7 +343,7 @@ impl Conduit {
     }
 
     /// Notes that a stream has records to send. If a call is held, answers the call with these records.
-    /// `is_last` is whether the procedure needs the stream no more.
+    /// `is_last` is true if the procedure no longer needs the stream.
     pub(super) fn list(self: &Arc<Self>, flow: &Arc<Flow>, is_last: bool) {
         let mut afterwards = Afterwards::default();
         let mut state = self.state.lock();
@@ -536,7 +539,8 @@ impl State {
         let mut result = Vec::from(result_header(self.results));
         self.results += 1;
         self.collect_unopened(room, &mut result);
-        // Each stream gets its turn, even if one of them has more than fits.
+        // Each listed stream is visited once, so a stream with more records than fit does not hold up the
+        // others.
         for _ in 0..self.listed.len() {
             let Some(flow) = self.listed.pop_front() else { break };
             match flow.collect(room - result.len(), &mut result) {

@@ -284,7 +284,7 @@ impl<'a, T> Sink<'a, T> {
 impl<T: Send + 'static> Sink<'static, T> {
     /// Makes a sink, and an iterator over its items for another thread or task. With the feature `async`, the
     /// iterator is also a stream. At most `capacity` items wait for the iterator, or one if `capacity` is 0.
-    /// The call returns when all items except these were taken, or the iterator is dropped.
+    /// The call returns when all other items were taken, or when the iterator is dropped.
     ///
     /// ```
     /// # use peregrine::interface;
