@@ -194,7 +194,7 @@ struct Inner {
     /// The advice for this error, if it differs from the advice for the error's kind.
     advice: Option<&'static str>,
     /// The number of one-way calls that failed, how many of these may not have run, and how many certainly
-    /// have not.
+    /// have not run.
     oneway: [u64; 3],
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -284,7 +284,7 @@ impl CallError {
     }
 
     /// Adds the numbers of one-way calls that failed: how many, how many of these may not have run, and how
-    /// many certainly have not.
+    /// many certainly have not run.
     pub(crate) fn with_oneway(mut self, counts: [u64; 3]) -> Self {
         self.0.oneway = counts;
         self
