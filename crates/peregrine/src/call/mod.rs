@@ -108,7 +108,7 @@ impl Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// Polls memory all the time: fastest, but occupies a processor. The future of an async call sleeps after
-    /// 10 ms. In comparison with this time, the time of waking is short.
+    /// 10 ms. Waking it takes a short time compared with these 10 ms.
     Spin,
     /// Sleeps in the kernel: slowest, but uses no processor time.
     Block,

@@ -132,7 +132,7 @@ impl<M: Machine> Waiter<M> {
     }
 }
 
-/// The frames of a session, by number, and the callers that wait for one.
+/// The frames of a session, by number, and the callers that wait for a frame.
 pub(super) struct FramePool<M: Machine = Linux> {
     slots: Slots<M>,
     queue: Box<PaddedQueue<M>>,
@@ -297,7 +297,7 @@ impl<M: Machine> FramePool<M> {
         self.queue.inner.hand_over(&self.slots, index).wake();
     }
 
-    /// Returns how long until the next check for frames is due.
+    /// Returns the time that is left until the next check for frames is due.
     fn until_look(&self, look_every: Duration) -> Duration {
         let since = M::clock().wrapping_sub(self.queue.looked.peek());
         look_every.saturating_sub(Duration::from_micros(since.into()))

@@ -382,9 +382,9 @@ impl Refusal {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }
     }
 
-    /// Makes the refusal for a call that was passed on to another server, where it has failed. Some kinds of
-    /// failures make a client bind again, because its server is gone. Here the other server may be gone, so
-    /// these kinds become [`Kind::Relayed`].
+    /// Makes the refusal for a call that was passed on to another server, where it has failed. If the other
+    /// server is gone, the client must not bind again to this server. So errors of that kind become
+    /// [`Kind::Relayed`].
     #[cold]
     pub(crate) fn passed_on(error: &CallError) -> Self {
         let kind = match error.kind() {

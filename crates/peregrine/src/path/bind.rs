@@ -136,8 +136,8 @@ pub(crate) fn connect(
     Err(CallError::not_executed(kind, Phase::Bind, text).because(error).with_advice(NO_CONNECTION))
 }
 
-/// Calls `bind` with the addresses of a host, one after the other, until it succeeds. Passes to `bind` an address
-/// and the time at which it must give up.
+/// Calls `bind` with the addresses of a host, one after the other, until it succeeds. Passes to `bind` an
+/// address and the time at which `bind` must give up.
 ///
 /// # Errors
 /// If there is no address, or if `bind` fails at all addresses. In that case, the error is that of the first

@@ -45,7 +45,7 @@ impl TaskLock<Model> for Mutex<State<Model>> {
 enum Work {
     /// Polls a task of the built-in executor.
     Run(Arc<Task<Model>>),
-    /// Polls a future of an executor of the user.
+    /// Polls a future of the program's own executor.
     Poll(Arc<Spawned>),
 }
 
@@ -95,7 +95,7 @@ impl Queue {
     }
 }
 
-/// An executor of the user, which can be shut down.
+/// The program's own executor, which can be shut down.
 #[derive(Default)]
 struct Remote {
     all: Mutex<Vec<Weak<Spawned>>>,

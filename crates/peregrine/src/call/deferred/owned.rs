@@ -155,8 +155,7 @@ impl Answered {
         }
     }
 
-    /// Writes the result to a reply. Returns how the path proceeds, as
-    /// [`Serve::serve`](crate::call::Serve::serve) does.
+    /// Writes the result to a reply. Each block has the size that the caller has offered.
     ///
     /// # Errors
     /// Fails if the call was refused, or the result does not fit.
@@ -203,7 +202,7 @@ impl From<Refusal> for Answered {
     }
 }
 
-/// Encodes the head of a result, which may have any length.
+/// Encodes the head of a result. The head may have any length.
 fn encoded(encode: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>) -> Result<Vec<u8>, Refusal> {
     let mut bytes = HEAD_BYTES;
     loop {

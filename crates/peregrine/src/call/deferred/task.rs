@@ -1,8 +1,8 @@
 //! [`Task`]: the procedure of a deferred call, from its first poll to its reply.
 //!
-//! All transitions of a task are made under its lock, and what follows from a transition is done after the
-//! lock is released. [`Machine`] selects the type of the lock, so that a model checker can run the same code
-//! (`model.rs`).
+//! All transitions of a task are made under its lock, and its consequences, such as sending the reply, follow
+//! after the lock is released. [`Machine`] selects the type of the lock, so that a model checker can run the
+//! same code (`model.rs`).
 
 use core::fmt;
 use core::ops::DerefMut;
@@ -64,7 +64,8 @@ pub(super) struct Task<M: Machine = Linux>(M::TaskLock);
 /// The state of a task.
 pub(super) struct State<M: Machine> {
     phase: Phase,
-    /// The conditions of the call, and what polls the procedure. `None` after the end.
+    /// The conditions of the call, such as its deadline, and what polls the procedure. `None` after the
+    /// procedure has ended.
     circumstances: Option<Circumstances<M>>,
     /// The procedure. `None` while it is polled, and after its end.
     procedure: Option<Procedure>,

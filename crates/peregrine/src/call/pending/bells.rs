@@ -25,7 +25,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// [`EXAMINE_AFTER_MAX`].
 const EXAMINE_AFTER: Duration = Duration::from_millis(1);
 const EXAMINE_AFTER_MAX: Duration = Duration::from_millis(128);
-/// How often a thread reads all words if the kernel cannot sleep on several of them.
+/// The interval at which a thread reads all words, if the kernel cannot sleep on several words.
 const READ_EVERY: Duration = Duration::from_millis(1);
 
 /// An object that has pending calls. Each of its calls has a number.
@@ -34,7 +34,8 @@ pub(crate) trait Rings: Send + Sync {
     /// call has no word.
     fn word(&self, call: u32) -> Option<(&AtomicU32, u32)>;
 
-    /// Examines a call that has been pending for a while. Must not wait.
+    /// Examines a call that has been pending for a while, for example whether its server still exists. Must
+    /// not wait.
     fn examine(&self, call: u32);
 
     /// Wakes what waits for a call. Must not wait.

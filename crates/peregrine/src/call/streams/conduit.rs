@@ -22,8 +22,8 @@ use crate::limits;
 use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
 
-/// The interval at which a conduit that waits for a message checks whether the source of its messages still
-/// exists.
+/// The interval at which a conduit that waits for a message checks whether the session or connection of its
+/// messages still exists.
 const SOURCE_LOOK: Duration = Duration::from_secs(1);
 
 /// The conduits of this process.
@@ -35,7 +35,8 @@ impl Default for Conduits {
     }
 }
 
-/// A conduit at the server. It exists while it has streams, or the client sends messages.
+/// A conduit at the server. It exists while it has streams, while it holds a call, and while the client has
+/// open streams.
 pub(super) struct Conduit {
     token: Token,
     /// The number of threads that use the conduit now. Meanwhile the conduit stays in [`Conduits`].
@@ -68,9 +69,9 @@ struct State {
     /// If only a message of the client can continue the streams: the number of the message, and since when
     /// the conduit waits for it. [`expects_message`](Self::expects_message) sets this field.
     left_at: Option<(u64, Instant)>,
-    /// The source of the last message, if `has_unattended` was true when the message arrived.
+    /// The session or connection of the last message, if `has_unattended` was true when the message arrived.
     source: Option<Arc<dyn Calls>>,
-    /// Why the conduit carries nothing more.
+    /// Why the conduit has ended. `None` before its end.
     broken: Option<CallError>,
 }
 
@@ -92,7 +93,7 @@ struct Held {
 
 enum HeldBy {
     Source(Box<dyn Owed>),
-    /// The source of the call cannot defer it, so a thread waits.
+    /// The path of the call cannot defer the call, so a thread waits.
     Thread(Arc<ThreadWait>),
 }
 
@@ -236,7 +237,7 @@ pub(crate) fn serve_streams(request: &mut Request<'_>, reply: &mut Reply<'_>) ->
 enum Served {
     /// The call has this result.
     Now(Vec<u8>),
-    /// The call is held. If its source cannot defer it, the thread waits.
+    /// The call is held. If its path cannot defer the call, the thread waits.
     Held(Option<Arc<ThreadWait>>),
 }
 
@@ -310,7 +311,7 @@ impl InUse {
         }
     }
 
-    /// Waits for the outcome of a call that its source cannot defer.
+    /// Waits for the outcome of a call that its path cannot defer.
     fn wait(&self, wait: &ThreadWait) -> Outcome {
         wait.wait(|| {
             if source_of_thread().is_some_and(|(calls, call)| calls.is_given_up(call)) {
