@@ -420,8 +420,8 @@ impl Visitor {
 
 /// The place in the pages where calls of a binding are counted.
 pub(crate) struct Tally {
-    /// The number of a row of bindings: the binding's own row, or a row that several bindings share. One such
-    /// row is shared by all bindings to the export that have no row of their own.
+    /// The number of a row of bindings: the binding's own row, or the row that all bindings to the export
+    /// without a row of their own share.
     pub(super) row: u32,
     pub(super) export: u32,
     /// Fields that no call reads. They are in separate memory, so that the fields that calls read take fewer

@@ -289,8 +289,8 @@ impl World {
         self.server.end(self.now, running, &payload(&reply), send);
     }
 
-    /// Delivers a datagram, which stays in the network if `a` is odd. If `b` is large, a byte of a header is
-    /// changed.
+    /// Delivers a datagram, which stays in the network if `a` is odd. If `b` is 128 or more, a byte of the
+    /// header of a call is changed.
     fn deliver(&mut self, is_call: bool, which: usize, a: u8, b: u8) {
         let queue = if is_call { &mut self.to_server } else { &mut self.to_client };
         if queue.is_empty() {

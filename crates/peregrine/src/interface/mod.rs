@@ -111,8 +111,7 @@ pub struct Description {
     /// The canonical text of the interface.
     pub text: String,
     /// The documentation of the interface and of its procedures, in order. If the interface is also a program
-    /// of another RPC system, the next text is what this system needs to know
-    /// ([`Described::foreign_text`]).
+    /// of another RPC system, the next text is its foreign text ([`Described::foreign_text`]).
     pub docs: Vec<String>,
     /// The process ID of the server.
     pub process: u32,
