@@ -200,7 +200,7 @@ pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
     move |error| CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
-/// Returns the byte order of a server that reports this representation.
+/// Returns the byte order that a server reports by the number `representation`.
 ///
 /// # Errors
 /// If no byte order has the number `representation`.

@@ -1,8 +1,8 @@
 //! [`Task`]: the procedure of a deferred call, from its first poll to its reply.
 //!
-//! All transitions of a task are made under its lock, and its consequences, such as sending the reply, follow
-//! after the lock is released. [`Machine`] selects the type of the lock, so that a model checker can run the
-//! same code (`model.rs`).
+//! All transitions of a task are made under its lock, and their consequences, such as sending the reply,
+//! follow after the lock is released. [`Machine`] selects the type of the lock, so that a model checker can
+//! run the same code (`model.rs`).
 
 use core::fmt;
 use core::ops::DerefMut;
