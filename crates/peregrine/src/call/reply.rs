@@ -306,7 +306,7 @@ mod tests {
     fn head_is_written_after_the_blocks_if_it_fits_there() {
         assert_eq!(put_after_a_block(512, 64).unwrap(), (448, 64));
         // The block leaves 63 bytes, which are too few for the head, or no bytes. In a reply of 500 bytes,
-        // the aligned offset of the head is even outside of the reply.
+        // the aligned offset of the head lies outside of the reply.
         for (bytes, left) in [(512, 63), (512, 0), (500, 0)] {
             let refusal = put_after_a_block(bytes, left).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::TooLarge, Executed::Maybe));

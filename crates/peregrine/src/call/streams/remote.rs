@@ -43,7 +43,7 @@ struct Ends {
     /// Where the call came from (such as a session or a connection), and the call's number there.
     call: Option<(Arc<dyn Calls>, u64)>,
     due: Option<Instant>,
-    /// Permits another thread for the messages of the conduit while this thread runs the procedure. `None` if
+    /// Permits another thread for the messages of the conduit while one thread runs the procedure. `None` if
     /// the procedure is async.
     _waits: Option<WaitingInside>,
 }
