@@ -193,8 +193,8 @@ struct Inner {
     detail: String,
     /// The advice for this error, if it differs from the advice for the error's kind.
     advice: Option<&'static str>,
-    /// The number of one-way calls that failed, how many of these may not have run, and how many certainly
-    /// have not.
+    /// The numbers of one-way calls that failed, that may not have run, and that certainly have not run. Each
+    /// number includes the next one.
     oneway: [u64; 3],
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -283,8 +283,8 @@ impl CallError {
         self
     }
 
-    /// Adds the numbers of one-way calls that failed: how many, how many of these may not have run, and how
-    /// many certainly have not.
+    /// Adds the numbers of one-way calls that failed, that may not have run, and that certainly have not run.
+    /// Each number includes the next one.
     pub(crate) fn with_oneway(mut self, counts: [u64; 3]) -> Self {
         self.0.oneway = counts;
         self

@@ -42,7 +42,7 @@ pub fn scripted(
     Ok((script, binding.map_err(io::Error::other)?))
 }
 
-/// Reads any bytes as a message of a stream.
+/// Reads any bytes as a message on a connection of the stream path (TCP).
 ///
 /// # Panics
 /// Panics if a message that was read differs after it was written and read again.

@@ -133,8 +133,8 @@
 //!
 //! # Streams
 //!
-//! The items of a [`Sink`] or a [`Source`] are sent while the call runs: from the procedure to its caller, or from
-//! the caller to the procedure. See the chapter "Streams" of the guide.
+//! The items of a [`Sink`] or a [`Source`] are sent while the call runs: from the procedure to its caller, or
+//! from the caller to the procedure. See the chapter "Streams" of the guide.
 //!
 //! # Features
 //!

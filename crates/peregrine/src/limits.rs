@@ -80,8 +80,9 @@
 //! * [`ARRIVAL_BYTES_PER_SECOND`] (256 MiB/s): a message that arrives more slowly uses up [`STALL_TIME`] or
 //!   [`LENT_STALL_TIME`].
 //!
-//! Limits of calls over networks. Those of calls over TCP also apply to calls of ONC RPC over TCP, which are
-//! counted separately. Those over datagrams are Peregrine's own protocol, unless ONC RPC is named:
+//! Limits of calls over networks. The limits of calls over TCP also apply to calls of ONC RPC over TCP, which
+//! are counted separately. The limits of calls over datagrams apply to Peregrine's own protocol, unless ONC
+//! RPC is named:
 //!
 //! * [`CONNECTIONS_MAX`], [`CONNECTIONS_PER_HOST`] (4096, 256): `Exhausted`, and the connection is closed.
 //!   `Server::connections` and `Server::connections_per_host` allow more.
@@ -98,15 +99,16 @@
 //! * [`MESSAGE_TIME`], [`MESSAGE_RATE`] (10 s, 16 KiB/s): a connection whose message arrives more slowly is
 //!   closed, if other connections wait for memory.
 //! * [`PARTIAL_BYTES_MAX`] (256 MiB): a connection whose message needs more is not read until memory is free.
-//!   If nested calls must overtake the call of this message, the call is refused with `Overloaded`, not
-//!   executed. Over datagrams, calls also wait until memory is free.
+//!   While procedures wait for nested calls, a message may arrive beyond this limit. If its call is not
+//!   nested and would have to wait, the call is refused with `Overloaded`, not executed. Over datagrams,
+//!   calls also wait until memory is free.
 //! * [`PARTIAL_BYTES_PER_HOST`] (64 MiB): over datagrams, further calls of the host wait until its other
 //!   calls have ended. If the other calls make no progress, the waiting calls are refused with `Exhausted`,
 //!   not executed. Over TCP, a host may use at most a quarter of the memory that is left.
 //! * [`CALLERS_MAX`], [`CALLERS_PER_HOST`] (16,384, 4096): over datagrams, a further client evicts the client
 //!   that was idle longest, which then binds again. If no client can be evicted, the further client gets
-//!   `Exhausted` at bind. Callers of ONC RPC do not bind. A further one evicts the oldest, which does not
-//!   notice it.
+//!   `Exhausted` at bind. Callers of ONC RPC do not bind. A further caller evicts the oldest caller, which
+//!   does not notice the eviction.
 //! * [`RETAINED_BYTES_MAX`], [`RETAINED_BYTES_PER_HOST`] (256 MiB, 64 MiB): over datagrams, calls wait until
 //!   clients acknowledge results. If no client does, the calls are refused with `Exhausted`, not executed.
 //!   Large results of async procedures wait in the same way. The refusal then says that the call may have
@@ -119,8 +121,8 @@
 //!
 //! * [`COUNTED_THREADS`] (128): further threads share one row of counters, and use locked instructions.
 //! * [`COUNTED_EXPORTS`] (64): further exports are counted as one export.
-//! * [`COUNTED_SESSIONS`], [`COUNTED_BINDINGS`] (8192 each): `stat` shows only the number of the further
-//!   ones. Their calls are counted with the calls of their export.
+//! * [`COUNTED_SESSIONS`], [`COUNTED_BINDINGS`] (8192 each): `stat` shows only the number of further sessions
+//!   and bindings. Their calls are counted with the calls of their export.
 //! * [`TOLD_ROWS`] (1024): over networks, `stat` shows at most this number of sessions, and of bindings.
 //! * [`WATCHERS`] (16): a server sends its counters as a stream to at most this number of clients.
 
@@ -274,8 +276,8 @@ pub const ONEWAY_BYTES: usize = 1 << 20;
 pub const ONEWAY_DROP_TIME: core::time::Duration = core::time::Duration::from_secs(1);
 
 /// The maximum number of additional threads that a server starts to replace threads that run abandoned calls.
-/// The limit applies separately to local calls, to calls over TCP, to calls of ONC RPC over TCP, and to calls at
-/// each datagram socket.
+/// The limit applies separately to local calls, to calls over TCP, to calls of ONC RPC over TCP, and to calls
+/// at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
 /// The maximum number of calls that may wait for a thread of the server. The limit applies to each user of
@@ -297,8 +299,8 @@ pub const BINDINGS_PER_USER: usize = 1 << 18;
 /// The maximum number of connections of one user that have not bound yet.
 pub const UNBOUND_PER_USER: usize = 256;
 
-/// How long a connection may take to bind. After this time, the server closes the connection. A client of ONC RPC
-/// does not bind: it must make its first call in this time.
+/// How long a connection may take to bind. After this time, the server closes the connection. A client of ONC
+/// RPC does not bind: it must make its first call in this time.
 pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
 /// The maximum number of sockets with descriptors from a peer that may wait to be closed. Closing a
@@ -422,13 +424,13 @@ pub const UNSENT_BYTES_PER_HOST: usize = 256 << 20;
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 
 /// How long the server's machine may be silent over TCP, despite keep-alives, while a client waits for a
-/// reply. After this time, the client treats the server as gone. Over UDP and raw Ethernet, a client waits as
-/// long for the handle of a further call.
+/// reply. After this time, the client treats the server as gone. Over UDP and raw Ethernet, a client waits at
+/// most this time for the handle of a further call.
 ///
 /// The time is long enough for an interruption of the network that lasts a second.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
 
-/// The number of rows of counters for threads. All further threads share the last row, so the number of
+/// The number of rows of counters for threads. All further threads share one of these rows, so the number of
 /// threads with a row of their own is smaller by one.
 pub const COUNTED_THREADS: usize = 128;
 
@@ -447,5 +449,5 @@ pub const COUNTED_BINDINGS: usize = 8192;
 pub const TOLD_ROWS: usize = 1024;
 
 /// The maximum number of clients on networks to which a server sends its counters as a stream. For further
-/// ones, [`watch`](crate::watch) makes calls.
+/// clients, [`watch`](crate::watch) reads the counters by calls.
 pub const WATCHERS: u32 = 16;

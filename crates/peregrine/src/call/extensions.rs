@@ -45,8 +45,8 @@ const TOO_NESTED: &str = "let procedures call each other less deeply";
 
 impl Extensions {
     /// Makes the extensions of a call that is sent now. They contain the time until the deadline, if there is
-    /// one. If a procedure makes the call, they also contain the chain. `inside` is then the process that
-    /// called the procedure.
+    /// one. If a procedure makes the call, they also contain the chain. `inside` is then the ID of the
+    /// process that called the procedure.
     ///
     /// # Errors
     /// Fails if calls nest too deeply, or if no time is left.

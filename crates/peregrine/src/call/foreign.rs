@@ -18,7 +18,7 @@ pub struct ForeignCall<'a> {
     pub arguments: &'a [u8],
 }
 
-/// What a server stub has appended to the results of a foreign call.
+/// What a server stub has written into the buffer for the results of a foreign call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForeignAnswer {
     /// The results.

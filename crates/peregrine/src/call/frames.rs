@@ -245,8 +245,8 @@ impl Frames {
     /// take frames itself. No lock of this pool is held while `is_released` runs, so `is_released` may call
     /// functions of the pool that take no frame.
     ///
-    /// Returns `None` if the caller waits until the deadline. If a frame became free at the last moment, the
-    /// next caller gets this frame.
+    /// Returns `None` if the caller waits until the deadline. If a frame becomes free just as the caller
+    /// gives up, the next caller in the queue gets this frame.
     #[inline]
     pub fn take(
         &self,
@@ -626,8 +626,8 @@ mod tests {
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         drop(again);
         assert!(frames.shrunk().is_empty());
-        // Frame 4 is taken, so all frames stay active. Frames 2 and 3 are unused and only spare, so their
-        // memory is released, once.
+        // Frame 4 is taken, so all frames stay active. Only frames 0 and 1 were active at first. So the
+        // memory of the unused frames 2 and 3 is released, once.
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3], 5));
         assert!(frames.shrunk().is_empty());
         // The frames whose memory was released can still be taken.

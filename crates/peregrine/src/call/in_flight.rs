@@ -38,13 +38,14 @@ pub(crate) struct InFlightNow {
     pub(crate) oneway: u64,
     pub(crate) oneway_threads: u64,
     pub(crate) streams: u64,
-    /// The bytes of items that wait at the server: sent items that are in no message yet, and received items
-    /// that were not taken.
+    /// The number of bytes of the items that wait at the server: sent items that are in no message yet, and
+    /// received items that were not taken.
     pub(crate) stream_bytes: u64,
 }
 
 impl InFlight {
-    /// Returns what counts the call that this thread runs. `None`: no server counts the call.
+    /// Returns the counts of the server whose call this thread runs. Returns `None` if no server counts the
+    /// call.
     fn of_thread() -> Option<Arc<Self>> {
         let (calls, call) = source_of_thread()?;
         let mut found = None;

@@ -108,7 +108,7 @@ impl Limit {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
     /// Polls memory all the time: fastest, but occupies a processor. The future of an async call sleeps after
-    /// 10 ms. In comparison with this time, the time of waking is short.
+    /// 10 ms. Waking it takes a short time compared with these 10 ms.
     Spin,
     /// Sleeps in the kernel: slowest, but uses no processor time.
     Block,
@@ -491,7 +491,7 @@ mod tests {
         Frames::new(Arc::new(Memory::private(4 * BYTES).unwrap()), layout, 2)
     }
 
-    /// Makes a call with these blocks, of which the last is lent, and runs `body` with it.
+    /// Makes a call with these blocks, of which the last is lent, and runs `body` with the call.
     fn with_call<T>(
         frames: &Frames,
         blocks: &[&[u8]],
@@ -621,7 +621,7 @@ mod tests {
         });
         assert_eq!((a.filled(), b.filled(), c.filled()), (6000, 12_000, 0));
         assert_eq!((one[4999], one[5000], one[5999], one[6000]), (1, 2, 2, 0));
-        assert_eq!(other, [1; 20_000], "bytes after the filled part are not read");
+        assert_eq!(other, [1; 20_000], "bytes that were filled early are not read again");
         assert_eq!(flags, [false; 10], "values that must be checked are not filled early");
     }
 }

@@ -1,9 +1,8 @@
 //! Pending calls: calls that were begun, and for which no thread waits.
 //!
-//! A path begins such a call ([`CallPath::begin`]). Each time that the path is asked ([`CallPath::poll`]), it
-//! looks for the reply. Between two looks, the frame of the call has a [`Bell`]. [`CallPath::arm`] makes sure
-//! that the bell rings when there is something to look for. So the caller can be a future, which is polled
-//! again when the bell rings.
+//! A path begins such a call with [`CallPath::begin`]. Each [`CallPath::poll`] checks once whether the reply
+//! has arrived. If it has not, [`CallPath::arm`] makes the [`Bell`] of the call's frame ring when the next
+//! check may find the reply. So the caller can be a future, which is polled again when the bell rings.
 //!
 //! The order of a call is: `begin`, then any number of `poll` and `arm`, and then either a result of `poll`
 //! or [`CallPath::give_up`].

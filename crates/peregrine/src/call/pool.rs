@@ -132,7 +132,7 @@ impl<M: Machine> Waiter<M> {
     }
 }
 
-/// The frames of a session, by number, and the callers that wait for one.
+/// The frames of a session, by number, and the callers that wait for a frame.
 pub(super) struct FramePool<M: Machine = Linux> {
     slots: Slots<M>,
     queue: Box<PaddedQueue<M>>,
@@ -297,7 +297,7 @@ impl<M: Machine> FramePool<M> {
         self.queue.inner.hand_over(&self.slots, index).wake();
     }
 
-    /// Returns how long until the next check for frames is due.
+    /// Returns the time that is left until the next check for frames is due.
     fn until_look(&self, look_every: Duration) -> Duration {
         let since = M::clock().wrapping_sub(self.queue.looked.peek());
         look_every.saturating_sub(Duration::from_micros(since.into()))
@@ -570,8 +570,9 @@ mod tests {
         }
     }
 
-    /// Tests, without a pool, the guarantee on which the protocol is based. Without the barrier a processor
-    /// may execute the load before the store. Then neither thread sees the store of the other one.
+    /// Tests, without a pool, the guarantee on which the protocol is based. Each of two threads stores to one
+    /// word and then loads the other word. Without the barrier a processor may execute a thread's load before
+    /// its store. Then neither thread sees the store of the other thread.
     #[test]
     fn barrier_is_before_the_load_or_after_the_store() {
         if !sys::membarrier() {

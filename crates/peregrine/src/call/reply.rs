@@ -23,7 +23,7 @@ pub struct Reply<'a> {
     pub(super) block_bytes: usize,
     /// Whether the counters leave out the call, because it carried a batch or items of streams.
     pub(super) is_uncounted: bool,
-    /// Announces written parts of blocks. `None` if the peer reads only complete replies.
+    /// Announces written parts of blocks to the peer. `None` if the peer reads only complete replies.
     departs: Option<&'a dyn Departs>,
 }
 
@@ -305,8 +305,8 @@ mod tests {
     #[test]
     fn head_is_written_after_the_blocks_if_it_fits_there() {
         assert_eq!(put_after_a_block(512, 64).unwrap(), (448, 64));
-        // The last block leaves too little space for the head, no space, or so little that the aligned offset
-        // of the head would be outside.
+        // The block leaves 63 bytes, which are too few for the head, or no bytes. In a reply of 500 bytes,
+        // the aligned offset of the head lies outside of the reply.
         for (bytes, left) in [(512, 63), (512, 0), (500, 0)] {
             let refusal = put_after_a_block(bytes, left).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::TooLarge, Executed::Maybe));

@@ -382,9 +382,9 @@ impl Refusal {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }
     }
 
-    /// Makes the refusal for a call that was passed on to another server, where it has failed. A client binds
-    /// again if it learns that its server is gone. So it does not get the kind of a failure that concerns the
-    /// other server.
+    /// Makes the refusal for a call that was passed on to another server, where it has failed. If the other
+    /// server is gone, the client must not bind again to this server. So errors of that kind become
+    /// [`Kind::Relayed`].
     #[cold]
     pub(crate) fn passed_on(error: &CallError) -> Self {
         let kind = match error.kind() {

@@ -154,7 +154,7 @@ pub struct Incoming<'a> {
     pub total: usize,
     /// Reports how much of the message has arrived. `None` if the message is complete.
     pub arrives: Option<&'a dyn Arrives>,
-    /// Announces written parts of the reply. `None` if the caller reads only complete replies.
+    /// Announces written parts of the reply to the caller. `None` if the caller reads only complete replies.
     pub departs: Option<&'a dyn Departs>,
 }
 

@@ -23,7 +23,7 @@
 //!
 //! | at | bytes | header of the result |
 //! |---|---|---|
-//! | 0 | 8 | the number of the result, counted as for messages: there is one for each message |
+//! | 0 | 8 | the number of the result: results are counted as messages are, and each message has one |
 //! | 8 | 24 | zero |
 //!
 //! | at | bytes | record |
@@ -99,20 +99,20 @@ pub(crate) type Token = [u8; 16];
 /// last word is the byte order of the client.
 pub(crate) type Opening = [u32; 8];
 
-/// What a record says.
+/// The kind of a record. It also says what the field `items` of the [`Record`] means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum RecordKind {
-    /// Items. The record has the number of items that were sent before.
+    /// Items. `items` is the number of items that were sent before them.
     Items = 1,
-    /// The receiver's credit. The record has the number of items that the receiver has taken.
+    /// The receiver's credit. `items` is the number of items that the receiver has taken.
     Credit = 2,
-    /// The sender has sent all items. The record has their number.
+    /// The sender has sent all items. `items` is their number.
     End = 3,
-    /// The receiver wants no more items. The record has the number of items that the receiver has taken.
+    /// The receiver wants no more items. `items` is the number of items that the receiver has taken.
     Stop = 4,
-    /// The sender sends no more items, although they are not complete. The record has the number of items
-    /// that were sent.
+    /// The sender sends no more items, although they are not complete. `items` is the number of items that
+    /// were sent.
     Break = 5,
     /// The receiver asks whether the stream was opened, because its call has ended and nothing has arrived.
     Ask = 6,
@@ -137,7 +137,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Returns a record that only has a kind.
+    /// Returns a record that has only a kind and the number of a stream.
     pub(crate) const fn bare(kind: RecordKind, stream: u32) -> Self {
         Self { kind, stream, bytes: 0, count: 0, credit: 0, items: 0 }
     }
@@ -178,7 +178,7 @@ impl Record {
 }
 
 /// Returns the header of a message. `is_open` is whether the client has open streams. `is_first` is whether
-/// the client had no open streams before.
+/// the client had no open streams before this message.
 pub(crate) fn message_header(
     token: Token,
     number: u64,

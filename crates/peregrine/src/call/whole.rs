@@ -500,7 +500,7 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
     })
 }
 
-/// Each test has its own thread, so what this test sets does not affect other tests.
+/// Each test has its own thread, so the thread-local state that this test sets does not affect other tests.
 #[test]
 fn procedure_knows_its_caller() {
     assert!(caller().is_none() && inside().is_none() && due().is_none());
@@ -560,7 +560,7 @@ fn a_chain_ends_with_the_caller() {
     assert_eq!(chain_of(&[], 0), [0]);
     assert_eq!(chain_of(&[3, 4], 5), [3, 4, 5]);
     assert_eq!(chain_of(&[3, 5], 5), [3, 5]);
-    // The kernel does not confirm the caller, so only the message determines the chain.
+    // Process 0 means that the kernel does not confirm the caller. So only the message determines the chain.
     assert_eq!(chain_of(&[3, 4], 0), [3, 4]);
     chain::leave();
     assert_eq!(chain_of(&[], 0), [0]);

@@ -1,5 +1,5 @@
-//! The headers of 32 bytes that batches, streams and callbacks have within messages. A header consists of words,
-//! which are little-endian.
+//! The headers of 32 bytes that batches, streams and callbacks have within messages. A header consists of
+//! words, which are little-endian.
 
 use crate::value::bytes_of;
 

@@ -95,7 +95,7 @@ impl Counting {
         self.page.word(thread_at(self.thread), index).fetch_or(bits, Ordering::Relaxed);
     }
 
-    /// Shows readers that this row counts for a binding.
+    /// Shows readers that this thread's row has counts for the binding of `tally`.
     #[inline(always)]
     fn show(&mut self, tally: &Tally) {
         let group = 1 << (tally.row as usize / GROUP);
@@ -264,7 +264,7 @@ impl Counting {
         (self.skip, self.weight) = (0, 1);
     }
 
-    /// Counts a call that was not executed.
+    /// Counts a call that was not executed. `tally` is `None` if the call's binding does not exist.
     #[cold]
     pub(crate) fn refused(&mut self, tally: Option<&Tally>) {
         match tally {

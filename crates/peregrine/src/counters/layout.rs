@@ -75,17 +75,17 @@ pub(super) mod header {
     pub(crate) const CAPTURED: usize = 16;
     /// The number of calls that wait for a thread.
     pub(crate) const QUEUED: usize = 19;
-    /// The number of the following words, or 0 if the server does not know them.
+    /// The number of words with counts by kind that follow this word, or 0 if the server has no such words.
     pub(crate) const KINDS: usize = 20;
     /// The number of deferred calls.
     pub(crate) const DEFERRED: usize = 21;
     /// The number of one-way calls in batches that have not ended.
     pub(crate) const ONEWAY: usize = 22;
-    /// The number of threads that run one of these batches.
+    /// The number of threads that run a batch of one-way calls.
     pub(crate) const ONEWAY_THREADS: usize = 23;
     /// The number of streams.
     pub(crate) const STREAMS: usize = 24;
-    /// The number of bytes that these streams have buffered.
+    /// The number of bytes of items that all streams have buffered at the server.
     pub(crate) const STREAM_BYTES: usize = 25;
     /// The value of the word [`KINDS`].
     pub(crate) const KINDS_WORDS: u64 = (STREAM_BYTES - KINDS) as u64;

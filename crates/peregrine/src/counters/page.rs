@@ -3,7 +3,7 @@
 //!
 //! Rows are assigned and released when a thread, export, session or binding begins or ends, under one lock
 //! that no call takes. A *lane* has the counts of one thread for one row of bindings (docs/STAT.md). Only its
-//! thread writes to a lane. (Threads that share the last row of threads also share its lanes.) A lane is never
+//! thread writes to a lane. (Threads that share the row [`SHARED`] also share its lanes.) A lane is never
 //! reset. When a binding ends, its row records the sums of its lanes. The counts of the next binding in this
 //! row start from these sums. A row gets another binding only after the [`Tally`] of the earlier binding was
 //! dropped. After that, no thread counts for the earlier binding.
@@ -73,7 +73,7 @@ pub(crate) struct Gauges {
     pub(crate) queued: u64,
     /// The number of deferred calls.
     pub(crate) deferred: u64,
-    /// One-way calls and streams.
+    /// The counts of one-way calls and of streams.
     pub(crate) in_flight: InFlightNow,
 }
 
@@ -211,7 +211,7 @@ impl Page {
         number
     }
 
-    /// Returns the number of threads of a kind that share a row.
+    /// Returns the count of the threads of a kind that share the row [`SHARED`].
     fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
         // The header has one word for each kind of thread.
         self.word(0, header::THREADS_SHARED + kind.index())
@@ -292,7 +292,7 @@ impl ExportCounters {
         Self { page: Arc::clone(page), row: number as u32, ended: AtomicBool::new(false) }
     }
 
-    /// Ends the row, because the export has ended.
+    /// Marks the row as ended, because the export has ended.
     pub(crate) fn end(&self) {
         let ended = self.ended.swap(true, Ordering::Relaxed);
         if !ended && self.page.memory.is_ours() && self.row as usize != COUNTED_EXPORTS - 1 {
@@ -352,7 +352,7 @@ impl SessionCounters {
         if self.row.is_some() { self.number } else { 0 }
     }
 
-    /// Ends the row, because the session has ended.
+    /// Releases the row, because the session has ended.
     pub(crate) fn end(&self) {
         if self.ended.swap(true, Ordering::Relaxed) || !self.page.memory.is_ours() {
             return;
@@ -420,8 +420,8 @@ impl Visitor {
 
 /// The place in the pages where calls of a binding are counted.
 pub(crate) struct Tally {
-    /// The number of a row of bindings: the binding's own row, or a row that several bindings share. One such
-    /// row is shared by all bindings to the export that have no row of their own.
+    /// The number of a row of bindings: the binding's own row, or the row that all bindings to the export
+    /// without a row of their own share.
     pub(super) row: u32,
     pub(super) export: u32,
     /// Fields that no call reads. They are in separate memory, so that the fields that calls read take fewer

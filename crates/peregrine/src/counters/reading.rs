@@ -100,7 +100,7 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
     let count = most(header::BINDINGS, COUNTED_BINDINGS);
     let bindings = bindings(memory, &threads, count, now, &mut exports, &mut sessions)?;
     exports.iter().flatten().for_each(|(export, _)| server.counts.add(&export.counts));
-    // Servers of an earlier version do not have these words in their pages.
+    // A server with an earlier version of this library does not have these words in its pages.
     server.in_flight = (word(header::KINDS) >= header::KINDS_WORDS).then(|| InFlightCounts {
         blocking: server.counts.in_flight.saturating_sub(word(header::ONEWAY_THREADS)),
         deferred: word(header::DEFERRED),
@@ -185,7 +185,7 @@ fn counts(words: &[u64; COUNTS]) -> Counts {
     }
 }
 
-/// Returns the exports by row, and whether each still exists. Returns `None` for unused rows.
+/// Returns the exports by row, and whether each still exists. The entry of an unused row is `None`.
 fn exports(
     memory: &Memory,
     threads: &[ThreadRow],

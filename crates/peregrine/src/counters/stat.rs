@@ -186,7 +186,7 @@ pub struct WaitCounts {
 /// or if the previous timed call took 4 us or longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Latency {
-    /// The counts up to the last bucket that is not zero.
+    /// The number of calls in each bucket, up to the last bucket that is not empty.
     pub(super) buckets: Vec<u64>,
 }
 
@@ -215,7 +215,7 @@ impl Latency {
         Some(Duration::from_nanos(from.midpoint(to)))
     }
 
-    /// Returns the times of the calls since an earlier moment.
+    /// Returns the times of the calls since the moment of `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let before = earlier.buckets.iter().copied().chain(core::iter::repeat(0));
@@ -234,7 +234,7 @@ impl Latency {
 }
 
 impl Counts {
-    /// Returns the counts since an earlier moment. The calls in flight are those of the later moment.
+    /// Returns the counts since the moment of `earlier`. The calls in flight are those of `self`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {

@@ -224,9 +224,9 @@ impl Socket {
         }
     }
 
-    /// Returns how full the send buffer is, in 256ths. Over UDP, packets that wait for address resolution
-    /// fill this buffer. Over raw Ethernet, the level is always 0, because the hardware addresses of the
-    /// destinations are known.
+    /// Returns how full the send buffer is, in 256ths. Over UDP, packets stay in this buffer, for example,
+    /// while the hardware address of their destination is being resolved. Over raw Ethernet, the level is
+    /// always 0, because the hardware addresses of the destinations are known.
     pub(crate) fn fill_of_send_buffer(&self) -> u32 {
         match self {
             Self::Udp(udp) => {

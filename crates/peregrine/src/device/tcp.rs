@@ -1,5 +1,5 @@
-//! Wraps TCP sockets: listening, connecting, sending and receiving. A client can also connect to a local stream
-//! socket. This module does not know what the transferred bytes mean.
+//! Wraps TCP sockets: listening, connecting, sending and receiving. A client can also connect to a local
+//! stream socket. This module does not know what the transferred bytes mean.
 
 use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;

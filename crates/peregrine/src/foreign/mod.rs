@@ -200,7 +200,7 @@ pub trait Foreign<R: Cells>: Sized {
     #[doc(hidden)]
     #[inline(always)]
     fn of_cells(cells: &[u8]) -> Self {
-        Self::take_at(cells).expect("any cells are a value")
+        Self::take_at(cells).expect("every content of the cells is a value")
     }
 
     /// Reads an array of values, each as [`of_cells`](Self::of_cells) does.
@@ -225,7 +225,7 @@ pub trait Foreign<R: Cells>: Sized {
     }
 
     /// Returns the elements whose bytes are `bytes`, if they need no conversion. Only elements of a
-    /// [`PACKED`](Self::PACKED) type need none.
+    /// [`PACKED`](Self::PACKED) type need no conversion.
     #[doc(hidden)]
     #[inline]
     fn unconverted(_bytes: &[u8]) -> Option<&[Self]> {

@@ -5,7 +5,7 @@ use super::output::{put_cell, put_padded};
 use super::{Cells, Courier, Foreign, Input, Invalid, Output, Overflow, Xdr};
 use crate::value::{big_endian_array, big_endian_numbers, put_big_endian};
 
-/// Implements the methods of a type of fixed size with its methods `put_at` and `take_at`.
+/// Implements `put` and `take` of a type of fixed size by its methods `put_at` and `take_at`.
 macro_rules! fixed {
     ($representation:ty) => {
         const FIXED: bool = true;

@@ -87,7 +87,7 @@ pub(super) fn take_all_at<R: Cells, T: Foreign<R>>(
     Ok(values)
 }
 
-/// Makes an array of the elements that `take` returns, until it returns an error.
+/// Makes an array. `take` returns the element with the given index. Fails with the first error of `take`.
 #[inline]
 pub(super) fn array<T, const N: usize>(
     mut take: impl FnMut(usize) -> Result<T, Invalid>,

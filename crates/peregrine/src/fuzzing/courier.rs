@@ -195,8 +195,8 @@ fn outstanding(bytes: &[u8]) {
 /// ends a procedure, delivers, repeats or changes a datagram, restarts the server, or lets time pass.
 ///
 /// # Panics
-/// Panics if a call runs twice at a time, if a call in parts runs twice although the server remembers it, if
-/// a client gets the reply to another call, or if a limit is exceeded.
+/// Panics if two runs of a call overlap, if a call that is sent in parts runs twice although the server
+/// remembers it, if a client gets the reply to another call, or if a limit is exceeded.
 pub fn packets(bytes: &[u8]) {
     let mut world = World::new();
     for step in bytes.as_chunks().0 {
@@ -214,7 +214,7 @@ struct World {
     calls: BTreeMap<(usize, u32), PacketCall>,
     /// The calls that run, and the reply to each of them.
     running: BTreeMap<(usize, u32), (Running, Vec<u8>)>,
-    /// How often each call in parts has run.
+    /// How often each call has run.
     executed: BTreeMap<(usize, u32), u32>,
     to_server: Vec<(usize, Vec<u8>)>,
     to_client: Vec<(usize, Vec<u8>)>,
@@ -289,8 +289,8 @@ impl World {
         self.server.end(self.now, running, &payload(&reply), send);
     }
 
-    /// Delivers a datagram, which stays in the network if `a` is odd. If `b` is large, a byte of a header is
-    /// changed.
+    /// Delivers a datagram, which stays in the network if `a` is odd. If `b` is 128 or more, a byte of the
+    /// header of a call is changed.
     fn deliver(&mut self, is_call: bool, which: usize, a: u8, b: u8) {
         let queue = if is_call { &mut self.to_server } else { &mut self.to_client };
         if queue.is_empty() {
@@ -324,10 +324,10 @@ impl World {
         let key = (client, u32::from_be_bytes(*id));
         let reply = [reply.to_vec(), id.to_vec()].concat();
         let before = self.running.insert(key, (work.running, reply));
-        assert!(before.is_none(), "a call runs twice at a time");
+        assert!(before.is_none(), "two runs of a call overlap");
         let executed = self.executed.entry(key).or_default();
         *executed += 1;
-        assert!(client == 0 || *executed == 1, "a call in parts runs twice");
+        assert!(client == 0 || *executed == 1, "a call that is sent in parts runs twice");
     }
 
     fn reply(&mut self, client: usize, bytes: &[u8]) {
@@ -344,14 +344,14 @@ impl World {
         assert!(is_own || Failure::of(&header.answer).is_some(), "the reply to another call");
     }
 
-    /// Makes the step of each call that its timers demand.
+    /// Makes the step that is due by the timers of each call, such as a retransmission.
     fn look(&mut self) {
         let (now, clients, sent) = (self.now, &self.clients, &mut self.to_server);
         self.calls.retain(|(client, _), call| {
             let send = &mut |datagram: Datagram<'_>| sent.push((*client, datagram.concat()));
             match call.step(now, &clients[*client], send) {
                 Step::Wait(until) => {
-                    assert!(until > now, "a call waits for the past");
+                    assert!(until > now, "a call waits until a time that has passed");
                     true
                 }
                 Step::GiveUp(failure) => {

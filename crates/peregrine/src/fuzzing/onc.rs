@@ -118,7 +118,7 @@ fn rpcbind(version: u32, procedure: u32, body: &[u8]) {
 /// Makes calls to a small cache. Each group of three bytes is a client, a call and an event.
 ///
 /// # Panics
-/// Panics if a call runs twice at a time, if a client gets the reply to another call, or if a limit is
+/// Panics if two runs of a call overlap, if a client gets the reply to another call, or if a limit is
 /// exceeded.
 pub fn replies(bytes: &[u8]) {
     callers(bytes);
@@ -142,7 +142,7 @@ pub fn replies(bytes: &[u8]) {
             match cache.begin(now, Peer::datagram(source), step.into(), &call, b"") {
                 Verdict::Execute(ticket) => {
                     let before = running.insert((client, xid), ticket);
-                    assert!(before.is_none(), "a call runs twice at a time");
+                    assert!(before.is_none(), "two runs of a call overlap");
                 }
                 Verdict::Replay(reply) => assert_eq!(reply[..2], name),
                 Verdict::InProgress => assert!(running.contains_key(&(client, xid))),

@@ -449,7 +449,8 @@ impl<'a> Pair<'a> {
             (Enum(variants), Enum(others)) => {
                 self.variants(variants, others, flow);
             }
-            // This includes the interfaces of callbacks, which are not the types of values.
+            // A pair with the interface of a callback also comes here, because such an interface is not the
+            // type of values.
             _ => {
                 let (ours, theirs) =
                     (InDescription(self.ours, ours), InDescription(self.theirs, theirs));

@@ -262,8 +262,8 @@ fn is_valid(ty: &DescribedType, bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns the value of a little-endian integer. An unsigned integer of 128 bits wraps, as it does in a
-/// description.
+/// Returns the value of a little-endian integer. A `u128` above `i128::MAX` becomes negative, as the
+/// discriminants in a description do.
 fn integer(bytes: &[u8], repr: &DescribedType) -> i128 {
     let is_negative = repr.signs().1 && bytes.last().is_some_and(|last| last & 0x80 != 0);
     let mut whole = [if is_negative { 0xff } else { 0 }; 16];

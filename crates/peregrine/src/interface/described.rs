@@ -31,7 +31,8 @@ pub struct Described {
     pub procedures: Vec<DescribedProcedure>,
     /// The named types. The number in [`DescribedType::Named`] is the index in this list.
     pub types: Vec<DescribedNamed>,
-    /// The programs of other RPC systems that the interface is, too. They are not part of the identity.
+    /// The programs of other RPC systems that the interface also represents. They are not part of the
+    /// identity.
     pub programs: Vec<Program>,
 }
 
@@ -187,7 +188,8 @@ pub struct DescribedField {
     pub ty: DescribedType,
     /// How the field may differ from the same field of a peer.
     pub growth: DescribedGrowth,
-    /// The largest count of bytes or elements that other RPC systems may send. It is not part of the identity.
+    /// The largest count of bytes or elements that other RPC systems may send. The count is not part of the
+    /// identity.
     pub max: Option<u32>,
 }
 
@@ -215,8 +217,8 @@ pub struct DescribedVariant {
     pub was: Vec<String>,
     /// Whether the variant represents all variants that only the peer knows.
     pub is_other: bool,
-    /// The number of the variant in other RPC systems. `None`: the index of the variant, or in an enum with
-    /// [`Case::Error`], a failure that is not reported. It is not part of the identity.
+    /// The number of the variant in other RPC systems. `None` means the index of the variant. In an enum with
+    /// [`Case::Error`], `None` means a failure that is not reported. The number is not part of the identity.
     pub case: Option<Case>,
 }
 

@@ -25,8 +25,8 @@ pub enum Case {
 }
 
 impl Case {
-    /// Returns the case of the variant with the index `index` and the number `number`. Returns `None` if both
-    /// are equal.
+    /// Returns the case of the variant with the index `index` and the number `number`. Returns `None` if
+    /// `index` and `number` are equal.
     #[must_use]
     pub const fn numbered(index: i64, number: i64) -> Option<Self> {
         if index == number { None } else { Some(Self::Number(number)) }

@@ -95,7 +95,7 @@ impl InterfaceRef {
         self.programs().iter().find(|program| program.system == system)
     }
 
-    /// Returns the programs of other RPC systems that the interface is, too.
+    /// Returns the programs of other RPC systems that the interface also represents.
     pub fn programs(&self) -> &[Program] {
         match &self.0 {
             Origin::Compiled(interface) => interface.programs,
@@ -144,8 +144,8 @@ impl InterfaceRef {
         }
     }
 
-    /// Returns the texts that a server sends beside the canonical text: the documentation, and what other RPC
-    /// systems need to know, if the interface is a program of one. Older clients ignore the last text.
+    /// Returns the texts that a server sends beside the canonical text: the documentation, and the foreign
+    /// text if the interface is a program of another RPC system. Older clients ignore the foreign text.
     pub(crate) fn sent_docs(&self) -> Vec<String> {
         let mut texts = self.docs();
         if !self.programs().is_empty() {

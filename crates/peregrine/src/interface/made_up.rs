@@ -16,7 +16,7 @@ pub(crate) struct Pool {
     bodies: Vec<DescribedBody>,
 }
 
-/// The number of types of values.
+/// The number of named types of values in a [`Pool`].
 const POOL: usize = 6;
 
 /// The number of callback interfaces. They are numbered after the types.
@@ -44,7 +44,7 @@ const INTEGERS: &[(DescribedType, u64)] = &[
     (DescribedType::I128, 16),
 ];
 
-/// The other types that contain no types.
+/// The types that contain no other types, except the integers.
 const OTHERS: &[DescribedType] = &[
     DescribedType::Unit,
     DescribedType::Bool,

@@ -54,7 +54,8 @@ pub struct Interface {
     pub docs: &'static str,
     /// The procedures. On every path, the number of a procedure is its index in this list.
     pub procedures: &'static [Procedure],
-    /// The programs of other RPC systems that the interface is, too. They are not part of the identity.
+    /// The programs of other RPC systems that the interface also represents. They are not part of the
+    /// identity.
     pub programs: &'static [Program],
     #[doc(hidden)]
     pub digest: fn() -> Digest,
@@ -110,8 +111,7 @@ pub struct Description {
     /// The canonical text of the interface.
     pub text: String,
     /// The documentation of the interface and of its procedures, in order. If the interface is also a program
-    /// of another RPC system, the next text is what this system needs to know
-    /// ([`Described::foreign_text`]).
+    /// of another RPC system, the next text is its foreign text ([`Described::foreign_text`]).
     pub docs: Vec<String>,
     /// The process ID of the server.
     pub process: u32,
@@ -313,8 +313,8 @@ pub struct Variant {
     /// Whether the variant represents all variants that only the peer knows: `#[other]`. Such a variant has
     /// no field, or one text field that contains the name of the unknown variant.
     pub is_other: bool,
-    /// The number of the variant in other RPC systems. `None`: the index of the variant. It is not part of the
-    /// identity.
+    /// The number of the variant in other RPC systems. `None` means the index of the variant. The number is
+    /// not part of the identity.
     pub case: Option<Case>,
 }
 
@@ -376,8 +376,8 @@ impl Interface {
 }
 
 impl Procedure {
-    /// Returns the maximum size in bytes of the call or of the result: the larger one. A parameter without a
-    /// limit counts as 0 bytes.
+    /// Returns the maximum size in bytes of the call or the maximum size of the result, whichever is larger.
+    /// A parameter without a limit counts as 0 bytes.
     fn message_bytes(&self) -> usize {
         let (mut call, mut reply) = (64usize, 64usize);
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum System {
-    /// ONC RPC (Sun RPC, RFC 5531). Its values are XDR.
+    /// ONC RPC (Sun RPC, RFC 5531). Its values are in XDR.
     Onc,
     /// Courier (Xerox's standard XSIS 038112).
     Courier,

@@ -251,8 +251,8 @@ impl<'a> To<'a> {
                 for _ in 0..*count {
                     let before = rest.len();
                     values.push(self.plain(one, rest));
-                    // The elements take no bytes, and the array may have any number of them. So only the
-                    // first element is written.
+                    // If the elements take no bytes, the array may have any number of them. So only the first
+                    // element is written.
                     if rest.len() == before {
                         break;
                     }

@@ -136,8 +136,8 @@ pub(crate) fn connect(
     Err(CallError::not_executed(kind, Phase::Bind, text).because(error).with_advice(NO_CONNECTION))
 }
 
-/// Calls `bind` with the addresses of a host, one after the other, until it succeeds. Passes to `bind` an address
-/// and the time at which it must give up.
+/// Calls `bind` with the addresses of a host, one after the other, until it succeeds. Passes to `bind` an
+/// address and the time at which `bind` must give up.
 ///
 /// # Errors
 /// If there is no address, or if `bind` fails at all addresses. In that case, the error is that of the first
@@ -200,7 +200,7 @@ pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
     move |error| CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
-/// Returns the byte order of a server that reports this representation.
+/// Returns the byte order that a server reports by the number `representation`.
 ///
 /// # Errors
 /// If no byte order has the number `representation`.

@@ -41,15 +41,15 @@ impl TaskLock<Model> for Mutex<State<Model>> {
     }
 }
 
-/// What a thread that polls has to do.
+/// An entry of the queue: what the thread that polls must poll.
 enum Work {
     /// Polls a task of the built-in executor.
     Run(Arc<Task<Model>>),
-    /// Polls a future of an executor of the user.
+    /// Polls a future of the program's own executor.
     Poll(Arc<Spawned>),
 }
 
-/// The work of all executors.
+/// The queue of all executors. The flag says that the thread that polls must end when the queue is empty.
 struct Queue {
     state: Mutex<(VecDeque<Work>, bool)>,
     changed: Condvar,
@@ -95,14 +95,14 @@ impl Queue {
     }
 }
 
-/// An executor of the user, which can be shut down.
+/// The program's own executor, which can be shut down.
 #[derive(Default)]
 struct Remote {
     all: Mutex<Vec<Weak<Spawned>>>,
     is_down: AtomicBool,
 }
 
-/// A future that was passed to the executor. `None` after the end of the future.
+/// A future that was passed to the executor. The field `future` is `None` after the future has ended.
 struct Spawned {
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }

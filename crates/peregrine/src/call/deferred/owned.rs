@@ -79,7 +79,8 @@ const fn offered((_, capacity): &OutBytes) -> usize {
 }
 
 impl Answered {
-    /// Returns the value of `Ok`, with the blocks of the out parameters, and what `more` appends to the head.
+    /// Makes the result of a procedure that returned `Ok(value)`. `blocks` has the bytes and the offered size
+    /// of each out block. `more` appends further values to the head.
     pub fn ok<T: Value>(
         value: &T,
         blocks: Vec<(Vec<u8>, usize)>,
@@ -92,13 +93,13 @@ impl Answered {
         Self(encoded(encode).map(|head| Encoded { answer: Answer::Ok, head, blocks }))
     }
 
-    /// Returns the procedure's own error.
+    /// Makes the result of a procedure that returned its own error.
     pub fn err<E: Value>(error: &E) -> Self {
         let head = encoded(|head| error.encode(head));
         Self(head.map(|head| Encoded { answer: Answer::Err, head, blocks: Vec::new() }))
     }
 
-    /// Returns the out parameter that fills `values`, which are empty.
+    /// Makes an out parameter that fills the empty vector `values`.
     pub fn out<T: Plain>(values: &mut Vec<T>) -> Out<'_, T> {
         values.into()
     }
@@ -127,7 +128,7 @@ impl Answered {
         head.deeper(|head| T::encode_all(values, head))
     }
 
-    /// Returns what the head of the reply contains.
+    /// Returns the kind of answer in the head of the reply, such as `Ok` or not executed.
     pub(crate) fn answer(&self) -> Answer {
         match &self.0 {
             Ok(encoded) => encoded.answer,
@@ -154,8 +155,7 @@ impl Answered {
         }
     }
 
-    /// Writes the result to a reply. Returns how the path proceeds, as
-    /// [`Serve::serve`](crate::call::Serve::serve) does.
+    /// Writes the result to a reply. Each block has the size that the caller has offered.
     ///
     /// # Errors
     /// Fails if the call was refused, or the result does not fit.
@@ -202,7 +202,7 @@ impl From<Refusal> for Answered {
     }
 }
 
-/// Encodes the head of a result, which may have any length.
+/// Encodes the head of a result. The head may have any length.
 fn encoded(encode: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>) -> Result<Vec<u8>, Refusal> {
     let mut bytes = HEAD_BYTES;
     loop {

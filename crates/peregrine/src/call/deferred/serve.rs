@@ -12,7 +12,7 @@ use crate::call::serve::Served;
 use crate::call::{Reply, Request};
 use crate::sync::{Condvar, Mutex};
 
-/// How often a thread that waits for a procedure checks whether the caller has given up the call.
+/// The interval at which a thread that waits for a procedure checks whether the caller has given up the call.
 const CHECK_EVERY: Duration = Duration::from_millis(10);
 
 /// Serves a call of an async server: makes the procedure with `make`, and polls it. If the procedure does not
@@ -81,7 +81,7 @@ pub(crate) fn continue_later(future: impl Future<Output = ()> + Send + 'static) 
     ended
 }
 
-/// Implements [`Owed`] for a future for whose result nothing waits. The result is dropped.
+/// The [`Owed`] of a future whose result is not needed: the result is dropped.
 struct NoReply;
 
 impl Owed for NoReply {

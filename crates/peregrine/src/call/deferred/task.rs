@@ -1,8 +1,8 @@
 //! [`Task`]: the procedure of a deferred call, from its first poll to its reply.
 //!
-//! All transitions of a task are made under its lock, and what follows from a transition is done after the
-//! lock is released. [`Machine`] selects the type of the lock, so that a model checker can run the same code
-//! (`model.rs`).
+//! All transitions of a task are made under its lock, and their consequences, such as sending the reply,
+//! follow after the lock is released. [`Machine`] selects the type of the lock, so that a model checker can
+//! run the same code (`model.rs`).
 
 use core::fmt;
 use core::ops::DerefMut;
@@ -57,14 +57,15 @@ impl TaskLock<Linux> for Mutex<State<Linux>> {
     }
 }
 
-/// A procedure that has been polled at least once. Wakers may keep the task long after the end of its
-/// procedure, so the task holds nothing then.
+/// A procedure that has been polled at least once. Wakers may keep a task alive long after its procedure has
+/// ended. So the task drops all that it holds when the procedure ends.
 pub(super) struct Task<M: Machine = Linux>(M::TaskLock);
 
 /// The state of a task.
 pub(super) struct State<M: Machine> {
     phase: Phase,
-    /// The conditions of the call, and what polls the procedure. `None` after the end.
+    /// The conditions of the call, such as its deadline, and what polls the procedure. `None` after the
+    /// procedure has ended.
     circumstances: Option<Circumstances<M>>,
     /// The procedure. `None` while it is polled, and after its end.
     procedure: Option<Procedure>,
@@ -233,8 +234,8 @@ impl<M: Machine> Task<M> {
             drop(state);
             return remote.wake();
         }
-        // From now on, wake-ups go to the waker with which the executor polls. Until the executor's first
-        // poll, there is nothing to wake.
+        // From now on, wake-ups go to the executor's waker. The executor passes this waker in its first poll.
+        // Until then no wake-up is needed, so a waker that does nothing takes its place.
         state.remote = Some(Waker::noop().clone());
         drop(state);
         executor.leave(self);

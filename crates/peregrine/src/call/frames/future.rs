@@ -2,8 +2,8 @@
 //!
 //! A future that waits has a place in the queue of the frames, and is woken when a frame is offered to it. No
 //! event announces that the server has released a captured frame. So while futures wait, a timer wakes the
-//! first of them from time to time ([`Look`]), and this future asks the path. If the owner of the future does
-//! not poll it, the next future asks after the next interval.
+//! first of them from time to time ([`Look`]), and this future asks its path for released frames. If the
+//! owner of this future does not poll it, the timer wakes the next future after another interval.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::task::{Poll, Waker};
@@ -144,7 +144,7 @@ impl Rings for Look {
 #[derive(Debug)]
 pub(crate) struct FutureWait {
     ticket: u64,
-    /// `None` without a deadline.
+    /// Wakes the future at its deadline. `None` if the future has no deadline.
     bell: Option<Arc<DeadlineBell>>,
 }
 

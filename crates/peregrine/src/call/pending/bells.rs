@@ -25,16 +25,17 @@ const LINGER: Duration = Duration::from_secs(5);
 /// [`EXAMINE_AFTER_MAX`].
 const EXAMINE_AFTER: Duration = Duration::from_millis(1);
 const EXAMINE_AFTER_MAX: Duration = Duration::from_millis(128);
-/// How often a thread reads all words if the kernel cannot sleep on several of them.
+/// The interval at which a thread reads all words, if the kernel cannot sleep on several words.
 const READ_EVERY: Duration = Duration::from_millis(1);
 
 /// An object that has pending calls. Each of its calls has a number.
 pub(crate) trait Rings: Send + Sync {
-    /// Returns the word of a call, and the value that the word has until there is something to look for.
-    /// `None` if the call has no word.
+    /// Returns the word of a call, and the value that the word has until there may be a reply. `None` if the
+    /// call has no word.
     fn word(&self, call: u32) -> Option<(&AtomicU32, u32)>;
 
-    /// Examines a call that has been pending for a while. Must not wait.
+    /// Examines a call that has been pending for a while, for example whether its server still exists. Must
+    /// not wait.
     fn examine(&self, call: u32);
 
     /// Wakes what waits for a call. Must not wait.
@@ -305,7 +306,7 @@ mod tests {
             assert_eq!(rung.recv_timeout(LONG), Ok(call));
         }
         assert!(rung.try_recv().is_err());
-        // A word that has changed already rings at once.
+        // If the word of a call has already changed, the bell rings at once.
         bells.watch(&of, 150, None, false).unwrap();
         assert_eq!(rung.recv_timeout(LONG), Ok(150));
     }

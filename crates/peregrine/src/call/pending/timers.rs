@@ -34,7 +34,8 @@ pub(super) struct Timers {
 
 #[derive(Default)]
 struct State {
-    /// The calls by the time at which their bells ring. The number distinguishes timers of the same time.
+    /// The calls, by the time at which their bells ring. The number in the key distinguishes calls with the
+    /// same time.
     due: BTreeMap<(Instant, u64), (Arc<dyn Rings>, u32)>,
     times: HashMap<Key, (Instant, u64)>,
     next: u64,

@@ -63,7 +63,8 @@ impl Drop for Waits<'_> {
     }
 }
 
-/// Takes a frame for a thread, which looks for frames as often as `look_every` says.
+/// Takes a frame for a thread. While the thread waits, it checks for frames once in each interval
+/// `look_every`.
 fn take(pool: &FramePool, look_every: Duration) -> Option<u32> {
     let until = Instant::now() + LONG;
     let left = || until.saturating_duration_since(Instant::now());
@@ -186,7 +187,7 @@ fn frame_offered_to_a_future_that_is_not_polled_goes_to_the_next_caller() {
     assert_eq!((later.poll(), idle.poll()), (None, None));
     pool.give_back(0);
     assert_eq!((later.woken(), idle.woken()), (0, 1));
-    // While only futures wait, a timer withdraws the offer.
+    // While only futures wait, `wake_future` withdraws the offer. Outside of this test, a timer calls it.
     until(|| {
         pool.wake_future(Duration::from_millis(1));
         later.poll().is_some()
@@ -198,7 +199,8 @@ fn frame_offered_to_a_future_that_is_not_polled_goes_to_the_next_caller() {
     is_at_rest(&pool);
 }
 
-/// A procedure that makes a call must not wait for callers that may wait for this procedure.
+/// A procedure that makes a call activates a frame instead of joining the queue. Callers in the queue may
+/// wait for this procedure.
 #[test]
 fn future_that_activates_frames_does_not_queue() {
     let pool = FramePool::new(2, 1);

@@ -2,15 +2,15 @@
 //! callers.
 //!
 //! A caller is a thread or a future. Each gets a ticket when it begins to wait, and a frame goes to the
-//! caller with the lowest ticket. A frame for a thread is given: the thread wakes, and has it. A frame for a
-//! future is *offered*: the future is woken, and has the frame when it is polled. The program may leave the
-//! future unpolled for a long time, for example while it waits for another future. So if other callers wait,
-//! an offer is withdrawn after a while, and the next caller gets the frame. The future keeps its ticket, and
-//! is first again when it is polled.
+//! caller with the lowest ticket. A frame for a thread is *given*: the thread has the frame when it wakes. A
+//! frame for a future is *offered*: the future is woken, and has the frame when it is polled. The program may
+//! leave the future unpolled for a long time, for example while it waits for another future. So if other
+//! callers wait, an offer is withdrawn after a while, and the next caller gets the frame. The future keeps
+//! its ticket, and is first again when it is polled.
 //!
-//! **No function here takes a function as an argument.** The lock does not leave this file, so no code of a
-//! path, such as `is_released`, can run while a thread holds the lock. A path's `is_released` may receive
-//! from the network, wake other callers and use the pool.
+//! **No function of this file takes a function as an argument.** The lock does not leave this file, so no
+//! code of a path, such as `is_released`, can run while a thread holds the lock. A path's `is_released` may
+//! receive from the network, wake other callers and use the pool.
 
 use core::ops::DerefMut;
 use core::task::Waker;
@@ -86,8 +86,8 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Threads that were given a frame or the duty to check, and a future. All of them must be woken after the
-/// lock is released.
+/// The threads that were given a frame or the duty to check, and the future that was offered a frame. All of
+/// them must be woken after the lock is released.
 #[must_use]
 pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2], Option<Waker>);
 
@@ -129,7 +129,7 @@ impl<M: Machine> State<M> {
         taken
     }
 
-    /// Returns whether the future with `ticket` comes before all callers that wait.
+    /// Returns whether the future with `ticket` comes before all other callers that wait.
     fn is_first(&self, ticket: u64) -> bool {
         self.waiting.front().is_none_or(|first| ticket < first.ticket)
             && self.futures.front().is_none_or(|(first, _)| ticket <= *first)
@@ -151,7 +151,7 @@ impl<M: Machine> State<M> {
         self.base + self.reserved
     }
 
-    /// Activates the frames that stay active.
+    /// Activates frames until [`kept`](Self::kept) frames are active, or all frames.
     fn activate_kept(&self, slots: &Slots<M>) {
         while slots.active() < self.kept() && self.activate(slots, FREE).is_some() {}
     }
@@ -325,7 +325,8 @@ impl<M: Machine> Queue<M> {
         ticket: Option<u64>,
         waker: &Waker,
     ) -> Result<u32, u64> {
-        // A waker is foreign code, so it is cloned before the lock is taken, and dropped after.
+        // A waker is foreign code, so it is cloned before the lock is taken, and dropped after the lock is
+        // released.
         let (mut waker, mut _before) = (Some(waker.clone()), None);
         let mut state = self.0.lock();
         let offer = ticket.and_then(|ticket| state.find_offer(ticket));
@@ -417,8 +418,8 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Passes the duty to check to the next caller, after the caller with `ticket` has checked and still
-    /// waits. The bindings of the two callers may know of different released frames. Returns true if the
-    /// caller with `ticket` keeps the duty.
+    /// waits. The binding of the next caller may know of other released frames. Returns true if the caller
+    /// with `ticket` keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {

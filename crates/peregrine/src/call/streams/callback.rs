@@ -13,8 +13,8 @@ use crate::value::ByteOrder;
 
 /// What sends the records of streams: a conduit.
 pub(crate) trait Carries: Send + Sync {
-    /// Notes that a stream has something to send. `is_last` is true if the user no longer needs the
-    /// stream. The calling thread must hold no lock that a waker takes.
+    /// Notes that a stream has something to send. `is_last` is true if the owner of this end no longer needs
+    /// the stream. The calling thread must hold no lock that a waker takes.
     fn list(&self, flow: &Arc<Flow>, is_last: bool);
 
     /// Takes the records that have arrived at this process.
@@ -73,7 +73,7 @@ impl CallbackEnds {
     /// Opens a procedure's ends of a callback. Returns them with the byte order of the caller.
     ///
     /// # Errors
-    /// If the words do not describe a callback, or one of its streams is open already.
+    /// If the words of `opening` do not describe a callback, or one of its streams is open already.
     pub(crate) fn of_procedure(opening: &Opening) -> Result<(Self, ByteOrder), Refusal> {
         let [.., number, credit, _, order] = *opening;
         let order = ByteOrder::from_number(order).ok_or_else(|| {

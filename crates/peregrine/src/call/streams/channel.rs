@@ -19,13 +19,15 @@ struct State<T> {
     items: VecDeque<T>,
     /// The number of items at which the queue is full.
     capacity: usize,
-    /// Whether the sender and the receiver exist.
+    /// Whether the sender exists.
     has_sender: bool,
+    /// Whether the receiver exists.
     has_receiver: bool,
-    /// Why the items are not complete.
+    /// Why the sender has ended the items before they were complete. `None` if it has not done so.
     failure: Option<Stopped>,
-    /// The waker of the receiver, which waits for an item, and that of the sender, which waits for room.
+    /// The waker of the receiver, if it waits for an item.
     receives: Option<Waker>,
+    /// The waker of the sender, if it waits until the queue is not full.
     sends: Option<Waker>,
     /// The waker of a sender that waits until the receiver is dropped.
     stops: Option<Waker>,

@@ -39,7 +39,7 @@ pub(crate) trait InBothOrders<T>: Coding<T, Native> + Coding<T, Swapped> {}
 
 impl<T, C: Coding<T, Native> + Coding<T, Swapped>> InBothOrders<T> for C {}
 
-/// The coding of items whose type was known to the compiler.
+/// The coding of items whose type is known at compile time.
 pub(crate) struct Compiled;
 
 impl<T: Value, R: Representation> Coding<T, R> for Compiled {

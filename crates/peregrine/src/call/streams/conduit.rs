@@ -22,7 +22,8 @@ use crate::limits;
 use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
 
-/// How often a conduit that waits for a message checks whether the source of its messages exists.
+/// The interval at which a conduit that waits for a message checks whether the session or connection of its
+/// messages still exists.
 const SOURCE_LOOK: Duration = Duration::from_secs(1);
 
 /// The conduits of this process.
@@ -34,7 +35,8 @@ impl Default for Conduits {
     }
 }
 
-/// A conduit at the server. It exists while it has streams, or the client sends messages.
+/// A conduit at the server. It exists while it has streams, while it holds a call, and while the client has
+/// open streams.
 pub(super) struct Conduit {
     token: Token,
     /// The number of threads that use the conduit now. Meanwhile the conduit stays in [`Conduits`].
@@ -44,30 +46,32 @@ pub(super) struct Conduit {
 
 #[derive(Default)]
 struct State {
-    /// The number that the next message has. While the client has no open streams, it may also be larger: the
-    /// conduit does not know how many messages were taken while it was forgotten, and one may be late.
+    /// The number of the next message. While the client has no open streams, the next message may also have a
+    /// larger number. A server that forgot the conduit does not know how many messages it took before, and
+    /// the first message that it takes afterwards may be a late one.
     next: u64,
-    /// A message that has overtaken the next one.
+    /// A message that arrived before the message with the number `next`.
     early: Option<Early>,
     /// The number of the next result.
     results: u64,
     /// The call that is answered when there is something to send.
     held: Option<Held>,
     flows: HashMap<u32, Arc<Flow>>,
-    /// Whether there was a stream whose user does not notice by itself that the client has gone.
+    /// Whether the conduit had a stream that is [unattended](Flow::unattended): its user does not notice by
+    /// itself that the client has gone.
     has_unattended: bool,
     /// The streams that have something to send.
     listed: VecDeque<Arc<Flow>>,
-    /// The streams that are to be ended because no procedure has opened them.
+    /// The numbers of the streams that the server must report as ended, because no procedure has opened them.
     unopened: Vec<u32>,
     /// Whether the client has open streams, as its last message says.
     is_open: bool,
     /// If only a message of the client can continue the streams: the number of the message, and since when
     /// the conduit waits for it. [`expects_message`](Self::expects_message) sets this field.
     left_at: Option<(u64, Instant)>,
-    /// The source of the last message, if `has_unattended` was true when the message arrived.
+    /// The session or connection of the last message, if `has_unattended` was true when the message arrived.
     source: Option<Arc<dyn Calls>>,
-    /// Why the conduit carries nothing more.
+    /// Why the conduit has ended. `None` before its end.
     broken: Option<CallError>,
 }
 
@@ -89,7 +93,7 @@ struct Held {
 
 enum HeldBy {
     Source(Box<dyn Owed>),
-    /// The source of the call cannot defer it, so a thread waits.
+    /// The path of the call cannot defer the call, so a thread waits.
     Thread(Arc<ThreadWait>),
 }
 
@@ -233,7 +237,7 @@ pub(crate) fn serve_streams(request: &mut Request<'_>, reply: &mut Reply<'_>) ->
 enum Served {
     /// The call has this result.
     Now(Vec<u8>),
-    /// The call is held. If its source cannot defer it, the thread waits.
+    /// The call is held. If its path cannot defer the call, the thread waits.
     Held(Option<Arc<ThreadWait>>),
 }
 
@@ -307,7 +311,7 @@ impl InUse {
         }
     }
 
-    /// Waits for the outcome of a call that its source cannot defer.
+    /// Waits for the outcome of a call that its path cannot defer.
     fn wait(&self, wait: &ThreadWait) -> Outcome {
         wait.wait(|| {
             if source_of_thread().is_some_and(|(calls, call)| calls.is_given_up(call)) {
@@ -340,7 +344,7 @@ impl Conduit {
     }
 
     /// Notes that a stream has records to send. If a call is held, answers the call with these records.
-    /// `is_last` is whether the procedure needs the stream no more.
+    /// `is_last` is true if the procedure no longer needs the stream.
     pub(super) fn list(self: &Arc<Self>, flow: &Arc<Flow>, is_last: bool) {
         let mut afterwards = Afterwards::default();
         let mut state = self.state.lock();
@@ -536,7 +540,8 @@ impl State {
         let mut result = Vec::from(result_header(self.results));
         self.results += 1;
         self.collect_unopened(room, &mut result);
-        // Each stream gets its turn, even if one of them has more than fits.
+        // Each listed stream is visited once, so a stream with more records than fit does not hold up the
+        // others.
         for _ in 0..self.listed.len() {
             let Some(flow) = self.listed.pop_front() else { break };
             match flow.collect(room - result.len(), &mut result) {

@@ -1,8 +1,9 @@
 //! [`Flow`]: one end of a stream. The same code is used at the client and at the server, for senders and for
 //! receivers.
 //!
-//! A flow does no input or output. The user of the stream adds items, or takes them. A conduit collects the
-//! records that are to be sent, and passes on the records that arrive.
+//! A flow does no input or output. The *user* of an end is the code that holds a sink, a source or a
+//! callback. It adds items, or takes them. A conduit collects the records that are to be sent, and passes on
+//! the records that arrive.
 
 use core::task::Waker;
 use std::collections::VecDeque;
@@ -34,30 +35,33 @@ struct State {
     spare: Vec<Chunk>,
     /// The number of items that were sent.
     sent: u64,
-    /// The number of items that were added, and their cost.
+    /// The number of items that were added.
     added: u64,
+    /// The total cost of the items that were added.
     cost: u64,
-    /// The cost that the receiver allows.
+    /// The total cost that the receiver allows since the stream began.
     allowed: u64,
     /// The number of items that the receiver has taken, as far as the sender knows.
     taken: u64,
     /// The records of items that have arrived and were not taken.
     inbox: VecDeque<Chunk>,
-    /// The number of items that have arrived, and their cost.
+    /// The number of items that have arrived.
     received: u64,
+    /// The total cost of the items that have arrived.
     received_cost: u64,
-    /// The number of items that the user of this receiver has consumed, and their cost.
+    /// The number of items that the user of this receiver has consumed.
     consumed: u64,
+    /// The total cost of the items that the user has consumed.
     consumed_cost: u64,
-    /// The total cost that this receiver has granted, and the cost that it grants in addition to what was
-    /// consumed.
+    /// The total cost that this receiver has granted.
     granted: u64,
+    /// The cost that this receiver grants in addition to `consumed_cost`.
     window: u64,
     /// What is to be sent besides items.
     notice: Option<Notice>,
     /// Whether this receiver asks if its stream was opened.
     ask: Ask,
-    /// Whether the user needs the stream no more.
+    /// Whether the user no longer needs the stream.
     closed: bool,
     /// Whether the user of the stream notices by itself that the client has gone.
     attended: bool,
@@ -105,7 +109,7 @@ pub(crate) enum Room {
     Ended(CallError),
 }
 
-/// What a receiver finds.
+/// What a receiver finds when it looks for items.
 #[derive(Debug)]
 pub(crate) enum Received {
     Items(Chunk),
@@ -194,8 +198,8 @@ impl Chunk {
 
 impl Flow {
     /// Returns an end of the stream `number`. A record has at most `room` bytes. If the end is a sender, it
-    /// begins with the credit `allowed`. If it is a receiver, it has granted `granted`, and later grants
-    /// `window` more than was consumed.
+    /// begins with the credit `allowed`. If it is a receiver, it has granted the credit `granted`, and later
+    /// grants `window` more than the cost of the consumed items.
     pub(crate) fn new(number: u32, room: usize, allowed: u64, granted: u64, window: u64) -> Self {
         let state = State {
             room,
@@ -534,7 +538,8 @@ impl State {
                 self.end.get_or_insert(End::Stopped(reason));
                 self.chunks.clear();
             }
-            // The stream was opened. So its sender sends `End` or `Break`, and the question needs no answer.
+            // The stream was opened. So its sender will send `End` or `Break`, and `Ask` needs no other
+            // answer.
             RecordKind::Ask => {}
         }
         Some(())
@@ -645,7 +650,7 @@ mod tests {
         }
     }
 
-    /// Returns the sender and the receiver of a stream. The receiver grants `window`.
+    /// Returns the sender and the receiver of a stream. The receiver grants the credit `window`.
     fn ends(window: u64) -> (Flow, Flow) {
         let (sender, receiver) = (Flow::new(1, ROOM, 0, 0, 0), Flow::new(1, ROOM, 0, 0, window));
         assert!(receiver.begin());

@@ -16,7 +16,8 @@ use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::value::{Invalid, Native, Reader, Representation, Value, Writer};
 
-/// How often a procedure that waits for its caller checks whether the caller has given up the call.
+/// The interval at which a procedure that waits for its caller checks whether the caller has given up the
+/// call.
 pub(super) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// The smallest limit in bytes that a client may set for records. A record is a part of a message, and
@@ -42,7 +43,8 @@ struct Ends {
     /// Where the call came from (such as a session or a connection), and the call's number there.
     call: Option<(Arc<dyn Calls>, u64)>,
     due: Option<Instant>,
-    /// While a thread runs the procedure, another thread must be free for the messages of the conduit.
+    /// Permits another thread for the messages of the conduit while one thread runs the procedure. `None` if
+    /// the procedure is async.
     _waits: Option<WaitingInside>,
 }
 
@@ -59,7 +61,8 @@ pub(super) struct RemoteSource<T> {
     coding: Box<dyn Coding<T, Native>>,
 }
 
-/// Items that were decoded and not taken, and what they cost.
+/// The decoded items of a record that were not taken yet, and the number and the cost of all items of the
+/// record.
 pub(crate) struct Taken<T> {
     items: VecDeque<T>,
     count: u64,

@@ -102,7 +102,7 @@ impl<T, F: FnMut(T) -> ControlFlow<()> + Send> Receive<T> for Closure<F> {
 impl<'a, T> Sink<'a, T> {
     /// Makes a sink that calls `receive` with each item, on the thread that makes the call. While the closure
     /// runs, no other stream of this call moves. With an async client, the closure runs when the future is
-    /// polled, and must not block. A panic of the closure gives up the call.
+    /// polled, and must not block. If the closure panics, the call is given up.
     pub fn new(mut receive: impl FnMut(T) + Send + 'a) -> Self {
         Self::until(move |item| {
             receive(item);
@@ -284,7 +284,7 @@ impl<'a, T> Sink<'a, T> {
 impl<T: Send + 'static> Sink<'static, T> {
     /// Makes a sink, and an iterator over its items for another thread or task. With the feature `async`, the
     /// iterator is also a stream. At most `capacity` items wait for the iterator, or one if `capacity` is 0.
-    /// The call returns when all items except these were taken, or the iterator is dropped.
+    /// The call returns when all other items were taken, or when the iterator is dropped.
     ///
     /// ```
     /// # use peregrine::interface;

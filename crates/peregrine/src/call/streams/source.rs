@@ -98,7 +98,7 @@ impl<'a, T> Source<'a, T> {
     /// Makes a source from an iterator, which runs on the thread that makes the call. While the iterator
     /// makes an item, no other stream of this call moves. With an async client, the iterator runs when the
     /// future is polled, and must not block. The iterator need not end. It may be asked for more items than
-    /// the procedure takes. A panic of the iterator gives up the call.
+    /// the procedure takes. If the iterator panics, the call is given up.
     pub fn new<I>(items: I) -> Self
     where
         I: IntoIterator<Item = T>,

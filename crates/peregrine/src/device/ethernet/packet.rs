@@ -16,7 +16,7 @@ const SLOT: u32 = 2048;
 /// The size in bytes of the longest frame that fits a slot. The kernel's own data takes the rest of the slot.
 pub(super) const ROOM: usize = SLOT as usize - 128;
 
-/// A socket at an interface.
+/// An AF_PACKET socket at an interface, with its receive ring.
 #[derive(Debug)]
 pub(super) struct AfPacketSocket {
     pub(super) inbox: Mutex<PacketRing>,

@@ -67,7 +67,7 @@ struct Vacant {
     sent: Vec<u32>,
     /// The number of frames for receiving that can still be promised to sockets. If no thread polls a socket,
     /// received frames stay in the socket's ring. So each socket is promised as many frames as its ring
-    /// holds. Other sockets then never lack these frames.
+    /// holds. A socket that is not polled then takes no frames of other sockets.
     arriving: u32,
 }
 

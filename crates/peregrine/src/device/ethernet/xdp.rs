@@ -32,7 +32,7 @@ pub(super) struct XdpQueue {
     // This is the first field, so that the program is detached before the sockets are dropped.
     program: XdpProgram,
     pool: Arc<FrameBuffers>,
-    /// Sockets without an endpoint, kept for later use.
+    /// Sockets that have no endpoint now. Later endpoints use them again.
     spare: Mutex<Vec<Arc<Xsk>>>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Within<'a> {
     pub(super) ty: Option<&'a str>,
 }
 
-/// Two types that are compared, and their place.
+/// The pairs of types that are still to be compared, each with its place.
 type Open<'a> = Vec<(&'a DescribedType, &'a DescribedType, Within<'a>)>;
 
 /// Compares two types whose values must have the same bytes on both sides.

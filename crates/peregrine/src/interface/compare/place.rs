@@ -81,8 +81,8 @@ impl<'a> Place<'a> {
         text
     }
 
-    /// Returns the place in the interface of a callback, or in a named type, as a text. The text is empty if the
-    /// place is in neither.
+    /// Returns the place in the interface of a callback, or in a named type, as a text. The text is empty if
+    /// the place is in neither.
     pub(super) fn inside_text(&self) -> String {
         let parts = [
             ("interface", self.nested.0),

@@ -53,7 +53,7 @@ impl Client {
             }
     }
 
-    /// Sends messages while there is a reason, and fewer than two messages are outstanding.
+    /// Sends messages while the client has one to send, and fewer than two messages are outstanding.
     fn send(&mut self) {
         while self.outstanding.len() < 2 && self.has_message() {
             let is_open = self.users > 0;
@@ -69,7 +69,8 @@ impl Client {
         }
     }
 
-    /// Lets a message arrive at the server, or a result at the client.
+    /// Delivers the outstanding message or result that `which` selects: a message to the server, a result to
+    /// the client.
     fn deliver(&mut self, which: usize) {
         if self.outstanding.is_empty() {
             return;
