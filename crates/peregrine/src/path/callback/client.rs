@@ -27,8 +27,9 @@ struct CallbackPath {
     slots: Arc<Slots>,
     kind: PathKind,
     mark: ForkMark,
-    /// The call with which the callback ends: the source of the call, such as a connection, and the number
-    /// that the source gave to the call. `None` if the procedure may keep the callback.
+    /// The call that brought the callback, and with whose end the callback ends. The first part is the
+    /// source of the call, such as a connection, and the second is the call's number there. `None` if the
+    /// procedure may keep the callback.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
@@ -39,7 +40,8 @@ struct Results {
     ended: Mutex<Option<CallError>>,
 }
 
-/// How often a procedure that waits for an object checks whether its caller has given up the call.
+/// The interval of the checks by which a procedure that waits for a result learns that its own caller has
+/// given up.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Opens the procedure's side of a callback. `bytes` is the size of the largest message that the object's

@@ -13,7 +13,7 @@ use crate::error::CallError;
 use crate::sync::{Mutex, Rank};
 use crate::value::{Native, Overflow, Window, Writer, align_up};
 
-/// What an item from the procedure says.
+/// The kind of an item from the procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum RequestKind {
@@ -89,7 +89,7 @@ pub(crate) trait Handles: Send + Sync + Sized + 'static {
     /// Handles a wake-up, after everything that has arrived was handled. There may be new credit.
     fn woken(&self);
 
-    /// Handles that the peer sends nothing more. `error` is the reason, or `None` if the peer has sent
+    /// Called when the peer sends nothing more. `error` is the reason, or `None` if the peer has sent
     /// everything.
     fn end(&self, side: &Side<Self>, error: Option<CallError>);
 }
@@ -100,7 +100,7 @@ pub(crate) struct Side<H> {
     pub(super) handler: H,
     /// Items for which there was no credit yet, and the numbers of their calls.
     unsent: Mutex<VecDeque<(u64, Vec<u8>)>>,
-    /// The number of wakes that were not handled yet.
+    /// The number of wake-ups that were not handled yet.
     wakes: AtomicUsize,
     /// The waker of this side. It has only a weak reference to the side.
     waker: Waker,
@@ -129,8 +129,8 @@ impl<H: Handles> Side<H> {
         })
     }
 
-    /// Handles everything that has arrived, and sends what there is credit for. The streams wake this side
-    /// when something arrives.
+    /// Handles everything that has arrived, and sends the unsent items for which there is credit. The
+    /// streams wake this side when something arrives.
     pub(super) fn receive(self: &Arc<Self>) {
         // Handling an item may wake this side on the same thread, and another thread may wake it at any time.
         // The first thread that gets here does the work for all of these wake-ups.

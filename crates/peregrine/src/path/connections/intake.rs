@@ -130,9 +130,9 @@ impl State {
         true
     }
 
-    /// Returns whether a complete message may keep its memory while the call waits. A message that arrived by
-    /// an extension may do so only if it now fits into the memory without an extension. In that case, its
-    /// extension ends.
+    /// Returns whether a complete message may keep its memory while its call waits for a permit. A message
+    /// that arrived by an extension may do so only if it now fits into the memory without an extension. In
+    /// that case, its extension ends.
     fn may_wait(&mut self, host: IpAddr, number: u64, bytes: usize) -> bool {
         let Some(theirs) = self.hosts.get_mut(&host) else { return true };
         if theirs.extension != Some(number) {
@@ -331,7 +331,7 @@ mod tests {
     fn each_host_has_one_extension_which_ends_with_its_reservation() {
         let mut state = State::default();
         let all = limits::PARTIAL_BYTES_MAX;
-        // Two messages of other hosts together take more than all memory.
+        // Two messages of other hosts together reserve more memory than the bound for all hosts.
         assert!(state.reserve(host(9), 1, all, 0) && state.reserve(host(8), 2, MIB, 0));
         assert!(!state.reserve(host(1), 3, MIB, 0));
         assert!(state.reserve(host(1), 3, MIB, 2) && state.reserve(host(1), 3, MIB, 0));

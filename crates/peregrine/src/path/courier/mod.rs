@@ -1,4 +1,4 @@
-//! The paths of Courier, Xerox's standard XSIS 038112: over TCP, they transport calls as messages of the
+//! The paths of Courier, Xerox's standard XSIS 038112. Over TCP, they transport calls as messages of the
 //! standard or in Cooper's form. Over UDP, they transport calls in packets. The other end need not be
 //! Peregrine.
 //!

@@ -47,7 +47,7 @@ use crate::value::Window;
 /// socket. A call waits about as long for a silent server.
 const ANSWER_LIMIT: Duration = limits::CALL_SILENCE;
 
-/// The functions of a binding with which its frames request handles.
+/// What a binding provides for the requests for handles of its frames.
 pub(crate) trait HandleProvider: Send + Sync {
     /// Returns the request that the binding sends.
     fn request(&self) -> BindRequest;
@@ -247,7 +247,7 @@ impl<R: HandleProvider> DatagramPath<R> {
     fn not_begun(&self, error: BeginError, bytes: u32) -> CallError {
         match error {
             BeginError::TooLarge => self.too_large(bytes as usize),
-            // After this error, `transport` requests a new handle. The user sees the error only if this
+            // After this error, `transport` requests a new handle. The caller sees the error only if this
             // request fails.
             BeginError::Busy | BeginError::Closed => {
                 let text = "the server has closed the handle of this frame";
@@ -408,7 +408,7 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
             };
             in_time()?;
             // The leader of a shared socket, the thread that receives for all, must not wait for this
-            // activity. So this thread releases the lock while it binds.
+            // activity. So this thread releases the lock of the activity while it binds.
             drop(activity_guard);
             let granted = self.handle(index, deadline)?;
             in_time()?;

@@ -72,7 +72,8 @@ const HANDLES_ASKED: u32 = 4;
 
 /// An association for which the keeper, the background thread of the process, sends due packets.
 struct Maintained {
-    // Fields are dropped in this order. So the keeper stops watching before the association is dropped.
+    // Fields are dropped in this order. So the keeper's timer ends before this reference to the association
+    // does.
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,

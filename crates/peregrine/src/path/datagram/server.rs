@@ -163,8 +163,8 @@ pub(crate) struct ServerSocket {
 pub(crate) struct ReceiverState {
     input: EStack,
     from: Address,
-    /// A GRO batch, several datagrams that arrived together, and the index of the first datagram not handled
-    /// yet.
+    /// A GRO batch, that is, several datagrams that arrived together, of which some are not handled yet.
+    /// The number is the index of the first of these.
     rest: Option<(Arrival, usize)>,
     /// The memory for the pieces of a call that probably arrive next, if the thread can predict these pieces.
     expected: Option<ExpectedPieces>,

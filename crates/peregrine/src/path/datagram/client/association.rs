@@ -125,9 +125,9 @@ pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
 }
 
 impl Association {
-    /// Creates an association with the server of `granted`. The association has frames for `count`
-    /// simultaneous calls, with messages of up to `bytes` bytes. `active` is the number of frames that are
-    /// active at first.
+    /// Creates an association with the server that made the grant `granted`. The association has frames for
+    /// `count` simultaneous calls, with messages of up to `bytes` bytes. `active` is the number of frames
+    /// that are active at first.
     ///
     /// # Errors
     /// If there is no memory.

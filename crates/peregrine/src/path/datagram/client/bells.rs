@@ -1,7 +1,7 @@
 //! The bells of the frames of an association. A bell wakes the future of a pending call.
 //!
-//! A bell runs foreign code. So no thread rings a bell while it holds a lock. The timer thread of the process
-//! rings the bell for a thread that must keep its locks.
+//! A bell runs a waker, which is code of the program's executor. So no thread rings a bell while it holds a
+//! lock. The timer thread of the process rings the bell for a thread that must keep its locks.
 
 use core::sync::atomic::AtomicU32;
 use std::io;

@@ -289,7 +289,7 @@ impl<R: HandleProvider> DatagramPath<R> {
     }
 }
 
-/// Handles the end of a wait for packets. Returns the time.
+/// Handles the end of a wait for packets. Returns the time at which the wait ended.
 #[inline]
 pub(super) fn handle_wait(activity: &mut Activity, waited: &Waited) -> Moment {
     if let Waited::Unreachable = waited {

@@ -116,8 +116,9 @@ impl ServerSocket {
         self.records.deferrals.pending() > 0
     }
 
-    /// Leaves a call whose reply is owed by another thread. That thread may have sent the reply already, and
-    /// the record may belong to the client's next call. So this function does not use the record.
+    /// Ends this thread's work on a call whose reply another thread will send. That thread may have sent
+    /// the reply already, and the record may belong to the client's next call. So this function does not
+    /// use the record.
     #[cold]
     pub(super) fn leave_deferred(
         &self,

@@ -34,7 +34,7 @@ const LOOK_AT_RESULTS: u64 = 5 * SECOND;
 struct GoneCallers {
     /// The places of records whose results may be forgotten.
     orphans: Vec<u32>,
-    /// The deferred calls.
+    /// What cancels the deferred calls of these clients.
     deferred: Vec<Arc<dyn Cancels>>,
 }
 

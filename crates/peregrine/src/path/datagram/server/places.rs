@@ -142,7 +142,8 @@ impl ServerSocket {
         }
     }
 
-    /// Grants one more handle of the binding `row`, if a place is free or its client can be evicted.
+    /// Grants one more handle of the binding `row`, if a place is free, or if the client at some place can
+    /// be evicted.
     pub(super) fn admit(
         &self,
         now: Moment,

@@ -1,4 +1,4 @@
-//! Dialogues with a server whose procedures wait for an event: which packets a client gets.
+//! Tests which packets a client gets from a server whose procedures wait for an event.
 
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -151,7 +151,7 @@ impl ExportHost for Waiting {
     }
 }
 
-/// A server that one thread serves, and the packets of one client.
+/// A server whose packets the thread of the test handles, and one client of it.
 struct Dialogue {
     event: Arc<Event>,
     service: Arc<ServerSocket>,
@@ -498,7 +498,7 @@ fn large_result_waits_for_memory_and_a_small_one_does_not() {
     dialogue.expect_rest();
 }
 
-/// Receives a reply that says that the call may have been executed, but has no result.
+/// Receives a reply without a result, which says that the call may have been executed.
 #[track_caller]
 fn expect_error(dialogue: &Dialogue, kind: Kind) {
     let (header, payload) = dialogue.next();
