@@ -31,7 +31,7 @@ use crate::error::{CallError, Phase};
 use crate::serving::procedure;
 use crate::value::{Space, Window, bytes_of, bytes_of_blocks};
 
-/// The path of calls that run on the caller's thread.
+/// The path of calls within this process.
 pub(crate) struct InProcess {
     serve: Arc<dyn Serve>,
     caller: Arc<CallerInfo>,

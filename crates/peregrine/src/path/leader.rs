@@ -491,8 +491,8 @@ mod tests {
         assert!(leadership.wake(0), "the future must still sleep");
     }
 
-    /// A substitute that is another thread. This thread leads if the substitute was made to stand by, and
-    /// callers wait for numbers.
+    /// The flag of a substitute, which is set when the substitute must stand by. Another thread of the test
+    /// leads if the flag is set and callers wait for numbers.
     #[derive(Default)]
     struct Armed(AtomicBool);
 

@@ -521,7 +521,8 @@ impl ServerSocket {
             && inner.deferred.is_none()
         {
             // The probe shows that the client still waits for the procedure. The arguments of the procedure
-            // occupy memory until the procedure ends or is deferred. So the probe counts as progress.
+            // occupy memory until the procedure ends or is deferred. So the probe counts as progress, and
+            // calls that wait for this memory are not refused.
             self.calls.note_progress(inner.group);
         }
         match effect.action {

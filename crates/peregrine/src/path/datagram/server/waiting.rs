@@ -65,8 +65,8 @@ struct Groups<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Creates an empty queue. The function `may` of [`next`](Self::next) may take locks. `rank` must be
-    /// below the ranks of these locks.
+    /// Creates an empty queue. The function that is passed to [`next`](Self::next) can take locks. `rank`
+    /// must be below the ranks of these locks.
     pub(super) fn new(rank: Rank) -> Self {
         let groups = Groups { turns: VecDeque::new(), of: HashMap::new() };
         Self { groups: Mutex::ranked(rank, groups), count: AtomicUsize::new(0) }
