@@ -380,8 +380,8 @@ fn ask(
     Ok((ServerMessage::from_bytes(&buffer[..received.bytes])?, received))
 }
 
-/// Returns the size in bytes of the counters of the server that exports a name, and the descriptor of the
-/// counters' memory.
+/// Asks the server that exports `name` for its counters. Returns their size in bytes, and the descriptor of
+/// their memory.
 pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
     let socket = directory::resolve(name, until)?;
     socket.admit_files(true);

@@ -161,7 +161,7 @@ impl ClientRegion {
     }
 
     /// If the server has changed bytes of the reply after it had announced them, discards what the client
-    /// read of the reply early.
+    /// has read of the reply so far.
     #[cold]
     fn confirm_progress(&self, call: &mut Call<'_, '_, '_>) {
         let [_, progress] = self.progress_words(call.frame.index());

@@ -86,8 +86,8 @@ impl<W: Atomic> AssignmentWord<W> {
         }
     }
 
-    /// Ends the assignment, so that the next call rings. Returns false, and keeps the assignment, if a call
-    /// was posted meanwhile and its ring has not put the A-stack into the queue.
+    /// Ends the assignment, so that the client rings for its next call. Returns false, and keeps the
+    /// assignment, if a call was posted meanwhile and its ring has not put the A-stack into the queue.
     pub(super) fn clear(&self, call: &impl Atomic, last: u32) -> bool {
         let before = self.0.load();
         let Some(value) = without_call(call, last) else { return false };

@@ -185,8 +185,8 @@ impl Entry {
         self.program == (one.program, one.version) && self.network().name() == one.network
     }
 
-    /// Removes `left`, an existing registration of the same program. Fails if another server answers at its
-    /// port.
+    /// Removes `left`, an existing registration of the same program. Fails if another server answers at the
+    /// registered port.
     fn replaces(
         &self,
         left: &RegisteredProgram,

@@ -384,7 +384,7 @@ impl Connection {
             } else {
                 lock.release()
             };
-            // Bells run foreign code, so no lock is held.
+            // Bells run code of the application, so no lock is held here.
             for frame in self.outbox.take_rings() {
                 self.frames.bell(frame).ring();
             }
