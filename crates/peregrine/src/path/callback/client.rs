@@ -33,7 +33,7 @@ struct CallbackPath {
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
-/// Receives the results of the calls.
+/// Receives the results of the calls that the procedure makes to the object.
 struct Results {
     slots: Arc<Slots>,
     /// Why no more results come.
@@ -141,7 +141,8 @@ fn ended(side: &Side<Results>) -> CallError {
 impl CallPath for CallbackPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.send(call)?;
-        // Another thread must be free for calls meanwhile, because the object may call this server again.
+        // Notes that this thread waits, so that another thread can run calls meanwhile: the object may call
+        // this server again.
         let _waits = inside().map(|_| WaitingInside::begin());
         match self.wait_for(call.frame.index(), call.limit.deadline()) {
             Some(late) => late.take(call),

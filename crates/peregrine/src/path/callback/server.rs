@@ -55,7 +55,7 @@ struct Queued {
 struct Running {
     item_bytes: usize,
     cancelled: bool,
-    /// What cancels the call, if its result comes later.
+    /// What cancels the call. `None` unless the call is deferred.
     cancels: Option<Arc<dyn Cancels>>,
 }
 
@@ -63,7 +63,8 @@ struct Running {
 pub(crate) enum Next {
     /// A call has run.
     Ran,
-    /// There is no call, or no credit for its result. The waker is woken later.
+    /// No call is queued, or there is no credit for the result of the next call. The waker of the context
+    /// is woken when this changes.
     Nothing,
     /// The procedure has dropped the callback.
     Ended,
@@ -152,8 +153,8 @@ impl ObjectSide {
         Next::Ran
     }
 
-    /// Ends the callback. Calls that were not begun are refused with the reason, and calls whose result comes
-    /// later are cancelled.
+    /// Ends the callback. Calls that were not begun are refused with the reason, and deferred calls are
+    /// cancelled.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.0.handler.state.lock();
         if core::mem::replace(&mut state.closed, true) {
@@ -181,7 +182,7 @@ impl ObjectSide {
     }
 }
 
-/// Runs a call, and sends its result unless the result comes later.
+/// Runs a call, and sends its result unless the call is deferred.
 fn run(side: &Arc<Side<Requests>>, serve: &dyn Serve, queued: Queued) {
     let Queued { header, mut message, extensions, arrived, item_bytes } = queued;
     let RequestHeader { number, procedure, head, copied, total, .. } = header;

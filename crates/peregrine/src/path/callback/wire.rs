@@ -72,7 +72,8 @@ pub(super) fn take_result<'i>(items: &mut &'i [u8]) -> Option<(ResultRecord, &'i
     Some((record, take(items, HEADER_BYTES, record.total)?))
 }
 
-/// Takes `bytes` bytes after the first `skipped` ones, and the padding after them.
+/// Removes the first `skipped` bytes of `items`, the next `bytes` bytes, and their padding. Returns the
+/// `bytes` bytes.
 fn take<'i>(items: &mut &'i [u8], skipped: usize, bytes: u32) -> Option<&'i [u8]> {
     let end = skipped.checked_add(bytes as usize)?;
     let taken = items.get(skipped..end)?;
@@ -82,8 +83,8 @@ fn take<'i>(items: &mut &'i [u8], skipped: usize, bytes: u32) -> Option<&'i [u8]
 
 /// Handles what one side of a callback receives.
 pub(crate) trait Handles: Send + Sync + Sized + 'static {
-    /// Handles an item at the front of `items`, and removes it there. Returns `None` if the item is
-    /// malformed.
+    /// Handles the item at the front of `items`, and removes it from `items`. Returns `None` if the
+    /// item is malformed.
     fn take(&self, side: &Arc<Side<Self>>, items: &mut &[u8]) -> Option<()>;
 
     /// Handles a wake-up, after everything that has arrived was handled. There may be new credit.
@@ -287,7 +288,7 @@ impl<H: Handles> Side<H> {
         self.ends.carrier.look();
     }
 
-    /// Ends the callback: this side sends nothing more, and wants nothing more.
+    /// Ends the callback: this side sends nothing more, and takes no more items.
     pub(super) fn close(&self, reason: &str) {
         self.send_unsent();
         self.ends.close(reason);

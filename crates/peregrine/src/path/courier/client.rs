@@ -107,8 +107,8 @@ impl Dialect for Courier {
     const DISCONNECTED: Failure = Failure::Disconnected;
 
     /// The standard defines no procedure that every program has. So a ping calls a procedure that the
-    /// program does not have, and any answer proves that the server lives. In Cooper's form there is no
-    /// ping, because the server would not answer such a call.
+    /// program does not have, and its rejection shows that the server has the program. In Cooper's form
+    /// there is no ping, because the server would not answer such a call.
     fn ping(&self) -> Option<u32> {
         match self {
             Self::Messages { ping, .. } => ping.map(u32::from),

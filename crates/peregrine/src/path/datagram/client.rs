@@ -47,7 +47,7 @@ use crate::value::Window;
 /// socket. A call waits about as long for a silent server.
 const ANSWER_LIMIT: Duration = limits::CALL_SILENCE;
 
-/// What a binding provides for the requests for handles of its frames.
+/// What a frame needs from its binding in order to request a handle.
 pub(crate) trait HandleProvider: Send + Sync {
     /// Returns the request that the binding sends.
     fn request(&self) -> BindRequest;
@@ -262,7 +262,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         CallError::too_large(bytes, own, Some(server))
     }
 
-    /// Returns the activity of a frame.
+    /// Returns the activity of a frame. Creates it if the frame has none, and requests a handle for it if
+    /// necessary.
     fn activity(
         &self,
         index: u32,

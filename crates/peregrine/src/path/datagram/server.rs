@@ -142,8 +142,8 @@ pub(crate) struct ServerSocket {
     swept: AtomicU64,
     /// The number of datagrams that were rejected because they were not valid.
     dropped: AtomicU64,
-    /// The number of datagrams that were not sent. Either the send buffer was full, or the rest of the buffer
-    /// is reserved for hosts that have proven their address.
+    /// The number of datagrams that were not sent. Either the send buffer was full, or the rest of the
+    /// buffer was reserved for hosts that have proven their address.
     unsent: AtomicU64,
     /// The number of refused calls.
     refused: AtomicU64,
@@ -464,7 +464,7 @@ impl ServerSocket {
                     self.bye(header.handle, &mut receiver.reply.spare);
                 }
                 DatagramEffect::GivenUp(cancels) => {
-                    // The cancellation completes the call with a refusal, and for this locks the record.
+                    // The cancellation locks the record, in order to complete the call with a refusal.
                     drop(held.take());
                     cancels.cancel();
                     held = self.record(place).map(|record| (place, record.0.lock()));

@@ -340,7 +340,7 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Waits until the message of a call was sent. Meanwhile receives replies, because a server may stop
-    /// reading calls while the client does not read its replies. Returns false if the deadline passes.
+    /// reading calls while its replies are not read. Returns false if the deadline passes.
     fn sends(&self, frame: u32, deadline: Option<Instant>) -> bool {
         let Wire::Tcp(stream) = &self.wire else { return true };
         let mut what = WaitFor::Either;

@@ -503,8 +503,8 @@ impl Association {
         let now = moment();
         let mut due = false;
         for activity in all {
-            // If another thread holds the lock, a call is in progress, and no packets are due now. Packets
-            // may become due after the call.
+            // If another thread holds the lock of the activity, a call is in progress, and no packets are
+            // due now. Packets may become due after the call.
             let Some(mut activity) = activity.try_lock() else {
                 due = true;
                 continue;

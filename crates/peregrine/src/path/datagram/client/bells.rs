@@ -11,7 +11,8 @@ use std::time::Instant;
 use crate::call::Frames;
 use crate::call::pending::{Bells, Rings};
 
-/// This bit in the number of a frame marks a ring that no later timer of the frame replaces.
+/// The bit that `ring_soon` sets in the number of a frame. A timer under this number is not replaced by a
+/// later timer of the frame.
 const SOON: u32 = 1 << 31;
 
 /// The bells of the frames of an association, and their timers.

@@ -202,8 +202,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         (activity, result)
     }
 
-    /// Handles packets that did not leave this machine, or that are too large for the route. Returns an error
-    /// if the call must fail.
+    /// Handles the reason why a packet of the current call could not be sent. Returns an error if the call
+    /// must fail.
     #[cold]
     fn handle_send_failure(
         &self,

@@ -351,7 +351,7 @@ fn converse(
         }
         let received = receive(&mut memory, conversation.left());
         if conversation.handle(received, &memory)? && conversation.refused < REFUSED_MAX {
-            // Perhaps the server is about to start.
+            // The server may be about to start, so the client waits a little before it sends again.
             std::thread::sleep(Duration::from_millis(5));
         }
     }

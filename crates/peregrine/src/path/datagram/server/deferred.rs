@@ -49,7 +49,7 @@ pub(super) struct OwedReply {
     place: u32,
     sequence: u32,
     group: u16,
-    /// The number of bytes that a result may have.
+    /// The largest size in bytes that the result may have.
     bytes: usize,
     deferral: Deferral,
 }
@@ -103,7 +103,7 @@ impl Owed for OwedReply {
 }
 
 impl Inner {
-    /// Removes the deferred call with this number.
+    /// Removes and returns the deferred call, if it has this sequence number.
     fn take_deferred(&mut self, sequence: u32) -> Option<Box<DeferredCall>> {
         let is_it = self.deferred.as_ref().is_some_and(|call| call.sequence == sequence);
         if is_it { self.deferred.take() } else { None }
@@ -213,7 +213,7 @@ impl ServerSocket {
         }
     }
 
-    /// Returns whether the client does not wait any more for a reply that is owed.
+    /// Returns whether the client has given up the call to which a reply is owed.
     fn is_given_up(&self, owed: &OwedReply) -> bool {
         let record = self.record(owed.place);
         record.is_some_and(|record| record.0.lock().server_end.is_call_cancelled(owed.sequence))

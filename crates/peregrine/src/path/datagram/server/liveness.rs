@@ -96,8 +96,8 @@ impl ServerSocket {
         place: u32,
         gone: &mut GoneCallers,
     ) -> Option<Moment> {
-        // If another thread holds the lock, that thread handles a packet of the client, or ends the client's
-        // call. So this check is repeated soon.
+        // If another thread holds the lock of the record, that thread handles a packet of the client, or
+        // ends the client's call. So this check is repeated soon.
         let Some(mut inner) = record.0.try_lock() else { return Some(now.after(LOOK_MIN)) };
         match inner.server_end.phase() {
             RecordPhase::Running => {

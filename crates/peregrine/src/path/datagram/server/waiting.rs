@@ -228,7 +228,8 @@ impl ServerSocket {
         let mut estack = self.estacks.take().unwrap_or_default();
         let kept = estack.memory().len();
         if kept > waiter.bytes {
-            // With this recycled E-stack, the call would be charged more bytes than were reserved for it.
+            // This recycled E-stack is put back: with it, the call would be charged more bytes than were
+            // reserved.
             self.estacks.put(core::mem::take(&mut estack), kept);
         }
         if !estack.reserve(waiter.bytes) {

@@ -28,7 +28,7 @@ use crate::sys;
 const NONE: u32 = 0;
 /// The call is deferred, and the worker has not detached the A-stack yet.
 const RUNNING: u32 = 1;
-/// No worker polls the A-stack.
+/// The call is deferred, and no worker polls the A-stack.
 const DETACHED: u32 = 2;
 /// The reply was posted before the worker had detached the A-stack.
 const ANSWERED: u32 = 3;
@@ -69,7 +69,7 @@ impl ServerRegion {
         Some(Box::new(OwedReply { region: self, index, id, deferral }))
     }
 
-    /// Returns the account of the client that made a call.
+    /// Returns what counts the deferred calls of the client that made this call.
     pub(super) fn account_of(&self, call: u64) -> Option<RowAccount> {
         let astack = self.astacks.get((call >> 32) as usize)?;
         let row = self.bindings().get(self.header(astack).binding)?;
@@ -154,8 +154,8 @@ impl Owed for OwedReply {
     }
 }
 
-/// Releases an A-stack whose deferred call was answered: its next call rings. If the next call was posted
-/// already, queues the A-stack for a worker.
+/// Releases an A-stack whose deferred call was answered: the client rings for its next call there. If the
+/// next call was posted already, queues the A-stack for a worker.
 fn release(astack: AstackRef) {
     let AstackRef { region, index } = &astack;
     if region.is_closed() {

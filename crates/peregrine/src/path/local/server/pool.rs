@@ -626,7 +626,7 @@ impl WorkerPool {
             return true;
         }
         let mut state = self.state();
-        // A ring may have arrived while the lock was not held.
+        // A ring may have arrived while this thread did not hold the lock of the pool.
         if worker.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }

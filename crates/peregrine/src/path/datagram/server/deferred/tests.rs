@@ -329,7 +329,8 @@ impl Dialogue {
         assert_eq!(self.event.captured.load(Ordering::SeqCst), 0);
     }
 
-    /// Uses up the memory for results of the client's host, as a result that is not acknowledged does.
+    /// Uses up the share of the client's host in the memory for results, as a large unacknowledged result
+    /// does.
     fn fill_results(&self) -> RetainedResult {
         let bytes = limits::RETAINED_BYTES_PER_HOST;
         let mut frame = ResultFrame::new(bytes).unwrap();
