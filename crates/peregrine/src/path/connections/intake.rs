@@ -2,10 +2,11 @@
 //! calls are messages that have arrived only in part, and calls that wait for a permit.
 //!
 //! A message of more than a few kilobytes reserves memory as its bytes arrive. An announced size alone
-//! reserves nothing. The message keeps its [`Reservation`] until its procedure is about to run. If a host has
-//! used its share of the memory, a connection of the host that needs more is *held*: the server does not
-//! receive from this connection until memory is free again. So the client has to wait. The share of a host is
-//! at most a quarter of the memory that is left. A few hostile hosts thus leave memory for others.
+//! reserves nothing. The message keeps its [`Reservation`] until its procedure is about to run. If a host
+//! has used its share of the memory, a connection of this host that needs more memory is *held*: the server
+//! does not receive from this connection until memory is free again. So the client has to wait. The share
+//! of a host is at most a quarter of the memory that is left. A few hostile hosts thus leave memory for
+//! others.
 //!
 //! Two messages must not wait for each other's memory:
 //!

@@ -354,7 +354,7 @@ fn ask(
 ) -> Result<(ServerMessage, Received), CallError> {
     let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
     // A server that refuses a client at once may close the socket before the request is sent. The server's
-    // answer can still be read.
+    // answer can still be read. So an error of sending is reported only if there is no answer.
     let sent = socket.send(&request.to_bytes(), None);
     let left = until.saturating_duration_since(Instant::now());
     let readable =

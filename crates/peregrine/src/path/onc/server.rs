@@ -302,8 +302,8 @@ impl StreamService for Desk {
     }
 }
 
-/// Returns what the server must do with the reply. `connection` is the number of the connection that gets it,
-/// if any.
+/// Returns what the server must do with the reply. `connection` is the number of the connection that gets
+/// the reply, if any.
 fn to(connection: Option<u64>) -> service::Reply {
     connection.map_or(service::Reply::Nothing, service::Reply::To)
 }

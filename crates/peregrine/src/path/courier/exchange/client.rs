@@ -132,7 +132,7 @@ impl ExchangePath {
         };
         let results = head.range(at, head.len() - at);
         let bytes = results.len();
-        // Both memories of a frame have the same size.
+        // Both memories of a frame have the same size, so the results fit.
         call.frame.reply_to().copy_from(results);
         Ok(Returned { answer, head_at: 0, head_bytes: bytes as u32 })
     }

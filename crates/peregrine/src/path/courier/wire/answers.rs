@@ -71,7 +71,8 @@ pub(in crate::path::courier) fn rejection_of_missing(missing: Missing) -> Reject
     })
 }
 
-/// Writes the versions of Courier before the message in a buffer. Returns the versions and the message.
+/// Writes the versions of Courier into a buffer, directly before the message. Returns the versions and the
+/// message.
 pub(in crate::path::courier) fn payload_of(reply: &mut ReplyBuffer) -> &[u8] {
     let framed = reply.framed().unwrap_or_default();
     if let Some(versions) = framed.first_chunk_mut() {

@@ -568,8 +568,8 @@ impl Association {
 /// Receives the packets that arrived on an activity's own socket between calls.
 fn receive_between_calls(socket: &Socket, activity: &mut Activity) {
     let mut memory = [0; CONTROL_BYTES_MAX];
-    // This loop may drop packets of a call that another binding makes on this frame. The client of that call
-    // then asks the server again.
+    // This loop may drop packets of a call that another binding makes on this frame. In that case, the
+    // caller of that call asks the server again.
     for _ in 0..16 {
         let received = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
         match received {

@@ -8,9 +8,8 @@
 //!
 //! # How a future is woken
 //!
-//! Before a future sleeps, it arms its call. From then on the *bell* of its frame must ring, which wakes
-//! the future: when packets have arrived for its activity, when a timer of its call expires, and at its
-//! deadline.
+//! Before a future sleeps, it arms its call. From then on, the *bell* of its frame wakes it. The bell must
+//! ring when packets have arrived for its activity, when a timer of its call expires, and at its deadline.
 //!
 //! 1. *Timers.* Arming sets the timer of the bell to the first time at which the call must act. If a later
 //!    look changes the timers of the call, it may set the timer of the bell to an earlier time. When the

@@ -46,8 +46,8 @@ impl LocalPath {
     }
 
     /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
-    /// writes the rest of a message of which only the beginning was written. It is `None` if the message is
-    /// complete.
+    /// writes the rest of a message of which only the beginning was written. `writer` is `None` if the
+    /// message is complete.
     fn exchange(
         &self,
         call: &mut Call<'_, '_, '_>,

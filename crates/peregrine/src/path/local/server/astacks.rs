@@ -60,10 +60,10 @@ pub(super) struct ServerAstack {
     pub(super) reply_at: usize,
     /// The offset of the taken word in the region.
     pub(super) taken_at: usize,
-    /// The value of the call word for the last call that was taken.
+    /// The value of the call word of the last call that was taken.
     pub(super) last_call: AtomicU32,
     assignment: AssignmentWord<AtomicU32>,
-    /// The value of the call word for the last call for which the client rang, or [`NO_CALL`].
+    /// The value of the call word of the last call for which the client rang, or [`NO_CALL`].
     pub(super) queued: AtomicU32,
     /// The progress of a deferred call: see `deferred.rs`.
     pub(super) deferral: AtomicU32,

@@ -9,7 +9,7 @@
 //! | `NONE` | `RUNNING` | worker | the procedure did not end at its first poll |
 //! | `RUNNING` | `DETACHED` | worker | the worker does not poll the A-stack any more |
 //! | `RUNNING` | `ANSWERED` | any thread | the reply was posted first: the worker keeps polling the A-stack |
-//! | `DETACHED` | `NONE` | any thread | the reply was posted: this thread makes the next call ring |
+//! | `DETACHED` | `NONE` | any thread | the reply was posted: this thread unassigns the A-stack |
 //! | `ANSWERED` | `NONE` | worker | the worker has seen that the reply was posted |
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +35,7 @@ const ANSWERED: u32 = 3;
 
 /// A deferred call of a session.
 pub(super) struct DeferredCall {
-    /// The value of the call word for the call.
+    /// The value of the call word that posted this call.
     id: u32,
     cancels: Arc<dyn Cancels>,
 }

@@ -396,7 +396,7 @@ impl WorkerPool {
         state.count_captured();
     }
 
-    /// Wakes or starts a worker for the A-stacks of a user that were added to the queue.
+    /// Wakes or starts a worker for the queued A-stacks of a user.
     fn find_worker(self: &Arc<Self>, state: &mut State, user: User) {
         if wake_one(state.workers_for(user), state.waiting(user)) {
             return;
