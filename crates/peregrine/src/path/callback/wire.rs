@@ -107,7 +107,7 @@ pub(crate) struct Side<H> {
     waker: Waker,
 }
 
-/// Wakes a side that may be gone.
+/// The waker of a side, which may have been dropped already.
 struct WakesSide<H>(Weak<Side<H>>);
 
 impl<H: Handles> Wake for WakesSide<H> {

@@ -141,7 +141,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         path
     }
 
-    /// Returns for how long all calls have failed without an answer, in nanoseconds.
+    /// Returns the time in nanoseconds for which all calls have failed without an answer, or 0.
     #[cold]
     pub(super) fn silence(&self) -> u64 {
         match self.silent_since.load(Ordering::Relaxed) {

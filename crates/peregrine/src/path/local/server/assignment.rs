@@ -9,7 +9,7 @@
 //! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned the A-stack, or another thread took it |
 //! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling: the client rings for its next call |
 //! | `WORKER + n` | `DEFERRED` | worker | the call on the A-stack is deferred, so its word must not change |
-//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent; `QUEUED` if the next call is posted |
+//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent; `QUEUED` if a call is posted |
 //!
 //! `AssignmentWord` is generic over the atomic word, so that a model checker can use its own word
 //! (`handle/model.rs`).
