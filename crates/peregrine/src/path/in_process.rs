@@ -6,10 +6,9 @@
 //!
 //! A time limit has the same meaning as on other paths. A call whose deadline passes before its procedure
 //! begins is not executed. A call whose procedure runs past the deadline fails as timed out, and may have
-//! executed.
-//! The caller gets this error only after the procedure has returned, because both run on one thread. If the
-//! procedure ran on a second thread, the caller could get the error in time. But the object under test would
-//! then run on a thread that its test does not expect.
+//! executed. The caller gets this error only after the procedure has returned, because both run on one
+//! thread. If the procedure ran on a second thread, the caller could get the error in time. But the object
+//! under test would then run on a thread that its test does not expect.
 //!
 //! An async procedure is polled once on the caller's thread. If it does not end then, its call is deferred.
 //! The caller waits for the reply at the slot of the frame (`path/slots.rs`).
@@ -31,7 +30,7 @@ use crate::error::{CallError, Phase};
 use crate::serving::procedure;
 use crate::value::{Space, Window, bytes_of, bytes_of_blocks};
 
-/// The path of calls that run on the caller's thread.
+/// The path of calls within this process.
 pub(crate) struct InProcess {
     serve: Arc<dyn Serve>,
     caller: Arc<CallerInfo>,

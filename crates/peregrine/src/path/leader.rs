@@ -270,8 +270,7 @@ impl<T> Drop for Follower<'_, T> {
     fn drop(&mut self) {
         self.word().swap(IDLE, Ordering::SeqCst);
         self.leadership.waiting.fetch_sub(1, Ordering::SeqCst);
-        // This thread may have been woken to become the leader, and does not lead. Then another follower must
-        // be woken.
+        // If this thread was woken to become the leader, and does not lead, another follower must be woken.
         self.leadership.appoint();
     }
 }
@@ -491,8 +490,8 @@ mod tests {
         assert!(leadership.wake(0), "the future must still sleep");
     }
 
-    /// A substitute that is another thread. This thread leads if the substitute was made to stand by, and
-    /// callers wait for numbers.
+    /// The flag of a substitute, which is set when the substitute must stand by. Another thread of the test
+    /// leads if the flag is set and callers wait for numbers.
     #[derive(Default)]
     struct Armed(AtomicBool);
 
@@ -519,7 +518,7 @@ mod tests {
             let is_owed = |index: usize| {
                 asked[index].load(Ordering::SeqCst) != given[index].load(Ordering::SeqCst)
             };
-            // Gives the leader's numbers to all callers.
+            // Gives each caller the number for which it waits. Only the leader calls this closure.
             let give = |callers: &[thread::Thread]| {
                 for index in (0..CALLERS).filter(|index| is_owed(*index)) {
                     given[index].store(asked[index].load(Ordering::SeqCst), Ordering::SeqCst);

@@ -93,7 +93,8 @@ pub enum CourierForm {
     /// Each message is a record of ONC RPC, as in Xerox's ILU.
     #[default]
     Records,
-    /// Each message consists of frames, which have what Xerox's Sequenced Packet Protocol gave to Courier.
+    /// Each message consists of frames. Their headers carry what Xerox's Sequenced Packet Protocol gave to
+    /// Courier, such as the mark of the end of a message.
     Frames,
     /// The form of Eric Cooper's Courier, in 4.1c and 4.2BSD. The client names the program at the start of the
     /// connection: by the name in the address, or else by the name of its interface. This form has neither

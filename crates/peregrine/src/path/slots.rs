@@ -132,7 +132,7 @@ impl Slots {
                 let pending = self.slots[frame as usize].pending.lock();
                 pending.answered.is_none().then_some(pending.call)
             };
-            // The number 0 is the number of no call.
+            // No call has the number 0.
             if let Some(call @ 1..) = unanswered {
                 self.answer(call, Late::Failed(error.copy()));
             }

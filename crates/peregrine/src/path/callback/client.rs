@@ -27,19 +27,21 @@ struct CallbackPath {
     slots: Arc<Slots>,
     kind: PathKind,
     mark: ForkMark,
-    /// The call with which the callback ends: the source of the call, such as a connection, and the number
-    /// that the source gave to the call. `None` if the procedure may keep the callback.
+    /// The call that brought the callback, and with whose end the callback ends. The first part is the
+    /// source of the call, such as a connection, and the second is the call's number there. `None` if the
+    /// procedure may keep the callback.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
-/// Receives the results of the calls.
+/// Receives the results of the calls that the procedure makes to the object.
 struct Results {
     slots: Arc<Slots>,
     /// Why no more results come.
     ended: Mutex<Option<CallError>>,
 }
 
-/// How often a procedure that waits for an object checks whether its caller has given up the call.
+/// The interval of the checks by which a procedure that waits for a result learns that its own caller has
+/// given up.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 /// Opens the procedure's side of a callback. `bytes` is the size of the largest message that the object's
@@ -139,7 +141,8 @@ fn ended(side: &Side<Results>) -> CallError {
 impl CallPath for CallbackPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.send(call)?;
-        // Another thread must be free for calls meanwhile, because the object may call this server again.
+        // Notes that this thread waits, so that another thread can run calls meanwhile: the object may call
+        // this server again.
         let _waits = inside().map(|_| WaitingInside::begin());
         match self.wait_for(call.frame.index(), call.limit.deadline()) {
             Some(late) => late.take(call),

@@ -1,4 +1,4 @@
-//! The caller's side of a callback: it runs the calls of the procedure.
+//! The caller's side of a callback: it runs the calls that the procedure makes to the caller's object.
 
 use core::task::{Context, Waker};
 use std::collections::{HashMap, VecDeque};
@@ -18,10 +18,10 @@ use crate::serving::procedure;
 use crate::sync::Mutex;
 use crate::value::{Space, Window, align_up, bytes_of_blocks};
 
-/// The caller's side of a callback. Its user [closes](Self::close) it in the end.
+/// The caller's side of a callback. Its owner must [close](Self::close) it.
 pub(crate) struct ObjectSide(Arc<Side<Requests>>);
 
-/// Takes the calls, and keeps them until the user of [`ObjectSide`] runs them.
+/// Takes the calls of the procedure, and keeps them until the owner of the [`ObjectSide`] runs them.
 struct Requests {
     caller: Arc<CallerInfo>,
     state: Mutex<State>,
@@ -33,10 +33,11 @@ struct State {
     calls: VecDeque<Queued>,
     /// The calls that were begun and have no result, by their numbers.
     begun: HashMap<u64, Running>,
-    /// Wakes the user of [`ObjectSide`], which waits for a call, or for credit for the result of a call.
+    /// Wakes the owner of the [`ObjectSide`], which waits for a call, or for credit for the result of a
+    /// call.
     waker: Option<Waker>,
-    /// `Some` after the procedure has dropped the callback, or the callback has failed. The inner value is
-    /// the error of the failure.
+    /// `Some(None)` after the procedure has dropped the callback. `Some(Some(error))` after the callback
+    /// has failed.
     ended: Option<Option<CallError>>,
     /// Whether this side has ended the callback.
     closed: bool,
@@ -54,7 +55,7 @@ struct Queued {
 struct Running {
     item_bytes: usize,
     cancelled: bool,
-    /// What cancels the call, if its result comes later.
+    /// What cancels the call. `None` unless the call is deferred.
     cancels: Option<Arc<dyn Cancels>>,
 }
 
@@ -62,7 +63,8 @@ struct Running {
 pub(crate) enum Next {
     /// A call has run.
     Ran,
-    /// There is no call, or no credit for its result. The waker is woken later.
+    /// No call is queued, or there is no credit for the result of the next call. The waker of the context
+    /// is woken when this changes.
     Nothing,
     /// The procedure has dropped the callback.
     Ended,
@@ -75,7 +77,8 @@ struct OwedResult {
     number: u64,
 }
 
-/// Stands for the object in calls of the built-in procedure [`STREAMS`]. It refuses all other calls.
+/// Takes the place of the object in calls of the built-in procedure [`STREAMS`]. It refuses all other
+/// calls.
 struct NoObject;
 
 impl Serve for NoObject {
@@ -111,7 +114,7 @@ impl ObjectSide {
         self.0.has_begun()
     }
 
-    /// If nothing has arrived, asks whether the procedure has opened the callback.
+    /// If nothing has arrived, asks the procedure's side whether it has opened the callback.
     pub(crate) fn ask(&self) {
         self.0.ask();
     }
@@ -150,8 +153,8 @@ impl ObjectSide {
         Next::Ran
     }
 
-    /// Ends the callback. Calls that were not begun are refused with the reason, and calls whose result comes
-    /// later are cancelled.
+    /// Ends the callback. Calls that were not begun are refused with the reason, and deferred calls are
+    /// cancelled.
     pub(crate) fn close(&self, reason: &str) {
         let mut state = self.0.handler.state.lock();
         if core::mem::replace(&mut state.closed, true) {
@@ -179,7 +182,7 @@ impl ObjectSide {
     }
 }
 
-/// Runs a call, and sends its result unless the result comes later.
+/// Runs a call, and sends its result unless the call is deferred.
 fn run(side: &Arc<Side<Requests>>, serve: &dyn Serve, queued: Queued) {
     let Queued { header, mut message, extensions, arrived, item_bytes } = queued;
     let RequestHeader { number, procedure, head, copied, total, .. } = header;
@@ -221,7 +224,7 @@ fn send_result(side: &Side<Requests>, number: u64, ran: &Ran, space: Space<'_>, 
 }
 
 impl Requests {
-    /// Notes that a call has ended. Returns false if it has ended before.
+    /// Notes that the call `number` has ended. Returns false if this was noted before.
     fn end_call(&self, side: &Side<Self>, number: u64) -> bool {
         let ended = self.state.lock().begun.remove(&number);
         match ended {
@@ -281,7 +284,7 @@ impl Handles for Requests {
             return Some(());
         }
         if header.procedure == STREAMS {
-            // The calling thread handles these items itself, because the thread that runs the object's
+            // The current thread handles these items itself, because the thread that runs the object's
             // methods may be waiting for them.
             drop(state);
             run(side, &NoObject, queued);

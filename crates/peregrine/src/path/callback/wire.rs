@@ -13,7 +13,7 @@ use crate::error::CallError;
 use crate::sync::{Mutex, Rank};
 use crate::value::{Native, Overflow, Window, Writer, align_up};
 
-/// What an item from the procedure says.
+/// The kind of an item from the procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum RequestKind {
@@ -72,7 +72,8 @@ pub(super) fn take_result<'i>(items: &mut &'i [u8]) -> Option<(ResultRecord, &'i
     Some((record, take(items, HEADER_BYTES, record.total)?))
 }
 
-/// Takes `bytes` bytes after the first `skipped` ones, and the padding after them.
+/// Removes the first `skipped` bytes of `items`, the next `bytes` bytes, and their padding. Returns the
+/// `bytes` bytes.
 fn take<'i>(items: &mut &'i [u8], skipped: usize, bytes: u32) -> Option<&'i [u8]> {
     let end = skipped.checked_add(bytes as usize)?;
     let taken = items.get(skipped..end)?;
@@ -82,14 +83,14 @@ fn take<'i>(items: &mut &'i [u8], skipped: usize, bytes: u32) -> Option<&'i [u8]
 
 /// Handles what one side of a callback receives.
 pub(crate) trait Handles: Send + Sync + Sized + 'static {
-    /// Handles an item at the front of `items`, and removes it there. Returns `None` if the item is
-    /// malformed.
+    /// Handles the item at the front of `items`, and removes it from `items`. Returns `None` if the
+    /// item is malformed.
     fn take(&self, side: &Arc<Side<Self>>, items: &mut &[u8]) -> Option<()>;
 
     /// Handles a wake-up, after everything that has arrived was handled. There may be new credit.
     fn woken(&self);
 
-    /// Handles that the peer sends nothing more. `error` is the reason, or `None` if the peer has sent
+    /// Called when the peer sends nothing more. `error` is the reason, or `None` if the peer has sent
     /// everything.
     fn end(&self, side: &Side<Self>, error: Option<CallError>);
 }
@@ -100,13 +101,13 @@ pub(crate) struct Side<H> {
     pub(super) handler: H,
     /// Items for which there was no credit yet, and the numbers of their calls.
     unsent: Mutex<VecDeque<(u64, Vec<u8>)>>,
-    /// The number of wakes that were not handled yet.
+    /// The number of wake-ups that were not handled yet.
     wakes: AtomicUsize,
     /// The waker of this side. It has only a weak reference to the side.
     waker: Waker,
 }
 
-/// Wakes a side that may be gone.
+/// The waker of a side, which may have been dropped already.
 struct WakesSide<H>(Weak<Side<H>>);
 
 impl<H: Handles> Wake for WakesSide<H> {
@@ -129,8 +130,8 @@ impl<H: Handles> Side<H> {
         })
     }
 
-    /// Handles everything that has arrived, and sends what there is credit for. The streams wake this side
-    /// when something arrives.
+    /// Handles everything that has arrived, and sends the unsent items for which there is credit. The
+    /// streams wake this side when something arrives.
     pub(super) fn receive(self: &Arc<Self>) {
         // Handling an item may wake this side on the same thread, and another thread may wake it at any time.
         // The first thread that gets here does the work for all of these wake-ups.
@@ -287,7 +288,7 @@ impl<H: Handles> Side<H> {
         self.ends.carrier.look();
     }
 
-    /// Ends the callback: this side sends nothing more, and wants nothing more.
+    /// Ends the callback: this side sends nothing more, and takes no more items.
     pub(super) fn close(&self, reason: &str) {
         self.send_unsent();
         self.ends.close(reason);

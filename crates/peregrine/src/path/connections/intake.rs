@@ -2,10 +2,11 @@
 //! calls are messages that have arrived only in part, and calls that wait for a permit.
 //!
 //! A message of more than a few kilobytes reserves memory as its bytes arrive. An announced size alone
-//! reserves nothing. The message keeps its [`Reservation`] until its procedure is about to run. If a host has
-//! used its share of the memory, a connection of the host that needs more is *held*: the server does not
-//! receive from this connection until memory is free again. So the client has to wait. The share of a host is
-//! at most a quarter of the memory that is left. A few hostile hosts thus leave memory for others.
+//! reserves nothing. The message keeps its [`Reservation`] until its procedure is about to run. If a host
+//! has used its share of the memory, a connection of this host that needs more memory is *held*: the server
+//! does not receive from this connection until memory is free again. So the client has to wait. The share
+//! of a host is at most a quarter of the memory that is left. A few hostile hosts thus leave memory for
+//! others.
 //!
 //! Two messages must not wait for each other's memory:
 //!
@@ -130,9 +131,9 @@ impl State {
         true
     }
 
-    /// Returns whether a complete message may keep its memory while the call waits. A message that arrived by
-    /// an extension may do so only if it now fits into the memory without an extension. In that case, its
-    /// extension ends.
+    /// Returns whether a complete message may keep its memory while its call waits for a permit. A message
+    /// that arrived by an extension may do so only if it now fits into the memory without an extension. In
+    /// that case, its extension ends.
     fn may_wait(&mut self, host: IpAddr, number: u64, bytes: usize) -> bool {
         let Some(theirs) = self.hosts.get_mut(&host) else { return true };
         if theirs.extension != Some(number) {
@@ -331,7 +332,7 @@ mod tests {
     fn each_host_has_one_extension_which_ends_with_its_reservation() {
         let mut state = State::default();
         let all = limits::PARTIAL_BYTES_MAX;
-        // Two messages of other hosts together take more than all memory.
+        // Two messages of other hosts together reserve more memory than the bound for all hosts.
         assert!(state.reserve(host(9), 1, all, 0) && state.reserve(host(8), 2, MIB, 0));
         assert!(!state.reserve(host(1), 3, MIB, 0));
         assert!(state.reserve(host(1), 3, MIB, 2) && state.reserve(host(1), 3, MIB, 0));

@@ -67,9 +67,9 @@ pub(in crate::path) fn receive(
     }
 }
 
-/// Receives and discards bytes until the client has closed the connection. A stopping server calls this
-/// function after its last reply. If the server closed a socket with unread bytes, the kernel would reset the
-/// connection, and the client could lose the last replies.
+/// Receives and discards bytes until the client has closed the connection, or the time `until` has come. A
+/// stopping server calls this function after its last reply. If the server closed a socket with unread
+/// bytes, the kernel would reset the connection, and the client could lose the last replies.
 pub(in crate::path) fn hear_out(stream: &Stream, until: Instant) {
     let mut chunk = [0; 4096];
     while Instant::now() < until {

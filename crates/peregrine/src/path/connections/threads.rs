@@ -38,10 +38,10 @@ pub(in crate::path) trait Attend: Send + Sync + Sized + 'static {
     /// Releases what a sleeping thread must not keep, such as references to exported objects.
     fn forget(worker: &mut Self::Worker);
 
-    /// Receives and serves calls on the calling thread.
+    /// Receives calls from the connection, and runs them on the current thread.
     fn attend(self: &Arc<Self>, worker: &mut Self::Worker) -> Attended;
 
-    /// Sends the replies to deferred calls that could not be sent without waiting.
+    /// Sends replies to deferred calls. These replies could not be sent earlier without waiting.
     fn send_unsent(self: &Arc<Self>);
 
     /// Removes the connection, because it has ended.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::keeper::{Next, Watch};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// The shortest interval between two checks in which the keeper looks for procedures that take long.
+/// The shortest interval between two checks by which the keeper finds procedures that take long.
 pub(in crate::path) const LOOK: Duration = Duration::from_millis(5);
-/// The longest interval between two checks in which the keeper looks for procedures that take long.
+/// The longest interval between two checks by which the keeper finds procedures that take long.
 pub(in crate::path) const LOOK_MAX: Duration = Duration::from_millis(80);
 
 /// The keeper's watch of a connection.

@@ -47,8 +47,8 @@ pub(super) enum Courier {
     },
 }
 
-/// The calls whose replies have not arrived yet, the oldest first. Each has its frame, or `None` if its
-/// caller has given the call up.
+/// The calls whose replies have not arrived yet, the oldest first. Each entry is the number of the call's
+/// frame, or `None` if the caller has given up the call.
 pub(super) struct Calls(Outstanding<Option<u32>>);
 
 impl Calls {
@@ -86,7 +86,7 @@ impl Courier {
         }
     }
 
-    /// Returns the end of a link for a reply that the client cannot read.
+    /// Returns the error with which a link ends because the client cannot read a reply.
     fn unreadable(why: Unreadable, reason: String) -> LinkEnd<Failure> {
         LinkEnd { failure: Failure::BadReply(why), reason }
     }
@@ -106,9 +106,9 @@ impl Dialect for Courier {
     const TIMED_OUT: Failure = Failure::TimedOut;
     const DISCONNECTED: Failure = Failure::Disconnected;
 
-    /// The standard defines no procedure that every program has. So the client calls a procedure that its
-    /// program does not have. In Cooper's form there is no ping, because the server would not answer such a
-    /// call.
+    /// The standard defines no procedure that every program has. So a ping calls a procedure that the
+    /// program does not have, and its rejection shows that the server has the program. In Cooper's form
+    /// there is no ping, because the server would not answer such a call.
     fn ping(&self) -> Option<u32> {
         match self {
             Self::Messages { ping, .. } => ping.map(u32::from),
@@ -183,7 +183,7 @@ impl Dialect for Courier {
         let (before, range) = framing.piece(all, index)?;
         let is_last = range.end == all;
         let Number::Of(transaction) = number else { return None };
-        // The first piece is longer than the header.
+        // The subtraction does not overflow: even the first piece is longer than the header.
         let arguments = range.start.saturating_sub(header)..range.end - header;
         let piece = Piece::new(arguments, is_last).with(before);
         if index > 0 {

@@ -1,6 +1,6 @@
-//! The paths of Courier, Xerox's standard XSIS 038112: over TCP, they transport calls as messages of the
-//! standard or in Cooper's form. Over UDP, they transport calls in packets. The other end need not be
-//! Peregrine.
+//! The paths of Courier, Xerox's standard XSIS 038112. Over TCP, they transport calls as messages of the
+//! standard, or in Cooper's form, which is that of Courier in 4.2BSD. Over UDP, they transport calls in
+//! packets. The other end need not be Peregrine.
 //!
 //! The protocol module is [`courier`](crate::protocol::courier). It has no sockets, threads or clocks. This
 //! module adds these parts.

@@ -48,7 +48,7 @@ pub(crate) struct Session {
     /// Whether the client has announced that it sends no more data. The server then sends only its answer to
     /// this announcement, without framing.
     has_ended: AtomicBool,
-    /// The program that was started in Cooper's form.
+    /// The program that the client has started. Set only in Cooper's form.
     program: OnceLock<Arc<CallerRow>>,
 }
 
@@ -120,7 +120,7 @@ impl Desk {
             .and_then(|(export, program)| self.row(source, program, |_: &[_]| Ok(export)).ok());
         match started {
             Some(row) => {
-                // A connection has one activation.
+                // A connection has only one activation. So no program was set before.
                 let _ = source.session.program.set(row);
                 reply.put(&STARTED);
                 Received::Greeted

@@ -47,7 +47,7 @@ use crate::value::Window;
 /// socket. A call waits about as long for a silent server.
 const ANSWER_LIMIT: Duration = limits::CALL_SILENCE;
 
-/// The functions of a binding with which its frames request handles.
+/// What a frame needs from its binding in order to request a handle.
 pub(crate) trait HandleProvider: Send + Sync {
     /// Returns the request that the binding sends.
     fn request(&self) -> BindRequest;
@@ -141,7 +141,7 @@ impl<R: HandleProvider> DatagramPath<R> {
         path
     }
 
-    /// Returns for how long all calls have failed without an answer, in nanoseconds.
+    /// Returns the time in nanoseconds for which all calls have failed without an answer, or 0.
     #[cold]
     pub(super) fn silence(&self) -> u64 {
         match self.silent_since.load(Ordering::Relaxed) {
@@ -247,7 +247,7 @@ impl<R: HandleProvider> DatagramPath<R> {
     fn not_begun(&self, error: BeginError, bytes: u32) -> CallError {
         match error {
             BeginError::TooLarge => self.too_large(bytes as usize),
-            // After this error, `transport` requests a new handle. The user sees the error only if this
+            // After this error, `transport` requests a new handle. The caller sees the error only if this
             // request fails.
             BeginError::Busy | BeginError::Closed => {
                 let text = "the server has closed the handle of this frame";
@@ -262,7 +262,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         CallError::too_large(bytes, own, Some(server))
     }
 
-    /// Returns the activity of a frame.
+    /// Returns the activity of a frame. Creates it if the frame has none, and requests a handle for it if
+    /// necessary.
     fn activity(
         &self,
         index: u32,
@@ -408,7 +409,7 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
             };
             in_time()?;
             // The leader of a shared socket, the thread that receives for all, must not wait for this
-            // activity. So this thread releases the lock while it binds.
+            // activity. So this thread releases the lock of the activity while it binds.
             drop(activity_guard);
             let granted = self.handle(index, deadline)?;
             in_time()?;

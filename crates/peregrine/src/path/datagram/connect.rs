@@ -72,7 +72,8 @@ const HANDLES_ASKED: u32 = 4;
 
 /// An association for which the keeper, the background thread of the process, sends due packets.
 struct Maintained {
-    // Fields are dropped in this order. So the keeper stops watching before the association is dropped.
+    // Fields are dropped in this order. So the keeper's timer ends before this reference to the association
+    // does.
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,
@@ -160,7 +161,7 @@ fn attach(
     for joined in known(routes, request.result_bytes_max as usize) {
         let association = &*joined.association;
         let (now, patience) = (Instant::now(), STAGGER.max(association.round_trip() * 4));
-        // At least half of the time is left for an attempt over a new socket.
+        // At least half of the remaining time is kept for an attempt over a new socket.
         let soon = now + patience.min(until.saturating_duration_since(now) / 2);
         let is_released = |frame| association.is_released(frame);
         let Some(taken) = association.frames.take(|| Some(soon), is_released, OnExhausted::More)

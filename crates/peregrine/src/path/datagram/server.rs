@@ -142,8 +142,8 @@ pub(crate) struct ServerSocket {
     swept: AtomicU64,
     /// The number of datagrams that were rejected because they were not valid.
     dropped: AtomicU64,
-    /// The number of datagrams that were not sent. Either the send buffer was full, or the rest of the buffer
-    /// is reserved for hosts that have proven their address.
+    /// The number of datagrams that were not sent. Either the send buffer was full, or the rest of the
+    /// buffer was reserved for hosts that have proven their address.
     unsent: AtomicU64,
     /// The number of refused calls.
     refused: AtomicU64,
@@ -163,8 +163,8 @@ pub(crate) struct ServerSocket {
 pub(crate) struct ReceiverState {
     input: EStack,
     from: Address,
-    /// A GRO batch, several datagrams that arrived together, and the index of the first datagram not handled
-    /// yet.
+    /// A GRO batch, that is, several datagrams that arrived together, of which some are not handled yet.
+    /// The number is the index of the first of these.
     rest: Option<(Arrival, usize)>,
     /// The memory for the pieces of a call that probably arrive next, if the thread can predict these pieces.
     expected: Option<ExpectedPieces>,
@@ -464,7 +464,7 @@ impl ServerSocket {
                     self.bye(header.handle, &mut receiver.reply.spare);
                 }
                 DatagramEffect::GivenUp(cancels) => {
-                    // The cancellation completes the call with a refusal, and for this locks the record.
+                    // The cancellation locks the record, in order to complete the call with a refusal.
                     drop(held.take());
                     cancels.cancel();
                     held = self.record(place).map(|record| (place, record.0.lock()));
@@ -521,7 +521,8 @@ impl ServerSocket {
             && inner.deferred.is_none()
         {
             // The probe shows that the client still waits for the procedure. The arguments of the procedure
-            // occupy memory until the procedure ends or is deferred. So the probe counts as progress.
+            // occupy memory until the procedure ends or is deferred. So the probe counts as progress, and
+            // calls that wait for this memory are not refused.
             self.calls.note_progress(inner.group);
         }
         match effect.action {

@@ -42,7 +42,8 @@ struct Key {
     credential: Box<[u8]>,
 }
 
-/// The row of a caller. It ends when nothing refers to it any more: neither [`Callers`] nor a running call.
+/// The row of a caller. It is revoked when nothing refers to it any more: neither [`Callers`] nor a running
+/// call.
 pub(crate) struct CallerRow(Arc<BindingRow>);
 
 impl Deref for CallerRow {

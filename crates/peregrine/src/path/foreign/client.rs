@@ -47,7 +47,8 @@ use crate::value::{Space, Window};
 /// The size in bytes of the memory into which messages are received.
 const INPUT_BYTES: usize = 64 << 10;
 
-/// A datagram of at most this size is sent from one part of memory, which costs less than several parts.
+/// The parts of a datagram of at most this size are first copied together, because sending one part costs
+/// less than sending several.
 const JOINED_BYTES_MAX: usize = 512;
 
 const CLOSED_PORT: &str = "no program listens at the port of the server";
@@ -307,7 +308,8 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Completes calls that have no reply, because they were sent. `sent` has their frames.
+    /// Completes calls that get no reply, after their messages were sent. `sent` has the numbers of their
+    /// frames.
     fn complete(&self, sent: &[u32]) {
         for frame in sent {
             let mut slot = self.slot(*frame).lock();
@@ -338,7 +340,7 @@ impl<D: Dialect> Link<D> {
     }
 
     /// Waits until the message of a call was sent. Meanwhile receives replies, because a server may stop
-    /// reading calls while the client does not read its replies. Returns false if the deadline passes.
+    /// reading calls while its replies are not read. Returns false if the deadline passes.
     fn sends(&self, frame: u32, deadline: Option<Instant>) -> bool {
         let Wire::Tcp(stream) = &self.wire else { return true };
         let mut what = WaitFor::Either;
@@ -549,7 +551,8 @@ impl<D: Dialect> Link<D> {
         }
     }
 
-    /// Answers a server that has announced that it sends no more data. No answer is sent within a message.
+    /// Answers a server that has announced that it sends no more data. If a message was sent only in part,
+    /// no answer is sent.
     #[cold]
     fn answer_end(&self, answer: &[u8]) {
         if let Wire::Tcp(stream) = &self.wire
@@ -568,7 +571,7 @@ impl<D: Dialect> Link<D> {
         let found = self.dialect.find(&mut self.calls.lock(), message)?;
         let Some((number, frame)) = found else { return Ok(()) };
         let mut slot = self.slot(frame).lock();
-        // Since the number was found, the call may have ended, and the frame may have another call.
+        // Meanwhile the call may have ended, and the frame may have another call.
         let State::Waits(call) = &mut slot.state else { return Ok(()) };
         if call.message.number != Number::Of(number) {
             return Ok(());
@@ -657,8 +660,8 @@ impl<D: Dialect> Link<D> {
         // SYNC: foreign-end, in `begin`.
         let unsent = self.output.lock().clear();
         let waiting = D::drain(&mut self.calls.lock());
-        // If no earlier datagram may still be in the network, the report of a closed port concerns the only
-        // call in flight.
+        // A report of a closed port concerns the only call in flight, unless an earlier datagram may still
+        // be in the network.
         let is_sole = waiting.len() == 1 && !self.has_strays.load(Ordering::Relaxed);
         let is_refused =
             |call: &Waiting<D>| is_sole && call.exchange.as_ref().is_some_and(D::is_unanswered);
@@ -676,7 +679,7 @@ impl<D: Dialect> Link<D> {
             }
             slot.state = State::Ended(ended);
         }
-        // A thread that waits for a message stops waiting.
+        // This ends the wait of the thread that waits for a message.
         match &self.wire {
             Wire::Udp(socket) => socket.close(),
             Wire::Tcp(stream) => stream.end(),

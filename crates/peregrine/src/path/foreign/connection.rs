@@ -111,8 +111,8 @@ impl<S: StreamService> ForeignConnection<S> {
         message_bytes_max: usize,
         connections: &Arc<ForeignConnections<S>>,
     ) -> Self {
-        /// The largest number of rows of callers for one connection: the users of one machine, and the
-        /// programs that they call.
+        /// The largest number of rows of callers for one connection. There is a row for each user of the
+        /// client's machine and each program that the user calls.
         const CALLERS: usize = 64;
         let kept = Kept {
             input: S::input(message_bytes_max),
@@ -448,7 +448,8 @@ impl<S: StreamService> Attend for ForeignConnection<S> {
         self.watching.end();
         self.callers.revoke_all();
         let reserved = self.kept().reserved.take();
-        // Releasing memory may resume another connection. So the memory is released after the lock.
+        // Releasing memory may resume another connection. So the memory is released after the lock was
+        // released.
         drop(reserved);
         if let Some(connections) = self.connections.upgrade() {
             connections.remove(self);

@@ -107,8 +107,8 @@ impl<S: StreamService> Admit for ForeignConnections<S> {
         let connection = Arc::new(ForeignConnection::new(key, (stream, from, host), most, self));
         let mut table = self.table();
         if table.refusal(host, &self.terms).is_some() {
-            // No message of the protocol can report the reason. So the connection is closed without a
-            // message.
+            // No message of the protocol can report the reason of a refusal. So the connection is closed
+            // without a message.
             return Ok(());
         }
         // The table stays locked until the entry of the connection exists, because the keeper may see the

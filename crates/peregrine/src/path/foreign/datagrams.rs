@@ -1,6 +1,5 @@
-//! Calls of other RPC systems over UDP: a server's sockets, and the part of handling a datagram that is the
-//! same for all systems. The threads are those of all datagram sockets
-//! ([`receivers`](crate::path::receivers)).
+//! Calls of other RPC systems over UDP: a server's sockets, and what the server does with a datagram of any
+//! of these systems. The module [`receivers`](crate::path::receivers) has the threads that receive.
 
 use std::any::Any;
 use std::io;
@@ -86,8 +85,8 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// Sends a datagram that consists of these parts. A datagram that is not sent counts as lost. The client
-    /// sends its call again.
+    /// Sends a datagram that consists of these parts. A datagram that the socket does not accept counts as
+    /// lost. The client then retransmits its call.
     pub(in crate::path) fn send(&self, parts: [&[u8]; 2]) {
         if self.socket.send(&parts.map(Window::from), Some(self.to)).is_err() {
             self.unsent.fetch_add(1, Ordering::Relaxed);

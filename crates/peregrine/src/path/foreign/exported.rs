@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::interface::{Program, System};
 use crate::serving::export::Export;
 
-/// No export has a program in the version of a call. The field has the lowest and the highest version of the
-/// program that exports have, or `None` if no export has any version.
+/// The finding that no export has a program in the version of a call. The field contains the lowest and the
+/// highest version of the program that exports have, or `None` if no export has any version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::path) struct Missing(pub(in crate::path) Option<(u32, u32)>);
 
@@ -40,8 +40,9 @@ pub(in crate::path) fn exported(
     Err(Missing(found))
 }
 
-/// Finds an export with a program of a system by a name. Returns the export, and the number and the version
-/// of the program. An export whose interface has this name comes before an export that has this name itself.
+/// Finds an export that has a program of this system, by the name of the interface or of the export.
+/// Returns the export, and the number and the version of the program. An export whose interface has this
+/// name is preferred to an export that has this name itself.
 pub(in crate::path) fn exported_as(
     exports: &[Arc<Export>],
     system: System,

@@ -65,8 +65,8 @@ pub(in crate::path) fn mismatch(text: String, advice: &'static str) -> CallError
     CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text).with_advice(advice)
 }
 
-/// Returns the error of binding to a program. `error` says what has failed. `versions` are the lowest and the
-/// highest version that the server has, if it does not have that of the client.
+/// Returns the error of binding to a program. `error` says what has failed. `versions` are the lowest and
+/// the highest version that the server has, if it lacks the version that the client wants.
 #[cold]
 pub(in crate::path) fn bind_error(
     error: &CallError,

@@ -293,7 +293,7 @@ fn extend(
     let extensions = Extensions::of(inside, deadline)?;
     let extensions = extensions.as_bytes();
     let written = call.head.space().write(align_up(total), extensions);
-    // Wherever the largest message begins, at least one slot is left after it for the extensions.
+    // Wherever the largest message begins, the space after it suffices for the extensions.
     written
         .map(|()| extensions.len() as u32)
         .ok_or_else(|| CallError::too_large(total, total, None))

@@ -358,7 +358,7 @@ fn ask(
 ) -> Result<(ServerMessage, Received), CallError> {
     let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
     // A server that refuses a client at once may close the socket before the request is sent. The server's
-    // answer can still be read.
+    // answer can still be read. So an error of sending is reported only if there is no answer.
     let sent = socket.send(&request.to_bytes(), None);
     let left = until.saturating_duration_since(Instant::now());
     let readable =
@@ -384,8 +384,8 @@ fn ask(
     Ok((ServerMessage::from_bytes(&buffer[..received.bytes])?, received))
 }
 
-/// Returns the size in bytes of the counters of the server that exports a name, and the descriptor of the
-/// counters' memory.
+/// Asks the server that exports `name` for its counters. Returns their size in bytes, and the descriptor of
+/// their memory.
 pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
     let socket = directory::resolve(name, until)?;
     socket.admit_files(true);

@@ -43,8 +43,9 @@ pub(super) struct ClientAstack {
     pub(super) reply_at: usize,
     /// The sequence number of the last call.
     pub(super) sequence: AtomicU32,
-    /// The value of the call word for the last pending call, stored after the call was posted. The threads
-    /// that sleep for pending calls ([`Bells`](crate::call::pending::Bells)) examine only this call.
+    /// The value of the call word of the last pending call. It is stored here after the call was posted.
+    /// The threads that sleep for pending calls ([`Bells`](crate::call::pending::Bells)) examine only this
+    /// call.
     pub(super) pending: AtomicU32,
     /// The value of the reply word for the last reply that was taken.
     pub(super) last_reply: AtomicU32,

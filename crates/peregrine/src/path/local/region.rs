@@ -25,8 +25,8 @@
 //! `n` is the size in bytes of the largest message. R, T, P and Q are multiples of 128. No two of them share
 //! a cache line. They do not share a pair of lines either, because processors prefetch lines in pairs.
 //!
-//! A small message begins at the start of its space. Large messages of one direction follow one another
-//! through a rotation of 2 MiB ([`slots`]).
+//! A small message begins at the start of its space. Each large message of one direction begins after the
+//! previous one, within the first 2 MiB of its space ([`slots`]).
 
 pub(crate) mod chunks;
 pub(crate) mod header;

@@ -181,7 +181,8 @@ impl Dialect for Onc {
     ) -> Option<Result<Results<'m>, Failure>> {
         let reply = match call {
             Some(call) => Ok(call.receive(moment(), message, &mut calls.pace)?),
-            // No other reply with this number follows on a stream.
+            // On a stream, no other reply to this call follows. So even a reply that cannot be read ends
+            // the call.
             None => Reply::parse(message).map_err(Failure::BadReply),
         };
         calls.waiters.remove(xid);

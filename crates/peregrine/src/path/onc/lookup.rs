@@ -168,7 +168,7 @@ pub(super) enum Way {
     Local(&'static str),
 }
 
-/// Returns the network of a server that listens at an address.
+/// Returns the network, in the sense of rpcbind, of a server that listens at an address.
 pub(crate) const fn network_of(kind: PathKind, at: &SocketAddr) -> Network {
     match (kind, at.is_ipv6()) {
         (PathKind::OncTcp, false) => Network::Tcp,

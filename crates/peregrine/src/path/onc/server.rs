@@ -41,8 +41,9 @@ pub(crate) struct Desk {
     path: PathKind,
     /// The calls that have run or run now, with their replies. Retransmissions get these replies.
     replies: Mutex<Replies>,
-    /// A client cannot cancel a call. The end of a connection does not prove that the client has given the
-    /// call up, because the client may connect again and retransmit the call.
+    /// Reports for each call that its client has not given it up, because a client cannot cancel a call.
+    /// The end of a connection does not prove that the client has given up its calls: the client may
+    /// connect again and retransmit them.
     calls: Arc<NeverGivenUp>,
 }
 
@@ -182,7 +183,7 @@ impl Desk {
     }
 }
 
-/// Returns the answer to a call of a program that no export has in the version of the call.
+/// Returns the answer to a call whose program, or whose version of the program, no export has.
 fn outcome_of(missing: Missing) -> Outcome {
     match missing.0 {
         Some((low, high)) => Outcome::ProgramMismatch(Versions { low, high }),
@@ -223,8 +224,8 @@ impl AcceptedCall {
         self.end(reply.message())
     }
 
-    /// Answers a call that was not executed. Returns the same as [`run`](Self::run). A retransmission of the
-    /// call may run.
+    /// Answers a call that was not executed. Returns the number of the connection that gets the answer, as
+    /// [`run`](Self::run) does. A retransmission of the call may run.
     fn refused(mut self, refusal: &Refusal, reply: &mut ReplyBuffer) -> Option<u64> {
         if let Some(ticket) = self.ticket.take() {
             self.desk.replies().not_executed(ticket);
@@ -236,7 +237,7 @@ impl AcceptedCall {
             Kind::InterfaceMismatch | Kind::Withdrawn | Kind::Relayed => {
                 Outcome::ProgramUnavailable
             }
-            // No answer of ONC RPC means that the client should try later. Over datagrams, the client
+            // ONC RPC has no answer with the meaning "try again later". Over datagrams, the client
             // retransmits the call if it gets no answer.
             Kind::Overloaded | Kind::Exhausted if self.desk.path == PathKind::OncUdp => {
                 return None;
@@ -301,8 +302,8 @@ impl StreamService for Desk {
     }
 }
 
-/// Returns what the server must do with the reply. `connection` is the number of the connection that gets it,
-/// if any.
+/// Returns what the server must do with the reply. `connection` is the number of the connection that gets
+/// the reply, if any.
 fn to(connection: Option<u64>) -> service::Reply {
     connection.map_or(service::Reply::Nothing, service::Reply::To)
 }

@@ -1,4 +1,4 @@
-//! How many threads still have the service of a socket.
+//! Counts the threads that still hold the service of a socket.
 
 use std::time::Duration;
 

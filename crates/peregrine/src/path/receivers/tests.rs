@@ -246,8 +246,8 @@ fn surplus_threads_end_after_long_procedures() {
 }
 
 /// A thread that receives alone borrows memory for the next pieces. So no thread may count as alone while
-/// another thread sleeps in the kernel: the sleeping thread may receive the next piece. Such a thread remains
-/// from the time when procedures took long.
+/// another thread sleeps in the kernel: the sleeping thread may receive the next piece. Such a sleeping
+/// thread can be left over from a time when procedures took long.
 #[test]
 fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
     for wait in [Wait::Block, Wait::Adaptive] {

@@ -105,7 +105,8 @@ enum Event {
 impl Connection {
     /// Creates a connection from a socket on which the first binding has been made.
     pub(crate) fn new(stream: Stream, grant: Grant, active: u32) -> io::Result<Self> {
-        // A caller that waits longer than `EXAMINE_EVERY` checks whether the server is still alive.
+        // This timeout interrupts a long wait, so that the caller can check whether the server is still
+        // alive.
         stream.set_receive_timeout(EXAMINE_EVERY)?;
         let bytes = align_up(grant.bytes);
         let stride = 2 * bytes;

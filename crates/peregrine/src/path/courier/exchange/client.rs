@@ -22,8 +22,9 @@ use crate::protocol::courier::packet;
 use crate::protocol::courier::words::Unreadable;
 use crate::value::{Block, Native, Window, Writer};
 
-/// The path of one binding. Its frames are those of the path to the server, with a second, private memory.
-/// Stubs write arguments to the private memory, and the path to the server sends the arguments from there.
+/// The path of one binding. Its frames are those of the path to the server. Each frame has a second,
+/// private memory. Stubs write arguments to the private memory, and the path to the server sends the
+/// arguments from there.
 pub(super) struct ExchangePath {
     path: Box<dyn CallPath>,
     /// The frames of the path to the server.
@@ -120,8 +121,8 @@ impl ExchangePath {
             let mut header = [0; VERSIONS_BYTES + REPLY_BYTES_MAX];
             let header = &mut header[..head.len().min(VERSIONS_BYTES + REPLY_BYTES_MAX)];
             head.read(0, header).ok_or_else(|| unreadable(Unreadable::Truncated))?;
-            // The reply may end within a word. The single byte is left out here, and the stub refuses the
-            // reply.
+            // A header consists of words of two bytes. If the reply has an odd number of bytes, the last
+            // byte is left out here, and the stub refuses the reply.
             let message = packet::message(&header[..header.len() / 2 * 2]).map_err(unreadable)?;
             let (answer, at) = header_of(message).map_err(|failure| error_of(failure, 1, None))?;
             (answer, VERSIONS_BYTES + at)
@@ -131,7 +132,7 @@ impl ExchangePath {
         };
         let results = head.range(at, head.len() - at);
         let bytes = results.len();
-        // Both memories of a frame have the same size.
+        // Both memories of a frame have the same size, so the results fit.
         call.frame.reply_to().copy_from(results);
         Ok(Returned { answer, head_at: 0, head_bytes: bytes as u32 })
     }

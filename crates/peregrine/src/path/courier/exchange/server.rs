@@ -60,8 +60,8 @@ impl Serve for Messages {
             return Err(Refusal::new(Kind::InterfaceMismatch, text));
         }
         let foreign = foreign_call(&call, &payload[HEADER_BYTES..]);
-        // The procedure may call a server of this process on this thread, which then uses `REPLY`. So the
-        // buffer is taken out meanwhile.
+        // While the procedure runs, it may call an object of this process. That call runs on this thread,
+        // and may use `REPLY`. So the buffer is taken out of `REPLY` meanwhile.
         let mut buffer = REPLY.take();
         let results = buffer.begin_results(HEADER_BYTES_MAX);
         let served = self.serve.serve_foreign(&foreign, results).and_then(|answer| {

@@ -46,7 +46,7 @@ pub(super) struct Packets {
 pub(super) struct Calls {
     waiters: Waiters<Waiter>,
     server: Association,
-    /// The memory of payloads of calls that have ended.
+    /// The payload buffers of calls that have ended. Later calls use them again.
     spare: Vec<Vec<u8>>,
 }
 

@@ -162,7 +162,8 @@ impl AcceptedCall {
 
 impl Drop for AcceptedCall {
     fn drop(&mut self) {
-        // The thread has panicked. The call may have run, so it must not run again.
+        // If the call has not ended, its thread has panicked. The call may have run, so it must not run
+        // again.
         if let Some(running) = self.running.take() {
             let mut reply = ReplyBuffer::default();
             put_rejection(&mut reply, self.header.transaction, Rejection::UNSPECIFIED);

@@ -49,8 +49,8 @@ pub(in crate::path::courier) fn foreign_call<'a>(
     ForeignCall { system: System::Courier, program, version, procedure, arguments }
 }
 
-/// Returns the rejection of a call that was not executed. Returns `None` if the server is overloaded, because
-/// no rejection of Courier means that the client should try later.
+/// Returns the rejection of a call that was not executed. Returns `None` if the server is overloaded,
+/// because Courier has no rejection with the meaning "try again later".
 pub(in crate::path::courier) fn rejection_of(refusal: &Refusal) -> Option<Rejection> {
     Some(match refusal.kind {
         Kind::BadArguments | Kind::TooLarge => Rejection::InvalidArgument,
@@ -62,7 +62,7 @@ pub(in crate::path::courier) fn rejection_of(refusal: &Refusal) -> Option<Reject
     })
 }
 
-/// Returns the rejection of a call of a program that no export has in the version of the call.
+/// Returns the rejection of a call whose program, or whose version of the program, no export has.
 pub(in crate::path::courier) fn rejection_of_missing(missing: Missing) -> Rejection {
     // The versions of Courier's programs have 16 bits.
     let version = |number| u16::try_from(number).unwrap_or(u16::MAX);
@@ -71,7 +71,8 @@ pub(in crate::path::courier) fn rejection_of_missing(missing: Missing) -> Reject
     })
 }
 
-/// Writes the versions of Courier before the message in a buffer. Returns the versions and the message.
+/// Writes the versions of Courier into a buffer, directly before the message. Returns the versions and the
+/// message.
 pub(in crate::path::courier) fn payload_of(reply: &mut ReplyBuffer) -> &[u8] {
     let framed = reply.framed().unwrap_or_default();
     if let Some(versions) = framed.first_chunk_mut() {

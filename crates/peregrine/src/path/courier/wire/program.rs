@@ -18,9 +18,9 @@ pub(in crate::path::courier) fn version_of(program: &Chosen) -> Result<u16, Call
     })
 }
 
-/// Returns a procedure that a program does not have, if there is one. The standard has no procedure that
-/// every program has. So a client calls a procedure that the program does not have, to find out whether the
-/// server runs and has the program.
+/// Returns the number of a procedure that a program does not have, if there is one. The standard has no
+/// procedure that every program has. So a client calls the missing procedure with this number to find out
+/// whether the server runs and has the program.
 pub(in crate::path::courier) fn free_procedure(procedures: &[u32]) -> Option<u16> {
     (0..=u16::MAX).rev().find(|number| !procedures.contains(&u32::from(*number)))
 }

@@ -125,9 +125,9 @@ pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
 }
 
 impl Association {
-    /// Creates an association with the server of `granted`. The association has frames for `count`
-    /// simultaneous calls, with messages of up to `bytes` bytes. `active` is the number of frames that are
-    /// active at first.
+    /// Creates an association with the server that made the grant `granted`. The association has frames for
+    /// `count` simultaneous calls, with messages of up to `bytes` bytes. `active` is the number of frames
+    /// that are active at first.
     ///
     /// # Errors
     /// If there is no memory.
@@ -503,8 +503,8 @@ impl Association {
         let now = moment();
         let mut due = false;
         for activity in all {
-            // If another thread holds the lock, a call is in progress, and no packets are due now. Packets
-            // may become due after the call.
+            // If another thread holds the lock of the activity, a call is in progress, and no packets are
+            // due now. Packets may become due after the call.
             let Some(mut activity) = activity.try_lock() else {
                 due = true;
                 continue;
@@ -568,8 +568,8 @@ impl Association {
 /// Receives the packets that arrived on an activity's own socket between calls.
 fn receive_between_calls(socket: &Socket, activity: &mut Activity) {
     let mut memory = [0; CONTROL_BYTES_MAX];
-    // This loop may drop packets of a call that another binding makes on this frame. The client of that call
-    // then asks the server again.
+    // This loop may drop packets of a call that another binding makes on this frame. In that case, the
+    // caller of that call asks the server again.
     for _ in 0..16 {
         let received = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
         match received {

@@ -1,7 +1,7 @@
 //! The bells of the frames of an association. A bell wakes the future of a pending call.
 //!
-//! A bell runs foreign code. So no thread rings a bell while it holds a lock. The timer thread of the process
-//! rings the bell for a thread that must keep its locks.
+//! A bell runs a waker, which is code of the program's executor. So no thread rings a bell while it holds a
+//! lock. The timer thread of the process rings the bell for a thread that must keep its locks.
 
 use core::sync::atomic::AtomicU32;
 use std::io;
@@ -11,7 +11,8 @@ use std::time::Instant;
 use crate::call::Frames;
 use crate::call::pending::{Bells, Rings};
 
-/// This bit in the number of a frame marks a ring that no later timer of the frame replaces.
+/// The bit that `ring_soon` sets in the number of a frame. A timer under this number is not replaced by a
+/// later timer of the frame.
 const SOON: u32 = 1 << 31;
 
 /// The bells of the frames of an association, and their timers.

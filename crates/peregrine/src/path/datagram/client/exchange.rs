@@ -202,8 +202,8 @@ impl<R: HandleProvider> DatagramPath<R> {
         (activity, result)
     }
 
-    /// Handles packets that did not leave this machine, or that are too large for the route. Returns an error
-    /// if the call must fail.
+    /// Handles the reason why a packet of the current call could not be sent. Returns an error if the call
+    /// must fail.
     #[cold]
     fn handle_send_failure(
         &self,
@@ -289,7 +289,7 @@ impl<R: HandleProvider> DatagramPath<R> {
     }
 }
 
-/// Handles the end of a wait for packets. Returns the time.
+/// Handles the end of a wait for packets. Returns the time at which the wait ended.
 #[inline]
 pub(super) fn handle_wait(activity: &mut Activity, waited: &Waited) -> Moment {
     if let Waited::Unreachable = waited {

@@ -23,8 +23,8 @@ use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
 
-/// What a server has granted: handles, and the terms of the handles. Also contains the time of the first
-/// round trip.
+/// What a server has granted: handles, and the terms of the handles. Also contains the duration of the
+/// first round trip.
 pub(crate) struct Granted {
     pub(crate) grant: Grant,
     pub(crate) terms: ClientTerms,
@@ -177,8 +177,9 @@ fn granted(
     }
 }
 
-/// Asks the first server that answers at `routes` for its location on the link. Returns the index of the
-/// route that answered, and the location. The location is `None` if that server does not use raw Ethernet.
+/// Asks for the location of a server on the link, over all of `routes`. Returns the index of the first
+/// route over which a server answers, and that server's location. The location is `None` if that server
+/// does not use raw Ethernet.
 ///
 /// # Errors
 /// The reason why no server answers.
@@ -350,7 +351,7 @@ fn converse(
         }
         let received = receive(&mut memory, conversation.left());
         if conversation.handle(received, &memory)? && conversation.refused < REFUSED_MAX {
-            // Perhaps the server is about to start.
+            // The server may be about to start, so the client waits a little before it sends again.
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -1,15 +1,15 @@
 //! Pending calls. The future of a pending call looks for packets each time that it is polled. No thread waits
 //! for such a call while its future sleeps.
 //!
-//! A pending call goes through the same [steps](super::exchange) as the call of a thread. Nothing here waits:
-//! not for packets, not for space in a send buffer, and not for a new handle. The whole message is copied
-//! into the frame before it is sent. Without the copy, the client could not retransmit parts of the message
-//! after the caller's memory is gone.
+//! A pending call goes through the same [steps](super::exchange) as the call of a thread. No step waits for
+//! packets, for space in a send buffer, or for a new handle. The whole message is copied into the frame
+//! before it is sent. Without the copy, the client could not retransmit parts of the message after the
+//! caller's memory is gone.
 //!
 //! # How a future is woken
 //!
-//! Before a future sleeps, it arms its call. From then on its bell must ring when packets have arrived for
-//! its activity, when a timer of its call expires, and at its deadline.
+//! Before a future sleeps, it arms its call. From then on, the *bell* of its frame wakes it. The bell must
+//! ring when packets have arrived for its activity, when a timer of its call expires, and at its deadline.
 //!
 //! 1. *Timers.* Arming sets the timer of the bell to the first time at which the call must act. If a later
 //!    look changes the timers of the call, it may set the timer of the bell to an earlier time. When the
@@ -22,15 +22,16 @@
 //!    packet first notes the packet in the activity, under the same lock, and then looks at the word. So the
 //!    future sees the packet, or the thread sees `FUTURE`. Only the thread that replaces `FUTURE` by `WOKEN`
 //!    rings the bell.
-//! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed. A
-//!    future that begins to sleep while no thread leads arms the socket. A leader that stops leading arms it
-//!    if futures sleep and no follower is left (`SYNC: datagram-future`). When packets arrive, the keeper
-//!    leads for a short time, and leaves as any leader does. If another thread leads at that time, the keeper
-//!    does nothing: that thread arms the socket when it leaves.
+//! 4. *A receiver for the shared socket.* While futures sleep, a thread leads, or the socket is armed: the
+//!    keeper reports the next packets once. A future that begins to sleep while no thread leads arms the
+//!    socket. A leader that stops leading arms it if futures sleep and no follower is left (`SYNC:
+//!    datagram-future`). When packets arrive, the keeper leads for a short time, and leaves as any leader
+//!    does. If another thread leads at that time, the keeper does nothing: that thread arms the socket when
+//!    it leaves.
 //! 5. *Each ring is followed by a poll.* A ring takes the waker that was set last. A late ring of an earlier
 //!    sleep only causes one more poll, after which the future arms its call again.
-//! 6. *No lock.* A bell runs foreign code, so it is rung while the thread holds no lock. A leader that must
-//!    keep its locks has the timer thread ring the bell ([`bells`](super::bells)).
+//! 6. *No lock.* A bell runs code of the program's executor, so a thread rings it while it holds no lock. A
+//!    leader that must keep its locks has the timer thread ring the bell ([`bells`](super::bells)).
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};

@@ -271,7 +271,7 @@ impl SharedSocket {
         })
     }
 
-    /// Registers the future of a frame, which is about to sleep. The bell of the frame rings once when a
+    /// Registers the future of a frame before the future sleeps. The bell of the frame rings once when a
     /// packet has arrived for the activity. If packets have arrived before, the future must look for them.
     ///
     /// # Errors
@@ -318,7 +318,7 @@ impl SharedSocket {
         self.asked.lock().insert(key, Asked { answer: None, frame: Some(frame) });
     }
 
-    /// Expects no answer to a bind request any more.
+    /// Notes that the answer to a bind request is not expected any more.
     pub(super) fn forget_answer(&self, key: &Handle) {
         self.asked.lock().remove(key);
     }

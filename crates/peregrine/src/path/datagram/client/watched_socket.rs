@@ -1,12 +1,13 @@
-//! A socket of calls that the keeper watches while futures sleep. A thread that waits for a packet sleeps on
-//! the socket. For a future, the keeper, the background thread of the process, notices the packet.
+//! A socket that carries calls, and that the keeper watches while futures sleep. A thread that waits for a
+//! packet sleeps on the socket. For a future, the keeper, the background thread of the process, notices the
+//! packet.
 //!
 //! The keeper begins to watch a socket when the first future sleeps there. A socket that only threads use is
 //! never watched, and needs no additional system call. The keeper reports the socket once, and then waits
 //! until the socket is [armed](Watches::arm) again. So packets for threads wake the keeper at most once.
 //!
-//! A packet that has arrived before the socket is armed is reported at once. The reason: the kernel reports
-//! the state of a socket, and not a change of the state.
+//! If a packet has arrived before the socket is armed, arming reports it at once, because the kernel
+//! reports the state of a socket, and not a change of the state.
 
 use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
@@ -21,7 +22,7 @@ use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::path::leader::Substitute;
 use crate::sync::{Mutex, Rank};
 
-/// What runs on the keeper's thread when a packet has arrived. Must not wait.
+/// A function that the keeper calls on its thread when a packet has arrived. It must not wait.
 pub(super) type WhenReady = Arc<dyn Fn() + Send + Sync>;
 
 /// A socket, and the keeper's watches of it.
@@ -37,7 +38,7 @@ pub(super) struct Watches(Mutex<Vec<(Watch, Arc<Descriptor>)>>);
 /// One descriptor of a socket.
 struct Descriptor {
     socket: Arc<Socket>,
-    /// The number of the descriptor in the socket.
+    /// The index of this descriptor among the descriptors of the socket.
     number: usize,
     /// Whether the kernel will report the next packet to the keeper, or has just reported one.
     armed: AtomicBool,
@@ -125,7 +126,7 @@ impl Watched for Descriptor {
         // SYNC: datagram-armed, in `Watches::arm`.
         self.armed.swap(false, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        // A pending error would be reported again each time that the socket is armed.
+        // Otherwise a pending error would be reported again each time that the socket is armed.
         self.socket.clear_link_error();
         (self.when_ready)();
         Next::Sleep

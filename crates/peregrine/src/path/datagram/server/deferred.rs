@@ -49,7 +49,7 @@ pub(super) struct OwedReply {
     place: u32,
     sequence: u32,
     group: u16,
-    /// The number of bytes that a result may have.
+    /// The largest size in bytes that the result may have.
     bytes: usize,
     deferral: Deferral,
 }
@@ -103,7 +103,7 @@ impl Owed for OwedReply {
 }
 
 impl Inner {
-    /// Removes the deferred call with this number.
+    /// Removes and returns the deferred call, if it has this sequence number.
     fn take_deferred(&mut self, sequence: u32) -> Option<Box<DeferredCall>> {
         let is_it = self.deferred.as_ref().is_some_and(|call| call.sequence == sequence);
         if is_it { self.deferred.take() } else { None }
@@ -116,8 +116,9 @@ impl ServerSocket {
         self.records.deferrals.pending() > 0
     }
 
-    /// Leaves a call whose reply is owed by another thread. That thread may have sent the reply already, and
-    /// the record may belong to the client's next call. So this function does not use the record.
+    /// Ends this thread's work on a call whose reply another thread will send. That thread may have sent
+    /// the reply already, and the record may belong to the client's next call. So this function does not
+    /// use the record.
     #[cold]
     pub(super) fn leave_deferred(
         &self,
@@ -212,7 +213,7 @@ impl ServerSocket {
         }
     }
 
-    /// Returns whether the client does not wait any more for a reply that is owed.
+    /// Returns whether the client has given up the call to which a reply is owed.
     fn is_given_up(&self, owed: &OwedReply) -> bool {
         let record = self.record(owed.place);
         record.is_some_and(|record| record.0.lock().server_end.is_call_cancelled(owed.sequence))

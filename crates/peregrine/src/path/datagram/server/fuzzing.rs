@@ -166,8 +166,8 @@ impl Datagrams {
         });
         self.forget(handles.iter().filter_map(|handle| self.service.records.record(handle.place)));
         self.inputs = self.inputs.wrapping_add(1);
-        // If an input contained a valid cookie, further handles may be bound, and may still have memory. Then
-        // all records are forgotten.
+        // If an input contained a valid cookie, further handles may be bound, and their records may still
+        // hold memory. Then all records are forgotten.
         if self.service.calls.any() || self.inputs.is_multiple_of(ALL_EVERY) {
             self.forget(self.service.records.all());
         }

@@ -36,8 +36,8 @@ pub(super) struct ExpectedPieces {
 }
 
 impl ExpectedPieces {
-    /// Returns the bytes of the call that the payload of an expected datagram contains. `number` counts from
-    /// 0.
+    /// Returns the byte range of the call's message that the expected datagram `number` contains. The first
+    /// expected datagram has the number 0.
     fn range(&self, number: usize) -> core::ops::Range<usize> {
         let range = self.cut.range(self.cut.fragment(self.next + number as u32));
         range.start as usize..range.end as usize

@@ -34,7 +34,7 @@ const LOOK_AT_RESULTS: u64 = 5 * SECOND;
 struct GoneCallers {
     /// The places of records whose results may be forgotten.
     orphans: Vec<u32>,
-    /// The deferred calls.
+    /// What cancels the deferred calls of these clients.
     deferred: Vec<Arc<dyn Cancels>>,
 }
 
@@ -96,8 +96,8 @@ impl ServerSocket {
         place: u32,
         gone: &mut GoneCallers,
     ) -> Option<Moment> {
-        // If another thread holds the lock, that thread handles a packet of the client, or ends the client's
-        // call. So this check is repeated soon.
+        // If another thread holds the lock of the record, that thread handles a packet of the client, or
+        // ends the client's call. So this check is repeated soon.
         let Some(mut inner) = record.0.try_lock() else { return Some(now.after(LOOK_MIN)) };
         match inner.server_end.phase() {
             RecordPhase::Running => {

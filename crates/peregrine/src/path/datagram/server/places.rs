@@ -94,9 +94,10 @@ impl ServerSocket {
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
         let mut handles = [GrantedHandle::default(); HANDLES_MAX];
         let mut count = 0;
-        // A withdrawal finds a row, the server's record of a binding, by the handles of the binding. It then
-        // subtracts the row from the count of bindings. So the row is added to this count before a handle
-        // exists. The row is held, so that the eviction of the first handles does not revoke the binding.
+        // A withdrawal finds a row, the server's record of a binding, by the handles of the binding. It
+        // then subtracts the row from the count of bindings. So the row is added to this count before a
+        // handle exists. The row is also held until all handles are granted. Otherwise an eviction of the
+        // first of them could revoke the binding.
         row.add_to_count();
         row.hold();
         while count < wanted
@@ -142,7 +143,8 @@ impl ServerSocket {
         }
     }
 
-    /// Grants one more handle of the binding `row`, if a place is free or its client can be evicted.
+    /// Grants one more handle of the binding `row`, if a place is free, or if the client at some place can
+    /// be evicted.
     pub(super) fn admit(
         &self,
         now: Moment,

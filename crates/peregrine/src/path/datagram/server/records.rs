@@ -64,7 +64,7 @@ pub(super) struct Inner {
     pub(super) loans: u32,
     /// The deferred call of the client. `None` if the client has no call, or a thread runs its call.
     pub(super) deferred: Option<Box<DeferredCall>>,
-    /// The last result, until the client has it or does not want it.
+    /// The most recent result. `None` once the client has acknowledged it, or does not need it any more.
     pub(super) result: Option<RetainedResult>,
 }
 

@@ -50,7 +50,7 @@ impl ResultFrame {
         let outs = if answer == Answer::Ok { blocks } else { &[] };
         let touched = match answer {
             Answer::Ok => written_end(reply, outs).max(head_at as usize + head_bytes as usize),
-            // Before the procedure failed, it may have written anywhere.
+            // Before the procedure failed, it may have written anywhere in the memory of the result.
             _ => bytes,
         };
         let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);

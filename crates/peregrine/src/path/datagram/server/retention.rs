@@ -1,9 +1,9 @@
 //! The memory that a server keeps for datagram clients, and the limits of this memory.
 //!
-//! A thread builds a result in a frame, memory for one result. A small result is copied from the frame into a
-//! *box*, a small piece of memory that belongs to the client's record. The number of records bounds the
-//! number of boxes, so boxes are not charged. A large result keeps the frame. The touched pages of this frame
-//! are charged until the client acknowledges the result.
+//! A thread builds a result in a *frame*, which is memory for one result. A small result is copied from the
+//! frame into a *box*, a small piece of memory that belongs to the client's record. The number of records
+//! bounds the number of boxes, so boxes are not charged to a [`MemoryBudget`]. A large result keeps the
+//! frame. The touched pages of this frame are charged until the client acknowledges the result.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
@@ -42,7 +42,7 @@ pub(super) struct MemoryBudget {
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
     /// For each group: a counter of the intervals in which the group made no progress. An interval counts
-    /// only if a client of the group then waited for memory because the group had used its share.
+    /// only if a client of the group waited during it for memory because the group had used its share.
     stalls: Box<[StallCounter]>,
     /// A counter of the intervals in which no group made progress, while a client waited for memory because
     /// all memory was used.
@@ -432,7 +432,7 @@ mod tests {
         assert_eq!(shelf.things.lock().0, 0);
     }
 
-    /// A result is charged for the touched pages that it keeps.
+    /// A large result is charged for the touched pages of its frame.
     #[test]
     fn retained_result_is_charged_for_its_own_pages() {
         let (results, mut spare) = (RetainedResults::new(), ThreadCache::default());

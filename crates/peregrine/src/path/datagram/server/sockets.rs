@@ -1,4 +1,4 @@
-//! The datagram sockets of a server: opens them, connects them to the server's exports, and closes them.
+//! The datagram sockets of a server: opens them, serves the server's exports at them, and closes them.
 
 use std::any::Any;
 use std::io;

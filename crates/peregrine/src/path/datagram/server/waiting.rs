@@ -65,8 +65,8 @@ struct Groups<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// Creates an empty queue. The function `may` of [`next`](Self::next) may take locks. `rank` must be
-    /// below the ranks of these locks.
+    /// Creates an empty queue. The function that is passed to [`next`](Self::next) can take locks. `rank`
+    /// must be below the ranks of these locks.
     pub(super) fn new(rank: Rank) -> Self {
         let groups = Groups { turns: VecDeque::new(), of: HashMap::new() };
         Self { groups: Mutex::ranked(rank, groups), count: AtomicUsize::new(0) }
@@ -228,7 +228,8 @@ impl ServerSocket {
         let mut estack = self.estacks.take().unwrap_or_default();
         let kept = estack.memory().len();
         if kept > waiter.bytes {
-            // With this recycled E-stack, the call would be charged more bytes than were reserved for it.
+            // This recycled E-stack is put back: with it, the call would be charged more bytes than were
+            // reserved.
             self.estacks.put(core::mem::take(&mut estack), kept);
         }
         if !estack.reserve(waiter.bytes) {

@@ -1,5 +1,5 @@
-//! Packs a result for sending: removes the unused space between the blocks, the parts of the result with
-//! plain data.
+//! Packs a result for sending: removes the unused space between its blocks. The blocks are the parts of the
+//! result with plain data.
 
 use crate::call::blocks_at;
 use crate::value::{Space, align_up};

@@ -1,4 +1,4 @@
-//! Calls that the library itself makes: to find out whether a server has a program, and to directories of
+//! Calls that the library itself makes. They find out whether a server has a program, or ask a directory of
 //! programs.
 
 use std::time::Instant;

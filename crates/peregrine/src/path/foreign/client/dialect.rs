@@ -30,7 +30,7 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// The connection ended before the reply arrived.
     const DISCONNECTED: Self::Failure;
 
-    /// Returns the end of a link whose connection has ended for this reason.
+    /// Returns the [`Ended`] value of a link whose connection has ended for this reason.
     fn disconnected(reason: String) -> Ended<Self::Failure> {
         Ended { failure: Self::DISCONNECTED, reason }
     }
@@ -106,8 +106,8 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Returns how often the whole call was sent.
     fn transmissions(exchange: &Self::Exchange) -> u32;
 
-    /// Returns whether each datagram of the call was sent only once, and the server has not answered the last
-    /// datagram. If the last datagram reaches a closed port, then the call was not executed.
+    /// Returns whether each datagram of the call was sent only once, and the server has not answered the
+    /// last datagram. If so, and if the last datagram reaches a closed port, the call was not executed.
     fn is_unanswered(exchange: &Self::Exchange) -> bool;
 
     // Receiving.
@@ -115,7 +115,7 @@ pub(in crate::path) trait Dialect: Sized + Send + Sync + 'static {
     /// Returns the assembler of a new connection, for results of at most `results_max` bytes.
     fn assembler(&self, results_max: usize) -> Self::Assembler;
 
-    /// Returns whether no part of a message has arrived.
+    /// Returns whether no part of the next message has arrived.
     fn is_between_messages(&self, assembler: &Self::Assembler) -> bool;
 
     /// Takes received bytes from the front of `bytes`, up to the end of a message. Returns `None` if more

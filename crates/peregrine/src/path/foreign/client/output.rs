@@ -92,7 +92,7 @@ impl Output {
         self.queue.remove(at)
     }
 
-    /// Removes all messages. Returns the frames of these messages. The server never gets the messages
+    /// Removes all messages. Returns the numbers of their frames. The server never gets the messages
     /// completely.
     pub(super) fn clear(&mut self) -> Vec<u32> {
         self.sent = (0, 0);

@@ -25,7 +25,7 @@ use crate::path::leader::Substitute;
 /// How long the keeper pauses while another thread receives.
 const SOON: Duration = Duration::from_millis(5);
 
-/// How long the memory of a large message is kept for another large message, at least.
+/// The shortest time for which the memory of a large message is kept for another large message.
 const TIDY: Duration = Duration::from_secs(1);
 
 /// The state that decides whether the keeper receives when something arrives.
@@ -39,8 +39,8 @@ pub(super) struct Arming {
 impl Substitute for Arming {
     fn stand_by(&self) {
         // SYNC: foreign-armed. If the keeper has cleared the flag, this thread renews the watch. Otherwise
-        // the keeper has not begun to handle the last report of the kernel. When it does, it sees everything
-        // that this thread did before.
+        // the keeper has not begun to handle the last report of the kernel. When the keeper handles that
+        // report, it sees everything that this thread did before.
         fence(Ordering::SeqCst);
         if !self.armed.swap(true, Ordering::SeqCst) {
             self.renew();
@@ -76,7 +76,8 @@ impl<D: Dialect> ForeignPath<D> {
         let handle = watch.handle();
         // If another thread has set a watch meanwhile, that watch stays, and the watch of this thread ends.
         if self.watch.set(watch).is_ok() && self.link.arming.watch.set(handle).is_ok() {
-            // `armed` may have been set after the watch began and before its handle was stored.
+            // `armed` may have been set before the handle of the watch was stored. The watch was not
+            // renewed then.
             self.link.arming.renew();
         }
         Ok(())
@@ -172,7 +173,7 @@ impl<D: Dialect> Rings for Link<D> {
     }
 }
 
-/// The keeper's view of a link.
+/// A link, as the keeper watches it.
 struct Watcher<D: Dialect>(Arc<Link<D>>);
 
 impl<D: Dialect> Watched for Watcher<D> {

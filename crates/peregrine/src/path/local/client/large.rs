@@ -46,8 +46,8 @@ impl LocalPath {
     }
 
     /// Posts a call, receives its reply, and posts the call again if the server asks for that. `writer`
-    /// writes the rest of a message of which only the beginning was written. It is `None` if the message is
-    /// complete.
+    /// writes the rest of a message of which only the beginning was written. `writer` is `None` if the
+    /// message is complete.
     fn exchange(
         &self,
         call: &mut Call<'_, '_, '_>,
@@ -161,7 +161,7 @@ impl ClientRegion {
     }
 
     /// If the server has changed bytes of the reply after it had announced them, discards what the client
-    /// read of the reply early.
+    /// has read of the reply so far.
     #[cold]
     fn confirm_progress(&self, call: &mut Call<'_, '_, '_>) {
         let [_, progress] = self.progress_words(call.frame.index());

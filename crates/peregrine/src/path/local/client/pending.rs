@@ -189,7 +189,7 @@ impl Rings for ClientRegion {
             return;
         }
         // Meanwhile another thread may poll the future, take the reply, and begin the next call in the same
-        // frame.
+        // frame. In these cases `is_over` returns true.
         let is_over = || {
             astack.last_reply.load(Ordering::Relaxed) == id
                 || posted(astack.sequence.load(Ordering::Relaxed)) != id

@@ -26,7 +26,7 @@ pub(crate) struct Session {
     /// One of the constants from [`ALIVE`] to [`CORRUPTED`]. Only this state decides whether the session has
     /// ended. The words in the region are hints.
     state: AtomicU32,
-    /// The numbers of bindings that have ended. The server has not been notified of this yet.
+    /// The numbers of ended bindings for which the server has not yet received a notice.
     unbound: Mutex<Vec<u32>>,
     /// The process that made the session. A forked child also has the socket, but must not use it.
     owner: u32,

@@ -16,9 +16,9 @@ const POLLS: u32 = 32;
 /// After this time, a waiting caller checks whether the server has taken its call. The interval to the next
 /// check doubles each time, up to [`ASK_AFTER_MAX`].
 const ASK_AFTER: Duration = Duration::from_millis(1);
-/// The longest interval between two checks whether the server has taken the call.
+/// The longest interval between two of these checks.
 const ASK_AFTER_MAX: Duration = Duration::from_millis(128);
-/// The number of rounds of [`POLLS`] polls that take about as long as [`ASK_AFTER`].
+/// The number of polling rounds that take about as long as [`ASK_AFTER`]. A round has [`POLLS`] polls.
 const ASK_AFTER_ROUNDS: u32 = 1024;
 
 /// Counts the polling rounds of a caller. Counting costs less than reading the clock. After each check, the

@@ -112,7 +112,7 @@ pub(super) struct Arrival<'a> {
     polls: AtomicU32,
     /// The total measured time in nanoseconds that threads have waited for the message.
     waited_ns: AtomicU64,
-    /// Whether a procedure reads the rest of the message. This message then holds one of the
+    /// Whether a procedure reads the rest of the message. If so, the message holds one of the
     /// [`StallPermits`].
     lent: AtomicBool,
 }

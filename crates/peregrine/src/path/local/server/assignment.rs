@@ -7,9 +7,9 @@
 //! | `QUEUED` | `WORKER + n` | worker | worker `n` took the A-stack from the pool's queue |
 //! | `QUEUED` | `UNASSIGNED` | any thread | the waiting call was refused, or the session has ended |
 //! | `WORKER + n` | `QUEUED` | worker, keeper | the worker returned the A-stack, or another thread took it |
-//! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling the A-stack: the next call rings |
+//! | `WORKER + n` | `UNASSIGNED` | worker | the worker stopped polling: the client rings for its next call |
 //! | `WORKER + n` | `DEFERRED` | worker | the call on the A-stack is deferred, so its word must not change |
-//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent, perhaps the next call posted |
+//! | `DEFERRED` | `UNASSIGNED`, `QUEUED` | any thread | the reply was sent; `QUEUED` if a call is posted |
 //!
 //! `AssignmentWord` is generic over the atomic word, so that a model checker can use its own word
 //! (`handle/model.rs`).
@@ -86,8 +86,8 @@ impl<W: Atomic> AssignmentWord<W> {
         }
     }
 
-    /// Ends the assignment, so that the next call rings. Returns false, and keeps the assignment, if a call
-    /// was posted meanwhile and its ring has not put the A-stack into the queue.
+    /// Ends the assignment, so that the client rings for its next call. Returns false, and keeps the
+    /// assignment, if a call was posted meanwhile and its ring has not put the A-stack into the queue.
     pub(super) fn clear(&self, call: &impl Atomic, last: u32) -> bool {
         let before = self.0.load();
         let Some(value) = without_call(call, last) else { return false };

@@ -24,8 +24,8 @@ use crate::sys::{self, Memory};
 /// The value of [`ServerAstack::queued`] that names no call.
 pub(super) const NO_CALL: u32 = 0;
 
-/// The user of a client process. A client can make each read of its region slow. So that slow reads delay
-/// only calls of the same user, a thread normally polls the A-stacks of one user only.
+/// The user of a client process. A client can make each read of its region slow. A thread therefore
+/// normally polls the A-stacks of one user only, so that slow reads delay only that user's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum User {
     /// The server's own user, or root: both can stop the server anyway.
@@ -60,10 +60,10 @@ pub(super) struct ServerAstack {
     pub(super) reply_at: usize,
     /// The offset of the taken word in the region.
     pub(super) taken_at: usize,
-    /// The value of the call word for the last call that was taken.
+    /// The value of the call word of the last call that was taken.
     pub(super) last_call: AtomicU32,
     assignment: AssignmentWord<AtomicU32>,
-    /// The value of the call word for the last call for which the client rang, or [`NO_CALL`].
+    /// The value of the call word of the last call for which the client rang, or [`NO_CALL`].
     pub(super) queued: AtomicU32,
     /// The progress of a deferred call: see `deferred.rs`.
     pub(super) deferral: AtomicU32,
@@ -187,8 +187,8 @@ impl ServerRegion {
         assignment::mark_polled(self.call_word(index));
     }
 
-    /// Ends the assignment of an A-stack, so that the next call there rings. Returns false, and keeps the
-    /// assignment, if a call was posted meanwhile.
+    /// Ends the assignment of an A-stack, so that the client rings for its next call there. Returns false,
+    /// and keeps the assignment, if a call was posted meanwhile.
     pub(super) fn unassign(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
         astack.assignment.clear(self.call_word(index), self.last_call(index))

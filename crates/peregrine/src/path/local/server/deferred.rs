@@ -9,7 +9,7 @@
 //! | `NONE` | `RUNNING` | worker | the procedure did not end at its first poll |
 //! | `RUNNING` | `DETACHED` | worker | the worker does not poll the A-stack any more |
 //! | `RUNNING` | `ANSWERED` | any thread | the reply was posted first: the worker keeps polling the A-stack |
-//! | `DETACHED` | `NONE` | any thread | the reply was posted: this thread makes the next call ring |
+//! | `DETACHED` | `NONE` | any thread | the reply was posted: this thread unassigns the A-stack |
 //! | `ANSWERED` | `NONE` | worker | the worker has seen that the reply was posted |
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -28,14 +28,14 @@ use crate::sys;
 const NONE: u32 = 0;
 /// The call is deferred, and the worker has not detached the A-stack yet.
 const RUNNING: u32 = 1;
-/// No worker polls the A-stack.
+/// The call is deferred, and no worker polls the A-stack.
 const DETACHED: u32 = 2;
 /// The reply was posted before the worker had detached the A-stack.
 const ANSWERED: u32 = 3;
 
 /// A deferred call of a session.
 pub(super) struct DeferredCall {
-    /// The value of the call word for the call.
+    /// The value of the call word that posted this call.
     id: u32,
     cancels: Arc<dyn Cancels>,
 }
@@ -69,7 +69,7 @@ impl ServerRegion {
         Some(Box::new(OwedReply { region: self, index, id, deferral }))
     }
 
-    /// Returns the account of the client that made a call.
+    /// Returns what counts the deferred calls of the client that made this call.
     pub(super) fn account_of(&self, call: u64) -> Option<RowAccount> {
         let astack = self.astacks.get((call >> 32) as usize)?;
         let row = self.bindings().get(self.header(astack).binding)?;
@@ -154,8 +154,8 @@ impl Owed for OwedReply {
     }
 }
 
-/// Releases an A-stack whose deferred call was answered: its next call rings. If the next call was posted
-/// already, queues the A-stack for a worker.
+/// Releases an A-stack whose deferred call was answered: the client rings for its next call there. If the
+/// next call was posted already, queues the A-stack for a worker.
 fn release(astack: AstackRef) {
     let AstackRef { region, index } = &astack;
     if region.is_closed() {

@@ -70,8 +70,8 @@ pub(crate) trait Astack: Clone {
     fn mark_polled(&self);
     /// Marks in the call word that a thread sleeps on the word. Returns false if a call was posted.
     fn mark_asleep(&self) -> bool;
-    /// Ends the assignment, so that the next call rings. Returns false, and keeps the assignment, if a call
-    /// was posted meanwhile.
+    /// Ends the assignment, so that the client rings for its next call. Returns false, and keeps the
+    /// assignment, if a call was posted meanwhile.
     fn unassign(&self) -> bool;
 }
 

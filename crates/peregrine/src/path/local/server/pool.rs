@@ -297,7 +297,7 @@ impl WorkerPool {
     }
 
     /// Handles a ring for a call that was posted a while ago and that worker `number` has not taken. If the
-    /// worker runs another call, this gives the A-stack to another worker.
+    /// worker runs another call, this function gives the A-stack to another worker.
     fn reassign(self: &Arc<Self>, number: u32, astack: AstackRef) {
         let is_it = |one: &&WorkerEntry| one.handle.number == number;
         let found = self.state().workers.iter().find(is_it).map(|one| Arc::clone(&one.handle));
@@ -369,8 +369,8 @@ impl WorkerPool {
     }
 
     /// Searches for the workers that run a captured call, if the number of workers has reached its bound.
-    /// Otherwise counts no worker as captured. The search reads memory of clients and may be slow, so the
-    /// lock is not held meanwhile.
+    /// Otherwise counts no worker as captured. The search reads memory of clients and may be slow, so this
+    /// thread does not hold the pool's lock meanwhile.
     fn find_captured(&self) {
         let mut state = self.state();
         if state.workers.len() < self.admission.running_max() {
@@ -396,7 +396,7 @@ impl WorkerPool {
         state.count_captured();
     }
 
-    /// Wakes or starts a worker for the A-stacks of a user that were added to the queue.
+    /// Wakes or starts a worker for the queued A-stacks of a user.
     fn find_worker(self: &Arc<Self>, state: &mut State, user: User) {
         if wake_one(state.workers_for(user), state.waiting(user)) {
             return;
@@ -626,7 +626,7 @@ impl WorkerPool {
             return true;
         }
         let mut state = self.state();
-        // A ring may have arrived while the lock was not held.
+        // A ring may have arrived while this thread did not hold the lock of the pool.
         if worker.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }

@@ -240,7 +240,7 @@ impl ServerPath for Sessions {
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
             // A removed row may be the last owner of an exported object. So the rows are dropped after the
-            // table is unlocked.
+            // lock of the bindings is released.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
             drop(removed);

@@ -185,8 +185,8 @@ impl Entry {
         self.program == (one.program, one.version) && self.network().name() == one.network
     }
 
-    /// Removes `left`, an existing registration of the same program. Fails if another server answers at its
-    /// port.
+    /// Removes `left`, an existing registration of the same program. Fails if another server answers at the
+    /// registered port.
     fn replaces(
         &self,
         left: &RegisteredProgram,
@@ -343,7 +343,7 @@ mod tests {
         // No server is at port 1.
         assert_eq!(replaced(true, "0.0.0.0.0.1"), Ok(()));
         assert_eq!(replaced(false, "0.0.0.0.0.1"), Err(Kind::Denied));
-        // The port of this server itself, which an earlier server had.
+        // This is the port of this server itself, so the registration is that of an earlier server.
         assert_eq!(replaced(true, "0.0.0.0.1.2"), Ok(()));
         // rpcbind returns an address without meaning.
         assert_eq!(replaced(true, "somewhere"), Ok(()));

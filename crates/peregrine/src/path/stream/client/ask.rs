@@ -43,7 +43,8 @@ pub(crate) fn ask_alone(
     let sent = sending.part(Window::from(&header[..]));
     let sent = sent.and_then(|()| sending.part(Window::from(body))).and_then(|()| sending.end());
     // A server that refuses the request may close the connection before it has received the whole request.
-    // The client can still receive the server's answer.
+    // The client can still receive the server's answer. So an error of sending is reported only if there is
+    // no answer.
     let receive = |into: &mut [u8]| {
         let mut at = 0;
         while at < into.len() {

@@ -19,7 +19,7 @@ pub(super) struct Input {
     from: usize,
     to: usize,
     /// The frames whose bells must ring. A bell wakes the future of a pending call. The leader gives up the
-    /// lead before it rings the bells, because waking a future runs foreign code.
+    /// lead before it rings the bells, because waking a future runs code of the application.
     pub(super) rings: Rings,
 }
 

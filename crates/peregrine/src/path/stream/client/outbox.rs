@@ -353,7 +353,7 @@ impl Connection {
     }
 
     /// Sends the messages of the queue, or drops them if the connection has ended. If another thread holds
-    /// the lock, that thread does it. Returns whether the keeper now watches for space in the socket.
+    /// the lock, that thread does so. Returns whether the keeper now watches for space in the socket.
     #[cold]
     pub(super) fn settle_queue(&self) -> bool {
         self.output.take_idle().is_some_and(|lock| self.work_off(lock))
@@ -384,7 +384,7 @@ impl Connection {
             } else {
                 lock.release()
             };
-            // Bells run foreign code, so no lock is held.
+            // Bells run code of the application, so no lock is held here.
             for frame in self.outbox.take_rings() {
                 self.frames.bell(frame).ring();
             }

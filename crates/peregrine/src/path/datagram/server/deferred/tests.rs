@@ -1,4 +1,4 @@
-//! Dialogues with a server whose procedures wait for an event: which packets a client gets.
+//! Tests which packets a client gets from a server whose procedures wait for an event.
 
 use core::future::poll_fn;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -151,7 +151,7 @@ impl ExportHost for Waiting {
     }
 }
 
-/// A server that one thread serves, and the packets of one client.
+/// A server whose packets the thread of the test handles, and one client of it.
 struct Dialogue {
     event: Arc<Event>,
     service: Arc<ServerSocket>,
@@ -329,7 +329,8 @@ impl Dialogue {
         assert_eq!(self.event.captured.load(Ordering::SeqCst), 0);
     }
 
-    /// Uses up the memory for results of the client's host, as a result that is not acknowledged does.
+    /// Uses up the share of the client's host in the memory for results, as a large unacknowledged result
+    /// does.
     fn fill_results(&self) -> RetainedResult {
         let bytes = limits::RETAINED_BYTES_PER_HOST;
         let mut frame = ResultFrame::new(bytes).unwrap();
@@ -498,7 +499,7 @@ fn large_result_waits_for_memory_and_a_small_one_does_not() {
     dialogue.expect_rest();
 }
 
-/// Receives a reply that says that the call may have been executed, but has no result.
+/// Receives a reply without a result, which says that the call may have been executed.
 #[track_caller]
 fn expect_error(dialogue: &Dialogue, kind: Kind) {
     let (header, payload) = dialogue.next();
