@@ -82,7 +82,7 @@ pub(crate) fn reply_header(result_bytes: usize) -> Option<[u8; 2]> {
     words(result_bytes)
 }
 
-/// Collects a header of fixed size and then a body.
+/// Collects one part of a request or response, such as its header, until all bytes of the part have arrived.
 #[derive(Debug)]
 struct Part {
     bytes: Vec<u8>,
@@ -203,8 +203,8 @@ pub(crate) enum Response {
     Started,
     /// The server does not start the program, for this reason. It closes the connection.
     Refused(String),
-    /// The results of the oldest call that has results. The driver closes the connection if no call waits for
-    /// results.
+    /// The results of the oldest call that waits for results. If no call waits for results, the code of the
+    /// path closes the connection.
     Results(Vec<u8>),
 }
 

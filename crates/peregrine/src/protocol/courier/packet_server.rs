@@ -1,8 +1,8 @@
 //! The server's end of packet Courier: which calls run, and what answers each packet. It has no timers, and
 //! sends only in answer to packets and when a call ends.
 //!
-//! The cache of replies makes a call run once while the cache remembers it. A call in parts also needs a
-//! cookie of this server. A server that was restarted does not accept the cookies of its predecessor, so a
+//! As long as the cache of replies remembers a call, the call does not run again. A call in parts also needs
+//! a cookie of this server. A server that was restarted does not accept the cookies of its predecessor, so a
 //! call in parts does not run again after a restart.
 
 use core::net::{IpAddr, SocketAddr};
@@ -54,14 +54,14 @@ enum ReplyForm {
     Parts { name: Name, piece: u16 },
 }
 
-/// A call that runs. The server returns it with the reply.
+/// A call that runs. The code of the path passes this value back with the reply.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Running {
     ticket: Ticket<Identity>,
     form: ReplyForm,
     transaction: u16,
-    /// Whether the call came in several parts. Its client does not send them again.
+    /// Whether the call came in several parts. If so, its client does not send the parts again.
     is_assembled: bool,
 }
 
@@ -309,8 +309,8 @@ impl PacketServer {
         Some(Work { call, arguments, running: Running { ticket, form, transaction, is_assembled } })
     }
 
-    /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, reports to
-    /// a client that asks.
+    /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, and the
+    /// part asks for a report, sends the report.
     fn assemble(
         &mut self,
         now: Moment,
@@ -372,8 +372,8 @@ impl PacketServer {
         }
     }
 
-    /// Forgets calls whose clients have given up, if another call of which parts are missing would exceed a
-    /// limit. Returns `false` if it still exceeds a limit.
+    /// Makes space for one more call of which parts are missing. If that call would exceed a limit, forgets
+    /// such calls whose clients have given up. Returns `false` if the call would still exceed a limit.
     fn make_room(&mut self, now: Moment, from: SocketAddr, division: Division) -> bool {
         let full = |calls: usize, bytes: usize, part: usize| {
             calls >= PARTIAL_CALLS_MAX / part
@@ -641,7 +641,7 @@ mod tests {
         let (work, _) = pair.deliver(&mut call);
         pair.end(work.expect("the call runs"), 20);
         pair.to_client.clear();
-        // Later replies of the host discard this one.
+        // A long reply to the same host makes the server discard this one.
         assert_eq!(pair.call(3, Form::Whole, [10, share - 8]).0, share - 8);
         pair.wait(&mut call);
         assert_eq!(pair.deliver(&mut call).1, Some(Err(Failure::ReplyDiscarded)));

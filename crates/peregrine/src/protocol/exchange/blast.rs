@@ -71,7 +71,7 @@ pub(crate) struct SendPath<'a, L> {
     pub(crate) credits: u16,
     pub(crate) flow: &'a L,
     /// The number of the flow's round in which the flow last counted this handle as active. A round of the
-    /// flow lasts about one round trip, and is no `Round` of retransmission.
+    /// flow lasts about one round trip, and is not a `Round` of retransmission.
     pub(crate) seen: &'a mut u16,
 }
 
@@ -124,7 +124,7 @@ pub(crate) struct Blast {
     fragments: Fragments,
     /// All positions below this one have arrived at the receiver.
     base: u32,
-    /// The next position that was not yet sent since the message began, or since it last began again.
+    /// The first position that has not been sent since the message began, or since it last began again.
     next: u32,
     /// If the message began again with the same pieces, this is the end of the positions that were sent
     /// before the restart. Otherwise zero.

@@ -10,7 +10,7 @@ use crate::protocol::retransmission::{Due, Timers};
 
 pub(crate) use crate::protocol::retransmission::{CALL_TIME, Pace};
 
-/// What the driver does next for a call.
+/// What the driver, which is the code of the path, does next for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Waits for datagrams until this moment.

@@ -190,8 +190,8 @@ pub(crate) enum Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Reads the results of a call with this request. Lists are read in a loop. They have at most
-    /// [`LISTED_MAX`] entries, and memory is allocated only for entries that have arrived.
+    /// Reads the results of a call with this request. Lists are read in a loop, not recursively. They have at
+    /// most [`LISTED_MAX`] entries, and memory is allocated only for entries that have arrived.
     ///
     /// # Errors
     /// Fails if the results cannot be read.

@@ -80,7 +80,7 @@ impl<'a> Universal<'a> {
         Some(Self::Socket(SocketAddr::new(ip, port)))
     }
 
-    /// Returns the port, which the path of a local socket does not have.
+    /// Returns the port, or `None` if the address is the path of a local socket.
     pub(crate) const fn port(&self) -> Option<u16> {
         match self {
             Self::Socket(address) => Some(address.port()),

@@ -5,7 +5,7 @@
 //! waits. Such a call *sleeps* after its bell was armed. While calls sleep, some thread must receive their
 //! replies: the leader, a follower that is about to lead, or the keeper, for which epoll watches the socket.
 //!
-//! One word holds all that must be known at once:
+//! One atomic word holds the state that these threads must read and change together:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -17,7 +17,8 @@
 //! The rules:
 //!
 //! 1. A call that falls asleep is counted, and its slot becomes `ARMED`. Then its thread tries to lead. If
-//!    there is another leader, that leader is responsible. Otherwise the thread hands over.
+//!    there is another leader, that leader receives the reply or hands over. Otherwise the thread hands over
+//!    (rule 3).
 //! 2. A thread that gives up the lead looks at the word afterwards. If the word is not 0, the thread hands
 //!    over.
 //! 3. To hand over, a thread wakes one follower, if there is one. That follower leads, or looks at the word
@@ -28,13 +29,13 @@
 //!    there is another leader, that leader sees `DUE` when it gives up the lead, and renews the registration.
 //!    Otherwise the keeper receives, and renews the registration itself.
 //!
-//! While a program has no pending calls, usually only the number of followers changes.
+//! While a program has no pending calls, usually only the number of followers changes in the word.
 //!
 //! SYNC: leader. Each of these threads writes the word, and then tries to take the lock: a follower (count),
 //! a call that falls asleep (count), the keeper (`DUE`). A leader releases the lock, and then reads the word.
-//! All have a sequentially consistent fence in between. So either the thread gets the lock, or a leader sees
-//! what the thread wrote. After each handing over, the thread that led reads the word once more, for the same
-//! reason.
+//! Each of them executes a sequentially consistent fence between its two steps. So either the thread gets the
+//! lock, or a leader sees what the thread wrote. After each handing over, the thread that led reads the word
+//! once more, for the same reason.
 //!
 //! SYNC: watch. A thread sets `WATCHED` before it renews the registration. If the keeper clears `WATCHED`
 //! between the two steps, the renewed registration does not wake the keeper when bytes arrive. But then the
@@ -76,7 +77,7 @@ pub(super) enum Fired {
     Retry,
 }
 
-/// A connection, as far as taking turns at receiving is concerned.
+/// The operations of a connection with which threads take turns at receiving.
 pub(super) trait Turns {
     type Word: Word;
     /// The right to receive. Dropping this value gives up the lead.
@@ -97,7 +98,7 @@ pub(super) trait Turns {
     fn ring(&self, lead: Self::Lead<'_>);
     /// Requests one follower to lead.
     fn poke(&self);
-    /// Returns whether the server still owes replies for which nothing waits any more.
+    /// Returns whether the server still owes replies to calls that their callers have given up.
     fn owes_replies(&self) -> bool;
     /// Registers the socket with epoll again. When bytes arrive, epoll wakes the keeper only if `WATCHED` is
     /// set.

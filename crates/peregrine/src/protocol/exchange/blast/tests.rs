@@ -93,6 +93,7 @@ impl Way {
     }
 
     /// Sends everything that can be sent now, and delivers all packets except those that `lost` selects.
+    /// Returns whether the receiver answers one of them.
     fn burst(&mut self, mut lost: impl FnMut(u32) -> bool) -> bool {
         let mut answers = false;
         while let Some(packet) = self.poll() {
@@ -145,7 +146,7 @@ fn paced_sender_sends_in_bounded_bursts() {
     // most one more burst.
     let first = sends(&mut way, NOW);
     assert!((48..=48 + burst).contains(&first), "{first}");
-    // A sender that polls whenever a position is due sends one burst each time.
+    // A sender that polls whenever a position is due sends at most one burst each time.
     let (mut now, mut sent) = (NOW, first);
     while sent < 400 {
         now = way.blast.due().expect("a position is due");
@@ -267,7 +268,7 @@ fn only_a_full_window_grows() {
         way.arrive(packet);
     }
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
-    // Now the whole window was sent.
+    // Now the sender sends the whole window.
     way.burst(|_| false);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 96));
 }
