@@ -267,7 +267,8 @@ impl<C: Copy + Eq + Hash> Replies<C> {
     }
 
     /// Returns what the server does with another copy of a call that the cache remembers, or `None` if it
-    /// does not remember the call. `from` is the number of the connection or socket at which the copy arrived.
+    /// does not remember the call. `from` is the number of the connection or socket at which the copy
+    /// arrived.
     pub(crate) fn look(&mut self, key: Key<C>, from: u64) -> Option<Verdict<'_, C>> {
         let entry = *self.numbers.get(&key)?;
         Some(self.verdict(entry, from))
@@ -288,8 +289,8 @@ impl<C: Copy + Eq + Hash> Replies<C> {
     /// one host is not kept.
     ///
     /// Returns the number of the connection or socket at which the newest copy of the call arrived. The reply
-    /// must be sent there: if the client has connected again while the call ran, the first connection is of no
-    /// use any more.
+    /// must be sent there: if the client has connected again while the call ran, the first connection is of
+    /// no use any more.
     pub(crate) fn end(&mut self, now: Moment, ticket: Ticket<C>, reply: &[u8]) -> u64 {
         let number = ticket.entry;
         let kept = (reply.len() <= self.host_bytes()).then(|| Box::from(reply));

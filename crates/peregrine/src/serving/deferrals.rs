@@ -2,8 +2,8 @@
 //!
 //! Two numbers are bounded: the number of deferred calls, and the number of bytes of their messages. One
 //! client may use at most a quarter of what is left, so a few hostile clients leave something for others. A
-//! client is a process of this machine, or a host. The first deferred call of a client may exceed its quarter
-//! of the bytes.
+//! client is a process of this machine, a host, or a station of an Ethernet link. The first deferred call of
+//! a client may exceed its quarter of the bytes.
 
 use core::net::IpAddr;
 use std::collections::HashMap;

@@ -187,8 +187,8 @@ impl Export {
         })
     }
 
-    /// Returns another view of this export, which clients on networks find by a reserved name. `serve` serves the
-    /// same object in another way. Both have the same number, and end together.
+    /// Returns a view of this export: another export, which clients on networks find by a reserved name.
+    /// `serve` serves the same object in another way. Both exports have the same number, and end together.
     pub(crate) fn viewed(&self, reserved: String, serve: Arc<dyn Serve>) -> Arc<Self> {
         Arc::new(Self {
             name: self.name.clone(),

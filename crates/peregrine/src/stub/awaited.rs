@@ -251,7 +251,8 @@ impl<'b> AsyncCall<'b> {
     #[cold]
     pub async fn again(&mut self, error: CallError) -> Result<(), CallError> {
         if core::mem::take(self.shares.get_mut()) {
-            // The call does not fit a batch, its procedure is slow, or the server has no batches.
+            // The call could not share a batch: it does not fit a batch, its procedure is slow, or the server
+            // has no batches.
             self.alone = true;
             return Ok(());
         }
@@ -320,8 +321,8 @@ pub(super) async fn take(
 }
 
 impl<'a> AsyncFrame<'a> {
-    /// Returns the arguments, which are written one by one, in the native representation. They are written to
-    /// the frame, or to `scratch` if the call shares a batch.
+    /// Returns the value to which the arguments are written one by one, in the native representation. It
+    /// writes them to the frame, or to `scratch` if the call shares a batch.
     pub fn arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Native>
     where
         'a: 'm,
@@ -329,7 +330,7 @@ impl<'a> AsyncFrame<'a> {
         self.arguments_in(scratch)
     }
 
-    /// Returns the arguments, as [`arguments`](Self::arguments) does, in the other byte order.
+    /// Returns what [`arguments`](Self::arguments) returns, but for the other byte order.
     pub fn swapped_arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Swapped>
     where
         'a: 'm,

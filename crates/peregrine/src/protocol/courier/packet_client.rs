@@ -1,4 +1,5 @@
-//! The client's end of packet Courier: one call, from its first packet to its reply or failure.
+//! The client's end of packet Courier: one call, from its first packet to its reply or failure. The *driver*
+//! is the code of the path, which sends and receives the datagrams.
 //!
 //! The client has all timers. If nothing arrives, it sends again what the server may have missed, and doubles
 //! the wait. If a server is silent for [`SILENCE`], the call fails.
@@ -68,7 +69,7 @@ impl Association {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong;
 
-/// What the driver, which is the code of the path, does next for a call.
+/// What the driver does next for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Waits for datagrams until this moment.

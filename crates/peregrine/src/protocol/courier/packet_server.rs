@@ -65,7 +65,7 @@ pub(crate) struct Running {
     is_assembled: bool,
 }
 
-/// A call that the driver runs now.
+/// A call that the code of the path runs now.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) call: Call,

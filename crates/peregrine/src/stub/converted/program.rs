@@ -13,7 +13,7 @@ pub(super) enum Part {
     /// The receiver has no such part: the next value of the sender is dropped.
     Skip(OpId),
     /// The sender has no such part: the receiver gets the default with this number. The [`OpId`] is the step
-    /// that converts the default's type to itself.
+    /// that copies a value of the default's type without a conversion.
     Fill(u32, OpId),
 }
 

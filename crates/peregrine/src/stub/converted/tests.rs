@@ -50,8 +50,8 @@ fn bytes<R: Representation>(numbers: &[Number]) -> Vec<u8> {
     all
 }
 
-/// Returns a description with one procedure. The first line is the type of the first parameter, and the other
-/// lines are named types. `more` follows the first parameter.
+/// Returns a description with one procedure. The first line of `lines` is the type of the first parameter,
+/// and the other lines are named types. `more` follows the first parameter.
 fn described(lines: &str, more: &str) -> Described {
     let (first, types) = lines.split_once('\n').unwrap_or((lines, ""));
     let end = if types.is_empty() { "" } else { "\n" };
