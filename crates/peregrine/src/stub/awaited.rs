@@ -296,7 +296,7 @@ pub(super) async fn take(
     bound: &Bound,
     deadline: Option<Instant>,
 ) -> Result<FrameGuard<'_>, CallError> {
-    /// A wait that ends when this value is dropped.
+    /// The wait of a future for a free frame. The wait ends when this value is dropped.
     struct Waits<'a>(&'a Bound, Option<call::FutureWait>);
     impl Drop for Waits<'_> {
         fn drop(&mut self) {

@@ -587,7 +587,7 @@ impl AcceptedConnection {
         let Ran { answer, head_at, head_bytes, .. } = ran;
         if answer == Answer::Deferred {
             guard.defer();
-            // The call has no reply yet, or another thread has sent the reply already.
+            // The thread that sends the reply notes that the call has its reply. So this thread must not.
             return core::mem::forget(unanswered);
         }
         if self.calls().is_cancelled(number) {

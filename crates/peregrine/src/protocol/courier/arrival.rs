@@ -38,7 +38,7 @@ impl Form {
 /// A message or an event that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The client uses this form. It is the first arrival, and occurs once.
+    /// The client uses this form. This arrival is always the first one, and occurs once.
     Begins(Form),
     /// A message of the standard.
     Message(Vec<u8>),

@@ -111,7 +111,7 @@ fn number(bytes: &[u8], at: usize) -> u16 {
 /// What a server receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The client asks for this program. It is the first request, and occurs once.
+    /// The client asks for this program. This request is always the first one, and occurs once.
     Activate(String),
     Call {
         procedure: u16,
@@ -199,7 +199,7 @@ impl ServerInput {
 /// What a client receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Response {
-    /// The server has started the program. It is the first response, unless the server refuses.
+    /// The server has started the program. This response is the first one, unless the server refuses.
     Started,
     /// The server does not start the program, for this reason. It closes the connection.
     Refused(String),

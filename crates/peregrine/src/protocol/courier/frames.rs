@@ -42,7 +42,7 @@ pub(crate) enum BadFrame {
     /// A frame has an unknown type, contradictory flags or the wrong number of bytes. The type of frames with
     /// bulk data counts as unknown.
     Invalid,
-    /// The peer ended its data within a message, or sent data after their end.
+    /// The peer announced the end of its data within a message, or sent data after the end.
     AfterEnd,
 }
 

@@ -6,7 +6,7 @@
 //! * *Parts*: the payload is divided into parts, and each has a header of 28 bytes. Only this implementation
 //!   has this form. A server of the other form does not answer such packets.
 //!
-//! | header of parts | bytes |
+//! | field of the header of a part | bytes |
 //! |---|---|
 //! | number of the call | 4 |
 //! | [`PARTS`] | 2 |
@@ -81,7 +81,8 @@ impl Division {
         self.fragments().count()
     }
 
-    /// Returns the range of bytes of the payload at a position, which must be below the count.
+    /// Returns the byte range, in the payload, of the part at a position. The position must be below
+    /// [`count`](Self::count).
     pub(crate) fn range(self, position: u32) -> Range<usize> {
         let fragments = self.fragments();
         let range = fragments.range(fragments.fragment(position));
@@ -210,7 +211,7 @@ pub(crate) enum Packet<'a> {
 /// Returns the message that a payload contains.
 ///
 /// # Errors
-/// Fails if the versions of the sender do not contain that of this module.
+/// Fails if the payload is too short, or if the sender does not speak the version of this module.
 pub(crate) fn message(payload: &[u8]) -> Result<&[u8], Unreadable> {
     let (versions, message) = payload.split_first_chunk().ok_or(Unreadable::Truncated)?;
     let theirs = Versions::from_bytes(*versions);

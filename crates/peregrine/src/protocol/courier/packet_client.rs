@@ -82,7 +82,7 @@ pub(crate) enum Step {
 enum State {
     Whole(Timers),
     Greeting,
-    /// These positions have arrived at the server, and positions below `sent` were sent.
+    /// `arrivals` are the positions that have arrived at the server. The positions below `sent` were sent.
     Sending {
         arrivals: Arrivals,
         sent: u32,
@@ -134,7 +134,7 @@ pub(crate) struct PacketCall {
     id: u32,
     payload: Vec<u8>,
     state: State,
-    /// `None` for a whole call.
+    /// The data of a call in parts. `None` for a whole call.
     parts: Option<Parts>,
     /// Why the last datagram with the number of this call was not its reply.
     unreadable: Option<Unreadable>,

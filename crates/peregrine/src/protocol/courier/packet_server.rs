@@ -22,8 +22,8 @@ use crate::protocol::replies::{
 
 /// The largest number of calls of which parts are missing. Their memory is [`PARTIAL_BYTES_MAX`] at most.
 const PARTIAL_CALLS_MAX: usize = 256;
-/// The largest number of bytes of all calls together of which parts are missing. One host may use only a
-/// share of this number and of [`PARTIAL_CALLS_MAX`], as in the cache of replies.
+/// The largest number of bytes that the calls of which parts are missing may have together. One host may use
+/// only a share of this number and of [`PARTIAL_CALLS_MAX`], as in the cache of replies.
 const PARTIAL_BYTES_MAX: usize = 64 << 20;
 /// A call of which no part arrives for this time may be forgotten, because its client has given up.
 const PARTIAL_AGE: u64 = 30 * SECOND;
@@ -195,7 +195,7 @@ impl PacketServer {
     /// Notes that a call was not executed, and sends `payload`, which says why. If `payload` is `None`,
     /// nothing is sent. The client then sends the call again, and the new copy may run.
     ///
-    /// The client of a call in several parts does not send them again. So the reply to such a call is
+    /// The client of a call in several parts does not send the parts again. So the reply to such a call is
     /// remembered like other replies.
     pub(crate) fn refuse(
         &mut self,

@@ -85,7 +85,7 @@ impl<L: FlowAccess> SendPath<'_, L> {
 /// The effect of a [`ReceptionReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportEffect {
-    /// None, because the report is late or impossible.
+    /// The report has no effect, because it is late or impossible.
     Invalid,
     /// No position is known to be lost. There may be more positions to send.
     Progress,
@@ -142,7 +142,7 @@ pub(crate) struct Blast {
     reductions: u16,
     /// The number of positions sent since the last request for a report, or since the last report.
     unasked: u16,
-    /// The serial of the position that was sent last.
+    /// The serial of the packet that carried the last position that was sent.
     newest: u16,
     /// The serial of the packet whose round trip is measured.
     timed: u16,

@@ -1,6 +1,7 @@
 //! The client end of a handle. It makes one call at a time, decides when to send packets of the call, and
-//! reports the outcome of the call. A handle identifies one sequence of calls and the server's record of it. A piece is the part of a
-//! message that one packet carries. A position is the index of a piece in the order of sending.
+//! reports the outcome of the call. A handle identifies one sequence of calls and the server's record of it.
+//! A piece is the part of a message that one packet carries. A position is the index of a piece in the order
+//! of sending.
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -224,7 +225,7 @@ impl ClientEnd {
             blast: Blast::new(Fragments::new(call.total, self.piece)),
             held: false,
         };
-        // The new call acknowledges the previous result.
+        // The new call acknowledges the previous result, so no separate acknowledgement is sent.
         self.pending = PendingControl::Nothing;
         (self.sent, self.timed, self.asked) = (false, None, None);
         self.unanswered = 0;
@@ -433,7 +434,7 @@ impl ClientEnd {
         }
     }
 
-    /// Handles the answer of a server that knows the handle. The client may send the call from now on.
+    /// Handles the answer to a probe. The server still knows the handle, so the client may send the call.
     fn handle_known(&mut self, now: Moment, first: u16, header: &Header) -> Handled {
         if header.flags.has(Flags::ALL) {
             return Handled::Dropped(DropReason::Violation);

@@ -448,7 +448,7 @@ impl ServerEnd {
         }
     }
 
-    /// Handles the client's question for the state of its call.
+    /// Handles a probe, by which the client asks for the state of its call.
     fn handle_probe(&mut self, now: Moment, header: &Header, ahead: i32) -> Effect {
         self.note_heard(now, header);
         if ahead > 0 {
@@ -477,8 +477,8 @@ impl ServerEnd {
         Effect { release: false, action: Action::Nothing }
     }
 
-    /// Reports that nothing has arrived of a newer call. The client's question shows that the record's call
-    /// has ended for the client.
+    /// Reports that nothing has arrived of a newer call. The client's probe for the newer call shows that the
+    /// record's call has ended for the client.
     fn report_nothing(&mut self, sequence: u32) -> Effect {
         self.pending = PendingAnswer::ReportNothing(sequence);
         self.end_call()

@@ -14,9 +14,9 @@ pub(crate) const PROGRAM: u32 = 100_000;
 pub(crate) const PORT: u16 = 111;
 /// The versions of rpcbind that this module knows.
 pub(crate) const VERSIONS: Versions = Versions { low: 2, high: 4 };
-/// The number of TCP in version 2.
+/// The number that TCP has in version 2 of rpcbind.
 pub(crate) const PROTOCOL_TCP: u32 = 6;
-/// The number of UDP in version 2.
+/// The number that UDP has in version 2 of rpcbind.
 pub(crate) const PROTOCOL_UDP: u32 = 17;
 
 /// The largest number of bytes in a text.

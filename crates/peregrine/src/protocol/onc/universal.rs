@@ -45,7 +45,8 @@ impl Network {
         }
     }
 
-    /// Returns the number that the protocol of the network has in version 2 of rpcbind.
+    /// Returns the number that the protocol of the network has in version 2 of rpcbind, or `None` if version
+    /// 2 does not know the network.
     pub(crate) const fn protocol(self) -> Option<u32> {
         match self {
             Self::Tcp => Some(PROTOCOL_TCP),

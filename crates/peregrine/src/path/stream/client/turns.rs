@@ -43,10 +43,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// One follower.
+/// What one follower adds to the word.
 pub(super) const FOLLOWER: u32 = 1;
 const FOLLOWERS: u32 = (1 << 12) - 1;
-/// One call that sleeps.
+/// What one call that sleeps adds to the word.
 pub(super) const SLEEPER: u32 = 1 << 12;
 pub(super) const SLEEPERS: u32 = FOLLOWERS << 12;
 /// Whether epoll wakes the keeper when bytes arrive.
@@ -94,9 +94,9 @@ pub(super) trait Turns {
     fn receive(&self, lead: &mut Self::Lead<'_>) -> bool;
     /// Takes the messages out of the bytes that were received ahead. Returns false if some are left.
     fn receive_ahead(&self, lead: &mut Self::Lead<'_>) -> bool;
-    /// Gives up the lead, and then rings the bells of the replies that were received.
+    /// Gives up the lead, and then rings the bells of the calls whose replies were received.
     fn ring(&self, lead: Self::Lead<'_>);
-    /// Requests one follower to lead.
+    /// Asks one follower to lead.
     fn poke(&self);
     /// Returns whether the server still owes replies to calls that their callers have given up.
     fn owes_replies(&self) -> bool;
@@ -146,7 +146,7 @@ pub(super) trait Turns {
     /// calling thread leads. If there are followers, nothing changes: one of them leads next.
     ///
     /// `rang` says that a bell is about to ring. In that case, epoll watches even if no call sleeps now.
-    /// Another call will probably sleep soon, and the registration need not be renewed for it.
+    /// Another call will probably sleep soon. Then the registration need not be renewed again.
     fn plan(&self, rang: bool) -> bool {
         let mut renews = false;
         self.word().update(|word| {
@@ -173,7 +173,7 @@ pub(super) trait Turns {
         }
     }
 
-    /// Makes sure that a reply is received although nothing waits for it any more.
+    /// Makes sure that a reply is received although its caller has given up the call.
     #[cold]
     fn watch_for_owed_replies(&self) {
         self.word().update(|word| Some(word | DUE));

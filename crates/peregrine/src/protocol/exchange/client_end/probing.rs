@@ -76,7 +76,8 @@ impl ClientEnd {
         true
     }
 
-    /// Sends a control packet again. If too many were unanswered, presumes the server dead instead.
+    /// Sends a control packet again. If too many control packets were unanswered, presumes the server dead
+    /// instead.
     pub(super) fn ask_again(&mut self, now: Moment, what: PendingControl) {
         if self.unanswered >= UNANSWERED_MAX {
             self.fail(Executed::Maybe, FailureReason::Dead);

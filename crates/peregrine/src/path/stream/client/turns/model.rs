@@ -14,7 +14,7 @@ const SENDING: u32 = 0;
 const ARMED: u32 = 1;
 const DONE: u32 = 2;
 
-/// The reply to the call that sleeps. Other numbers are replies to the callers that wait.
+/// The number of the reply to the call that sleeps. Other numbers are replies to the callers that wait.
 const TO_SLEEPER: usize = 0;
 
 /// What the lock of the received bytes protects.
