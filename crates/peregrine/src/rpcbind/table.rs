@@ -19,8 +19,7 @@ use crate::sync::{Mutex, MutexGuard};
 const ALL_MAX: usize = 1024;
 /// The number of registrations from which on only the superuser can register further programs.
 const OTHERS_MAX: usize = 768;
-/// The number of programs whose address requests are counted, at most. Each version of rpcbind counts
-/// separately.
+/// Each version of rpcbind counts the requests for addresses of at most this number of programs.
 const ASKED_MAX: usize = 64;
 /// The largest number of bytes in the path of a local socket.
 const PATH_BYTES_MAX: usize = 107;

@@ -431,7 +431,7 @@ struct NewExport {
     name: String,
     serve: Arc<dyn Serve>,
     options: ExportOptions,
-    /// `None` if the export is offered only to networks.
+    /// The reserved name. `None` if the export is offered only to networks.
     published: Option<Published>,
 }
 

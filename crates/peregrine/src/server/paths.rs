@@ -135,7 +135,8 @@ impl Paths {
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
                 udp(to)
             }
-            // Raw Ethernet fails if the interface is not Ethernet, or this process lacks the permission.
+            // Raw Ethernet fails if the interface is not Ethernet, or this process lacks the permission. Then
+            // the server listens over UDP only.
             Listening::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
             Listening::Ethernet(to) => link(to, true),
         }

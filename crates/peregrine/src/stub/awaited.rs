@@ -232,7 +232,7 @@ impl<'b> AsyncCall<'b> {
     }
 
     /// Decides as [`again`](Self::again) whether a failed call with streams is repeated. The call is not
-    /// repeated if `moved`: items of its streams have moved.
+    /// repeated if `moved` is true: then items of its streams have already been transferred.
     ///
     /// # Errors
     /// Returns the error of the call, if it is not repeated.
@@ -258,7 +258,7 @@ impl<'b> AsyncCall<'b> {
         }
         if let Some(before) = self.before {
             // If the first attempt may have executed the call, a failure of the second attempt does not rule
-            // that out.
+            // out that execution.
             let error = match before {
                 Executed::No => error,
                 Executed::Maybe => error.may_have_executed(),
@@ -277,7 +277,7 @@ impl<'b> AsyncCall<'b> {
         let again = move || home.again_for(&gone, procedure, error, deadline);
         let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
         self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
-        // `now` stores the new state, so that later calls find it on the fast path.
+        // `now` stores the new state in the binding, so that later calls find it on the fast path.
         let _ = self.binding.now();
         if self.is_native() == was_native {
             return Ok(());

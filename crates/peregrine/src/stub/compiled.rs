@@ -126,7 +126,7 @@ impl<R: Representation> DerefMut for Stub<'_, R> {
     }
 }
 
-/// The destination of one call: the state of its binding, and whether the call is a special case. A call
+/// The destination of one call: the state of its binding, and whether the call must take the slow path. A call
 /// reads both only once.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTarget<'a> {

@@ -110,7 +110,7 @@ impl CallSlot {
         core::array::from_fn(|i| self.reply[i].load(Ordering::Relaxed))
     }
 
-    /// Returns the header of the answer to a request of this kind.
+    /// Returns the header of the answer to a request of the kind `asked`.
     pub(crate) fn answer(&self, asked: MessageKind) -> Header {
         let [kind, _, _, _, body] = self.reply();
         let answers = [MessageKind::Bound, MessageKind::Refused, MessageKind::Description];
