@@ -358,7 +358,8 @@ impl Export {
         }
         let (bytes, most) =
             (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
-        // A client whose options set no size requests the default size. The server may grant less than that.
+        // A client whose options set no size requests the default size. It is not refused, even if the
+        // server allows less.
         if bytes > most.max(limits::MESSAGE_BYTES) {
             let text = format!(
                 "the client asks for messages of {bytes} bytes (`BindOptions::message_bytes` or \

@@ -30,7 +30,7 @@ pub trait Callable {
     /// Makes a client from its binding.
     fn client(binding: Binding) -> Self::Client;
 
-    /// Takes the callback of a procedure. The callback ends with the call.
+    /// Reads the callback that a call passes to its procedure. The callback ends with the call.
     ///
     /// # Errors
     /// If the bytes are not a callback of the caller.
@@ -41,7 +41,8 @@ pub trait Callable {
         open(request, false)
     }
 
-    /// Takes the callback of a procedure. The procedure may keep the callback after the call.
+    /// Reads the callback that a call passes to its procedure. The procedure may keep the callback after the
+    /// call.
     ///
     /// # Errors
     /// If the bytes are not a callback of the caller.

@@ -126,8 +126,8 @@ impl<R: Representation> DerefMut for Stub<'_, R> {
     }
 }
 
-/// The destination of one call: the state of its binding, and whether the call must take the slow path. A call
-/// reads both only once.
+/// The destination of one call: the state of its binding, and whether the call must take the slow path. A
+/// call reads both only once.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTarget<'a> {
     binding: &'a Binding,

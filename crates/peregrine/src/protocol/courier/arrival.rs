@@ -57,8 +57,8 @@ pub(crate) enum Broken {
 
 #[derive(Debug)]
 enum State {
-    /// The form is not known. These bytes have arrived, and the next marker of a fragment or header of a
-    /// frame begins at this offset.
+    /// The form is not known yet. The state holds the bytes that have arrived, and the offset in them at
+    /// which the next marker of a fragment or header of a frame begins.
     First(Vec<u8>, usize),
     Messages(Input),
     Cooper(ServerInput),

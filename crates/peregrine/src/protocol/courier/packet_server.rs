@@ -269,8 +269,8 @@ impl PacketServer {
         let key = key(from, name);
         let form = ReplyForm::Parts { name, piece: part.division.piece };
         if let Some(verdict) = self.cache.look(key, 0) {
-            // A part that asks for a report was sent again, because the reply has not arrived. A part that
-            // does not ask may be a duplicate that the network made.
+            // If the part asks for a report, the client has sent it again, because the reply has not
+            // arrived. A part that does not ask may be a duplicate that the network made.
             match verdict {
                 _ if !part.asks => {}
                 Verdict::Replay(reply) => send_reply(form, reply, send),
@@ -435,8 +435,8 @@ mod tests {
     const BOUNDS: Bounds = Bounds { calls: 16, bytes: 80_000, age: 120 * SECOND };
     const PARTS: Form = Form::Parts(512);
 
-    /// The call that runs, with the number of bytes of its arguments, and the outcome of the call at the
-    /// client.
+    /// What the delivery of datagrams causes: a call that the server must run, after the number of bytes of
+    /// its arguments, and the outcome of the call at the client.
     type Delivered = (Option<(usize, Work)>, Option<Result<Vec<u8>, Failure>>);
 
     /// A client, a server, and the datagrams between them.

@@ -140,7 +140,7 @@ pub(crate) struct Blast {
     recovery: u32,
     /// The value of [`Flow::reductions`] when this handle last read it.
     reductions: u16,
-    /// The number of positions sent since the last request for a report, or since the last report.
+    /// The number of positions sent since the last report or request for a report, whichever was later.
     unasked: u16,
     /// The serial of the packet that carried the last position that was sent.
     newest: u16,

@@ -235,8 +235,8 @@ impl ServerEnd {
         self.handle == header.handle && !matches!(self.state, State::Vacant)
     }
 
-    /// Returns the refusal of a packet for this place, or `None` if the client expects no answer. The record
-    /// must not [accept](Self::accepts) the packet. The refusal is not longer than the packet.
+    /// Returns the refusal of a packet for this place, or `None` if the client expects no answer. Called
+    /// only if the record does not [accept](Self::accepts) the packet. The refusal is not longer than it.
     ///
     /// A refusal is true even if it arrives late, because a forgotten handle never becomes valid again.
     pub(crate) fn refusal_of(&self, header: &Header, table: u64) -> Option<Header> {

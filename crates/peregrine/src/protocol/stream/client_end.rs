@@ -366,8 +366,8 @@ impl ClientEnd {
         // No call has the number 0.
         let used = if used >> (32 - INDEX_BITS) == 0 { used } else { 1 };
         let number = used << INDEX_BITS | index;
-        // SYNC: cancels, in `send_cancels`. A thread that reads this number does not see the cancel of the
-        // slot's previous call.
+        // SYNC: cancels, in `send_cancels`. A thread that reads this number does not see the cancel flag of
+        // the slot's previous call.
         slot.cancels.store(false, Ordering::Relaxed);
         slot.number.store(number, Ordering::Release);
         slot.state.store(SENDING, Ordering::Release);

@@ -609,7 +609,7 @@ impl<'a> Compiler<'a> {
                 if let [Move::Copy { at: 0, bytes: all, unit }] = *each
                     && all == bytes
                 {
-                    // Elements that are equal on both sides are copied by one move.
+                    // If one move copies a whole element, one move copies the whole array.
                     let bytes = plain_bytes(self.side(from_side), from);
                     return self.add(&[Move::Copy { at: 0, bytes, unit }], at, moves);
                 }

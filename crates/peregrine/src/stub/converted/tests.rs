@@ -118,8 +118,8 @@ fn converts_part(program: &(Program, Part), sent: &[Number], received: &[Number]
     converts_as::<Swapped, Swapped>(program, sent, received);
 }
 
-/// Checks how values of `ours` arrive as `theirs`. The server has one more parameter, so that the procedures
-/// differ.
+/// Checks how values of `ours` arrive as `theirs`. The server's procedure has one more parameter, so that the
+/// procedures differ even if the two types are equal.
 fn converts(ours: &str, theirs: &str, values: &[(&[Number], &[Number])]) {
     let program = program(&described(ours, ""), &described(theirs, ", in z: option<u8>"), 0);
     for (sent, received) in values {

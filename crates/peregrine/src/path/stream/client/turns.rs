@@ -188,8 +188,8 @@ pub(super) trait Turns {
         Self::fence();
         let Some(mut lead) = self.try_lead() else {
             // Epoll keeps reporting the end of the connection until the leader has read all bytes. So the
-            // keeper pauses. The keeper also pauses if it watches for owed replies only, because each reply
-            // to another caller would wake the keeper.
+            // keeper pauses (`Retry`). The keeper also pauses if it watches for owed replies only, because
+            // each reply to another caller would wake the keeper.
             if !ends && self.word().load() & SLEEPERS != 0 {
                 return Fired::LeftToLeader;
             }

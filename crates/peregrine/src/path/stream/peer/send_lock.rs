@@ -109,9 +109,9 @@ impl SendLock {
     #[inline]
     fn give_back(&self, to: u32) -> bool {
         // SYNC: send lock, acquired in `try_take`, `take_slowly` and `take_idle`. The swap is sequentially
-        // consistent because of cancellations. One thread notes a cancellation, and then tries to take the
-        // lock. This thread releases the lock, and its caller then looks for cancellations. So at least one
-        // of the two threads sends the cancellation.
+        // consistent because of cancellations. Another thread notes a cancellation, and then tries to take
+        // the lock. This thread releases the lock, and its caller then looks for cancellations. So at least
+        // one of the two threads sends the cancellation.
         let seen = self.0.swap(to, Ordering::SeqCst);
         seen != TAKEN && self.is_wanted(seen)
     }

@@ -89,7 +89,8 @@ impl ClientEnd {
             State::Executing | State::Cancelling => patience,
             _ => (self.interval * 2).min(patience),
         };
-        // The first intervals are short. A question counts as unanswered only if a full interval follows it.
+        // The first intervals are short. A question counts as unanswered only if the longest interval
+        // follows it.
         if self.interval == patience {
             self.unanswered += 1;
         }
