@@ -33,8 +33,8 @@ impl Spares {
         self.fewest = self.fewest.min(idle);
     }
 
-    /// Returns whether a thread that has nothing to do must end now, while `idle` other threads are idle. If
-    /// so, the thread may not become idle, and must end.
+    /// Returns whether a thread that has nothing to do must end now, instead of becoming idle. `idle` is the
+    /// number of other threads that are idle.
     pub(crate) fn must_end(&mut self, idle: usize) -> bool {
         // If no other thread is idle, this period has no surplus of threads, so the clock need not be read.
         self.note_idle(idle);

@@ -321,8 +321,8 @@ pub(super) async fn take(
 }
 
 impl<'a> AsyncFrame<'a> {
-    /// Returns the value to which the arguments are written one by one, in the native representation. It
-    /// writes them to the frame, or to `scratch` if the call shares a batch.
+    /// Returns the writer to which the stub passes the arguments one by one, in the native representation.
+    /// The arguments go to the frame, or to `scratch` if the call shares a batch.
     pub fn arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Native>
     where
         'a: 'm,

@@ -123,8 +123,8 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence after which the server asks the client, if the client answered the previous question before
-/// the server sent another. So such a client gets only one question a second during a long procedure.
+/// If the client answered the previous question before the server sent another, the server asks again only
+/// after this silence. So such a client gets only one question a second during a long procedure.
 const QUIET_MAX: u64 = SECOND;
 /// The time between unanswered questions. A caller counts as gone after some unanswered questions, not after
 /// a time: a server that was halted for long has perhaps not read the caller's packets yet.

@@ -162,8 +162,8 @@ fn paced_sender_sends_in_bounded_bursts() {
     assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
 }
 
-/// A blocked sender only asks for its share of the window now and then. Asking does not count as use of the
-/// window, so the window decays.
+/// A blocked sender sends nothing, but asks for its share of the window now and then. Asking does not count
+/// as use of the window, so the window decays.
 #[test]
 fn window_of_a_blocked_sender_decays() {
     let mut flow = Flow::new(Some(10 * MILLISECOND));
