@@ -76,7 +76,7 @@ pub(crate) trait Linked {
 /// A list of values, oldest first.
 #[derive(Debug)]
 pub(crate) struct List {
-    /// A value is in at most one list with this number.
+    /// Which links of a value this list uses. A value is in at most one list with the same number.
     number: usize,
     oldest: Option<u32>,
     newest: Option<u32>,

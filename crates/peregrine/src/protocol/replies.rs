@@ -27,16 +27,16 @@ pub(crate) fn checked(content: &[u8]) -> &[u8] {
     &content[..content.len().min(CHECKED_BYTES)]
 }
 
-/// Returns a checksum of some bytes, in several parts. It is keyed with a secret, so a client cannot compute other
-/// bytes with the same checksum.
+/// Returns a checksum of the bytes of all `parts`. It is keyed with a secret, so a client cannot compute
+/// other bytes with the same checksum.
 pub(crate) fn checksum(secret: &[u8; 16], parts: &[&[u8]]) -> u64 {
     let mut hasher = SipHasher13::new_with_key(secret);
     parts.iter().for_each(|part| hasher.write(part));
     hasher.finish()
 }
 
-/// The machine of a client: its address, and the interface number of an IPv6 address that is valid on one link
-/// only.
+/// The machine of a client: its address, and the interface number of an IPv6 address that is valid on one
+/// link only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Host(IpAddr, u32);
 
@@ -87,7 +87,8 @@ pub(crate) struct Key<C> {
     pub(crate) call: C,
 }
 
-/// A call that runs. The server returns it with the reply, or reports that the call was not executed.
+/// The proof that the cache counts a call as running. The server gives it back to the cache, with the reply
+/// or with the report that the call was not executed.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Ticket<C> {
@@ -160,11 +161,12 @@ impl<C> Linked for Entry<C> {
 
 type Entries<C> = Slab<Entry<C>>;
 
-/// The calls that have ended, oldest first, of one host or of all hosts.
+/// The calls of one host or of all hosts. Those that have ended are in lists, oldest first. Those that run
+/// are only counted.
 #[derive(Debug)]
 struct Ended {
     calls: List,
-    /// The calls among them whose replies are still remembered.
+    /// The calls of the list `calls` whose replies are still remembered.
     replies: List,
     bytes: usize,
     /// The number of calls that run.
@@ -233,8 +235,9 @@ impl<C: Copy + Eq + Hash> Replies<C> {
         }
     }
 
-    /// Decides what to do with a call that has arrived. `from` is the driver's number of the connection or
-    /// socket at which it has arrived. [`end`](Self::end) returns this number.
+    /// Decides what to do with a call that has arrived. `from` is the number that the code of the
+    /// path has given to the connection or socket at which the call arrived. [`end`](Self::end) returns this
+    /// number.
     pub(crate) fn begin(&mut self, now: Moment, key: Key<C>, from: u64) -> Verdict<'_, C> {
         self.expire(now);
         let host = key.peer.host;
@@ -264,7 +267,8 @@ impl<C: Copy + Eq + Hash> Replies<C> {
     }
 
     /// Returns what the server does with another copy of a call that the cache remembers, or `None` if it
-    /// does not remember the call. `from` is where the copy has come from.
+    /// does not remember the call. `from` is the number of the connection or socket at which the copy
+    /// arrived.
     pub(crate) fn look(&mut self, key: Key<C>, from: u64) -> Option<Verdict<'_, C>> {
         let entry = *self.numbers.get(&key)?;
         Some(self.verdict(entry, from))
@@ -284,8 +288,9 @@ impl<C: Copy + Eq + Hash> Replies<C> {
     /// Notes that a call has ended, and keeps a copy of its reply. A reply that is larger than the share of
     /// one host is not kept.
     ///
-    /// Returns where the newest copy of the call has come from. The driver sends the reply there: if the
-    /// client has connected again while the call ran, the first connection is of no use any more.
+    /// Returns the number of the connection or socket at which the newest copy of the call arrived. The reply
+    /// must be sent there: if the client has connected again while the call ran, the first connection is of
+    /// no use any more.
     pub(crate) fn end(&mut self, now: Moment, ticket: Ticket<C>, reply: &[u8]) -> u64 {
         let number = ticket.entry;
         let kept = (reply.len() <= self.host_bytes()).then(|| Box::from(reply));

@@ -71,7 +71,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Begins a call that the driver sends now. The client gives up after `time` nanoseconds.
+    /// Begins the timers of a call that is sent now. The client gives up after `time` nanoseconds.
     pub(crate) fn begin(now: Moment, time: u64, pace: &Pace) -> Self {
         let (wait, ends) = (pace.wait(), now.after(time));
         Self { begun: now, ends, wait, due: now.after(wait).min(ends), transmissions: 1 }
@@ -82,7 +82,7 @@ impl Timers {
         self.transmissions
     }
 
-    /// Returns when the driver must call [`step`](Self::step) if no datagram arrives earlier.
+    /// Returns when [`step`](Self::step) must be called if no datagram arrives earlier.
     pub(crate) const fn due(&self) -> Moment {
         self.due
     }

@@ -47,7 +47,7 @@ pub(super) struct Asker {
     pub(super) owner: Option<Owner>,
     /// The network over which the call arrived. `None` if the call did not arrive by ONC RPC.
     pub(super) network: Option<Network>,
-    /// The IP address of the caller. `None` if the caller has none, for example over a local socket.
+    /// The IP address and port of the caller. `None` if the caller has none, for example over a local socket.
     pub(super) from: Option<SocketAddr>,
 }
 

@@ -19,8 +19,7 @@ use crate::sync::{Mutex, MutexGuard};
 const ALL_MAX: usize = 1024;
 /// The number of registrations from which on only the superuser can register further programs.
 const OTHERS_MAX: usize = 768;
-/// The largest number of programs for which requests for the address are counted, for each version of
-/// rpcbind.
+/// Each version of rpcbind counts the requests for addresses of at most this number of programs.
 const ASKED_MAX: usize = 64;
 /// The largest number of bytes in the path of a local socket.
 const PATH_BYTES_MAX: usize = 107;
@@ -200,8 +199,8 @@ impl Table {
     }
 
     /// Returns where a program listens in a network, for a caller of version `by` of rpcbind. If the version
-    /// of the program is not registered there, returns where its highest version listens, because the server
-    /// reports which versions it has.
+    /// of the program is not registered there, returns where the highest registered version listens. The
+    /// server there reports to the client which versions it has.
     pub(super) fn find(
         &self,
         by: u32,
@@ -290,7 +289,7 @@ mod tests {
         assert!(!table.set(&user(), ONE, "udp", here), "of another owner");
         assert!(table.set(&user(), ONE, "tcp", there));
         assert!(table.unset(&user(), ONE, |_| true));
-        assert_eq!(table.of_version(ONE.0, ONE.1).len(), 1, "that of the superuser stays");
+        assert_eq!(table.of_version(ONE.0, ONE.1).len(), 1, "the superuser's registration stays");
         assert!(!table.unset(&user(), ONE, |_| true));
         assert!(table.unset(&root(), ONE, |network| network == Network::Udp));
         assert!(table.all().is_empty());

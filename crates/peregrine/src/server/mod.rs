@@ -183,15 +183,15 @@ impl Server {
         Ok(self)
     }
 
-    /// Registers the programs of ONC RPC that the server exports at the rpcbind of this machine, so that clients
-    /// such as `onc+udp:HOST` find their ports. The server registers them when it starts, and removes them when
-    /// it ends or an export is withdrawn. Without this setting, a server registers nothing.
+    /// Registers the exported programs of ONC RPC at the rpcbind of this machine, so that clients of
+    /// addresses such as `onc+udp:HOST` find their ports. The server registers them when it starts, and
+    /// removes them when it ends or an export is withdrawn. Without this setting, a server registers nothing.
     ///
-    /// What a killed server has left registered is replaced. If another server still answers there, this
-    /// server does not start.
+    /// Registrations that a killed server has left are replaced. If another server still answers at a
+    /// registered port, this server does not start.
     ///
-    /// rpcbind tells every host that can reach it which programs are registered, and at which ports. If rpcbind is
-    /// restarted, it may forget them.
+    /// rpcbind reports to every host that can reach it which programs are registered, and at which ports. If
+    /// rpcbind is restarted, it may forget the registrations.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -319,11 +319,11 @@ impl Server {
         self
     }
 
-    /// Lets SIGINT and SIGTERM stop the server. The server first waits for running procedures. Without this
-    /// setting, these signals end the process at once. A second signal ends the wait for procedures that
-    /// still run, as if their time had passed.
+    /// Lets SIGINT and SIGTERM stop the server. The server first waits up to five seconds for running
+    /// procedures. [`Server::drain_on_signals`] sets another limit. A second signal ends this wait, as if the
+    /// time had passed.
     ///
-    /// Running procedures have five seconds to return. [`Server::drain_on_signals`] sets another limit.
+    /// Without this setting, these signals end the process at once.
     pub const fn stop_on_signals(self) -> Self {
         self.drain_on_signals(STOP)
     }
@@ -431,12 +431,12 @@ struct NewExport {
     name: String,
     serve: Arc<dyn Serve>,
     options: ExportOptions,
-    /// `None` if the export is offered only to networks.
+    /// The reserved name. `None` if the export is offered only to networks.
     published: Option<Published>,
 }
 
 impl NewExport {
-    /// Reserves the name. `faults` receives the text of a panic of the object's drop.
+    /// Reserves the name. If the object panics when it is dropped, `faults` reports the panic.
     ///
     /// # Errors
     /// If the name is invalid or in use by a live server, or the runtime directory cannot be written.

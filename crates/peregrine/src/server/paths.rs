@@ -135,7 +135,8 @@ impl Paths {
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
                 udp(to)
             }
-            // Raw Ethernet fails if the interface is not Ethernet, or this process lacks the permission.
+            // Raw Ethernet fails if the interface is not Ethernet, or this process lacks the permission. Then
+            // the server listens over UDP only.
             Listening::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
             Listening::Ethernet(to) => link(to, true),
         }
@@ -158,8 +159,8 @@ impl Paths {
 /// A socket that listens, or an address at which the server will open a socket.
 pub(super) enum Listening {
     Tcp(Listener),
-    /// The socket is opened when the server starts. Datagrams that arrive at an open socket may be calls, and
-    /// no thread would serve these calls before the server starts.
+    /// An address for UDP. The socket is opened when the server starts. Datagrams that arrive at an open
+    /// socket may be calls, and no thread would serve these calls before the server starts.
     Udp(SocketAddr),
     /// A socket for ONC RPC over TCP.
     OncTcp(Listener),
@@ -212,7 +213,7 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
             }
             Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
             Endpoint::Foreign(PathKind::CourierUdp, _) => all.push(Listening::CourierUdp(address)),
-            // The calls are ordinary calls of Peregrine.
+            // The messages of Courier arrive in ordinary calls of Peregrine over UDP.
             Endpoint::Foreign(PathKind::CourierExchange, _) => all.push(Listening::Udp(address)),
             Endpoint::Foreign(PathKind::CourierTcp, _) => {
                 all.push(Listening::CourierTcp(Listener::listen(&address).map_err(failed)?));

@@ -146,8 +146,9 @@ impl Pause {
 
     fn poll(&self, context: &Context<'_>) -> Poll<()> {
         *self.waker.lock() = Some(context.waker().clone());
-        // SYNC: the lock of the waker. The ring sets the flag, and then takes the waker. So either the ring
-        // finds this waker, or this thread finds the flag set.
+        // SYNC: the lock of the waker. This thread has stored its waker, and now reads the flag. The ring
+        // sets the flag, and then takes the waker. So either the ring finds this waker, or this thread finds
+        // the flag set.
         if self.is_over.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
     }
 }

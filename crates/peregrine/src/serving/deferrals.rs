@@ -2,8 +2,8 @@
 //!
 //! Two numbers are bounded: the number of deferred calls, and the number of bytes of their messages. One
 //! client may use at most a quarter of what is left, so a few hostile clients leave something for others. A
-//! client is a process of this machine, or a host. The first deferred call of a client may exceed its quarter
-//! of the bytes.
+//! client is a process of this machine, a host, or a station of an Ethernet link. The first deferred call of
+//! a client may exceed its quarter of the bytes.
 
 use core::net::IpAddr;
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ pub(crate) struct Deferral {
     begun: u64,
     /// Whether a server that stops waits for the reply.
     awaited: bool,
-    /// Whether the call carries other calls or items of streams, and is not counted itself.
+    /// Whether the call carries other calls or items of streams, and is left out of the counters itself.
     carries: bool,
 }
 
@@ -85,7 +85,7 @@ impl Client {
 }
 
 impl Pending {
-    /// Adds a call of a client. Returns false if too many calls are deferred.
+    /// Adds a call of a client. Returns false if the bounds do not permit this call.
     fn add(&mut self, client: Client, bytes: usize) -> bool {
         let calls_left = limits::DEFERRED_MAX - self.all.calls;
         let bytes_left = limits::DEFERRED_BYTES_MAX - self.all.bytes;
@@ -119,7 +119,7 @@ impl Deferrals {
         Arc::new(Self { pending: Mutex::default(), counting, in_flight: Arc::default() })
     }
 
-    /// Returns how many deferred calls are to end before the server stops.
+    /// Returns the number of deferred calls for which a server that stops waits.
     pub(crate) fn pending(&self) -> usize {
         let pending = self.pending.lock();
         pending.all.calls - pending.held
@@ -136,8 +136,8 @@ impl Deferrals {
         self.in_flight.now()
     }
 
-    /// Counts a call of a binding as deferred, unless too many calls are deferred. `bytes` is the number of
-    /// bytes of its message.
+    /// Counts a call of a binding as deferred. `bytes` is the number of bytes of the call's message. Returns
+    /// `None` if the bounds do not permit this call.
     pub(crate) fn begin(self: &Arc<Self>, row: Arc<BindingRow>, bytes: usize) -> Option<Deferral> {
         let client = Client::of(&row.caller);
         if !self.pending.lock().add(client, bytes) {

@@ -187,8 +187,8 @@ impl Export {
         })
     }
 
-    /// Returns another view of this export, which clients on networks find by a reserved name. `serve` serves the
-    /// same object in another way. Both have the same number, and end together.
+    /// Returns a view of this export: another export, which clients on networks find by a reserved name.
+    /// `serve` serves the same object in another way. Both exports have the same number, and end together.
     pub(crate) fn viewed(&self, reserved: String, serve: Arc<dyn Serve>) -> Arc<Self> {
         Arc::new(Self {
             name: self.name.clone(),
@@ -358,7 +358,8 @@ impl Export {
         }
         let (bytes, most) =
             (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
-        // A client whose options set no size requests the default size. The server may grant less than that.
+        // A client whose options set no size requests the default size. It is not refused, even if the
+        // server allows less.
         if bytes > most.max(limits::MESSAGE_BYTES) {
             let text = format!(
                 "the client asks for messages of {bytes} bytes (`BindOptions::message_bytes` or \

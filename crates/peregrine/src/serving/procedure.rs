@@ -338,7 +338,7 @@ mod tests {
             Ok(result.expect("the procedure ran"))
         }
 
-        /// Returns three numbers: of calls that ended, of calls that failed, and of calls that were refused.
+        /// Returns the numbers of calls that ended, that failed, and that were refused.
         fn counted(&self) -> [u64; 3] {
             let counts = read(self.page.memory()).unwrap().server.counts;
             [counts.calls, counts.failed, counts.refused]

@@ -17,7 +17,7 @@ pub(crate) struct Spares {
     /// The smallest number of idle threads since the period began.
     fewest: usize,
     began: Instant,
-    /// The number of threads that the last period found not to be needed, and that have not ended yet.
+    /// The number of threads that were not needed in the last period, and have not ended yet.
     surplus: usize,
 }
 
@@ -33,8 +33,8 @@ impl Spares {
         self.fewest = self.fewest.min(idle);
     }
 
-    /// Returns whether a thread that has nothing to do must end now, while `idle` other threads are idle. If
-    /// so, the thread may not become idle, and must end.
+    /// Returns whether a thread that has nothing to do must end now, instead of becoming idle. `idle` is the
+    /// number of other threads that are idle.
     pub(crate) fn must_end(&mut self, idle: usize) -> bool {
         // If no other thread is idle, this period has no surplus of threads, so the clock need not be read.
         self.note_idle(idle);
@@ -58,8 +58,8 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_secs(1);
 
-    /// Simulates `threads` threads, of which `busy` work at a time, in turns, for ten periods. Returns how
-    /// many threads are left.
+    /// Simulates `threads` threads for 1,000 turns, which take ten periods. In each turn, `busy(turn)` of the
+    /// threads work. Returns how many threads are left.
     fn left(mut threads: usize, busy: impl Fn(u32) -> usize) -> usize {
         let start = Instant::now();
         let mut spares = Spares { fewest: 0, began: start, surplus: 0 };

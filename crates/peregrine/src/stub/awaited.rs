@@ -233,7 +233,7 @@ impl<'b> AsyncCall<'b> {
     }
 
     /// Decides as [`again`](Self::again) whether a failed call with streams is repeated. The call is not
-    /// repeated if `moved`: items of its streams have moved.
+    /// repeated if `moved` is true: then items of its streams have already been transferred.
     ///
     /// # Errors
     /// Returns the error of the call, if it is not repeated.
@@ -252,13 +252,14 @@ impl<'b> AsyncCall<'b> {
     #[cold]
     pub async fn again(&mut self, error: CallError) -> Result<(), CallError> {
         if core::mem::take(self.shares.get_mut()) {
-            // The call does not fit a batch, its procedure is slow, or the server has no batches.
+            // The call could not share a batch: it does not fit a batch, its procedure is slow, or the server
+            // has no batches.
             self.alone = true;
             return Ok(());
         }
         if let Some(before) = self.before {
             // If the first attempt may have executed the call, a failure of the second attempt does not rule
-            // that out.
+            // out that execution.
             let error = match before {
                 Executed::No => error,
                 Executed::Maybe => error.may_have_executed(),
@@ -277,7 +278,7 @@ impl<'b> AsyncCall<'b> {
         let again = move || home.again_for(&gone, procedure, error, deadline);
         let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
         self.bound = bound.map_err(|error| failed(self.binding, self.procedure, error))?;
-        // `now` stores the new state, so that later calls find it on the fast path.
+        // `now` stores the new state in the binding, so that later calls find it on the fast path.
         let _ = self.binding.now();
         if self.is_native() == was_native {
             return Ok(());
@@ -296,7 +297,7 @@ pub(super) async fn take(
     bound: &Bound,
     deadline: Option<Instant>,
 ) -> Result<FrameGuard<'_>, CallError> {
-    /// A wait that ends when this value is dropped.
+    /// The wait of a future for a free frame. The wait ends when this value is dropped.
     struct Waits<'a>(&'a Bound, Option<call::FutureWait>);
     impl Drop for Waits<'_> {
         fn drop(&mut self) {
@@ -321,8 +322,8 @@ pub(super) async fn take(
 }
 
 impl<'a> AsyncFrame<'a> {
-    /// Returns the arguments, which are written one by one, in the native representation. They are written to
-    /// the frame, or to `scratch` if the call shares a batch.
+    /// Returns the writer to which the stub passes the arguments one by one, in the native representation.
+    /// The arguments go to the frame, or to `scratch` if the call shares a batch.
     pub fn arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Native>
     where
         'a: 'm,
@@ -330,7 +331,7 @@ impl<'a> AsyncFrame<'a> {
         self.arguments_in(scratch)
     }
 
-    /// Returns the arguments, as [`arguments`](Self::arguments) does, in the other byte order.
+    /// Returns what [`arguments`](Self::arguments) returns, but for the other byte order.
     pub fn swapped_arguments<'m>(&self, scratch: &'m mut Scratch) -> Arguments<'m, Swapped>
     where
         'a: 'm,

@@ -30,7 +30,7 @@ pub trait Callable {
     /// Makes a client from its binding.
     fn client(binding: Binding) -> Self::Client;
 
-    /// Takes the callback of a procedure. The callback ends with the call.
+    /// Reads the callback that a call passes to its procedure. The callback ends with the call.
     ///
     /// # Errors
     /// If the bytes are not a callback of the caller.
@@ -41,7 +41,8 @@ pub trait Callable {
         open(request, false)
     }
 
-    /// Takes the callback of a procedure. The procedure may keep the callback after the call.
+    /// Reads the callback that a call passes to its procedure. The procedure may keep the callback after the
+    /// call.
     ///
     /// # Errors
     /// If the bytes are not a callback of the caller.
@@ -175,7 +176,7 @@ impl<L: Callable + ?Sized> ObjectOf<L> for WithServer<L> {
 #[derive(Debug, Default)]
 pub(in crate::stub) struct Revocation {
     revoked: AtomicBool,
-    /// Wakes what runs the calls of the callback.
+    /// The waker of the thread or task that runs the calls of the callback.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -214,9 +215,9 @@ impl Drop for Registration {
 ///   is dropped, or when the server ends.
 ///
 /// The object's methods run one at a time, on the thread that waits for the procedure. If the call of the
-/// procedure is a future, they run when the future is polled. The methods of an object that was kept run on a
-/// thread of the binding. A method may call the server of the procedure. A method that waits for another
-/// callback of the same call waits for ever, because both need the same thread.
+/// procedure is a future, the methods run when the future is polled. The methods of an object that was kept
+/// run on a thread of the binding. A method may call the server of the procedure. A method that waits for
+/// another callback of the same call waits for ever, because both need the same thread.
 ///
 /// After the end of a callback, calls to its object fail with [`Kind::Stopped`], and are not executed. The
 /// arguments of a call to the object, and the result of this call, have at most
@@ -267,7 +268,7 @@ pub struct Callback<'a, L: ?Sized + 'a> {
 }
 
 impl<'a, L: ?Sized + 'a> Callback<'a, L> {
-    /// Returns the server of the object, and whether the callback can be revoked.
+    /// Returns the server of the object, and the revocation if the callback can be revoked.
     pub(in crate::stub) fn into_parts(self) -> (Box<dyn Serve + 'a>, Option<Arc<Revocation>>) {
         (self.object, self.revocation)
     }

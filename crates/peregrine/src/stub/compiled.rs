@@ -126,8 +126,8 @@ impl<R: Representation> DerefMut for Stub<'_, R> {
     }
 }
 
-/// The destination of one call: the state of its binding, and whether the call is a special case. A call
-/// reads both only once.
+/// The destination of one call: the state of its binding, and whether the call must take the slow path. A
+/// call reads both only once.
 #[derive(Clone, Copy, Debug)]
 pub struct CallTarget<'a> {
     binding: &'a Binding,
@@ -143,9 +143,9 @@ pub fn target(binding: &Binding) -> CallTarget<'_> {
 }
 
 impl CallTarget<'_> {
-    /// Returns the destination of a call that [`call_swapped`] makes. `call_swapped` reads the binding again.
-    /// If the caller of `call_swapped` passed a target, the compiler would keep the target in memory on the
-    /// fast path, too.
+    /// Returns the destination of a call that [`call_swapped`] or [`call_foreign`](super::call_foreign)
+    /// makes. Both functions read the binding again. If their caller passed a target, the compiler would keep
+    /// the target in memory on the fast path, too.
     pub(super) fn special(binding: &Binding) -> CallTarget<'_> {
         CallTarget { binding, bound: binding.bound.get(), is_special: true }
     }

@@ -137,7 +137,8 @@ impl Returned<'_> {
         })
     }
 
-    /// Calls `read` with the kind of the answer, which is a result or an error, and its bytes.
+    /// Calls `read` with the kind of the answer, which is a result or an error, and with the bytes of the
+    /// answer.
     ///
     /// # Errors
     /// Fails if the answer is neither a result nor an error. Also returns the error of `read`.

@@ -206,8 +206,8 @@ fn bound(header: &Header, body: &[u8]) -> Result<BindGrant, CallError> {
     BindGrant::from_bytes(body).ok_or_else(unreadable)
 }
 
-/// Binds to a name at a place. The client first requests the size of the largest message that it prefers. If
-/// the server refuses this size as too large, the client requests a smaller size: the size that every server
+/// Binds to a name at a place. The client first requests the message size that it prefers. If the server
+/// refuses this size as too large, the client requests a smaller size: the size that every server
 /// grants, or more if the client needs more.
 fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, options, .. } = *wanted;
@@ -230,7 +230,7 @@ fn bind_for(
     let Wanted { name, interface, digest, options, until } = *wanted;
     // Bindings share the frames of a connection. So frames have at least the size that most bindings need.
     let frame_bytes = message_bytes.max(options.message_bytes_default());
-    // Memory that was never touched costs only address space.
+    // Memory that was never touched costs only address space. So the client requests many frames.
     let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), frame_bytes);
     let request = BindRequest {
         digest: digest.map(|digest| digest.0),

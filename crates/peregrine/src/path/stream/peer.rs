@@ -18,12 +18,13 @@ pub(super) fn now() -> Duration {
     start().elapsed()
 }
 
-/// Returns a moment as a time that is comparable with [`now`].
+/// Returns the time from the fixed moment of [`now`] to `moment`, or 0 if `moment` is earlier.
 pub(super) fn time_of(moment: Instant) -> Duration {
     moment.saturating_duration_since(start())
 }
 
-/// Returns the moment that a time means, or `None` if it is beyond the range of the clock.
+/// Returns the moment that is `time` after the fixed moment of [`now`]. Returns `None` if that moment is
+/// beyond the range of the clock.
 pub(super) fn moment_of(time: Duration) -> Option<Instant> {
     start().checked_add(time)
 }

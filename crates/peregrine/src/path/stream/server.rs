@@ -50,8 +50,8 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
-/// The number of bytes to receive while the size of the next message is unknown. Received bytes of later
-/// messages are copied if another thread continues to receive.
+/// The number of bytes to receive while the size of the next message is unknown. The number is small, because
+/// received bytes of later messages are copied if another thread continues to receive.
 const READ_AHEAD: usize = 16 << 10;
 /// A call that is expected to take at least this time is long. If bytes of later messages have already
 /// arrived, another thread handles these bytes while a long call runs.
@@ -76,8 +76,8 @@ pub(crate) struct AcceptedConnection {
     unsent: Unsent,
     bound: AtomicBool,
     closed: AtomicBool,
-    /// Whether the connection is parked but not watched, because there is no memory for the message that
-    /// arrives.
+    /// Whether neither a thread nor the keeper waits for bytes, because there is no memory for the message
+    /// that arrives.
     held: AtomicBool,
     /// The number of this connection, unique in this process.
     number: u64,
@@ -257,8 +257,8 @@ impl AcceptedConnection {
                     let reserved = Self::is_whole(worker);
                     match self.serve(header, at, reserved, worker, host) {
                         Some(attended) => return attended,
-                        // Calls may arrive on this connection without a pause. So other connections that wait
-                        // for a thread come first.
+                        // Calls may arrive on this connection without a pause, and this thread would never
+                        // leave it. So other connections that wait for a thread come first.
                         None if host.is_hungry() => return self.stand_in_line(worker, host),
                         None => continue,
                     }
@@ -305,7 +305,7 @@ impl AcceptedConnection {
         }
         serving.counting.refused(row.map(|row| &row.tally));
         let refusal = BindingRow::refusal(row, header.body);
-        // A call of a withdrawn binding must not keep the exported object alive.
+        // The cached row of a withdrawn binding would keep the exported object alive.
         rows.forget_last();
         Some(refusal)
     }
@@ -459,7 +459,7 @@ impl AcceptedConnection {
     }
 
     /// Decides which thread receives while a procedure runs. Returns `None` if another thread receives.
-    /// Otherwise returns the mark of the turn while the procedure runs. After the procedure, this
+    /// Otherwise returns the mark that the turn gets while the procedure runs. After the procedure, this
     /// thread can receive again if the turn still has this mark. The keeper may have chosen another thread
     /// meanwhile.
     fn leave_reading(
@@ -587,7 +587,7 @@ impl AcceptedConnection {
         let Ran { answer, head_at, head_bytes, .. } = ran;
         if answer == Answer::Deferred {
             guard.defer();
-            // The call has no reply yet, or another thread has sent the reply already.
+            // The thread that sends the reply notes that the call has its reply. So this thread must not.
             return core::mem::forget(unanswered);
         }
         if self.calls().is_cancelled(number) {

@@ -21,10 +21,10 @@ impl Form {
     /// Returns the form of a client that begins with these bytes, or `None` if both records and frames can
     /// begin with them.
     ///
-    /// The marker of a last fragment begins with a set bit. The last frame of a message begins with 0 and 1,
-    /// and the frame of the end with 254 and 0. A fragment or frame that is not the last one begins with two
-    /// zeros, if a fragment is not longer than a frame can be. All other bytes are the length of a name in
-    /// Cooper's form.
+    /// The marker of the last fragment of a record begins with a set bit. The last frame of a message begins
+    /// with 0 and 1, and the frame after all data with 254 and 0. A frame that is not the last one begins
+    /// with two zeros. So does the marker of a fragment that is not the last one, unless the fragment is
+    /// longer than a frame can be. All other bytes are the length of a name in Cooper's form.
     const fn of(first: [u8; WORD]) -> Option<Self> {
         Some(match first {
             [0, 0] => return None,
@@ -38,7 +38,7 @@ impl Form {
 /// A message or an event that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The client uses this form. It is the first arrival, and occurs once.
+    /// The client uses this form. This arrival is always the first one, and occurs once.
     Begins(Form),
     /// A message of the standard.
     Message(Vec<u8>),
@@ -57,8 +57,8 @@ pub(crate) enum Broken {
 
 #[derive(Debug)]
 enum State {
-    /// The form is not known. These bytes have arrived, and the next marker of a fragment or header of a
-    /// frame begins at this offset.
+    /// The form is not known yet. The state holds the bytes that have arrived, and the offset in them at
+    /// which the next marker of a fragment or header of a frame begins.
     First(Vec<u8>, usize),
     Messages(Input),
     Cooper(ServerInput),
@@ -102,15 +102,15 @@ impl Arrivals {
                     Form::Messages(framing) => State::Messages(Input::new(framing, self.bytes_max)),
                     Form::Cooper => State::Cooper(ServerInput::new()),
                 };
-                // The held bytes end within a piece, so they do not contain a complete message.
+                // The held bytes end within or after a marker, a header or the length of a name. So they
+                // contain no complete message.
                 let nothing = self.take(&mut &held[..])?;
                 debug_assert_eq!(nothing, None);
                 Ok(Some(Arrival::Begins(form)))
             }
             State::Messages(input) => loop {
                 return Ok(match input.take(bytes).map_err(Broken::Messages)? {
-                    // An answer to the frame of the end is ignored, because this side never sends that frame
-                    // first.
+                    // An answer to `END_FRAME` is ignored, because this side never sends `END_FRAME` first.
                     Some(Event::EndReply) => continue,
                     Some(Event::Message(message)) => Some(Arrival::Message(message)),
                     Some(Event::End) => Some(Arrival::End),
@@ -124,8 +124,8 @@ impl Arrivals {
     }
 }
 
-/// Takes bytes from the front of `bytes` until they show the form. Adds them to `held`. The next marker or
-/// header begins at `next`.
+/// Moves bytes from the front of `bytes` to the end of `held`, until they show the form. `next` is the offset
+/// in `held` of the next marker or header.
 fn recognized(held: &mut Vec<u8>, next: &mut usize, bytes: &mut &[u8]) -> Option<Form> {
     /// The number of bytes of a marker and of a header.
     const HEADER: usize = 2 * WORD;
@@ -224,7 +224,7 @@ mod tests {
                 }
             }
         }
-        // A message without end counts as frames, which have a limit.
+        // A message that never ends counts as frames, and the number of frames of a message is limited.
         let endless = [0, 0, 0, 0].repeat(1 << 19);
         assert!(matches!(received(&endless, 9999), Err(Broken::Messages(_))));
     }

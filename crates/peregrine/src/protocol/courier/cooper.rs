@@ -82,7 +82,7 @@ pub(crate) fn reply_header(result_bytes: usize) -> Option<[u8; 2]> {
     words(result_bytes)
 }
 
-/// Collects a header of fixed size and then a body.
+/// Collects one part of a request or response, such as its header, until all bytes of the part have arrived.
 #[derive(Debug)]
 struct Part {
     bytes: Vec<u8>,
@@ -111,7 +111,7 @@ fn number(bytes: &[u8], at: usize) -> u16 {
 /// What a server receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// The client asks for this program. It is the first request, and occurs once.
+    /// The client asks for this program. This request is always the first one, and occurs once.
     Activate(String),
     Call {
         procedure: u16,
@@ -199,12 +199,12 @@ impl ServerInput {
 /// What a client receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Response {
-    /// The server has started the program. It is the first response, unless the server refuses.
+    /// The server has started the program. This response is the first one, unless the server refuses.
     Started,
     /// The server does not start the program, for this reason. It closes the connection.
     Refused(String),
-    /// The results of the oldest call that has results. The driver closes the connection if no call waits for
-    /// results.
+    /// The results of the oldest call that waits for results. If no call waits for results, the code of the
+    /// path closes the connection.
     Results(Vec<u8>),
 }
 

@@ -1,13 +1,13 @@
-//! Frames: how a stream carries what Xerox's Sequenced Packet Protocol (SPP) gives to Courier. Before the
-//! data of each frame come four bytes: the type of the data, flags, and the number of bytes of data (two
-//! bytes).
+//! Frames, which divide a byte stream into messages. They replace the packets of Xerox's Sequenced Packet
+//! Protocol (SPP), over which the standard sends Courier. Before the data of each frame come four bytes: the
+//! type of the data, flags, and the number of bytes of data (two bytes).
 
 /// The number of bytes before the data of a frame.
 pub(crate) const HEADER_BYTES: usize = 4;
 /// The largest number of bytes of data in a frame.
 pub(crate) const DATA_BYTES_MAX: usize = u16::MAX as usize;
-/// The largest number of frames of a message, attentions included. Frames may be empty, so a limit on the
-/// bytes alone would let a message go on without end.
+/// The largest number of frames of a message, including frames with the flag `ATTENTION`. Frames may be
+/// empty, so a limit on the bytes alone would let a message go on without end.
 pub(crate) const FRAMES_MAX: u32 = 1 << 16;
 
 /// The type of a frame whose data belongs to a message.
@@ -42,7 +42,7 @@ pub(crate) enum BadFrame {
     /// A frame has an unknown type, contradictory flags or the wrong number of bytes. The type of frames with
     /// bulk data counts as unknown.
     Invalid,
-    /// The peer ended its data within a message, or sent data after their end.
+    /// The peer announced the end of its data within a message, or sent data after the end.
     AfterEnd,
 }
 
@@ -82,7 +82,7 @@ const BETWEEN: Place = Place::Header([0; HEADER_BYTES], 0);
 /// Puts the messages of a stream of frames together. The bytes may arrive in pieces of any size.
 ///
 /// A length in a header is only compared with the limit. Memory is allocated for bytes that have arrived.
-/// Attentions stop bulk data, which this side neither sends nor accepts, so they are ignored.
+/// Attentions stop bulk data, which this side neither sends nor accepts. So attentions are ignored.
 #[derive(Debug)]
 pub(crate) struct Assembler {
     bytes_max: usize,

@@ -60,7 +60,7 @@ pub(crate) struct Call {
 pub(crate) enum NoCall {
     /// Drops a datagram, or closes a stream. Without a complete header there is no call to answer.
     Ignore(Unreadable),
-    /// Sends this reply, and then closes the stream. A datagram is dropped.
+    /// Over a stream, sends this reply, and then closes the stream. Drops a datagram.
     Reject(Reply),
 }
 

@@ -1,7 +1,8 @@
 //! The calls of one connection whose replies have not arrived.
 //!
-//! A server of the standard answers one call before it reads the next one. So a client may send further calls
-//! meanwhile, for example after a call whose result it does not need. Their replies arrive in the same order.
+//! A client may send further calls before the reply to an earlier call has arrived, for example if it does
+//! not need the result. A server of the standard answers one call before it reads the next one. So replies
+//! arrive in the order of the calls.
 
 use std::collections::VecDeque;
 
@@ -30,10 +31,11 @@ impl<T> Outstanding<T> {
         Self { next: 0, calls: VecDeque::new() }
     }
 
-    /// Adds a call, which the driver sends after all earlier ones. Returns its transaction number.
+    /// Adds a call, which must be sent after all calls that were added before. Returns the transaction number
+    /// of the call.
     ///
     /// # Errors
-    /// Fails if [`CALLS_MAX`] calls are outstanding. The driver reads replies first.
+    /// Fails if [`CALLS_MAX`] calls are outstanding. A reply must be read before a call can be added.
     pub(crate) fn add(&mut self, waiter: T) -> Result<u16, Full> {
         if self.calls.len() >= CALLS_MAX {
             return Err(Full);
@@ -92,7 +94,7 @@ mod tests {
         assert_eq!([calls.add('a'), calls.add('b'), calls.add('c')], [Ok(0), Ok(1), Ok(2)]);
         assert_eq!(calls.answered(1), Err(UnexpectedReply));
         assert_eq!((calls.answered(0), calls.answered(0)), (Ok('a'), Err(UnexpectedReply)));
-        // The caller gives up. The reply still has its place.
+        // The caller gives up. The call keeps its place until the reply arrives.
         *calls.find(1).expect("a call") = '-';
         assert_eq!(calls.find(0), None);
         assert_eq!((calls.answered(1), calls.len()), (Ok('-'), 1));

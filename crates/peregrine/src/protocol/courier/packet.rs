@@ -4,9 +4,9 @@
 //! * *Whole*: one datagram has the payload, after a header of six bytes. This is Xerox's expedited Courier
 //!   over the Packet Exchange Protocol, and all implementations have it.
 //! * *Parts*: the payload is divided into parts, and each has a header of 28 bytes. Only this implementation
-//!   has it. A server of the other form does not answer such packets.
+//!   has this form. A server of the other form does not answer such packets.
 //!
-//! | header of parts | bytes |
+//! | field of the header of a part | bytes |
 //! |---|---|
 //! | number of the call | 4 |
 //! | [`PARTS`] | 2 |
@@ -49,12 +49,12 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 pub(crate) const WHOLE_PAYLOAD_MAX: usize = DATAGRAM_BYTES_MAX - WHOLE_BYTES;
 /// The largest number of bytes of a payload in parts.
 pub(crate) const PAYLOAD_MAX: usize = 1 << 20;
-/// The number of bytes of a full part. With it, packets fit nearly every network.
+/// The number of bytes of a full part. Packets with such parts fit nearly every network.
 pub(crate) const PIECE: u16 = 1376;
-/// The number of positions after the first missing one that a receiver accepts.
+/// The number of positions that a receiver accepts, beginning with the first missing one.
 pub(crate) const WINDOW: u32 = u32::BITS;
 
-// A position is a number of 16 bits.
+// The header of a part has 16 bits for its position, which is its index in the order of sending.
 const _: () = assert!(PAYLOAD_MAX / PIECE_MIN as usize <= u16::MAX as usize);
 
 /// How a payload is divided into parts. The order of the parts is that of Peregrine's own packets: the part
@@ -81,7 +81,8 @@ impl Division {
         self.fragments().count()
     }
 
-    /// Returns the range of bytes of the payload at a position, which must be below the count.
+    /// Returns the byte range, in the payload, of the part at a position. The position must be below
+    /// [`count`](Self::count).
     pub(crate) fn range(self, position: u32) -> Range<usize> {
         let fragments = self.fragments();
         let range = fragments.range(fragments.fragment(position));
@@ -210,7 +211,7 @@ pub(crate) enum Packet<'a> {
 /// Returns the message that a payload contains.
 ///
 /// # Errors
-/// Fails if the versions of the sender do not contain that of this module.
+/// Fails if the payload is too short, or if the sender does not speak the version of this module.
 pub(crate) fn message(payload: &[u8]) -> Result<&[u8], Unreadable> {
     let (versions, message) = payload.split_first_chunk().ok_or(Unreadable::Truncated)?;
     let theirs = Versions::from_bytes(*versions);
@@ -482,7 +483,7 @@ mod tests {
             changed(20, 1), // a payload of 16 MiB
             changed(25, 1), // parts of an odd length
             changed(27, 3), // a position after the end
-            changed(27, 2), // a position of another length
+            changed(27, 2), // a position whose part is shorter
         ];
         for bytes in contradictory {
             assert_eq!(Packet::parse(&bytes), Err(Unreadable::Invalid));

@@ -1,7 +1,8 @@
-//! The client's end of packet Courier: one call, from its first packet to its reply or failure.
+//! The client's end of packet Courier: one call, from its first packet to its reply or failure. The *driver*
+//! is the code of the path, which sends and receives the datagrams.
 //!
 //! The client has all timers. If nothing arrives, it sends again what the server may have missed, and doubles
-//! the wait. If a server is silent for [`SILENCE`], the call fails, and has no result.
+//! the wait. If a server is silent for [`SILENCE`], the call fails.
 //!
 //! A call in parts goes through the states in this order: `Greeting` (only if the client has no fresh
 //! cookie), `Sending`, `Waiting` (only if the procedure takes long), `Receiving` (only if the reply has
@@ -19,11 +20,11 @@ use super::words::Unreadable;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::protocol::retransmission::{Due, Pace, Timers};
 
-/// How long a client waits for a packet that brings the call forward. PCourier, an earlier implementation,
-/// returned an empty result after this time.
+/// How long a client waits for a packet with which the call makes progress. PCourier, an earlier
+/// implementation, returned an empty result after this time.
 pub(crate) const SILENCE: u64 = 10 * SECOND;
-/// The smallest number of retransmissions before a client treats the server as silent. So a server can still
-/// answer after the client's machine was suspended.
+/// The smallest number of retransmissions before a client treats the server as silent. [`SILENCE`] may pass
+/// while the client's machine is suspended. The server can then still answer one of these retransmissions.
 const UNANSWERED_MIN: u32 = 3;
 /// The longest wait before a packet of a call in parts is sent again.
 const WAIT_MAX: u64 = 2 * SECOND;
@@ -81,7 +82,7 @@ pub(crate) enum Step {
 enum State {
     Whole(Timers),
     Greeting,
-    /// These positions have arrived at the server, and positions below `sent` were sent.
+    /// `arrivals` are the positions that have arrived at the server. The positions below `sent` were sent.
     Sending {
         arrivals: Arrivals,
         sent: u32,
@@ -98,13 +99,13 @@ struct Parts {
     ends: Moment,
     wait: u64,
     due: Moment,
-    /// When a packet arrived that brought the call forward.
+    /// When the last packet arrived with which the call made progress.
     heard: Moment,
-    /// How often packets were sent again since then.
+    /// How often packets were sent again since `heard`.
     unanswered: u32,
     /// The end of the wait after the packet that made `unanswered` reach [`UNANSWERED_MIN`].
     last_chance: Moment,
-    /// When the packet was sent for which the time until its answer is measured.
+    /// When the packet was sent whose round trip is being measured.
     asked: Option<Moment>,
     window: u16,
     /// The number of parts of the call that were sent again.
@@ -133,7 +134,7 @@ pub(crate) struct PacketCall {
     id: u32,
     payload: Vec<u8>,
     state: State,
-    /// `None` for a whole call.
+    /// The data of a call in parts. `None` for a whole call.
     parts: Option<Parts>,
     /// Why the last datagram with the number of this call was not its reply.
     unreadable: Option<Unreadable>,
@@ -203,8 +204,8 @@ impl PacketCall {
         }
     }
 
-    /// Returns whether each datagram of the call was sent once, and the server has not said that all of them
-    /// have arrived. If one of them then reaches a closed port, the call is not executed.
+    /// Returns whether no datagram of the call was retransmitted, and the server has not reported that the
+    /// whole call has arrived. If a datagram of such a call reaches a closed port, the call is not executed.
     pub(crate) fn is_unanswered(&self) -> bool {
         let resent = self.parts.as_ref().map_or(0, |parts| parts.resent);
         match &self.state {
@@ -333,7 +334,7 @@ impl PacketCall {
                 self.send_next(now, to, send);
             }
             (Body::Welcome, _) if !is_ours => {
-                // The next call asks for a cookie, because this packet may be old.
+                // This packet may be old, so its cookie is not used. The next call asks for a new one.
                 to.cookie = None;
                 return Some(Err(Failure::Restarted));
             }
@@ -419,7 +420,7 @@ impl PacketCall {
         None
     }
 
-    /// Notes that a packet has brought the call forward.
+    /// Notes that a packet has arrived with which the call makes progress.
     fn progress(&mut self, now: Moment, to: &mut Association) {
         let Some(parts) = &mut self.parts else { return };
         if let Some(asked) = parts.asked.take() {
@@ -608,7 +609,7 @@ mod tests {
         }
         let message = Some(Ok(Cow::Borrowed(&[0, 2, 0, 1][..])));
         assert_eq!(call.receive(START, &reply(7, 1), &mut to, &mut |_| {}), message);
-        // Without the good reply, the client would report the bad one.
+        // If the good reply had not arrived, the client would report the bad one.
         let step = call.step(START.after(25 * SECOND), &to, &mut |_| {});
         assert_eq!(step, Step::GiveUp(Failure::BadReply(Unreadable::Invalid)));
     }

@@ -1,8 +1,8 @@
 //! The server's end of packet Courier: which calls run, and what answers each packet. It has no timers, and
 //! sends only in answer to packets and when a call ends.
 //!
-//! The cache of replies makes a call run once while the cache remembers it. A call in parts also needs a
-//! cookie of this server. A server that was restarted does not accept the cookies of its predecessor, so a
+//! As long as the cache of replies remembers a call, the call does not run again. A call in parts also needs
+//! a cookie of this server. A server that was restarted does not accept the cookies of its predecessor, so a
 //! call in parts does not run again after a restart.
 
 use core::net::{IpAddr, SocketAddr};
@@ -22,8 +22,8 @@ use crate::protocol::replies::{
 
 /// The largest number of calls of which parts are missing. Their memory is [`PARTIAL_BYTES_MAX`] at most.
 const PARTIAL_CALLS_MAX: usize = 256;
-/// The largest number of bytes of all calls together of which parts are missing. One host may use only a
-/// share of this number and of [`PARTIAL_CALLS_MAX`], as in the cache of replies.
+/// The largest number of bytes that the calls of which parts are missing may have together. One host may use
+/// only a share of this number and of [`PARTIAL_CALLS_MAX`], as in the cache of replies.
 const PARTIAL_BYTES_MAX: usize = 64 << 20;
 /// A call of which no part arrives for this time may be forgotten, because its client has given up.
 const PARTIAL_AGE: u64 = 30 * SECOND;
@@ -54,18 +54,18 @@ enum ReplyForm {
     Parts { name: Name, piece: u16 },
 }
 
-/// A call that runs. The server returns it with the reply.
+/// A call that runs. The code of the path passes this value back with the reply.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Running {
     ticket: Ticket<Identity>,
     form: ReplyForm,
     transaction: u16,
-    /// Whether the call came in several parts. Its client does not send them again.
+    /// Whether the call came in several parts. If so, its client does not send the parts again.
     is_assembled: bool,
 }
 
-/// A call that the driver runs now.
+/// A call that the code of the path runs now.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) call: Call,
@@ -195,7 +195,7 @@ impl PacketServer {
     /// Notes that a call was not executed, and sends `payload`, which says why. If `payload` is `None`,
     /// nothing is sent. The client then sends the call again, and the new copy may run.
     ///
-    /// The client of a call in several parts does not send them again. So the reply to such a call is
+    /// The client of a call in several parts does not send the parts again. So the reply to such a call is
     /// remembered like other replies.
     pub(crate) fn refuse(
         &mut self,
@@ -269,8 +269,8 @@ impl PacketServer {
         let key = key(from, name);
         let form = ReplyForm::Parts { name, piece: part.division.piece };
         if let Some(verdict) = self.cache.look(key, 0) {
-            // A part that asks for a report was sent again, because the reply has not arrived. A part that
-            // does not ask may be a duplicate that the network made.
+            // If the part asks for a report, the client has sent it again, because the reply has not
+            // arrived. A part that does not ask may be a duplicate that the network made.
             match verdict {
                 _ if !part.asks => {}
                 Verdict::Replay(reply) => send_reply(form, reply, send),
@@ -309,8 +309,8 @@ impl PacketServer {
         Some(Work { call, arguments, running: Running { ticket, form, transaction, is_assembled } })
     }
 
-    /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, reports to
-    /// a client that asks.
+    /// Adds a part to a call of several parts. Returns whether the call is complete. If it is not, and the
+    /// part asks for a report, sends the report.
     fn assemble(
         &mut self,
         now: Moment,
@@ -372,8 +372,8 @@ impl PacketServer {
         }
     }
 
-    /// Forgets calls whose clients have given up, if another call of which parts are missing would exceed a
-    /// limit. Returns `false` if it still exceeds a limit.
+    /// Makes space for one more call of which parts are missing. If that call would exceed a limit, forgets
+    /// such calls whose clients have given up. Returns `false` if the call would still exceed a limit.
     fn make_room(&mut self, now: Moment, from: SocketAddr, division: Division) -> bool {
         let full = |calls: usize, bytes: usize, part: usize| {
             calls >= PARTIAL_CALLS_MAX / part
@@ -435,8 +435,8 @@ mod tests {
     const BOUNDS: Bounds = Bounds { calls: 16, bytes: 80_000, age: 120 * SECOND };
     const PARTS: Form = Form::Parts(512);
 
-    /// The call that runs, with the number of bytes of its arguments, and the outcome of the call at the
-    /// client.
+    /// What the delivery of datagrams causes: a call that the server must run, after the number of bytes of
+    /// its arguments, and the outcome of the call at the client.
     type Delivered = (Option<(usize, Work)>, Option<Result<Vec<u8>, Failure>>);
 
     /// A client, a server, and the datagrams between them.
@@ -641,7 +641,7 @@ mod tests {
         let (work, _) = pair.deliver(&mut call);
         pair.end(work.expect("the call runs"), 20);
         pair.to_client.clear();
-        // Later replies of the host discard this one.
+        // A long reply to the same host makes the server discard this one.
         assert_eq!(pair.call(3, Form::Whole, [10, share - 8]).0, share - 8);
         pair.wait(&mut call);
         assert_eq!(pair.deliver(&mut call).1, Some(Err(Failure::ReplyDiscarded)));

@@ -3,10 +3,10 @@
 //! the two exchanges.
 //!
 //! The server answers `HELLO` with a cookie. The client returns the cookie in `BIND`, which proves to the
-//! server that the client has this address. In the headers of these packets, the secret is the client's
-//! nonce, and place and sequence are zero. No answer is longer than its request. So an attacker that forges
-//! source addresses causes no more traffic than it sends itself. The bodies are little-endian, and padded
-//! with zeros to [`BODY_BYTES`]. In this table, the offset of each field precedes its name:
+//! server that the client receives packets at its address. In the headers of these packets, the secret is the
+//! client's nonce, and place and sequence are zero. No answer is longer than its request. So an attacker that
+//! forges source addresses causes no more traffic than it sends itself. The bodies are little-endian, and
+//! padded with zeros to [`BODY_BYTES`]. In this table, the offset of each field precedes its name:
 //!
 //! | kind | body |
 //! |---|---|

@@ -71,7 +71,7 @@ pub(crate) struct SendPath<'a, L> {
     pub(crate) credits: u16,
     pub(crate) flow: &'a L,
     /// The number of the flow's round in which the flow last counted this handle as active. A round of the
-    /// flow lasts about one round trip, and is no `Round` of retransmission.
+    /// flow lasts about one round trip, and is not a `Round` of retransmission.
     pub(crate) seen: &'a mut u16,
 }
 
@@ -85,7 +85,7 @@ impl<L: FlowAccess> SendPath<'_, L> {
 /// The effect of a [`ReceptionReport`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReportEffect {
-    /// None, because the report is late or impossible.
+    /// The report has no effect, because it is late or impossible.
     Invalid,
     /// No position is known to be lost. There may be more positions to send.
     Progress,
@@ -124,7 +124,7 @@ pub(crate) struct Blast {
     fragments: Fragments,
     /// All positions below this one have arrived at the receiver.
     base: u32,
-    /// The next position that was not yet sent since the message began, or since it last began again.
+    /// The first position that has not been sent since the message began, or since it last began again.
     next: u32,
     /// If the message began again with the same pieces, this is the end of the positions that were sent
     /// before the restart. Otherwise zero.
@@ -140,9 +140,9 @@ pub(crate) struct Blast {
     recovery: u32,
     /// The value of [`Flow::reductions`] when this handle last read it.
     reductions: u16,
-    /// The number of positions sent since the last request for a report, or since the last report.
+    /// The number of positions sent since the last report or request for a report, whichever was later.
     unasked: u16,
-    /// The serial of the position that was sent last.
+    /// The serial of the packet that carried the last position that was sent.
     newest: u16,
     /// The serial of the packet whose round trip is measured.
     timed: u16,

@@ -1,6 +1,7 @@
-//! The client end of a handle. It makes one call at a time, has all timers, and reports the outcome of each
-//! call. A handle identifies one sequence of calls and the server's record of it. A piece is the part of a
-//! message that one packet carries. A position is the index of a piece in the order of sending.
+//! The client end of a handle. It makes one call at a time, decides when to send packets of the call, and
+//! reports the outcome of the call. A handle identifies one sequence of calls and the server's record of it.
+//! A piece is the part of a message that one packet carries. A position is the index of a piece in the order
+//! of sending.
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -55,8 +56,8 @@ const NEVER: Moment = Moment(u64::MAX);
 enum State {
     Idle,
     AckPending,
-    /// The client asks whether the server still knows the handle. `first` is the serial of the first of these
-    /// probes. Nothing of the call was sent.
+    /// The client sends probes that ask whether the server still knows the handle. `first` is the serial of
+    /// the first of these probes. Nothing of the call was sent.
     Probing {
         first: u16,
     },
@@ -224,7 +225,7 @@ impl ClientEnd {
             blast: Blast::new(Fragments::new(call.total, self.piece)),
             held: false,
         };
-        // The new call acknowledges the previous result.
+        // The new call acknowledges the previous result, so no separate acknowledgement is sent.
         self.pending = PendingControl::Nothing;
         (self.sent, self.timed, self.asked) = (false, None, None);
         self.unanswered = 0;
@@ -277,7 +278,7 @@ impl ClientEnd {
 
     /// Measures the time until the answer to a packet, unless this is already measured for an earlier packet.
     /// If the round trip is longer than the estimate, the client sends several packets in each round trip. If
-    /// each packet replaced the earlier one, the client would then never measure an answer.
+    /// each packet restarted the measurement, the client would then never complete one.
     #[inline]
     fn time_answer(&mut self, serial: u16, now: Moment) {
         self.timed.get_or_insert((serial, now));
@@ -433,7 +434,7 @@ impl ClientEnd {
         }
     }
 
-    /// Handles the answer of a server that knows the handle. The client may send the call from now on.
+    /// Handles the answer to a probe. The server still knows the handle, so the client may send the call.
     fn handle_known(&mut self, now: Moment, first: u16, header: &Header) -> Handled {
         if header.flags.has(Flags::ALL) {
             return Handled::Dropped(DropReason::Violation);
@@ -578,8 +579,8 @@ impl ClientEnd {
                 *held = true;
             }
             ReportEffect::StillMissing if *held => {}
-            // The report answers the last question. So each piece that the client sent before that question
-            // has arrived or is lost.
+            // The report answers the last control packet of the client. So each piece that the client sent
+            // before that packet has arrived or is lost.
             ReportEffect::StillMissing if answers => self.retransmit_missing(now),
             ReportEffect::StillMissing => self.due = now.after(self.interval),
         }
@@ -687,8 +688,9 @@ impl ClientEnd {
         )
     }
 
-    /// Reduces the size of pieces, because the driver knows that larger packets do not fit the path. If a
-    /// call is being sent, it begins again. If a result is being received, its pieces keep their size.
+    /// Reduces the size of pieces. The driver, the code that sends and receives the packets, knows that
+    /// larger packets do not fit the path. If a call is being sent, it begins again. If a result is being
+    /// received, its pieces keep their size.
     pub(crate) fn reduce_piece(&mut self, piece: u32, now: Moment) {
         let piece = (piece & !15).max(PIECE_MIN);
         if piece >= self.piece {
@@ -788,7 +790,7 @@ impl ClientEnd {
     }
 }
 
-/// Writes a header. If the packet has a bitmap, adds the check of the bitmap.
+/// Writes a header. If the packet has a bitmap, adds the checksum of the bitmap.
 pub(super) fn emit_with(mut header: Header, out: &mut [u8; CONTROL_BYTES_MAX], bytes: usize) {
     if bytes > HEADER_BYTES {
         header.flags = header.flags.with(Flags::CHECKED);

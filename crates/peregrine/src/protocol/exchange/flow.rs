@@ -25,12 +25,11 @@ const BETA: f64 = 0.7;
 const C: f64 = 0.4;
 /// The growth in positions per round trip that makes a window with this [`BETA`] as aggressive as the window
 /// of Reno. RFC 9438 raises the growth to 1 once the window has the size that it had at the last loss. This
-/// flow does not, because Linux does not, and Linux connections share links with this flow.
+/// flow does not raise it, because Linux does not, and Linux connections share links with this flow.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
-/// The lower bound, in nanoseconds, of the increase of the round trip that ends slow start. Within the
-/// bounds, this increase is an eighth of the previous round trip.
+/// Slow start ends if the round trip becomes longer by an eighth, but at least by this time, in nanoseconds.
 const LONGER_MIN: u64 = 4 * MILLISECOND;
-/// The upper bound, in nanoseconds, of the increase of the round trip that ends slow start.
+/// If the round trip becomes longer by this time, in nanoseconds, slow start ends in any case.
 const LONGER_MAX: u64 = 16 * MILLISECOND;
 /// The number of round trips in which the window grows at a quarter of its usual pace before slow start ends.
 /// The growth does not stop at once, because one longer round trip may have been chance.
@@ -48,9 +47,9 @@ const UNPACED: u32 = 8;
 /// be late because it waited for an answer. It then sends at once the positions that became due within this
 /// time, and after that it keeps its pace.
 const LATE_PART: u64 = 16;
-/// The lower bound of the delay that a sender makes good at once.
+/// The largest delay that a sender makes good at once is at least this time, in nanoseconds.
 const LATE_MIN: u64 = MILLISECOND;
-/// The upper bound of the delay that a sender makes good at once.
+/// The largest delay that a sender makes good at once is at most this time, in nanoseconds.
 const LATE_MAX: u64 = 5 * MILLISECOND;
 /// After slow start, the first burst of a message is the handle's share of the window divided by this number,
 /// but at most [`WINDOW_FIRST`] positions. So the burst does not fill a queue that other senders use. During

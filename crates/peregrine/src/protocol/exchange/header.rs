@@ -418,7 +418,8 @@ pub(crate) fn is_resent(header: &[u8; CONTROL_BYTES_MAX]) -> bool {
 
 /// Adds the check of the payload to a written header.
 ///
-/// Drivers call this function for handles with payload checks, because the protocol does not see payloads.
+/// The driver, the code that sends the packet, calls this function for handles with payload checks. This
+/// module does not see payloads.
 pub(crate) fn seal(header: &mut [u8; HEADER_BYTES], check: u32) {
     let flags = half(header, 28) | Flags::CHECKED.0;
     header[28..30].copy_from_slice(&flags.to_le_bytes());

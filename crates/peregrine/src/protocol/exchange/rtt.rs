@@ -18,8 +18,8 @@ const ANSWER_MARGIN: u64 = 16;
 /// If a packet of the server arrived at most this long before a call, the client begins the call at once. It
 /// does not ask first whether the server knows the handle.
 const FRESH_MIN: u64 = 10 * MILLISECOND;
-/// The limit of [`FRESH_MIN`] as a number of round trips. The longer of the two limits applies. Asking takes
-/// one round trip, which is short compared with a pause of this length.
+/// The same limit as [`FRESH_MIN`], but as a number of round trips. The longer of the two limits applies.
+/// Asking takes one round trip, which is short compared with a pause of this length.
 const FRESH_ROUND_TRIPS: u64 = 32;
 
 /// The smoothed round-trip time and its variation, in nanoseconds.

@@ -18,9 +18,9 @@
 //! | `Closing` | `Idle` | the procedure has ended; the driver forgets the record |
 //! | any except `Executing`, `Cancelled` and `Closing` | `Vacant` | [`forget`](ServerEnd::forget): the handle is revoked |
 //!
-//! A call is executed at most once. Only a call whose number is above the record's number can start a
-//! procedure, and the record takes that number in the same step. The record's number never decreases, with
-//! one exception: an assembly, of which nothing was executed, may begin again.
+//! A call is executed at most once. The record has the number of its last call. Only a call with a higher
+//! number can start a procedure, and the record takes that number in the same step. The record's number never
+//! decreases, with one exception: an assembly, of which nothing was executed, may begin again.
 
 mod liveness;
 
@@ -123,11 +123,11 @@ enum PendingAnswer {
     Ask,
 }
 
-/// The silence after which the server asks the client, if the client answered the previous question before
-/// the server sent another. So such a client gets only one question a second during a long procedure.
+/// If the client answered the previous question before the server sent another, the server asks again only
+/// after this silence. So such a client gets only one question a second during a long procedure.
 const QUIET_MAX: u64 = SECOND;
-/// The time between unanswered questions. A caller counts as gone after some questions, not after a time: if
-/// the server was halted for a long time, it may not have read the caller's packets yet.
+/// The time between unanswered questions. A caller counts as gone after some unanswered questions, not after
+/// a time: a server that was halted for long has perhaps not read the caller's packets yet.
 const ASK_EVERY: u64 = 300 * MILLISECOND;
 
 /// One record. It belongs to one place in the server's table.
@@ -235,8 +235,8 @@ impl ServerEnd {
         self.handle == header.handle && !matches!(self.state, State::Vacant)
     }
 
-    /// Returns the refusal of a packet for this place, or `None` if the client expects no answer. The record
-    /// must not [accept](Self::accepts) the packet. The refusal is not longer than the packet.
+    /// Returns the refusal of a packet for this place, or `None` if the client expects no answer. Called
+    /// only if the record does not [accept](Self::accepts) the packet. The refusal is not longer than it.
     ///
     /// A refusal is true even if it arrives late, because a forgotten handle never becomes valid again.
     pub(crate) fn refusal_of(&self, header: &Header, table: u64) -> Option<Header> {
@@ -346,7 +346,7 @@ impl ServerEnd {
         self.adopt_call(now, header);
         let range = fragments.range(header.fragment);
         if fragments.count() == 1 {
-            // The short cut of the function `handle` left out this call: the call before it was incomplete.
+            // `handle` left this call to this function, because the previous call was incomplete.
             self.state = State::Executing;
             return Effect { release, action: Action::Execute(range) };
         }
@@ -448,7 +448,7 @@ impl ServerEnd {
         }
     }
 
-    /// Handles the client's question for the state of its call.
+    /// Handles a probe, by which the client asks for the state of its call.
     fn handle_probe(&mut self, now: Moment, header: &Header, ahead: i32) -> Effect {
         self.note_heard(now, header);
         if ahead > 0 {
@@ -477,8 +477,8 @@ impl ServerEnd {
         Effect { release: false, action: Action::Nothing }
     }
 
-    /// Reports that nothing has arrived of a newer call. The client's question shows that the record's call
-    /// has ended for the client.
+    /// Reports that nothing has arrived of a newer call. The client's probe for the newer call shows that the
+    /// record's call has ended for the client.
     fn report_nothing(&mut self, sequence: u32) -> Effect {
         self.pending = PendingAnswer::ReportNothing(sequence);
         self.end_call()
@@ -545,7 +545,7 @@ impl ServerEnd {
             self.pending = PendingAnswer::Report;
             return Effect { release: false, action: Action::Nothing };
         }
-        // Late packets of the call must not execute it.
+        // The record takes the number of the cancelled call, so late packets cannot execute the call.
         self.sequence = header.sequence;
         self.pending = PendingAnswer::Released;
         self.end_call()

@@ -42,9 +42,10 @@ pub(crate) struct AdmittedPlace {
 
 /// The free places, and the places of each group of addresses.
 ///
-/// Each address belongs to a group. The driver computes a number for each address with a keyed hash, and this
-/// number determines the group. Because of the key, a client cannot choose to share a group with another
-/// client. The places of a group form a list in the order of admission. The free places form one more list.
+/// Each address belongs to a group. The code of the path computes a number for each address with a keyed
+/// hash, and this number determines the group. Because of the key, a client cannot choose to share a group
+/// with another client. The places of a group form a list in the order of admission. The free places form one
+/// more list.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     places: u32,
@@ -103,7 +104,7 @@ impl Table {
     /// Returns a place for a new handle of the address with the number `peer`. This is a free place, if there
     /// is one. Otherwise it is the evictable place whose record has been idle longest. If the group of the
     /// address has its full share of the places, only a place of that group is chosen. Returns `None` if
-    /// there is no such place. `phase` returns the phase of the record at a place, and the time at which its
+    /// no place can be chosen. `phase` returns the phase of the record at a place, and the time at which its
     /// last packet arrived.
     pub(crate) fn admit(
         &mut self,
@@ -149,8 +150,8 @@ impl Table {
         self.append(self.free(), place);
     }
 
-    /// Gives an admitted place back to the address that had it before. The driver calls this if the old
-    /// record at the place has received a packet in the meantime.
+    /// Gives an admitted place back to the address that had it before. Must be called if the old
+    /// record at the place has received a packet since the admission.
     pub(crate) fn reassign(&mut self, place: u32, peer: u64) {
         let group = (peer % u64::from(self.groups)) as u32;
         self.have[self.group[place as usize] as usize] -= 1;

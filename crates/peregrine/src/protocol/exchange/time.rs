@@ -1,4 +1,5 @@
-//! Time is an argument: the driver reads the clock, and the protocol never does.
+//! Moments. The functions of the protocol take the time as an argument, and never read a clock. The driver,
+//! the code that calls these functions, reads the clock.
 
 /// A moment, in nanoseconds since an origin. The whole process uses the same origin.
 ///

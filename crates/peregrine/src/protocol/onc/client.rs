@@ -1,6 +1,7 @@
 //! The client's state of one call over datagrams: when the call is retransmitted, when the client gives up,
 //! and which datagrams are its reply.
-//! The timers themselves are in `protocol/retransmission.rs`.
+//! The timers themselves are in `protocol/retransmission.rs`. The *driver* is the code of the path, which
+//! sends and receives the datagrams.
 
 use super::failure::Failure;
 use super::items::Unreadable;

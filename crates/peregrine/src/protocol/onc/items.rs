@@ -16,7 +16,7 @@ const fn padding(bytes: usize) -> usize {
 pub(crate) enum Unreadable {
     /// The message ends within an item.
     Truncated,
-    /// A length exceeds its limit.
+    /// A length exceeds its limit, or the message has more bytes than items.
     TooLong,
     /// A number has no meaning in its place, or a text is not UTF-8.
     Invalid,

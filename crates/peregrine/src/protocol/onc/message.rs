@@ -492,7 +492,7 @@ mod tests {
         let longer = Auth { flavour: Flavour(6), body: &body };
         let call = Call { verifier: longer, ..portmap(9) };
         assert_eq!(call.emit(&mut [0; 2000]), None);
-        // A peer may send more than 400 bytes, or announce more and send nothing.
+        // A peer may send a credential of more than 400 bytes, or announce one and send nothing.
         let start = words(&[5, 0, 2, 100_000, 2, 0]);
         for length in [401, 0x7fff_ffff, u32::MAX] {
             let hostile = [start.clone(), words(&[1, length]), vec![0; 500]].concat();

@@ -25,8 +25,8 @@ pub(crate) fn memory_after(message: &Vec<u8>, more: usize) -> usize {
     if all <= memory { memory } else { all.max(2 * memory) }
 }
 
-/// Uses the memory of an earlier message for the next one, which arrives in `message`. Does nothing if a part
-/// of the next one has arrived already. Memory beyond `kept` bytes is released.
+/// Uses `memory`, the memory of an earlier message, for the next message, which arrives in `message`. Does
+/// nothing if a part of the next message has arrived already. Memory beyond `kept` bytes is released.
 pub(crate) fn reuse(message: &mut Vec<u8>, mut memory: Vec<u8>, kept: usize) {
     if message.capacity() == 0 {
         memory.clear();

@@ -1,9 +1,9 @@
 //! The server's cache of replies to calls of ONC RPC. This file says what identifies a call. The cache itself
 //! is in `protocol/replies.rs`.
 //!
-//! ONC RPC does not promise that a call runs only once: a server that forgets a call runs its retransmission
-//! again. A retransmission of a call whose reply was discarded is dropped. On a stream, where the client
-//! waits for an answer, the server reports SYSTEM_ERR.
+//! ONC RPC does not promise that a call runs only once: after a server has forgotten a call, a retransmission
+//! runs the call again. If the server remembers a call, but has discarded its reply, it drops retransmissions
+//! of the call. On a stream, where the client waits for an answer, the server reports SYSTEM_ERR instead.
 
 use super::message::{Call, Flavour};
 use crate::protocol::exchange::time::Moment;
@@ -46,8 +46,9 @@ impl Replies {
         Self { secret, cache: replies::Replies::new(bounds) }
     }
 
-    /// Decides what to do with a call that has arrived. `from` is the driver's number of the connection or
-    /// socket at which it has arrived. [`end`](Self::end) returns this number.
+    /// Decides what to do with a call that has arrived. `from` is the number that the code of the
+    /// path has given to the connection or socket at which the call arrived. [`end`](Self::end) returns this
+    /// number.
     pub(crate) fn begin(
         &mut self,
         now: Moment,
@@ -205,7 +206,7 @@ mod tests {
         cache.run(START, Peer::stream(at(1, 700)), &call(1), b"reply");
         assert!(!cache.runs(Peer::stream(at(1, 700)), &call(1), b"args"));
         assert!(cache.runs(Peer::stream(at(1, 999)), &call(1), b"args"), "another program");
-        // While a call runs, its reply goes to the newest connection.
+        // If a client sends a running call again on another connection, the reply goes to that connection.
         let peer = Peer::stream(at(1, 700));
         let Verdict::Execute(ticket) = cache.begin(START, peer, 5, &call(2), b"args") else {
             panic!("the first copy runs");
@@ -264,7 +265,7 @@ mod tests {
             cache.begin(START, peer, 0, &call(2), b"args"),
             Verdict::Replay(b"short")
         ));
-        // A reply that is larger than the share discards no other one.
+        // A reply that is larger than the share of a host is not kept, so it displaces no other reply.
         cache.run(START, peer, &call(3), &vec![1; share + 1]);
         assert!(matches!(cache.begin(START, peer, 0, &call(3), b"args"), Verdict::Forgotten));
         assert_eq!(cache.size(), (3, 5));

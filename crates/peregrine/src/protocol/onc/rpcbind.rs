@@ -14,9 +14,9 @@ pub(crate) const PROGRAM: u32 = 100_000;
 pub(crate) const PORT: u16 = 111;
 /// The versions of rpcbind that this module knows.
 pub(crate) const VERSIONS: Versions = Versions { low: 2, high: 4 };
-/// The number of TCP in version 2.
+/// The number that TCP has in version 2 of rpcbind.
 pub(crate) const PROTOCOL_TCP: u32 = 6;
-/// The number of UDP in version 2.
+/// The number that UDP has in version 2 of rpcbind.
 pub(crate) const PROTOCOL_UDP: u32 = 17;
 
 /// The largest number of bytes in a text.
@@ -190,8 +190,8 @@ pub(crate) enum Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Reads the results of a call with this request. Lists are read in a loop. They have at most
-    /// [`LISTED_MAX`] entries, and memory is allocated only for entries that have arrived.
+    /// Reads the results of a call with this request. Lists are read in a loop, not recursively. They have at
+    /// most [`LISTED_MAX`] entries, and memory is allocated only for entries that have arrived.
     ///
     /// # Errors
     /// Fails if the results cannot be read.

@@ -45,7 +45,8 @@ impl Network {
         }
     }
 
-    /// Returns the number that the protocol of the network has in version 2 of rpcbind.
+    /// Returns the number that the protocol of the network has in version 2 of rpcbind, or `None` if version
+    /// 2 does not know the network.
     pub(crate) const fn protocol(self) -> Option<u32> {
         match self {
             Self::Tcp => Some(PROTOCOL_TCP),
@@ -80,7 +81,7 @@ impl<'a> Universal<'a> {
         Some(Self::Socket(SocketAddr::new(ip, port)))
     }
 
-    /// Returns the port, which the path of a local socket does not have.
+    /// Returns the port, or `None` if the address is the path of a local socket.
     pub(crate) const fn port(&self) -> Option<u16> {
         match self {
             Self::Socket(address) => Some(address.port()),

@@ -6,8 +6,8 @@ use crate::protocol::exchange::time::{Moment, SECOND};
 /// time. Otherwise the server could take the other call for a retransmission.
 pub(crate) const SPAN: u64 = 120 * SECOND;
 
-/// The number of bits of an xid within its quarter. The 32-bit numbers are divided into four quarters. The
-/// time of the last use is kept for each quarter, not for each number.
+/// The 32-bit numbers are divided into four quarters by their two highest bits. The time of the last use is
+/// kept for each quarter, not for each number. This is the number of the lower bits.
 const QUARTER_BITS: u32 = 30;
 
 /// Why no call can begin.
@@ -44,7 +44,7 @@ impl<T> Waiters<T> {
     /// Adds a caller, and returns the number for its call.
     ///
     /// # Errors
-    /// Fails if too many callers wait, or if numbers would be repeated too early. The caller is dropped.
+    /// Fails if too many callers wait, or if numbers would be repeated too early. `waiter` is then dropped.
     pub(crate) fn add(&mut self, now: Moment, waiter: T) -> Result<u32, Refused> {
         if self.waiting.len() >= self.count_max {
             return Err(Refused::Full);
@@ -85,8 +85,8 @@ impl<T> Waiters<T> {
         Some(self.waiting.remove(place).1)
     }
 
-    /// Returns the callers that wait, in the order of their numbers. After a connection has ended, the driver
-    /// fails these calls, or sends them again with the same numbers.
+    /// Returns the callers that wait, in the order of their numbers. After a connection has ended, the code
+    /// of the path fails their calls, or sends these calls again with the same numbers.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.waiting.iter().map(|(xid, waiter)| (*xid, waiter))
@@ -134,7 +134,7 @@ mod tests {
         let mut waiters = Waiters::new(0x3fff_ffff, 10);
         assert_eq!(waiters.add(START, ()), Ok(0x3fff_ffff));
         assert_eq!(waiters.add(START, ()), Ok(0x4000_0000));
-        // Pretend that the other numbers were used, up to the first quarter.
+        // Pretend that all higher numbers were used. The next number is then in the first quarter again.
         waiters.next = 0;
         let early = START.after(SPAN - 1);
         assert_eq!(waiters.add(early, ()), Err(Refused::TooFast));

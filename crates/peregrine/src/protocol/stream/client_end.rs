@@ -1,5 +1,5 @@
 //! The client's end of a connection. It keeps the calls in flight and the received messages, and decides how
-//! the connection ends.
+//! the connection ends. The *driver* is the code of the path, which sends and receives the bytes.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
@@ -110,7 +110,7 @@ impl CallSlot {
         core::array::from_fn(|i| self.reply[i].load(Ordering::Relaxed))
     }
 
-    /// Returns the header of the answer to a request of this kind.
+    /// Returns the header of the answer to a request of the kind `asked`.
     pub(crate) fn answer(&self, asked: MessageKind) -> Header {
         let [kind, _, _, _, body] = self.reply();
         let answers = [MessageKind::Bound, MessageKind::Refused, MessageKind::Description];
@@ -366,8 +366,8 @@ impl ClientEnd {
         // No call has the number 0.
         let used = if used >> (32 - INDEX_BITS) == 0 { used } else { 1 };
         let number = used << INDEX_BITS | index;
-        // SYNC: cancels, in `send_cancels`. A thread that reads this number does not see the cancel of the
-        // slot's previous call.
+        // SYNC: cancels, in `send_cancels`. A thread that reads this number does not see the cancel flag of
+        // the slot's previous call.
         slot.cancels.store(false, Ordering::Relaxed);
         slot.number.store(number, Ordering::Release);
         slot.state.store(SENDING, Ordering::Release);
@@ -406,8 +406,8 @@ impl ClientEnd {
     }
 
     /// Decides the outcome of a call whose message was not sent completely. `begun` is true if a part of the
-    /// message was sent. If the connection has ended, the driver must shut the socket down before it releases
-    /// the lock for sending.
+    /// message was sent. If the outcome ends the connection, the driver must shut the socket down before it
+    /// releases the lock for sending.
     #[cold]
     pub(crate) fn fails_to_send(&self, failure: SendFailure, begun: bool) -> Unsent {
         let is_late = failure == SendFailure::Late;
@@ -484,8 +484,8 @@ impl ClientEnd {
         self.reason.get()
     }
 
-    /// Ends the connection. If the connection has already ended, keeps the earlier reason. The driver must
-    /// then wake all callers ([`sleepers`](Self::sleepers)).
+    /// Ends the connection. If the connection has already ended, keeps the earlier reason. Afterwards, the
+    /// driver must wake all callers ([`sleepers`](Self::sleepers)).
     #[cold]
     pub(crate) fn end(&self, reason: EndReason) {
         if self.reason.set(reason).is_ok() {

@@ -2,7 +2,7 @@
 //!
 //! When a server's process ends, its kernel closes the connection. If the server's host loses power or a link
 //! breaks, nothing closes the connection. The client's kernel probes idle connections only seldom, so that
-//! idle connections cost nothing. So while a call waits for a long time, the client itself probes more often.
+//! idle connections cost little. So while a call waits for a long time, the client itself probes more often.
 //! It sends a few bytes without meaning, and the server's kernel acknowledges them whatever the server does.
 //! While sent bytes are not acknowledged, no probe is needed, because the kernel retransmits them. If the
 //! receive buffer of the peer is full, no probe is needed either, because the kernel sends zero-window

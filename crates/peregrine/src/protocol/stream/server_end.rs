@@ -1,5 +1,5 @@
 //! The server's end of a connection. It reads the received messages, and keeps the calls that have no reply
-//! yet.
+//! yet. The *driver* is the code of the path, which receives the bytes into its memory.
 
 use core::time::Duration;
 
@@ -60,7 +60,7 @@ impl Unread {
 
     /// Reads the next message. `memory` is the driver's memory. `admits` decides from the header of a call
     /// whether the call is accepted, before memory for its body is used. Until the whole body has arrived,
-    /// every run of this function asks `admits` again.
+    /// every call of this function asks `admits` again.
     #[inline]
     pub(crate) fn next(&mut self, memory: &[u8], admits: impl FnOnce(&Header) -> bool) -> Next {
         if self.skip > 0 {
@@ -156,7 +156,7 @@ impl Calls {
     }
 
     /// Notes that a running call is deferred: no thread runs its procedure from now on. Returns whether the
-    /// procedure was captured until now.
+    /// procedure was captured until now, that is, ran on without a caller.
     pub(crate) fn defer(&mut self, number: u32) -> bool {
         let mut calls = self.calls.iter_mut().rev();
         let call = calls.find(|call| call.number == number && call.runs);
@@ -172,7 +172,7 @@ impl Calls {
         if self.ended {
             return false;
         }
-        // The call is probably among the last ones.
+        // The call was probably added recently, so the search begins with the newest call.
         let call = self.calls.iter_mut().rev().find(|call| call.number == number);
         call.is_some_and(|call| {
             call.runs = !call.cancelled;

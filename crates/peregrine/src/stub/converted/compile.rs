@@ -30,7 +30,7 @@ impl Program {
     /// Makes the program for two interfaces that fit, or returns `None` if no procedure needs conversion.
     ///
     /// # Errors
-    /// If the interfaces are too intricate.
+    /// If the program would have more than [`STEPS_MAX`] steps and parts.
     pub(crate) fn new(
         ours: &Described,
         theirs: &Described,
@@ -305,7 +305,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Returns the step for a parameter's part of the head, on one side.
+    /// Returns the step that copies a parameter's part of the head unchanged. Only `side` has the parameter.
     fn head(&mut self, side: Side, one: &'a DescribedParameter) -> OpId {
         let number = Op::Numbers { bytes: 4, count: 1 };
         match one.shape {
@@ -458,7 +458,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Adds the default of a field of one side to the program. Returns the number of the default, and the
-    /// step of the default's type.
+    /// step that copies a value of the default's type unchanged.
     fn filled(
         &mut self,
         side: Side,
@@ -542,8 +542,8 @@ impl<'a> Compiler<'a> {
         Op::Choice { bytes, signed: repr.signs().1, first, count, ty: self.name(name) }
     }
 
-    /// Returns the moves of a plain type, from the start of the sender's value. The moves are made once,
-    /// because many other plain types may contain the type.
+    /// Returns the moves of a plain type. Their offsets are from the start of the sender's value. The moves
+    /// are made once, because many other plain types may contain the type.
     fn plain(&mut self, key: Key, depth: u32) -> Rc<[Move]> {
         if let Some(moves) = self.plain.get(&key) {
             return Rc::clone(moves);
@@ -609,7 +609,7 @@ impl<'a> Compiler<'a> {
                 if let [Move::Copy { at: 0, bytes: all, unit }] = *each
                     && all == bytes
                 {
-                    // Elements that are equal on both sides are copied by one move.
+                    // If one move copies a whole element, one move copies the whole array.
                     let bytes = plain_bytes(self.side(from_side), from);
                     return self.add(&[Move::Copy { at: 0, bytes, unit }], at, moves);
                 }

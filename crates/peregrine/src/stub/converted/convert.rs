@@ -350,7 +350,7 @@ impl Program {
     }
 
     /// Converts a value within a plain value, where nothing is aligned. An integer or a discriminant that
-    /// changes goes through separate memory.
+    /// changes is first converted in separate memory.
     #[cold]
     fn packed<A: Representation, B: Representation>(
         &self,
@@ -385,7 +385,7 @@ impl Program {
     }
 
     /// Reads one value of the sender and discards it, because the receiver has no place for it. `op` is the
-    /// step that converts the type of the value to itself. The step serves only to find where the value ends.
+    /// step that copies a value of this type unchanged. Here, the step only shows where the value ends.
     pub(super) fn skip<A: Representation>(
         &self,
         mut op: OpId,

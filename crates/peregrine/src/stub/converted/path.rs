@@ -100,7 +100,7 @@ pub(crate) struct ConvertedPath {
     procedures: Box<[AtomicU32]>,
 }
 
-/// The largest number of blocks of a call for which no memory is allocated.
+/// A call with at most this number of blocks is converted without an allocation.
 const FEW: usize = 8;
 
 /// A frame of the path to the server. Its drop does not release the frame, because the caller's guard for the
@@ -532,7 +532,7 @@ impl CallPath for ConvertedPath {
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        // Only the holder of the frame reads and writes the number.
+        // Only the holder of a frame reads and writes the frame's entry in `procedures`.
         let procedure = self.procedures[call.frame.index() as usize].load(Ordering::Relaxed);
         let routine = match self.routine(procedure) {
             Ok(routine) => routine,

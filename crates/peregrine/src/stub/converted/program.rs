@@ -13,7 +13,7 @@ pub(super) enum Part {
     /// The receiver has no such part: the next value of the sender is dropped.
     Skip(OpId),
     /// The sender has no such part: the receiver gets the default with this number. The [`OpId`] is the step
-    /// that converts the default's type to itself.
+    /// that copies a value of the default's type without a conversion.
     Fill(u32, OpId),
 }
 
@@ -81,8 +81,8 @@ pub(super) enum Received {
     /// The receiver's variant with this number. The parts are its fields.
     Variant { number: u32, first: u32, count: u32 },
     /// The receiver's variant for unknown variants. If this variant has a field, the field gets the name of
-    /// the sent variant. `name` is the position of that name. `fields` is the step of the sent variant's
-    /// fields.
+    /// the sent variant. `name` is the position of that name. `fields` is the step that skips the fields
+    /// of the sent variant.
     Other { number: u32, fields: OpId, name: Option<u32> },
     /// The receiver has neither the variant with this name, nor a variant for unknown ones.
     Unknown { name: u32 },

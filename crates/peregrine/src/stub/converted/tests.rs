@@ -50,8 +50,8 @@ fn bytes<R: Representation>(numbers: &[Number]) -> Vec<u8> {
     all
 }
 
-/// Returns a description with one procedure. The first line is the type of the first parameter, and the other
-/// lines are named types. `more` follows the first parameter.
+/// Returns a description with one procedure. The first line of `lines` is the type of the first parameter,
+/// and the other lines are named types. `more` follows the first parameter.
 fn described(lines: &str, more: &str) -> Described {
     let (first, types) = lines.split_once('\n').unwrap_or((lines, ""));
     let end = if types.is_empty() { "" } else { "\n" };
@@ -118,8 +118,8 @@ fn converts_part(program: &(Program, Part), sent: &[Number], received: &[Number]
     converts_as::<Swapped, Swapped>(program, sent, received);
 }
 
-/// Checks how values of `ours` arrive as `theirs`. The server has one more parameter, so that the procedures
-/// differ.
+/// Checks how values of `ours` arrive as `theirs`. The server's procedure has one more parameter, so that the
+/// procedures differ even if the two types are equal.
 fn converts(ours: &str, theirs: &str, values: &[(&[Number], &[Number])]) {
     let program = program(&described(ours, ""), &described(theirs, ", in z: option<u8>"), 0);
     for (sent, received) in values {

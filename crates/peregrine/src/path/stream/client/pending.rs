@@ -63,7 +63,7 @@ impl StreamPath {
         let state = slot.state.load(Ordering::Acquire);
         if state != DONE && !connection.has_ended() {
             if state == ARMED {
-                // Another thread receives the reply, or the keeper does.
+                // The bell is armed, so another thread or the keeper receives the reply.
                 return None;
             }
             connection.listen();
@@ -188,7 +188,8 @@ impl Connection {
         }
     }
 
-    /// Gives up the lead, and then rings the bells of the replies that were received.
+    /// Stops being the leader by releasing the lock `input`. Then rings the bells of the calls whose replies
+    /// were received.
     pub(super) fn ring(&self, mut input: MutexGuard<'_, Input>) {
         if input.rings.is_empty() {
             return;
@@ -224,8 +225,8 @@ impl Connection {
         let next = match self.fired(ends) {
             Fired::Received => Next::Sleep,
             Fired::LeftToLeader => {
-                // The leader renews the registration only when it gives up the lead. If bytes wait for space
-                // in the socket, the registration is needed now.
+                // The leader renews the registration with epoll only when it gives up the lead. If queued
+                // bytes wait for space in the socket, epoll must report that space now.
                 if self.outbox.is_stuck() {
                     self.renew_watch();
                 }

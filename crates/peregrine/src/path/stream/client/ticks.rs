@@ -3,7 +3,7 @@
 //! that large messages have used.
 //!
 //! All of this shares one timer. While calls are pending, the timer expires every 200 ms in any case. So a
-//! call with a later deadline falls asleep without setting the timer.
+//! call whose deadline is after the next expiry falls asleep without setting the timer.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
@@ -28,7 +28,7 @@ const TIDY: Duration = Duration::from_secs(1);
 pub(super) struct Ticks {
     /// When the timer expires.
     next: AtomicU64,
-    /// When memory is released.
+    /// When unused memory is released next.
     tidy: AtomicU64,
     /// The deadline of each frame's call, if the call sleeps.
     deadlines: Growing<AtomicU64>,

@@ -5,7 +5,7 @@
 //! waits. Such a call *sleeps* after its bell was armed. While calls sleep, some thread must receive their
 //! replies: the leader, a follower that is about to lead, or the keeper, for which epoll watches the socket.
 //!
-//! One word holds all that must be known at once:
+//! One atomic word holds the state that these threads must read and change together:
 //!
 //! | bits | meaning |
 //! |---|---|
@@ -17,7 +17,8 @@
 //! The rules:
 //!
 //! 1. A call that falls asleep is counted, and its slot becomes `ARMED`. Then its thread tries to lead. If
-//!    there is another leader, that leader is responsible. Otherwise the thread hands over.
+//!    there is another leader, that leader receives the reply or hands over. Otherwise the thread hands over
+//!    (rule 3).
 //! 2. A thread that gives up the lead looks at the word afterwards. If the word is not 0, the thread hands
 //!    over.
 //! 3. To hand over, a thread wakes one follower, if there is one. That follower leads, or looks at the word
@@ -28,13 +29,13 @@
 //!    there is another leader, that leader sees `DUE` when it gives up the lead, and renews the registration.
 //!    Otherwise the keeper receives, and renews the registration itself.
 //!
-//! While a program has no pending calls, usually only the number of followers changes.
+//! While a program has no pending calls, usually only the number of followers changes in the word.
 //!
 //! SYNC: leader. Each of these threads writes the word, and then tries to take the lock: a follower (count),
 //! a call that falls asleep (count), the keeper (`DUE`). A leader releases the lock, and then reads the word.
-//! All have a sequentially consistent fence in between. So either the thread gets the lock, or a leader sees
-//! what the thread wrote. After each handing over, the thread that led reads the word once more, for the same
-//! reason.
+//! Each of them executes a sequentially consistent fence between its two steps. So either the thread gets the
+//! lock, or a leader sees what the thread wrote. After each handing over, the thread that led reads the word
+//! once more, for the same reason.
 //!
 //! SYNC: watch. A thread sets `WATCHED` before it renews the registration. If the keeper clears `WATCHED`
 //! between the two steps, the renewed registration does not wake the keeper when bytes arrive. But then the
@@ -42,10 +43,10 @@
 
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// One follower.
+/// What one follower adds to the word.
 pub(super) const FOLLOWER: u32 = 1;
 const FOLLOWERS: u32 = (1 << 12) - 1;
-/// One call that sleeps.
+/// What one call that sleeps adds to the word.
 pub(super) const SLEEPER: u32 = 1 << 12;
 pub(super) const SLEEPERS: u32 = FOLLOWERS << 12;
 /// Whether epoll wakes the keeper when bytes arrive.
@@ -76,7 +77,7 @@ pub(super) enum Fired {
     Retry,
 }
 
-/// A connection, as far as taking turns at receiving is concerned.
+/// The operations of a connection with which threads take turns at receiving.
 pub(super) trait Turns {
     type Word: Word;
     /// The right to receive. Dropping this value gives up the lead.
@@ -93,11 +94,11 @@ pub(super) trait Turns {
     fn receive(&self, lead: &mut Self::Lead<'_>) -> bool;
     /// Takes the messages out of the bytes that were received ahead. Returns false if some are left.
     fn receive_ahead(&self, lead: &mut Self::Lead<'_>) -> bool;
-    /// Gives up the lead, and then rings the bells of the replies that were received.
+    /// Gives up the lead, and then rings the bells of the calls whose replies were received.
     fn ring(&self, lead: Self::Lead<'_>);
-    /// Requests one follower to lead.
+    /// Asks one follower to lead.
     fn poke(&self);
-    /// Returns whether the server still owes replies for which nothing waits any more.
+    /// Returns whether the server still owes replies to calls that their callers have given up.
     fn owes_replies(&self) -> bool;
     /// Registers the socket with epoll again. When bytes arrive, epoll wakes the keeper only if `WATCHED` is
     /// set.
@@ -145,7 +146,7 @@ pub(super) trait Turns {
     /// calling thread leads. If there are followers, nothing changes: one of them leads next.
     ///
     /// `rang` says that a bell is about to ring. In that case, epoll watches even if no call sleeps now.
-    /// Another call will probably sleep soon, and the registration need not be renewed for it.
+    /// Another call will probably sleep soon. Then the registration need not be renewed again.
     fn plan(&self, rang: bool) -> bool {
         let mut renews = false;
         self.word().update(|word| {
@@ -172,7 +173,7 @@ pub(super) trait Turns {
         }
     }
 
-    /// Makes sure that a reply is received although nothing waits for it any more.
+    /// Makes sure that a reply is received although its caller has given up the call.
     #[cold]
     fn watch_for_owed_replies(&self) {
         self.word().update(|word| Some(word | DUE));
@@ -187,8 +188,8 @@ pub(super) trait Turns {
         Self::fence();
         let Some(mut lead) = self.try_lead() else {
             // Epoll keeps reporting the end of the connection until the leader has read all bytes. So the
-            // keeper pauses. The keeper also pauses if it watches for owed replies only, because each reply
-            // to another caller would wake the keeper.
+            // keeper pauses (`Retry`). The keeper also pauses if it watches for owed replies only, because
+            // each reply to another caller would wake the keeper.
             if !ends && self.word().load() & SLEEPERS != 0 {
                 return Fired::LeftToLeader;
             }

@@ -34,8 +34,8 @@ impl SendLock {
         taken.is_ok().then(|| SendGuard(self))
     }
 
-    /// Takes the lock of a connection that has no queue. Returns `None` if the lock did not become free by
-    /// the deadline.
+    /// Takes the lock of a connection that never sets the mark. Returns `None` if the lock did not become
+    /// free by the deadline.
     #[inline]
     pub(in crate::path::stream) fn take(&self, deadline: Option<Instant>) -> Option<SendGuard<'_>> {
         self.try_take().or_else(|| self.take_slowly(deadline).map(|(guard, _)| guard))
@@ -109,9 +109,9 @@ impl SendLock {
     #[inline]
     fn give_back(&self, to: u32) -> bool {
         // SYNC: send lock, acquired in `try_take`, `take_slowly` and `take_idle`. The swap is sequentially
-        // consistent because of cancellations. One thread notes a cancellation, and then tries to take the
-        // lock. This thread releases the lock, and its caller then looks for cancellations. So at least one
-        // of the two threads sends the cancellation.
+        // consistent because of cancellations. Another thread notes a cancellation, and then tries to take
+        // the lock. This thread releases the lock, and its caller then looks for cancellations. So at least
+        // one of the two threads sends the cancellation.
         let seen = self.0.swap(to, Ordering::SeqCst);
         seen != TAKEN && self.is_wanted(seen)
     }
@@ -206,7 +206,8 @@ mod tests {
         assert!(lock.try_take().is_some());
     }
 
-    /// Threads queue messages, which are numbers here, while other threads take the lock for themselves.
+    /// Threads queue messages while other threads take the lock to send their own messages. The test only
+    /// counts the messages.
     #[test]
     fn every_queued_message_is_sent() {
         const EACH: u64 = 3000;

@@ -150,8 +150,8 @@ impl ServerPath for Connections {
             drop(rows);
             drop(removed);
             for number in gone {
-                // If this notice is lost, the client learns of the withdrawal later, from the error of the
-                // next call.
+                // If this notice cannot be sent now, the client learns of the withdrawal from the error of
+                // its next call.
                 connection.incoming.send_now(wire::MessageKind::Revoked, number, &[]);
             }
             connection.incoming.send_unsent(&Visit(&connection));

@@ -68,8 +68,8 @@ impl DeferredCalls {
         drop(call);
     }
 
-    /// Cancels the call that has this number, if it is deferred. The caller has noted before that the call is
-    /// cancelled.
+    /// Cancels the call that has this number, if it is deferred. Must be called after the connection has
+    /// noted the cancellation.
     pub(super) fn cancel(&self, number: u32) {
         let call = self.0.lock().calls.remove(&number);
         if let Some(call) = call {
@@ -77,7 +77,7 @@ impl DeferredCalls {
         }
     }
 
-    /// Cancels all calls. The caller has noted before that the connection has ended.
+    /// Cancels all calls. Must be called after the connection has noted that it has ended.
     pub(super) fn cancel_all(&self) {
         let calls = core::mem::take(&mut self.0.lock().calls);
         for call in calls.into_values() {
@@ -126,9 +126,9 @@ pub(super) fn defer(
     let calls = incoming.calls();
     let (count, message) = (calls.len(), calls.message_of(number));
     drop(calls);
-    // A correct client has at most [`limits::ASTACKS_MAX`] calls in flight. Calls whose replies wait to be
-    // sent are among them. So this check also bounds the replies that wait because the client does not read
-    // them.
+    // A correct client has at most [`limits::ASTACKS_MAX`] calls in flight. A call whose reply waits to be
+    // sent is still in flight. So this check also bounds the replies that wait because the client does not
+    // read them.
     if count > limits::ASTACKS_MAX as usize {
         return None;
     }

@@ -167,7 +167,7 @@ impl AcceptedConnection {
         drop(kept);
     }
 
-    /// Ends the hold of the connection, because there may be memory again. Returns true if the caller must
+    /// Notes that the connection need not wait for memory any more. Returns true if the caller must
     /// queue the connection for a thread.
     pub(crate) fn resumes(&self) -> bool {
         self.held.swap(false, Ordering::AcqRel) && self.wakes()
@@ -210,7 +210,8 @@ impl AcceptedConnection {
         }
     }
 
-    /// Returns up to which byte of the input the thread may receive now. Returns `None` if no memory is left.
+    /// Returns the offset in the input up to which the thread may receive now. Returns `None` if no memory is
+    /// left.
     #[inline]
     fn make_room(&self, worker: &mut StreamWorker, needed: usize) -> Option<usize> {
         if needed <= READ_AHEAD {

@@ -2,10 +2,10 @@
 //!
 //! The thread that ends a procedure belongs to an executor, and must not wait for a client that does not
 //! read. So it adds the reply to the queue of the connection, and sends the queue only as far as this is
-//! possible without waiting. If the socket is full, a thread of the server sends the rest. It waits for the
-//! client as it does with any other reply, so a client that does not read meets the same time limits. At most
-//! one thread waits in this way for each connection. No other kind of thread and no second watch of the
-//! socket is needed.
+//! possible without waiting. If the socket is full, a thread of the server sends the rest. That
+//! thread waits for the client as with any other reply, so the same time limits apply to a client that does
+//! not read. At most one thread waits in this way for each connection. This needs neither another kind of
+//! thread nor a second watch of the socket.
 //!
 //! A thread sends only while it has the lock for sending. If the thread gives up the lock within a message,
 //! the rest of the message is at the front of the queue. So a thread that takes the lock sends the queue
@@ -155,7 +155,7 @@ impl AcceptedConnection {
                 }
                 None => self.close(),
             }
-            // From now on, a thread that adds a reply asks a thread of the server again, if necessary.
+            // From now on, a thread that adds a reply may ask a thread of the server again to send the queue.
             self.unsent.is_attended.store(false, Ordering::SeqCst);
             let is_done = self.unsent.is_empty() || self.closed.load(Ordering::Acquire);
             if is_done || self.unsent.is_attended.swap(true, Ordering::SeqCst) {

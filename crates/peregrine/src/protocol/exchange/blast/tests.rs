@@ -93,6 +93,7 @@ impl Way {
     }
 
     /// Sends everything that can be sent now, and delivers all packets except those that `lost` selects.
+    /// Returns whether the receiver answers one of them.
     fn burst(&mut self, mut lost: impl FnMut(u32) -> bool) -> bool {
         let mut answers = false;
         while let Some(packet) = self.poll() {
@@ -145,7 +146,7 @@ fn paced_sender_sends_in_bounded_bursts() {
     // most one more burst.
     let first = sends(&mut way, NOW);
     assert!((48..=48 + burst).contains(&first), "{first}");
-    // A sender that polls whenever a position is due sends one burst each time.
+    // A sender that polls whenever a position is due sends at most one burst each time.
     let (mut now, mut sent) = (NOW, first);
     while sent < 400 {
         now = way.blast.due().expect("a position is due");
@@ -161,8 +162,8 @@ fn paced_sender_sends_in_bounded_bursts() {
     assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
 }
 
-/// A blocked sender only asks for its share of the window now and then. Asking does not count as use of the
-/// window, so the window decays.
+/// A blocked sender sends nothing, but asks for its share of the window now and then. Asking does not count
+/// as use of the window, so the window decays.
 #[test]
 fn window_of_a_blocked_sender_decays() {
     let mut flow = Flow::new(Some(10 * MILLISECOND));
@@ -267,7 +268,7 @@ fn only_a_full_window_grows() {
         way.arrive(packet);
     }
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
-    // Now the whole window was sent.
+    // Now the sender sends the whole window.
     way.burst(|_| false);
     assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 96));
 }

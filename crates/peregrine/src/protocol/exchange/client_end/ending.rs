@@ -70,7 +70,8 @@ impl ClientEnd {
         }
     }
 
-    /// Ends the call because the driver knows that no packet can arrive on this handle any more.
+    /// Ends the call. The driver, the code that sends and receives the packets, knows that no packet can
+    /// arrive on this handle any more.
     pub(crate) fn fail_unreachable(&mut self) {
         self.fail(Executed::Maybe, FailureReason::Unreachable);
     }

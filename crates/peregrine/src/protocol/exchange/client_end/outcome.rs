@@ -1,6 +1,6 @@
-//! The types that the client end uses towards its driver: terms, packets to send, and outcomes of calls. A
-//! piece is the part of a message that one packet carries. A position is the index of a piece in the order of
-//! sending.
+//! The types that the client end exchanges with its driver, the code that sends and receives the packets:
+//! terms, packets to send, and outcomes of calls. A piece is the part of a message that one packet carries. A
+//! position is the index of a piece in the order of sending.
 
 use core::ops::Range;
 

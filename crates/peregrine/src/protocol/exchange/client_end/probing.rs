@@ -76,7 +76,8 @@ impl ClientEnd {
         true
     }
 
-    /// Sends a control packet again. If too many were unanswered, presumes the server dead instead.
+    /// Sends a control packet again. If too many control packets were unanswered, presumes the server dead
+    /// instead.
     pub(super) fn ask_again(&mut self, now: Moment, what: PendingControl) {
         if self.unanswered >= UNANSWERED_MAX {
             self.fail(Executed::Maybe, FailureReason::Dead);
@@ -88,7 +89,8 @@ impl ClientEnd {
             State::Executing | State::Cancelling => patience,
             _ => (self.interval * 2).min(patience),
         };
-        // The first intervals are short. A question counts as unanswered only if a full interval follows it.
+        // The first intervals are short. A question counts as unanswered only if the longest interval
+        // follows it.
         if self.interval == patience {
             self.unanswered += 1;
         }

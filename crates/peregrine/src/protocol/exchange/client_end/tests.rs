@@ -405,7 +405,7 @@ fn refusal_proves_not_executed_only_if_its_table_forgot_nothing() {
         (TABLE, GENERATION + 1, false, doubt),
         // The generation is lower than it was when the server granted the handle.
         (TABLE, GENERATION - 1, false, doubt),
-        // Another server at the same address has refused, or another socket of this server.
+        // The refusal comes from another server at the same address, or from another socket of this server.
         (TABLE + 1, GENERATION, false, doubt),
         // The server has reported that the whole call has arrived.
         (TABLE, GENERATION, true, doubt),

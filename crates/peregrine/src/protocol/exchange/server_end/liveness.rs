@@ -2,8 +2,9 @@
 
 use super::{ASK_EVERY, MILLISECOND, Moment, PendingAnswer, QUIET_MAX, ServerEnd, State};
 
-/// The silence after which the server asks the client during a call. A client of this release sends its next
-/// probe 400 ms after each answer. So on a path with short round trips, the server never asks this client.
+/// If the client is silent for this time during a call, the server asks whether the client is alive. A client
+/// of this release sends its next probe 400 ms after each answer. So on a path with short round trips, the
+/// server never asks such a client.
 const QUIET: u64 = 500 * MILLISECOND;
 /// The number of unanswered questions after which the server presumes a client dead. This happens 2.5 seconds
 /// after the client's last packet: [`QUIET_MAX`], and one [`ASK_EVERY`] for each question. If the first

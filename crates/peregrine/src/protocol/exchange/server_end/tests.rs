@@ -230,7 +230,8 @@ fn probe_reports_the_state_and_sends_no_data() {
     sent(server_end);
     then(server_end, probe);
     assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL.with(Flags::REPLIED))]);
-    // The client has waited for late packets, and nothing of the result has arrived.
+    // This report says that the client has waited for late packets, and that nothing of the result has
+    // arrived.
     let nothing = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
     then(server_end, nothing);
     assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::RESENT.with(Flags::REPORT))]);

@@ -14,7 +14,7 @@ const SENDING: u32 = 0;
 const ARMED: u32 = 1;
 const DONE: u32 = 2;
 
-/// The reply to the call that sleeps. Other numbers are replies to the callers that wait.
+/// The number of the reply to the call that sleeps. Other numbers are replies to the callers that wait.
 const TO_SLEEPER: usize = 0;
 
 /// What the lock of the received bytes protects.
@@ -54,9 +54,9 @@ struct Connection {
     kernel: Mutex<Kernel>,
     slot: AtomicU32,
     callers: Mutex<Vec<Caller>>,
-    /// Notified when a caller that sleeps must wake.
+    /// Notified when a caller in the state `Sleeps` must wake.
     wakes: Condvar,
-    /// Whether the call that sleeps has been woken, or has not fallen asleep.
+    /// Whether the pending call is awake: its bell has rung, or its reply came before it could fall asleep.
     is_awake: AtomicBool,
 }
 
@@ -168,7 +168,7 @@ impl Connection {
         self.callers.lock().unwrap()[own] == Caller::Done
     }
 
-    /// Falls asleep until the reply arrives.
+    /// Lets the pending call fall asleep. If its reply has already arrived, the call stays awake.
     fn fall_asleep(&self) {
         self.word.add(SLEEPER);
         if self.slot.compare_exchange(SENDING, ARMED, ORDER, ORDER).is_err() {
