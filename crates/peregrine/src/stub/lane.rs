@@ -68,10 +68,12 @@ const STUCK: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(1);
 /// How often a looker is checked while other futures rely on it.
 const CHECK_LOOKER: Duration = Duration::from_millis(1);
-/// The numbers of the lane's own timers: to try again, to check the looker, and to relieve a thread of the
-/// server. Calls have smaller numbers.
+/// The number of the lane's timer after which it tries again to send. The timers for the deadlines of calls
+/// have smaller numbers than the lane's own three timers.
 const RETRY_TIMER: u32 = u32::MAX;
+/// The number of the lane's timer for the check of the looker.
 const LOOKER_TIMER: u32 = u32::MAX - 1;
+/// The number of the lane's timer after which it asks the server to relieve a thread.
 const RELIEF_TIMER: u32 = u32::MAX - 2;
 
 /// The calls of a binding that share batches.
@@ -513,8 +515,9 @@ impl Lane {
         };
         if !bound.path.is_prepared(frame.index()) {
             if state.is_ring {
-                // A ring may run on any thread. The new thread that prepares a frame would inherit properties
-                // of that thread, such as the network namespace. So a future starts the new thread.
+                // Any thread may handle a ring. A thread that it starts, to prepare a frame, would inherit
+                // its properties, such as the network namespace. So a future is woken, which starts that
+                // thread.
                 drop(frame);
                 state.wake_sleepers();
             } else {
@@ -690,7 +693,7 @@ impl Lane {
             state.is_checked = self.timer(LOOKER_TIMER, CHECK_LOOKER);
             return;
         }
-        // The next future that is polled looks.
+        // The next future that is polled becomes the looker.
         state.looker = None;
         state.armed = true;
         self.on_ring(bound, state);
@@ -731,7 +734,8 @@ fn write(records: &mut [u8], at: usize, head: Window<'_>, ins: &[Block<'_>], len
     let mut end = copy(at, head);
     for block in ins.iter().chain(lent) {
         let from = block.unconverted().unwrap_or(Window::empty());
-        // A message begins at a multiple of 16 in its chunk, so the alignment of `end` is the same in both.
+        // A message begins at a multiple of 16 in its chunk, so `end` has the same alignment in the chunk as
+        // in the message.
         end = copy(align_up(end), from);
     }
 }
@@ -752,8 +756,8 @@ impl Rings for Lane {
         None
     }
     fn examine(&self, _: u32) {}
-    /// Handles a timer. `call` is the number of one of the lane's own timers, or of the call whose deadline
-    /// has come. The future of that call is woken.
+    /// Handles a timer. `call` is the number of one of the lane's own timers, or the index of the call whose
+    /// deadline has come. In the second case the future of the call is woken.
     fn ring(&self, call: u32) {
         let Some(lane) = self.this.upgrade() else { return };
         if call == RETRY_TIMER {

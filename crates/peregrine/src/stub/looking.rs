@@ -8,8 +8,9 @@ use crate::call::{Wait, block_cost};
 
 /// The number of times that a future looks for its result between two readings of the clock.
 const LOOKS: u32 = 32;
-/// For how long a future looks for its result with [`Wait::Spin`]. Then the future sleeps. On the local path,
-/// the client rings again only for a sleeping call, if no thread of the server takes the call.
+/// For how long a future looks for its result with [`Wait::Spin`]. Then the future sleeps, because on the
+/// local path the client repeats a ring only while the future sleeps. A ring must be repeated if no thread of
+/// the server takes the call.
 const SPIN_MAX: Duration = Duration::from_millis(10);
 
 /// How long the future of a pending call has looked for its result.
@@ -17,7 +18,7 @@ const SPIN_MAX: Duration = Duration::from_millis(10);
 pub(super) enum Looking {
     #[default]
     NotYet,
-    /// For less time than is worth measuring.
+    /// The future has begun to look, but has not read the clock yet.
     Briefly,
     /// The future looks until this time, and then sleeps.
     Until(Instant),

@@ -75,7 +75,7 @@ enum Taken {
     Queued,
     /// Too many bytes are queued or under way.
     Full,
-    /// The binding was bound again meanwhile.
+    /// The binding was bound again meanwhile, so the caller must try again.
     Again,
     /// The call does not fit a batch.
     InPlace,
@@ -285,7 +285,7 @@ impl OneWay {
         None
     }
 
-    /// Appends a call that is made in place.
+    /// Appends a call that is made in place to the queue, and returns the call's place there.
     fn place(&self) -> Place {
         self.with(|this, state| {
             state.made += 1;
@@ -363,7 +363,7 @@ impl OneWay {
         }
     }
 
-    /// Takes the result of the batch that is under way, if there is one.
+    /// Takes the result of the batch that is under way, if the result has arrived.
     fn receive(&self, state: &mut State) {
         let State { turn: Turn::Batch(chunk, index), results, .. } = state else { return };
         let (bound, index) = (&chunk.bound, *index);
@@ -382,7 +382,7 @@ impl OneWay {
         }
     }
 
-    /// Sends a batch, which has its turn.
+    /// Sends the batch whose turn it is.
     fn send(&self, state: &mut State, mut chunk: Chunk) {
         let late = chunk.depart();
         if let Some(procedure) = late.first() {
@@ -476,7 +476,8 @@ impl OneWay {
         }
     }
 
-    /// Handles the end of a call of another RPC system, which has its turn. The next call of its chunk follows.
+    /// Handles the end of a call to a server of another RPC system. The next call of its chunk is then the
+    /// first in the queue.
     #[cold]
     fn returned_foreign(
         &self,
@@ -624,7 +625,8 @@ impl OneWay {
         }
         self.turn(state);
         if state.follows_itself() {
-            // The next call is sent when this one ends, and the caller may make no further call.
+            // The next call of the chunk is sent when the call under way ends. Perhaps the caller makes no
+            // further call that would notice this end, so a bell must ring.
             return self.arm(state);
         }
         if state.timer.is_some() || !state.needs_bell() {

@@ -79,8 +79,9 @@ struct State {
     /// The frames that have no message.
     frames: Vec<u32>,
     outstanding: Vec<Outstanding>,
-    /// The number of the next message, and of the next result.
+    /// The number of the next message.
     next: u64,
+    /// The number of the next result.
     next_result: u64,
     /// A result that has arrived before the result `next_result`, and its number.
     early: Option<(u64, Vec<u8>)>,
@@ -568,7 +569,8 @@ impl State {
     /// Returns whether there is a reason to send a message.
     fn has_message(&self) -> bool {
         if self.early.is_some() {
-            // The overtaken result must arrive first, so that at most one result overtakes another.
+            // A result has overtaken another one. No message is sent until the overtaken result arrives, so
+            // that `early` needs to hold only one result.
             return false;
         }
         if self.users == 0 {
@@ -611,7 +613,7 @@ impl State {
         self.next_result += 1;
         let Self { flows, woken, .. } = self;
         Record::all(result, |record, bytes| {
-            // A record of a stream that has ended here may still arrive.
+            // A record may still arrive for a stream that has ended on the client's side.
             if let Some(flow) = flows.get(&record.stream) {
                 woken.extend(flow.take(&record, bytes));
             }

@@ -243,7 +243,8 @@ impl<'a> Space<'a> {
         bytes
     }
 
-    /// Writes the first `bytes` bytes of `line`, or as many of them as fit, and up to three more bytes.
+    /// Writes the first `bytes` bytes of `line`, or as many of them as fit. May also write up to three of the
+    /// bytes that follow them in `line`.
     ///
     /// The function copies word by word, because most values are words. A wider load of words that were just
     /// stored would wait until all of these words have left the store buffer.

@@ -113,11 +113,11 @@ impl<'a> End<'a> {
 pub(super) struct GivenUp<'f>(Option<Pin<&'f mut dyn Future<Output = ()>>>);
 
 impl GivenUp<'_> {
-    /// The caller waits for the result in any case.
+    /// For a caller that never gives up its call.
     pub(super) const NEVER: Self = Self(None);
 
-    /// Runs `future` on this thread until it ends, or until the caller gives up. `executed` says whether the
-    /// call may have been executed in the second case.
+    /// Runs `future` on this thread until it ends, or until the caller gives up. If the caller gives up, the
+    /// error says `executed`.
     fn wait<T>(
         &mut self,
         executed: Executed,
@@ -296,7 +296,7 @@ impl GenericClient {
         }
     }
 
-    /// Makes a call of another RPC system as a future, which runs on this thread.
+    /// Makes a call to a server of another RPC system as a future, which runs on this thread.
     fn call_foreign_as_future(
         &self,
         (system, binding, number): (System, &Binding, u32),

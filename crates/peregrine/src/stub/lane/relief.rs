@@ -133,7 +133,7 @@ mod tests {
         let (mut relief, begun) = (Relief::default(), Instant::now());
         assert_eq!(relief.left(begun), Some(FIRST));
         let now = begun + FIRST;
-        // To look at the time that is left does not change it.
+        // A call of `left` does not restart the wait.
         assert_eq!((relief.left(now), relief.left(now)), (None, None));
         relief.asked(now);
         assert_eq!(relief.left(now), Some(FIRST));
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(relief.left(now), Some(2 * FIRST));
         (0..20).for_each(|_| relief.answered(true));
         assert_eq!(relief.left(now), Some(MAX));
-        // Results begin the waits again.
+        // After results, the waits begin again with `FIRST`.
         relief.answered(false);
         let now = now + MAX;
         assert_eq!(relief.left(now), Some(FIRST));

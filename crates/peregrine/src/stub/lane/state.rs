@@ -79,7 +79,7 @@ pub(super) struct Chunk {
     pub(super) records: Vec<u8>,
     /// The calls that have a record in `records`.
     pub(super) calls: Vec<u32>,
-    /// The procedure of the only call, if the call is measured.
+    /// If the chunk has only one call, and this call is measured: the procedure of the call.
     pub(super) measured: Option<u32>,
     /// The time at which the first call with a deadline was queued. The times in the records count from this
     /// moment.
@@ -87,7 +87,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Subtracts the time for which the calls were queued from the times of their records.
+    /// Subtracts the time for which the calls were queued from the time that each record has left.
     pub(super) fn depart(&mut self) {
         let Some(since) = self.timed else { return };
         let now = Instant::now();
@@ -478,7 +478,8 @@ impl State {
         }
     }
 
-    /// Stores how long a procedure takes. If the procedure may be slow, its queued calls are made alone.
+    /// Stores whether a procedure was found fast or slow. If the procedure may be slow, its queued calls are
+    /// made alone.
     pub(super) fn set_speed(&mut self, procedure: u32, mut speed: Speed) {
         if !self.speeds.contains_key(&procedure) {
             // Only a malicious server measures a procedure that was not called.
@@ -657,7 +658,7 @@ mod tests {
         assert!(speed(&state) == Speed::Fast);
     }
 
-    /// The deadline of a call is measured from the time at which its batch is sent.
+    /// A record that is sent says how much time its call has left at that moment.
     #[test]
     fn time_in_the_queue_is_subtracted() {
         let mut state = State::new(false);

@@ -355,7 +355,7 @@ pub struct Streams<'s> {
 }
 
 impl<'s> Streams<'s> {
-    /// Returns no streams.
+    /// Returns an empty list of streams.
     #[expect(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self { streams: Vec::new(), marshalled: 0 }
@@ -424,7 +424,7 @@ impl<'s> Streams<'s> {
         self.streams.iter().any(|one| one.has_moved())
     }
 
-    /// Lets callbacks that the procedure may have kept go on after the call.
+    /// Lets callbacks work after the call if the procedure may have kept them.
     pub(in crate::stub) fn outlive(&mut self, home: &Home) {
         self.streams.iter_mut().for_each(|one| one.outlive(home));
     }
