@@ -118,7 +118,7 @@ pub(crate) fn big_endian_array<T: Plain, const N: usize>(bytes: &[u8]) -> [T; N]
     unsafe { values.assume_init() }
 }
 
-/// Reads as many numbers as `bytes` has, as [`big_endian_array`] does.
+/// Reads all whole numbers in `bytes`, the highest byte of each number first.
 #[inline]
 pub(crate) fn big_endian_numbers<T: Plain>(bytes: &[u8]) -> Vec<T> {
     let count = bytes.len() / size_of::<T>();

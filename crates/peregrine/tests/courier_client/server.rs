@@ -1,5 +1,4 @@
-//! Servers of Courier that are made by hand. They read and write messages by the rules of the standard,
-//! independently of the library.
+//! Servers of Courier that do not use the library. They read and write messages by the rules of the standard.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -46,7 +45,7 @@ pub(crate) fn usual(call: &Received) -> Vec<Vec<u8>> {
     }]
 }
 
-/// A connection of a client, which has announced its versions.
+/// A connection whose client has announced its versions.
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     framing: Framing,

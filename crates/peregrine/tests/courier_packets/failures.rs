@@ -1,4 +1,5 @@
-//! Clients of servers that know only whole calls, and that fail in many ways. The tests are the servers.
+//! Clients of servers that support only calls in one datagram, and that fail in many ways. The tests
+//! themselves are the servers.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl Call {
     }
 }
 
-/// Serves with `answer`, after the client has bound. Returns the address.
+/// Starts a server that answers the calls after bind with `answer`. Returns the address.
 fn serve(answer: impl Fn(&Call) -> Vec<Vec<u8>> + Send + 'static) -> String {
     serve_all(move |call| match (call.datagram.get(14..18), call.procedure) {
         // When a client binds, it asks whether the server knows calls in parts, and calls a procedure that
