@@ -20,7 +20,7 @@ use std::sync::{self, PoisonError, TryLockError};
 pub(crate) enum Rank {
     /// The calls of a client's binding that share batches. Held while a batch is sent or received.
     Lane,
-    /// Held while a client binds again, for all clones of a binding.
+    /// Held while a client binds again on behalf of all clones of a binding.
     Rebind,
     /// A client's sessions or connections with one server. Held while a thread binds to the server.
     Server,

@@ -61,8 +61,8 @@ const ALONE_FIRST: u32 = 16;
 /// The longest time that other calls wait for the result of a measured call. After this time, the measurement
 /// counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
-/// If all batches are outstanding for this time while calls wait, the waiting calls are made alone: the
-/// procedures of the batches may wait for these calls. The time is longer than most round trips.
+/// If [`OUTSTANDING_MAX`] batches are outstanding for this time while calls wait, the waiting calls are made
+/// alone: the procedures of the batches may wait for these calls. The time is longer than most round trips.
 const STUCK: Duration = Duration::from_millis(100);
 /// The time after which the lane tries again to send a batch that it could not send.
 const RETRY: Duration = Duration::from_millis(1);
@@ -98,7 +98,7 @@ impl Lane {
         let unsupported = bound.path.kind() == PathKind::InProcess
             || token == Token::default()
             || message < limits::MESSAGE_BYTES_MIN;
-        // The head of a batch and the table of its result fit 64 bytes.
+        // The head of a batch fits 64 bytes, and so does the table of its result.
         let most = message.saturating_sub(64) & !15;
         let state = State::new(unsupported);
         Arc::new_cyclic(|this| Self {
@@ -161,8 +161,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
-    /// be made alone.
+    /// Returns whether a call of the procedure shares its batch with other calls, or has a batch for itself.
+    /// `None` if the call must be made alone: without a batch.
     pub(super) fn takes(&self, bound: &Bound, procedure: u32) -> Option<Company> {
         self.with(bound, |_, state| state.takes(procedure))
     }

@@ -50,7 +50,7 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::ForkMark;
 use crate::value::{Block, Native, Out, Window, Writer};
 
-/// How many bytes the result of a batch may have. The result has the first failure.
+/// The largest number of bytes of the result of a batch. The result reports the first failure in the batch.
 const RESULT_BYTES: usize = 4 << 10;
 /// How long calls stay queued if the caller makes no further call.
 const SEND_AFTER: Duration = Duration::from_millis(1);
@@ -120,7 +120,8 @@ impl OneWay {
     /// Sends what is queued, because the last clone of the binding is dropped. Waits until all calls have
     /// ended, for [`limits::ONEWAY_DROP_TIME`] at most.
     pub(crate) fn close(&self) {
-        // A forked child must not use the state: a thread of its parent may have held the lock.
+        // A forked child must not use the state: if a thread of its parent held the lock during the fork, the
+        // lock is never released in the child.
         if self.is_idle.load(Ordering::Relaxed) || self.is_forked() {
             return;
         }
@@ -215,7 +216,7 @@ impl OneWay {
         }
     }
 
-    /// Queues a call, or says why not. `share` returns the state of the binding.
+    /// Queues a call, or returns why the call is not queued. `share` returns the state of the binding.
     #[inline]
     fn take(&self, call: &Appended<'_, '_>, share: impl FnOnce() -> Arc<Bound>) -> Taken {
         let Some(size) = call.size() else { return Taken::InPlace };
@@ -569,7 +570,7 @@ impl OneWay {
         self.interface.procedure_name(procedure).unwrap_or_default().to_owned()
     }
 
-    /// Returns the error with the name of a procedure.
+    /// Adds the name of a procedure to an error.
     fn of(&self, procedure: u32, error: CallError) -> CallError {
         error.of(self.name(procedure))
     }

@@ -74,7 +74,8 @@ pub(crate) struct ClientConduit {
 
 #[derive(Default)]
 struct State {
-    /// Makes frames for the conduit active, in addition to those that the program has asked for.
+    /// Keeps frames active for the conduit, in addition to the frames that the program has requested for its
+    /// calls.
     reserved: Option<Reserved>,
     /// The frames that have no message.
     frames: Vec<u32>,
@@ -125,7 +126,8 @@ pub(super) struct OpenConduit<'a> {
 
 impl Drop for OpenConduit<'_> {
     fn drop(&mut self) {
-        // A forked child must not use the lock: a thread of its parent may have held it.
+        // A forked child must not use the lock: if a thread of its parent held it during the fork, it is
+        // never released in the child.
         if self.bound.mark.wiped() {
             return;
         }
@@ -179,7 +181,7 @@ impl ClientConduit {
         let token = sys::random().map_err(|error| {
             CallError::system(Phase::Call, "cannot get random bytes for streams", error)
         })?;
-        // The head of the message and the table of the result fit 64 bytes.
+        // The head of a message fits 64 bytes, and so does the table of a result.
         let room = bound.path.message_bytes().saturating_sub(64).min(MESSAGE_BYTES) & !15;
         let state = State { is_closed: true, ..State::default() };
         let state = Mutex::ranked(Rank::Lane, state);
@@ -538,7 +540,7 @@ impl ClientConduit {
 fn few_frames(count: u32) -> CallError {
     let options = "(`BindOptions::astacks`, `ExportOptions::astacks_max`)";
     let text = match count {
-        // One A-stack must stay free for calls without streams.
+        // A fourth A-stack must stay free for calls without streams.
         0..=STREAM_FRAMES => format!("a call with streams needs four A-stacks {options}"),
         _ => format!("other calls with streams use all but one of {count} A-stacks {options}"),
     };

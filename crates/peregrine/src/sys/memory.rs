@@ -51,8 +51,8 @@ pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
     shared: bool,
-    /// The process that mapped the memory. A forked child does not inherit shared mappings (`MADV_DONTFORK`):
-    /// other memory may lie at their addresses.
+    /// The process that mapped the memory. A forked child does not inherit shared mappings (`MADV_DONTFORK`),
+    /// so in the child other memory may lie at their addresses.
     pid: u32,
 }
 

@@ -18,8 +18,8 @@ pub(super) struct Nested {
     shared: Arc<Shared>,
 }
 
-/// Returns the interface of a callback. The callback is the parameter with index `place` of procedure
-/// `number`. `step` is the step of this parameter.
+/// Returns the interface of the callback that is the parameter `place` of procedure `number`. `step` is the
+/// step of this parameter.
 pub(super) fn nested(described: &Described, number: u32, place: usize, step: &Step) -> Arc<Nested> {
     let nested = step.nested.get_or_init(|| {
         let procedure = described.procedures.get(number as usize);

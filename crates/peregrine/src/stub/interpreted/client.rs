@@ -312,7 +312,7 @@ pub(super) fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
 }
 
-/// The head of one call, to which the interpreter writes the arguments. Then it makes the call.
+/// Holds the head of one call, to which the interpreter writes the arguments, and then makes the call.
 pub(super) trait Transporter<'a, R: Representation>:
     DerefMut<Target = Arguments<'a, R>>
 {
@@ -644,7 +644,7 @@ fn conclude<R: Representation>(
     }
 }
 
-/// Returns the error of a procedure that failed because of a call that it made.
+/// Makes a `CallError` of the kind `Relayed` from `error`, the `CallError` that a procedure returned.
 #[cold]
 pub(super) fn relayed(error: &Dynamic) -> CallError {
     let text = match error {

@@ -33,7 +33,7 @@ pub struct Program {
     /// The valid discriminants of plain enums. The discriminants of one enum are adjacent and sorted.
     pub(super) discriminants: Vec<i128>,
     pub(super) routines: Vec<Routine>,
-    /// What other RPC systems need to know.
+    /// Information that only calls of other RPC systems need.
     pub(super) foreign: ForeignNotes,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Op {
     Number(Number),
     /// The discriminant of a plain enum: one of `discriminants[first..][..count]`.
     Choice { repr: Number, first: u32, count: u32 },
-    /// A value that is one block, whatever its parts are.
+    /// A value that is one block, whatever its parts are. The [`OpId`] is the step that describes the parts.
     Solid(Solid, OpId),
     /// A text: a count of bytes, and then the bytes.
     Text,

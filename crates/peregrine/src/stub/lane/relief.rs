@@ -19,10 +19,10 @@ const FIRST: Duration = Duration::from_millis(10);
 /// Each time the server has nothing to relieve, the lane waits twice as long before it asks again, but at
 /// most this time.
 const MAX: Duration = Duration::from_secs(1);
-/// A lane that looks for results reads the clock once in this number of looks.
+/// The number of looks for results after which the lane reads the clock once.
 const LOOKS: u32 = 256;
 
-/// When the lane asks the server next to relieve a thread that runs a batch.
+/// Determines when the lane next asks the server to relieve a thread that runs a batch.
 pub(super) struct Relief {
     /// The number of batches that were answered with results.
     answers: u64,

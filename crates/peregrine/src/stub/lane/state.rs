@@ -210,7 +210,7 @@ impl ResultBytes {
 /// Whether a call shares its batch with other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stub) enum Company {
-    /// The call shares its batch with any other calls.
+    /// The call shares its batch with other calls.
     Shared,
     /// The call has a batch for itself: the server measures how long the procedure of the call takes.
     Measured,
@@ -282,8 +282,8 @@ impl State {
         }
     }
 
-    /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
-    /// be made alone.
+    /// Returns whether a call of the procedure shares its batch with other calls, or has a batch for itself.
+    /// `None` if the call must be made alone: without a batch.
     pub(super) fn takes(&mut self, procedure: u32) -> Option<Company> {
         if self.unsupported
             || self.stuck
@@ -527,7 +527,8 @@ impl State {
         }
     }
 
-    /// Makes the queued calls alone. The procedures of the outstanding batches may wait for these calls.
+    /// Removes all calls from the queue, so that they are made alone: without a batch. The procedures of the
+    /// outstanding batches may wait for these calls.
     pub(super) fn make_queued_alone(&mut self) {
         let queue = core::mem::take(&mut self.queue);
         self.gone += queue.len() as u64;

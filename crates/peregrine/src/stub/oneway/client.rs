@@ -35,7 +35,7 @@ pub struct Queued<'a> {
     oneway: &'a OneWay,
     bound: &'a Bound,
     binding: &'a Binding,
-    /// The server's number of the procedure, and the client's.
+    /// The number of the procedure at the server, and its number at the client.
     procedures: [u32; 2],
     deadline: Option<Instant>,
     arguments: Arguments<'a, Native>,

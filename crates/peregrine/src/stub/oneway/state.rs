@@ -103,7 +103,7 @@ pub(super) struct Chunk {
 /// A call that is to be appended.
 pub(super) struct Appended<'a, 'b> {
     pub(super) bound: &'a Bound,
-    /// The server's number of the procedure, and the client's.
+    /// The number of the procedure at the server, and its number at the client.
     pub(super) procedures: [u32; 2],
     pub(super) head: Window<'a>,
     pub(super) ins: &'a [Block<'b>],
@@ -237,7 +237,8 @@ impl Chunk {
         self.calls().next()
     }
 
-    /// Returns whether calls follow the one that is under way, at a server of another RPC system.
+    /// Returns whether the server belongs to another RPC system, and further calls follow the call that is
+    /// under way.
     pub(super) fn has_more(&self) -> bool {
         self.calls > 1 && self.bound.path.kind().system().is_some()
     }

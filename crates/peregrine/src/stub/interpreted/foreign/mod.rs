@@ -29,7 +29,7 @@ use take::{Received, Unread};
 /// The `max` of a text or a sequence that has no bound.
 pub(super) const NO_MAX: u32 = u32::MAX;
 
-/// What other RPC systems need to know of the types of a program.
+/// Information about the types of a program that only calls of other RPC systems need.
 #[derive(Clone, Debug)]
 pub(super) struct ForeignNotes {
     /// For each enum: the index of its first part, and the numbers of its variants. Sorted by the index.
@@ -203,7 +203,7 @@ impl Program {
     }
 
     /// Returns which part of a type has no form in the representation. Types that are nested too deeply are
-    /// not followed: values of them are refused.
+    /// not examined, because their values are refused anyway.
     fn missing<R: Cells>(&self, op: OpId, seen: &mut [bool], depth: u32) -> Option<Unfit> {
         let is_seen = seen.get_mut(op as usize).is_none_or(|seen| core::mem::replace(seen, true));
         if is_seen || depth > limits::INTERPRETED_DEPTH_MAX {
