@@ -53,8 +53,8 @@ fn reply(packet: &[u8], into: &mut [u8], knows_parts: bool) -> usize {
     let transaction = [payload[6], payload[7]];
     let message = &mut into[header + 4..];
     message[2..4].copy_from_slice(&transaction);
-    // Two calls of a client that binds have their own answers: the question whether the server knows calls in
-    // parts, and the call of procedure 0xffff, which the program does not have.
+    // To bind, a client makes two calls that have special answers. It asks whether the server supports calls
+    // in parts, and it calls procedure 0xffff, which the program does not have.
     let is_question = payload[8..12] == [0x50, 0x43, 0x50, 0x43];
     let bytes = match payload[14..16] {
         _ if is_question && knows_parts => {

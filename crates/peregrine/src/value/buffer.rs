@@ -368,7 +368,7 @@ pub struct OutBlock<'a> {
     space: Space<'a>,
     unit: usize,
     valid: Option<fn(&[u8]) -> bool>,
-    /// How values are converted, in both directions.
+    /// How values are converted, both when they are sent and when they are received.
     swap: Option<&'static Swap>,
     /// Receives the number of filled elements.
     filled: Option<&'a mut usize>,
@@ -438,7 +438,7 @@ impl<'a> OutBlock<'a> {
         }
     }
 
-    /// Returns this block, with the setting that its values are converted as `swap` defines.
+    /// Sets how the values of this block are converted, and returns the block.
     #[doc(hidden)]
     #[inline]
     pub const fn converted(mut self, swap: Option<&'static Swap>) -> Self {

@@ -1,4 +1,5 @@
-//! `Plain` types are copied without encoding. This module also has the casts that they allow.
+//! `Plain` types are copied without encoding. This module also has the casts between bytes and values that
+//! these types allow.
 
 #![allow(unsafe_code)]
 

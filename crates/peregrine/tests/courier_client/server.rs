@@ -89,8 +89,8 @@ pub(crate) fn listen() -> (TcpListener, String) {
     (listener, address)
 }
 
-/// Serves calls until the program ends. `answer` returns the messages to send for each call after the first
-/// one, by which a client binds. Returns the address for clients.
+/// Serves calls until the program ends. `answer` returns the messages to send for each call except the first
+/// call of a connection, by which the client binds. Returns the address for clients.
 pub(crate) fn serve(
     framing: Framing,
     answer: impl Fn(&Received) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static,
@@ -112,7 +112,8 @@ pub(crate) fn serve(
     address
 }
 
-/// Serves the first connection by `first`, after the client has bound, and later connections as usual.
+/// Serves the first connection with `first` after the client has bound. Serves later connections with
+/// `usual`.
 pub(crate) fn serve_first(
     framing: Framing,
     first: impl FnOnce(Connection) + Send + 'static,

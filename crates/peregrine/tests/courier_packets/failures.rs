@@ -44,7 +44,8 @@ impl Call {
     }
 }
 
-/// Starts a server that answers the calls after bind with `answer`. Returns the address.
+/// Starts a server that answers with `answer` the calls that a client makes after it has bound. Returns the
+/// address.
 fn serve(answer: impl Fn(&Call) -> Vec<Vec<u8>> + Send + 'static) -> String {
     serve_all(move |call| match (call.datagram.get(14..18), call.procedure) {
         // When a client binds, it asks whether the server knows calls in parts, and calls a procedure that
