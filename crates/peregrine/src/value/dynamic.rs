@@ -66,7 +66,7 @@ pub enum Dynamic {
     Text(String),
     /// One or several values without padding, in the layout of this machine's memory.
     Plain(Vec<u8>),
-    /// Several values without bytes, of which only their number is kept.
+    /// Several values without bytes. Only the number of the values is kept.
     Units(u32),
     /// The elements of a sequence or array, the parts of a tuple, or the fields of a struct.
     List(Vec<Self>),

@@ -106,8 +106,8 @@ pub(crate) fn put_big_endian<T: Plain>(values: &[T], bytes: &mut [u8]) {
     reverse_numbers::<T>(bytes_of(values), to);
 }
 
-/// Reads the numbers whose bytes are `bytes`, the highest byte of each number first. `bytes` has exactly their
-/// length. The result is not in an `Option`, because a large array would be copied once more.
+/// Reads the numbers whose bytes are `bytes`, the highest byte of each number first. `bytes` has exactly
+/// their length. The result is not in an `Option`, because then a large array would be copied once more.
 #[inline(always)]
 pub(crate) fn big_endian_array<T: Plain, const N: usize>(bytes: &[u8]) -> [T; N] {
     let mut values = MaybeUninit::<[T; N]>::uninit();

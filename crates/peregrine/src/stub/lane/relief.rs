@@ -72,7 +72,7 @@ impl Relief {
         self.is_due || self.looks == 0
     }
 
-    /// Notes the answer to a batch. `is_empty` is whether the batch has asked for relief, and the server had
+    /// Notes the answer to a batch. `is_empty` is true if the batch asked for relief and the server had
     /// nothing to relieve.
     pub(super) fn answered(&mut self, is_empty: bool) {
         if is_empty {

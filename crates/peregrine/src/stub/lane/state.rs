@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) pending: usize,
     pub(super) looker: Option<u32>,
     /// The slots of calls whose futures sleep. A call may have ended after its slot was added. Each slot is
-    /// here once at most. One of these futures may become the *looker*: the future that looks for the results
+    /// here at most once. One of these futures may become the *looker*: the future that looks for the results
     /// of all calls.
     pub(super) sleepers: VecDeque<u32>,
     /// Whether the looker has looked since the last check.
