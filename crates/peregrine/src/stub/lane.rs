@@ -68,12 +68,12 @@ const STUCK: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(1);
 /// How often a looker is checked while other futures rely on it.
 const CHECK_LOOKER: Duration = Duration::from_millis(1);
-/// The number of the lane's timer after which it tries again to send. The timers for the deadlines of calls
+/// The number of the timer after which the lane tries again to send. The timers for the deadlines of calls
 /// have smaller numbers than the lane's own three timers.
 const RETRY_TIMER: u32 = u32::MAX;
 /// The number of the lane's timer for the check of the looker.
 const LOOKER_TIMER: u32 = u32::MAX - 1;
-/// The number of the lane's timer after which it asks the server to relieve a thread.
+/// The number of the timer after which the lane asks the server to relieve a thread.
 const RELIEF_TIMER: u32 = u32::MAX - 2;
 
 /// The calls of a binding that share batches.
@@ -515,9 +515,9 @@ impl Lane {
         };
         if !bound.path.is_prepared(frame.index()) {
             if state.is_ring {
-                // Any thread may handle a ring. A thread that it starts, to prepare a frame, would inherit
-                // its properties, such as the network namespace. So a future is woken, which starts that
-                // thread.
+                // Any thread may handle a ring. If it started a thread that prepares a frame, that thread
+                // would inherit its properties, such as the network namespace. So a future is woken instead,
+                // and the future starts such a thread.
                 drop(frame);
                 state.wake_sleepers();
             } else {

@@ -48,7 +48,7 @@ impl Call {
 /// address.
 fn serve(answer: impl Fn(&Call) -> Vec<Vec<u8>> + Send + 'static) -> String {
     serve_all(move |call| match (call.datagram.get(14..18), call.procedure) {
-        // When a client binds, it asks whether the server knows calls in parts, and calls a procedure that
+        // When a client binds, it asks whether the server supports calls in parts, and calls a procedure that
         // the server does not have.
         (Some([0x50, 0x43, 0x50, 0x43]), _) => vec![call.reply(REJECT, &words(&[0]))],
         (_, u16::MAX) => vec![call.reply(REJECT, &words(&[2]))],

@@ -171,9 +171,9 @@ impl GenericServer {
         &self.described
     }
 
-    /// Returns which part of the interface another RPC system cannot carry, if there is one. The text begins
-    /// with the place of the part. If a procedure has such a part, the server refuses calls of this procedure
-    /// by clients of `system`.
+    /// Returns a text about a part of the interface that another RPC system cannot carry, if there is such a
+    /// part. The text begins with the place of the part. If a procedure has such a part, the server refuses
+    /// calls of this procedure by clients of `system`.
     ///
     /// ```
     /// use peregrine::GenericServer;

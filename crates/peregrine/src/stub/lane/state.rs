@@ -539,7 +539,7 @@ impl State {
         }
     }
 
-    /// Fails all calls that were not sent. If `error` is `None`, these calls are then made alone.
+    /// Ends all calls that were not sent. They fail with `error`, or are made alone if `error` is `None`.
     pub(super) fn fail_queued(&mut self, error: Option<&CallError>) {
         let queue = core::mem::take(&mut self.queue);
         self.gone += queue.len() as u64;

@@ -1,5 +1,5 @@
-//! Work for a batch on a separate thread, because the work may wait. It prepares a frame, binds again, or
-//! makes the calls one by one if the server has no batches.
+//! Work for a batch on a separate thread, because the work may wait. The thread prepares a frame, binds
+//! again, or makes the calls one by one if the server has no batches.
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -143,7 +143,7 @@ fn no_form<R: Cells>(what: &str) -> Unfit {
 }
 
 impl Program {
-    /// Returns which part of the interface another RPC system cannot carry, if there is one.
+    /// Returns a part of the interface that another RPC system cannot carry, if there is such a part.
     pub(super) fn missing_in(&self, system: System) -> Option<Unfit> {
         (0..).zip(&self.routines).find_map(|(number, routine)| {
             Some(self.lack_in(system, number)?.clone().of(&routine.name))
