@@ -20,7 +20,7 @@ use std::sync::{self, PoisonError, TryLockError};
 pub(crate) enum Rank {
     /// The calls of a client's binding that share batches. Held while a batch is sent or received.
     Lane,
-    /// Held while a client binds again, for all clones of a binding.
+    /// Held while a client binds again on behalf of all clones of a binding.
     Rebind,
     /// A client's sessions or connections with one server. Held while a thread binds to the server.
     Server,
@@ -137,7 +137,7 @@ impl<T: ?Sized> Mutex<T> {
         self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the value, of which nothing else has a reference. No lock is needed.
+    /// Returns the protected value. No lock is needed, because `&mut self` is the only reference to it.
     pub(crate) fn exclusive(&mut self) -> &mut T {
         self.inner.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
@@ -318,7 +318,8 @@ mod order {
         }
     }
 
-    /// Panics if this thread must not wait for a lock of this rank now.
+    /// Panics if this thread must not wait for a lock of this rank now. `another` is whether the thread may
+    /// hold another lock of this rank.
     #[track_caller]
     pub(super) fn check(address: usize, rank: Rank, another: bool) {
         let is_wrong = |lock: &Lock| {
@@ -339,8 +340,8 @@ mod order {
         } else {
             format!("wrong order of locks: {rank:?} is locked while {above:?} is held, since {at}")
         };
-        // The text is also written to standard error, because the panic may be caught, or a test's output
-        // captured.
+        // The text is also written to standard error, because the panic may be caught, or the test program
+        // may capture the message of the panic.
         let _ = writeln!(std::io::stderr(), "{text} (at {})", Location::caller());
         panic!("{text}");
     }

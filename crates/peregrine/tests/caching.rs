@@ -49,7 +49,7 @@ fn spun(name: &str, pause: Duration, clients: &[&NullClient]) -> u64 {
     after.spun - before.spun
 }
 
-/// Returns whether no other program uses processor 0: a thread that yields the processor then runs again at
+/// Returns whether no other program uses processor 0. If so, a thread that yields the processor runs again at
 /// once. The servers sleep during this check.
 fn is_quiet() -> bool {
     std::thread::sleep(LATE);

@@ -23,7 +23,8 @@ trait Counted {
 
 const FORMS: [CourierForm; 2] = [CourierForm::Records, CourierForm::Frames];
 
-/// Serves one client, which binds and then makes calls with one word. Returns the address.
+/// Starts a server for one client, which binds, and then makes calls with one word as the argument. Returns
+/// the address.
 fn serve(form: CourierForm) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -53,8 +53,8 @@ fn reply(packet: &[u8], into: &mut [u8], knows_parts: bool) -> usize {
     let transaction = [payload[6], payload[7]];
     let message = &mut into[header + 4..];
     message[2..4].copy_from_slice(&transaction);
-    // Two calls of a client that binds have their own answers: the question whether the server knows calls in
-    // parts, and the call of procedure 0xffff, which the program does not have.
+    // To bind, a client makes two calls that have special answers. It asks whether the server supports calls
+    // in parts, and it calls procedure 0xffff, which the program does not have.
     let is_question = payload[8..12] == [0x50, 0x43, 0x50, 0x43];
     let bytes = match payload[14..16] {
         _ if is_question && knows_parts => {
@@ -93,7 +93,7 @@ fn calls_do_not_allocate() {
             let counted = fewest_allocations(|| (0..100).for_each(call));
             assert_eq!(counted, 0, "in parts: {knows_parts}, {wait:?}");
         }
-        // Each stub of an async client allocates its future.
+        // Each call of an async client allocates its future.
         let options = BindOptions::default().wait(Wait::Spin);
         let address = serve(knows_parts);
         let client = block_on(CountedAsyncClient::bind_with(&address, &options)).unwrap();
@@ -148,8 +148,8 @@ fn short_call_and_its_reply_are_two_datagrams() {
     let running = server.listen("courier+udp:127.0.0.1:0").unwrap().spawn().unwrap();
     let (address, count) = counting(&running.addresses()[0].to_string());
     let client = CountedClient::bind(&address).unwrap();
-    // Calls that follow each other closely need no new cookie. A pause of the machine may make a new one
-    // necessary, so the smallest number is compared.
+    // Calls that follow each other closely need no new cookie. If the machine pauses, a new cookie may be
+    // necessary. So the smallest number of datagrams is compared.
     let datagrams = |_| {
         let before = count.load(Ordering::SeqCst);
         (0..100).for_each(|number| assert_eq!(client.same(number).unwrap(), number));

@@ -153,7 +153,7 @@ impl Stage {
     }
 }
 
-/// Runs `what` on each path within this machine except in-process calls: local, TCP and UDP.
+/// Runs `what` on the paths local, TCP and UDP.
 fn on_each_path(what: impl Fn(&str)) {
     let _alone = support::alone();
     let _directory = support::own_directory();

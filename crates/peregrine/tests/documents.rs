@@ -18,7 +18,7 @@ fn none(found: Vec<String>) {
 
 // LINEAGE.md names files, types and functions.
 
-/// Returns the file or directory that has the name `name` in a document.
+/// Returns the file or directory to which documents refer by `name`, if it exists.
 fn place(name: &str) -> Option<PathBuf> {
     let from = ["crates/peregrine/src", "crates/peregrine", "crates", ""];
     from.iter().map(|from| root().join(from).join(name)).find(|place| place.exists())

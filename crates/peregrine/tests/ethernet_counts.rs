@@ -60,8 +60,8 @@ fn counts(link: &Link, device: EthernetDevice) {
             assert_eq!(fill, [fragments + 1, 1, fragments], "a result of {bytes} bytes");
         }
     }
-    // Calls send no other frames. The bound is not 0, because a client that binds asks once over UDP where
-    // the server is.
+    // Calls send no other frames. The bound is not 0: when a client binds, it sends one request over UDP to
+    // find the server.
     let others = bridge.seen.others.load(Ordering::SeqCst);
     assert!(others < 100, "{others} frames are not Peregrine's");
 }

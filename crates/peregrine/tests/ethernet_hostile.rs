@@ -1,7 +1,7 @@
 //! Sends hostile Ethernet frames to the endpoint of a server and to the endpoint of a client: random,
 //! truncated, damaged, replayed and forged frames. At the end, the test sends as many hostile frames as the
 //! link carries. During all this, honest callers get their results, no call runs twice, no honest process
-//! grows, and frames of other programs arrive as usual.
+//! uses more resources than before, and frames of other programs arrive as usual.
 //!
 //! `PEREGRINE_SOAK=600` sends hostile frames for 600 seconds. `PEREGRINE_SEED`, set to the seed that a run
 //! printed, repeats the hostile frames of that run.
@@ -200,7 +200,8 @@ impl Scene {
         let note = Arc::clone(&seen);
         let bridge =
             Bridge::new(&link, Impairments::default(), 1, move |to, frame| note.note(to, frame));
-        // The taps only send: no program sends frames of the type that they would receive.
+        // The taps only send frames. They need a type to receive, and other programs send no frames of
+        // `UNUSED_TYPE`.
         let names = link.middle();
         let taps =
             link.at(2, || names.map(|name| Tap::at(name, UNUSED_TYPE).expect("a raw socket")));

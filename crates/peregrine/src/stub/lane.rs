@@ -61,17 +61,19 @@ const ALONE_FIRST: u32 = 16;
 /// The longest time that other calls wait for the result of a measured call. After this time, the measurement
 /// counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
-/// If all batches are outstanding for this time while calls wait, the waiting calls are made alone: the
-/// procedures of the batches may wait for these calls. The time is longer than most round trips.
+/// If [`OUTSTANDING_MAX`] batches are outstanding for this time while calls wait, the waiting calls are made
+/// alone: the procedures of the batches may wait for these calls. The time is longer than most round trips.
 const STUCK: Duration = Duration::from_millis(100);
 /// The time after which the lane tries again to send a batch that it could not send.
 const RETRY: Duration = Duration::from_millis(1);
 /// How often a looker is checked while other futures rely on it.
 const CHECK_LOOKER: Duration = Duration::from_millis(1);
-/// The numbers of the lane's own timers: to try again, to check the looker, and to relieve a thread of the
-/// server. Calls have smaller numbers.
+/// The number of the timer after which the lane tries again to send. The timers for the deadlines of calls
+/// have smaller numbers than the lane's own three timers.
 const RETRY_TIMER: u32 = u32::MAX;
+/// The number of the lane's timer for the check of the looker.
 const LOOKER_TIMER: u32 = u32::MAX - 1;
+/// The number of the timer after which the lane asks the server to relieve a thread.
 const RELIEF_TIMER: u32 = u32::MAX - 2;
 
 /// The calls of a binding that share batches.
@@ -96,7 +98,7 @@ impl Lane {
         let unsupported = bound.path.kind() == PathKind::InProcess
             || token == Token::default()
             || message < limits::MESSAGE_BYTES_MIN;
-        // The head of a batch and the table of its result fit 64 bytes.
+        // The head of a batch fits 64 bytes, and so does the table of its result.
         let most = message.saturating_sub(64) & !15;
         let state = State::new(unsupported);
         Arc::new_cyclic(|this| Self {
@@ -159,8 +161,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
-    /// be made alone.
+    /// Returns whether a call of the procedure shares its batch with other calls, or has a batch for itself.
+    /// `None` if the call must be made alone: without a batch.
     pub(super) fn takes(&self, bound: &Bound, procedure: u32) -> Option<Company> {
         self.with(bound, |_, state| state.takes(procedure))
     }
@@ -521,8 +523,9 @@ impl Lane {
         };
         if !bound.path.is_prepared(frame.index()) {
             if state.is_ring {
-                // A ring may run on any thread. The new thread that prepares a frame would inherit properties
-                // of that thread, such as the network namespace. So a future starts the new thread.
+                // Any thread may handle a ring. If it started a thread that prepares a frame, that thread
+                // would inherit its properties, such as the network namespace. So a future is woken instead,
+                // and the future starts such a thread.
                 drop(frame);
                 state.wake_sleepers();
             } else {
@@ -698,7 +701,7 @@ impl Lane {
             state.is_checked = self.timer(LOOKER_TIMER, CHECK_LOOKER);
             return;
         }
-        // The next future that is polled looks.
+        // The next future that is polled becomes the looker.
         state.looker = None;
         state.armed = true;
         self.on_ring(bound, state);
@@ -739,7 +742,8 @@ fn write(records: &mut [u8], at: usize, head: Window<'_>, ins: &[Block<'_>], len
     let mut end = copy(at, head);
     for block in ins.iter().chain(lent) {
         let from = block.unconverted().unwrap_or(Window::empty());
-        // A message begins at a multiple of 16 in its chunk, so the alignment of `end` is the same in both.
+        // A message begins at a multiple of 16 in its chunk, so `end` has the same alignment in the chunk as
+        // in the message.
         end = copy(align_up(end), from);
     }
 }
@@ -760,8 +764,8 @@ impl Rings for Lane {
         None
     }
     fn examine(&self, _: u32) {}
-    /// Handles a timer. `call` is the number of one of the lane's own timers, or of the call whose deadline
-    /// has come. The future of that call is woken.
+    /// Handles a timer. `call` is the number of one of the lane's own timers, or the index of the call whose
+    /// deadline has come. In the second case the future of the call is woken.
     fn ring(&self, call: u32) {
         let Some(lane) = self.this.upgrade() else { return };
         if call == RETRY_TIMER {

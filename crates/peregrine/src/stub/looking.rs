@@ -10,8 +10,9 @@ use crate::sys;
 
 /// The number of times that a future looks for its result between two readings of the clock.
 const LOOKS: u32 = 32;
-/// For how long a future looks for its result with [`Wait::Spin`]. Then the future sleeps. On the local path,
-/// the client rings again only for a sleeping call, if no thread of the server takes the call.
+/// For how long a future looks for its result with [`Wait::Spin`]. Then the future sleeps, because on the
+/// local path the client repeats a ring only while the future sleeps. A ring must be repeated if no thread of
+/// the server takes the call.
 const SPIN_MAX: Duration = Duration::from_millis(10);
 /// The number of times that a future yields a processor that it shares with the server, before it sleeps.
 const YIELDS: u32 = 2;
@@ -21,7 +22,7 @@ const YIELDS: u32 = 2;
 pub(super) enum Looking {
     #[default]
     NotYet,
-    /// For less time than is worth measuring.
+    /// The future has begun to look, but has not read the clock yet.
     Briefly,
     /// The future looks until this time, and then sleeps.
     Until(Instant),

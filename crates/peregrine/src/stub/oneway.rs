@@ -50,7 +50,7 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::ForkMark;
 use crate::value::{Block, Native, Out, Window, Writer};
 
-/// How many bytes the result of a batch may have. The result has the first failure.
+/// The largest number of bytes of the result of a batch. The result reports the first failure in the batch.
 const RESULT_BYTES: usize = 4 << 10;
 /// How long calls stay queued if the caller makes no further call.
 const SEND_AFTER: Duration = Duration::from_millis(1);
@@ -75,7 +75,7 @@ enum Taken {
     Queued,
     /// Too many bytes are queued or under way.
     Full,
-    /// The binding was bound again meanwhile.
+    /// The binding was bound again meanwhile, so the caller must try again.
     Again,
     /// The call does not fit a batch.
     InPlace,
@@ -120,7 +120,8 @@ impl OneWay {
     /// Sends what is queued, because the last clone of the binding is dropped. Waits until all calls have
     /// ended, for [`limits::ONEWAY_DROP_TIME`] at most.
     pub(crate) fn close(&self) {
-        // A forked child must not use the state: a thread of its parent may have held the lock.
+        // A forked child must not use the state: if a thread of its parent held the lock during the fork, the
+        // lock is never released in the child.
         if self.is_idle.load(Ordering::Relaxed) || self.is_forked() {
             return;
         }
@@ -215,7 +216,7 @@ impl OneWay {
         }
     }
 
-    /// Queues a call, or says why not. `share` returns the state of the binding.
+    /// Queues a call, or returns why the call is not queued. `share` returns the state of the binding.
     #[inline]
     fn take(&self, call: &Appended<'_, '_>, share: impl FnOnce() -> Arc<Bound>) -> Taken {
         let Some(size) = call.size() else { return Taken::InPlace };
@@ -285,7 +286,7 @@ impl OneWay {
         None
     }
 
-    /// Appends a call that is made in place.
+    /// Appends a call that is made in place to the queue, and returns the call's place there.
     fn place(&self) -> Place {
         self.with(|this, state| {
             state.made += 1;
@@ -370,7 +371,7 @@ impl OneWay {
         }
     }
 
-    /// Takes the result of the batch that is under way, if there is one.
+    /// Takes the result of the batch that is under way, if the result has arrived.
     fn receive(&self, state: &mut State) {
         let State { turn: Turn::Batch(chunk, index), results, .. } = state else { return };
         let (bound, index) = (&chunk.bound, *index);
@@ -389,7 +390,7 @@ impl OneWay {
         }
     }
 
-    /// Sends a batch, which has its turn.
+    /// Sends the batch whose turn it is.
     fn send(&self, state: &mut State, mut chunk: Chunk) {
         let late = chunk.depart();
         if let Some(procedure) = late.first() {
@@ -483,7 +484,8 @@ impl OneWay {
         }
     }
 
-    /// Handles the end of a call of another RPC system, which has its turn. The next call of its chunk follows.
+    /// Handles the end of a call to a server of another RPC system. The next call of its chunk is then the
+    /// first in the queue.
     #[cold]
     fn returned_foreign(
         &self,
@@ -575,7 +577,7 @@ impl OneWay {
         self.interface.procedure_name(procedure).unwrap_or_default().to_owned()
     }
 
-    /// Returns the error with the name of a procedure.
+    /// Adds the name of a procedure to an error.
     fn of(&self, procedure: u32, error: CallError) -> CallError {
         error.of(self.name(procedure))
     }
@@ -631,7 +633,8 @@ impl OneWay {
         }
         self.turn(state);
         if state.follows_itself() {
-            // The next call is sent when this one ends, and the caller may make no further call.
+            // The next call of the chunk is sent when the call under way ends. Perhaps the caller makes no
+            // further call that would notice this end, so a bell must ring.
             return self.arm(state);
         }
         if state.timer.is_some() || !state.needs_bell() {

@@ -74,13 +74,15 @@ pub(crate) struct ClientConduit {
 
 #[derive(Default)]
 struct State {
-    /// Makes frames for the conduit active, in addition to those that the program has asked for.
+    /// Keeps frames active for the conduit, in addition to the frames that the program has requested for its
+    /// calls.
     reserved: Option<Reserved>,
     /// The frames that have no message.
     frames: Vec<u32>,
     outstanding: Vec<Outstanding>,
-    /// The number of the next message, and of the next result.
+    /// The number of the next message.
     next: u64,
+    /// The number of the next result.
     next_result: u64,
     /// A result that has arrived before the result `next_result`, and its number.
     early: Option<(u64, Vec<u8>)>,
@@ -124,7 +126,8 @@ pub(super) struct OpenConduit<'a> {
 
 impl Drop for OpenConduit<'_> {
     fn drop(&mut self) {
-        // A forked child must not use the lock: a thread of its parent may have held it.
+        // A forked child must not use the lock: if a thread of its parent held it during the fork, it is
+        // never released in the child.
         if self.bound.mark.wiped() {
             return;
         }
@@ -178,7 +181,7 @@ impl ClientConduit {
         let token = sys::random().map_err(|error| {
             CallError::system(Phase::Call, "cannot get random bytes for streams", error)
         })?;
-        // The head of the message and the table of the result fit 64 bytes.
+        // The head of a message fits 64 bytes, and so does the table of a result.
         let room = bound.path.message_bytes().saturating_sub(64).min(MESSAGE_BYTES) & !15;
         let state = State { is_closed: true, ..State::default() };
         let state = Mutex::ranked(Rank::Lane, state);
@@ -537,7 +540,7 @@ impl ClientConduit {
 fn few_frames(count: u32) -> CallError {
     let options = "(`BindOptions::astacks`, `ExportOptions::astacks_max`)";
     let text = match count {
-        // One A-stack must stay free for calls without streams.
+        // A fourth A-stack must stay free for calls without streams.
         0..=STREAM_FRAMES => format!("a call with streams needs four A-stacks {options}"),
         _ => format!("other calls with streams use all but one of {count} A-stacks {options}"),
     };
@@ -568,7 +571,8 @@ impl State {
     /// Returns whether there is a reason to send a message.
     fn has_message(&self) -> bool {
         if self.early.is_some() {
-            // The overtaken result must arrive first, so that at most one result overtakes another.
+            // A result has overtaken another one. No message is sent until the overtaken result arrives, so
+            // that `early` needs to hold only one result.
             return false;
         }
         if self.users == 0 {
@@ -611,7 +615,7 @@ impl State {
         self.next_result += 1;
         let Self { flows, woken, .. } = self;
         Record::all(result, |record, bytes| {
-            // A record of a stream that has ended here may still arrive.
+            // A record may still arrive for a stream that has ended on the client's side.
             if let Some(flow) = flows.get(&record.stream) {
                 woken.extend(flow.take(&record, bytes));
             }

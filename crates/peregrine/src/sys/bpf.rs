@@ -183,10 +183,10 @@ impl XdpProgram {
         }
     }
 
-    /// Attaches the program after the driver (generic mode), even if the driver could run it.
+    /// Attaches the program so that it runs after the driver (generic mode), even if the driver could run it.
     ///
     /// On a veth pair, generic mode is faster. Before the driver of a veth pair runs a program, it copies
-    /// each frame that comes from the rest of the kernel into a page. Without that copy the round trip of a
+    /// into a page each frame that comes from the rest of the kernel. Without that copy the round trip of a
     /// small frame takes a quarter less time.
     ///
     /// # Errors

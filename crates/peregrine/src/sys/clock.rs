@@ -1,8 +1,8 @@
-//! Returns the time since the machine was started. The time is cheap to read often.
+//! Reads the time since the machine was started, at less cost than the kernel's function.
 //!
 //! A call over a network takes a few microseconds and reads the clock several times. The kernel's function
-//! reads the processor's counter after a fence, and scales it with values from memory. If a thread asked the
-//! kernel recently, the function here reads only the counter and scales the difference.
+//! reads the processor's counter after a fence, and scales it with values from memory. If a thread has asked
+//! the kernel recently, `boot_ns` reads only the counter, and adds the time since the kernel's answer.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 /// How long a thread extrapolates from the kernel's last answer, in nanoseconds.
 const TRUSTED: u64 = 100_000;
 /// How long the counter's rate is measured, in nanoseconds. The error of the rate is then at most 1 in
-/// 100,000, which is one nanosecond within [`TRUSTED`].
+/// 100,000. So an extrapolation over [`TRUSTED`] is wrong by at most one nanosecond.
 const MEASURED: u64 = 20_000_000;
 
 /// Nanoseconds per tick of the counter, times 2^32. Zero while the rate is unknown, and if the counter is not
@@ -33,7 +33,8 @@ pub(crate) fn boot_ns() -> u64 {
     if rate != 0 {
         let (then, told) = TOLD.get();
         let passed = ticks().wrapping_sub(then);
-        // No counter runs faster than 16 ticks per nanosecond, so nothing overflows below.
+        // No counter runs faster than 16 ticks per nanosecond, so more ticks than this take longer than
+        // `TRUSTED`. The limit also keeps the product below from overflowing.
         if passed < TRUSTED * 16 {
             let passed = (passed * rate) >> 32;
             if passed < TRUSTED {

@@ -342,7 +342,7 @@ mod x86_64 {
         let mut done = 0;
         if shuffles.count == 1 {
             done = if std::is_x86_feature_detected!("avx2") {
-                // SAFETY: guaranteed by the caller, and checked.
+                // SAFETY: the caller guarantees the ranges, and the processor has AVX2.
                 unsafe { shuffle_wide(from, to, bytes, shuffles) }
             } else {
                 shuffle_lines!("movdqu", from, to, bytes, shuffles)
@@ -378,7 +378,7 @@ mod x86_64 {
         unsafe { copy_rest(from, to, 0, before) };
         // SAFETY: as above.
         let from = unsafe { from.add(before) };
-        // SAFETY: as above. If a whole line follows, it begins here, so it is aligned.
+        // SAFETY: as above. If a whole line is left, the new `to` is aligned to a line.
         let to = unsafe { to.add(before) };
         let bytes = bytes - before;
         let done = copy_whole!("movntdq", from, to, bytes);
@@ -473,8 +473,8 @@ mod tests {
     fn shuffled_lanes_equal_reordered_bytes() {
         let each =
             |bytes: &mut [u8]| bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|n| n.reverse());
-        // In each 24 bytes, one number of eight bytes and two numbers of four bytes are reversed. The other
-        // eight bytes keep their order.
+        // In each group of 24 bytes, one number of eight bytes and two numbers of four bytes are reversed.
+        // The other eight bytes keep their order.
         let mixed = |bytes: &mut [u8]| {
             for value in bytes.as_chunks_mut::<24>().0 {
                 value[..8].reverse();
@@ -483,7 +483,7 @@ mod tests {
             }
         };
         let source: Vec<u8> = (0..=255).cycle().take(1536).collect();
-        // This order needs the largest number of masks, and each of them is different.
+        // This order needs the largest number of masks, and no two of them are equal.
         let long = |bytes: &mut [u8]| {
             for value in bytes.as_chunks_mut::<256>().0 {
                 for (n, lane) in value.as_chunks_mut::<16>().0.iter_mut().enumerate() {

@@ -29,7 +29,8 @@ const MEMINFO_SEND_BUFFER: usize = 3;
 /// The index, in the answer to `SO_MEMINFO`, of the number of dropped datagrams.
 const MEMINFO_DROPS: usize = 8;
 
-// The kernel gets lists of windows and spaces as lists of `iovec`.
+// Lists of windows and spaces are passed to the kernel as lists of `iovec`, so they must have the same
+// layout.
 const _: () = {
     assert!(size_of::<Window<'_>>() == size_of::<libc::iovec>());
     assert!(align_of::<Window<'_>>() == align_of::<libc::iovec>());
@@ -155,8 +156,8 @@ impl Address {
         &self.bytes[..self.len as usize]
     }
 
-    /// Returns the IP address of which these are the [bytes](Self::as_bytes). Returns `None` if they are no such
-    /// address.
+    /// Returns the address with these [bytes](Self::as_bytes). Returns `None` if they are not the bytes of an
+    /// IP address.
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let family = i32::from(u16::from_ne_bytes(*bytes.first_chunk()?));
         let len = match family {
@@ -474,16 +475,15 @@ impl Datagrams {
     }
 
     /// Requests sizes in bytes for the receive buffer and the send buffer, and returns the sizes that the
-    /// kernel granted. Against these sizes, the kernel also counts its own data: about 770 bytes for each
-    /// datagram.
+    /// kernel granted. The kernel's own data also occupies the buffers: about 770 bytes for each datagram.
     ///
     /// # Errors
     /// Those of `getsockopt`.
     pub fn size_buffers(&self, receive: usize, send: usize) -> io::Result<[usize; 2]> {
         let bytes = |bytes| c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
         let ask = |force, plain, bytes: c_int| {
-            // A size above the system's limit needs CAP_NET_ADMIN. Without it, the kernel grants at most the
-            // limit.
+            // A size above the system's limit needs CAP_NET_ADMIN. Without this capability, the kernel grants
+            // at most the limit.
             let forced = self.set(libc::SOL_SOCKET, force, &bytes);
             forced.or_else(|_| self.set(libc::SOL_SOCKET, plain, &bytes))
         };
@@ -538,10 +538,10 @@ impl Datagrams {
     }
 
     /// Sets what happens to packets that are too large for a link on their way. If `whole` is true, such
-    /// packets are dropped. Otherwise they may be fragmented at that link. (In IPv6 only the sender
-    /// fragments, after a router has reported the limit to it.) Sending a packet that is known to be too
-    /// large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns the limit. The kernel keeps such a limit
-    /// for each host.
+    /// packets are dropped, and the kernel remembers the reported size limit for each host:
+    /// [`mtu`](Self::mtu) returns the limit, and sending a larger packet fails with `EMSGSIZE`. If `whole` is
+    /// false, such packets may be fragmented at that link. (In IPv6 only the sender fragments, after a router
+    /// has reported the limit to it.)
     ///
     /// # Errors
     /// Those of `setsockopt`.

@@ -44,14 +44,15 @@ use super::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// A process may map the same file twice ([`received`](Self::received)). The threads that use one of the
-/// mappings are like another process for the threads that use the other: the bytes may change at any time.
+/// A process may map the same file twice ([`received`](Self::received)). For the threads that use one
+/// mapping, a thread that uses the other mapping is like another process: it may change the bytes at any
+/// time.
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
     shared: bool,
-    /// The process that mapped the memory. A forked child does not inherit shared mappings (`MADV_DONTFORK`):
-    /// other memory may lie at their addresses.
+    /// The process that mapped the memory. A forked child does not inherit shared mappings (`MADV_DONTFORK`),
+    /// so in the child other memory may lie at their addresses.
     pid: u32,
 }
 
@@ -187,8 +188,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Excludes the memory from core dumps. A dump would read untouched pages, so the kernel would allocate
-    /// shared memory for the holes of every session. A dump would also write the data of other processes to
+    /// Excludes the memory from core dumps. A dump would read pages that were never touched, and the kernel
+    /// would then allocate shared memory for them. A dump would also write the data of other processes to
     /// disk.
     pub(crate) fn leave_out_of_dumps(&self) {
         // SAFETY: advice about an owned mapping. If the kernel refuses it, dumps are larger.

@@ -53,7 +53,7 @@ impl<T, P: Pointer<T>> Replaceable<T, P> {
     #[inline(always)]
     pub(crate) fn get(&self) -> &T {
         // SAFETY: the pointer comes from `Arc::into_raw`. The reference that the pointer owns is released
-        // only by `drop`, and no borrow of `self` outlives that.
+        // only by `drop`, and all borrows of `self` end before.
         unsafe { &*self.current.load() }
     }
 
@@ -129,7 +129,8 @@ mod tests {
         assert!(all[1..].iter().all(|one| Arc::strong_count(one) == 1));
     }
 
-    /// If a read is not ordered after the write of the value, the cells of the model report it.
+    /// Each value contains a cell of the model checker. The cell reports a read that is not ordered after the
+    /// write of the value.
     #[test]
     #[allow(clippy::arc_with_non_send_sync)] // the model runs one thread at a time
     fn reader_sees_the_whole_value_in_every_interleaving() {

@@ -309,8 +309,8 @@ impl Drop for Seqpacket {
     fn drop(&mut self) {
         let harmless = *self.refuses.get_mut()
             || self.owner != std::process::id()
-            // The queue of a listening socket has no messages, but whole sessions whose queues may contain
-            // descriptors.
+            // The queue of a listening socket contains sessions that were not accepted yet. The queues of
+            // these sessions may contain descriptors.
             || (!sockopt::socket_acceptconn(&*self).unwrap_or(true) && self.is_drained());
         // SAFETY: the value is dropped here, and nothing uses the field afterwards.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };

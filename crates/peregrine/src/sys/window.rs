@@ -217,8 +217,8 @@ impl<'a> Space<'a> {
         unsafe { copy::copy_cached(from.base, self.0.base, bytes) };
     }
 
-    /// Copies as [`Space::copy_cached`] does, but past the caches. Cache lines in another processor's cache
-    /// then need not move here before they are written.
+    /// Copies as [`Space::copy_cached`] does, but past the caches. Then the cache lines of the destination
+    /// need not move from another processor's cache to this one before they are written.
     #[inline]
     pub(crate) fn copy_streaming(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
@@ -243,7 +243,8 @@ impl<'a> Space<'a> {
         bytes
     }
 
-    /// Writes the first `bytes` bytes of `line`, or as many of them as fit, and up to three more bytes.
+    /// Writes the first `bytes` bytes of `line`, or as many of them as fit. May also write up to three of the
+    /// bytes that follow them in `line`.
     ///
     /// The function copies word by word, because most values are words. A wider load of words that were just
     /// stored would wait until all of these words have left the store buffer.

@@ -31,7 +31,7 @@ const KERNEL_HEADROOM: usize = 256;
 /// The socket option that sets how many frames one system call may send. It exists since Linux 6.18.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 
-/// The entry of a ring for one frame.
+/// An entry of a receive ring or a transmit ring, which describes one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Described {
@@ -320,7 +320,7 @@ impl Umem {
     /// Takes a queue of an interface. The kernel copies each frame once in each direction, unless `zero_copy`
     /// is set and the driver supports it. If both conditions hold, the driver receives all frames of the
     /// queue into this memory, including frames for other programs. If the queue is in use, retries until
-    /// `patience` has passed. The kernel releases the queue of an ended process with a delay.
+    /// `patience` has passed, because the kernel releases the queue of an ended process only after a delay.
     ///
     /// # Errors
     /// `ResourceBusy` if another process has the queue; `PermissionDenied` without `CAP_NET_RAW`;

@@ -17,11 +17,12 @@ use super::window::BounceBuffer;
 use super::{Arriving, Block, Departing, Invalid, Plain, Space, Swap, Window, bytes_of};
 use crate::sys;
 
-/// Where a private copy is needed, this number of bytes is copied through the stack at a time.
+/// The size in bytes of the buffer on the stack through which bytes are copied where a private copy is
+/// needed.
 const CHUNK_BYTES: usize = 4096;
 /// Parts of a block may be copied before the result is complete. If the block has at least this number of
-/// bytes, these parts are not copied again at the end. A smaller block that needs no conversion is then
-/// copied as a whole.
+/// bytes, these parts are not copied again at the end. A smaller block that needs no conversion is copied as
+/// a whole at the end.
 const MUCH_BYTES: usize = 4096;
 /// The largest number of bytes that one system call writes to a file, or reads from a file into a space.
 const FILE_BYTES: usize = 256 << 10;
@@ -367,7 +368,7 @@ pub struct OutBlock<'a> {
     space: Space<'a>,
     unit: usize,
     valid: Option<fn(&[u8]) -> bool>,
-    /// How values are converted, in both directions.
+    /// How values are converted, both when they are sent and when they are received.
     swap: Option<&'static Swap>,
     /// Receives the number of filled elements.
     filled: Option<&'a mut usize>,
@@ -437,7 +438,7 @@ impl<'a> OutBlock<'a> {
         }
     }
 
-    /// Returns this block, with the setting that its values are converted as `swap` defines.
+    /// Sets how the values of this block are converted, and returns the block.
     #[doc(hidden)]
     #[inline]
     pub const fn converted(mut self, swap: Option<&'static Swap>) -> Self {
@@ -500,7 +501,8 @@ impl<'a> OutBlock<'a> {
         if from.len() > self.capacity() {
             return Err(Invalid::TooLong);
         }
-        // An in-out slice returns with the length that it had in the call.
+        // A block without a count of filled elements is an in-out slice, which returns with the length that
+        // it had in the call.
         if self.filled.is_none() && from.len() != self.capacity() {
             return Err(Invalid::Block);
         }

@@ -11,7 +11,7 @@ use super::plain::{Plain, bytes_of};
 /// |---|---|
 /// | types without bytes: `()`, `[(); 3]`, a struct without fields | [`Unit`](Self::Unit); a sequence of them is [`Units`](Self::Units) |
 /// | numbers, `bool`, `char` | the variant of that name |
-/// | a plain enum | its discriminant, as the variant of its integer |
+/// | a plain enum | its discriminant, as the variant of its integer type |
 /// | text | [`Text`](Self::Text) |
 /// | a plain struct, an array of plain values, a sequence of plain values, a buffer of them | [`Plain`](Self::Plain), or a [`List`](Self::List) of its parts |
 /// | other structs, arrays, tuples and sequences | [`List`](Self::List): the fields or elements in order |
@@ -66,7 +66,7 @@ pub enum Dynamic {
     Text(String),
     /// One or several values without padding, in the layout of this machine's memory.
     Plain(Vec<u8>),
-    /// A number of values without bytes.
+    /// Several values without bytes. Only the number of the values is kept.
     Units(u32),
     /// The elements of a sequence or array, the parts of a tuple, or the fields of a struct.
     List(Vec<Self>),

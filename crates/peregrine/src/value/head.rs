@@ -18,7 +18,7 @@ pub(crate) const FIRST_BYTES: usize = 32;
 struct FirstLine([u8; FIRST_BYTES]);
 
 /// A head that is being written. A [`Writer`](super::Writer) contains a `Head`. A path uses only this part of
-/// a writer: the head's length, its space, and its completion.
+/// a writer: the head's length, its space, and `flush`.
 ///
 /// The first 32 bytes of the space are written last. The message is complete after [`Head::flush`].
 #[derive(Debug)]

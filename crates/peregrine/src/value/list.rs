@@ -10,9 +10,10 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Returns a counter that has counted the first node. If a field of the type is declared `#[list]`, the
-    /// type frees its nodes in a loop, and any number of nodes is allowed. Otherwise the code that the
-    /// compiler generates frees the nodes, and needs stack for each node.
+    /// Returns a counter that has counted the first node. `is_list` is whether a field of the type is
+    /// declared `#[list]`. Such a type frees its nodes in a loop, so any number of nodes is allowed. The
+    /// nodes of other types are freed by code that the compiler generates. This code needs stack for each
+    /// node, so their number is limited.
     #[inline]
     #[must_use]
     pub const fn new(is_list: bool) -> Self {

@@ -1,4 +1,5 @@
-//! `Plain` types are copied without encoding. This module also has the casts that they allow.
+//! `Plain` types are copied without encoding. This module also has the casts between bytes and values that
+//! these types allow.
 
 #![allow(unsafe_code)]
 
@@ -105,8 +106,8 @@ pub(crate) fn put_big_endian<T: Plain>(values: &[T], bytes: &mut [u8]) {
     reverse_numbers::<T>(bytes_of(values), to);
 }
 
-/// Reads the numbers whose bytes are `bytes`, the highest byte of each number first. `bytes` has exactly their
-/// length. The result is not in an `Option`, because a large array would be copied once more.
+/// Reads the numbers whose bytes are `bytes`, the highest byte of each number first. `bytes` has exactly
+/// their length. The result is not in an `Option`, because then a large array would be copied once more.
 #[inline(always)]
 pub(crate) fn big_endian_array<T: Plain, const N: usize>(bytes: &[u8]) -> [T; N] {
     let mut values = MaybeUninit::<[T; N]>::uninit();
@@ -118,7 +119,7 @@ pub(crate) fn big_endian_array<T: Plain, const N: usize>(bytes: &[u8]) -> [T; N]
     unsafe { values.assume_init() }
 }
 
-/// Reads as many numbers as `bytes` has, as [`big_endian_array`] does.
+/// Reads all whole numbers in `bytes`, the highest byte of each number first.
 #[inline]
 pub(crate) fn big_endian_numbers<T: Plain>(bytes: &[u8]) -> Vec<T> {
     let count = bytes.len() / size_of::<T>();

@@ -1,5 +1,5 @@
 //! Implements `Value` for `CallError`. If a call that a procedure made has failed, the procedure can return
-//! this error. The error is sent as text, and arrives with the kind `Relayed`.
+//! the error of that call. The error is sent as text, and arrives with the kind `Relayed`.
 
 use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::error::{CallError, Executed, Kind};

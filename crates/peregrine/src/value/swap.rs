@@ -37,7 +37,7 @@ impl Swap {
         self.unit
     }
 
-    /// Converts few whole units in place.
+    /// Converts a small number of whole units in place.
     #[inline]
     pub(super) fn units(&self, bytes: &mut [u8]) {
         (self.all)(bytes);

@@ -68,7 +68,8 @@ impl Space<'_> {
 /// cache.
 const CHUNK_BYTES: usize = 8192;
 
-/// Private memory into which bytes are copied. They are checked or converted there, and then copied on.
+/// Private memory into which bytes are copied. They are checked or converted there, and then copied to their
+/// destination.
 #[repr(align(64))]
 pub(super) struct BounceBuffer {
     stack: [MaybeUninit<u8>; CHUNK_BYTES],

@@ -19,8 +19,8 @@ pub enum Overflow {
     /// A linked list with more nodes than [`limits::LIST_NODES_MAX`](crate::limits::LIST_NODES_MAX). A
     /// type with a field that is declared `#[list]` may have more nodes.
     LongList,
-    /// The variant for all other numbers, with a number that another variant has. See
-    /// [`derive@crate::foreign::Foreign`].
+    /// A value of the variant for all other numbers (`#[foreign(default)]`) whose number is that of another
+    /// variant. See [`derive@crate::foreign::Foreign`].
     Case,
 }
 

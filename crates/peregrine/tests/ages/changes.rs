@@ -35,7 +35,7 @@ pub(crate) struct Age {
 }
 
 pub(crate) enum Expected {
-    /// When the client binds, the client is refused because of this rule.
+    /// The client is refused when it binds, because of this rule.
     Refused(Rule),
     /// The client can bind, and its calls have these outcomes: one text for each call.
     Calls { compiled: &'static [&'static str], interpreted: &'static [&'static str] },

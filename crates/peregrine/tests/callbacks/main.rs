@@ -193,7 +193,7 @@ impl Service for Object {
     }
 }
 
-/// The async form of the object.
+/// The async form of [`Object`].
 pub(crate) struct Yielding(pub(crate) Arc<Object>);
 
 impl ServiceAsync for Yielding {

@@ -1,5 +1,5 @@
-//! The macro refuses numbers of other RPC systems that contradict each other, and types that have no form
-//! there.
+//! The macro refuses numbers for other RPC systems that contradict each other, and types that have no form in
+//! these systems.
 
 use peregrine::{Out, interface};
 

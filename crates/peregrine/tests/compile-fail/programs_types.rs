@@ -1,4 +1,4 @@
-//! A type that has no form in the other system is reported where it is written.
+//! A type that has no form in the other RPC system is reported where it is written.
 
 use peregrine::interface;
 

@@ -158,7 +158,7 @@ fn run_in(over: &str, forms: Forms, make: Make<'_>, cases: &[&[Case]]) {
             println!("{name}, {over}, {forms:?}: skipped: {}", exception.reason);
             continue;
         }
-        // If a case fails, the test prints this line.
+        // The test runner shows this line only if the case fails.
         println!("{name}, {over}, {forms:?}");
         let begun = Instant::now();
         case(make);

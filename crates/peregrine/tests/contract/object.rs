@@ -152,7 +152,7 @@ interface_in_both_forms! {
         fn invert(&self, bits: &mut [bool], colours: &mut [Colour]) -> peregrine::Result<()>;
         fn birthday(&self, people: &mut [Person], years: u8) -> peregrine::Result<()>;
 
-        /// Takes out parameters and in-out parameters, both of plain types and of structured types. Adjacent
+        /// Has out parameters and in-out parameters, both of plain types and of structured types. Adjacent
         /// parameters differ in type, so a wrong order is noticed.
         #[expect(clippy::too_many_arguments)]
         fn mixed(

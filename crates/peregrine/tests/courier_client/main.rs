@@ -1,4 +1,4 @@
-//! Tests of clients of Courier over TCP against servers that are made by hand.
+//! Tests of clients of Courier over TCP, with servers that do not use the library (`server.rs`).
 
 #[path = "../support/foreign.rs"]
 mod foreign;
@@ -379,7 +379,7 @@ fn address_and_interface_must_name_the_same_program() {
     }
     let error = OrdinaryClient::bind(&address).err().unwrap();
     assert_eq!(kind(&error), (Kind::InterfaceMismatch, Executed::No), "{error}");
-    // Without an interface, the address names the program.
+    // `bind_any` knows no interface, so the address must name the program.
     let binding = Binding::bind_any(&format!("{address}/131073.2"), &BindOptions::default());
     binding.unwrap().ping().unwrap();
 }

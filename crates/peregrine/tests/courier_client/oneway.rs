@@ -17,8 +17,9 @@ trait Log {
     fn texts(&self, texts: Vec<String>) -> peregrine::Result<()>;
 }
 
-/// Serves a client. If there is a `goes`, reads nothing before a message arrives there. `answer` returns the
-/// replies to one-way calls. Returns the address, and the procedures and arguments of the calls.
+/// Starts a server for a client. If `goes` is given, the server reads nothing until the test sends to this
+/// channel. `answer` returns the replies to one-way calls. Returns the address, and a channel that receives
+/// the procedure and the arguments of each call.
 fn serve_log(
     framing: Framing,
     goes: Option<Receiver<()>>,

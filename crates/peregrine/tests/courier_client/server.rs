@@ -1,5 +1,4 @@
-//! Servers of Courier that are made by hand. They read and write messages by the rules of the standard,
-//! independently of the library.
+//! Servers of Courier that do not use the library. They read and write messages by the rules of the standard.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -46,7 +45,7 @@ pub(crate) fn usual(call: &Received) -> Vec<Vec<u8>> {
     }]
 }
 
-/// A connection of a client, which has announced its versions.
+/// A connection whose client has announced its versions.
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     framing: Framing,
@@ -90,8 +89,8 @@ pub(crate) fn listen() -> (TcpListener, String) {
     (listener, address)
 }
 
-/// Serves calls until the program ends. `answer` returns the messages to send for each call after the first
-/// one, by which a client binds. Returns the address for clients.
+/// Serves calls until the program ends. `answer` returns the messages to send for each call except the first
+/// call of a connection, by which the client binds. Returns the address for clients.
 pub(crate) fn serve(
     framing: Framing,
     answer: impl Fn(&Received) -> Vec<Vec<u8>> + Send + Sync + Clone + 'static,
@@ -113,7 +112,8 @@ pub(crate) fn serve(
     address
 }
 
-/// Serves the first connection by `first`, after the client has bound, and later connections as usual.
+/// Serves the first connection with `first` after the client has bound. Serves later connections with
+/// `usual`.
 pub(crate) fn serve_first(
     framing: Framing,
     first: impl FnOnce(Connection) + Send + 'static,

@@ -118,9 +118,9 @@ fn errors_of_a_python_server_are_those_of_the_interface() {
         assert_eq!(kind(&error), (Kind::Relayed, Executed::Maybe), "{error}");
         it.binding().ping().unwrap();
         let calls = server.stop();
-        // The client calls a procedure that the program does not have when it binds and when it pings. The
-        // server also rejects the call whose error is not declared. Over UDP, binding also asks whether the
-        // server knows calls in parts.
+        // When the client binds and when it pings, it calls a procedure that the program does not have. The
+        // server also rejects the call whose error is not declared. Over UDP, it also asks when it binds
+        // whether the server supports calls in parts (of several packets).
         let rejected = calls.iter().filter(|call| call["outcome"] == "reject").count();
         assert_eq!(rejected, if carrier == "udp" { 4 } else { 3 }, "{calls:?}");
     }

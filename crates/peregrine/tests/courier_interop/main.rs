@@ -17,7 +17,7 @@ mod interop {
     include!("imported/interop.txt");
 }
 
-/// The forms in which both sides send calls, as the Python program calls them.
+/// The forms in which both sides send calls, by the names that the Python program uses.
 const CARRIERS: [&str; 4] = ["tcp-rm", "tcp-spp", "cooper", "udp"];
 /// The forms of [`CARRIERS`] that send the messages of the standard.
 const STANDARD: [&str; 3] = ["tcp-rm", "tcp-spp", "udp"];

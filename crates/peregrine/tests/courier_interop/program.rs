@@ -98,7 +98,8 @@ impl Interop for Program {
     }
 }
 
-/// Starts a server of the program for clients of a carrier. Returns the server and its port.
+/// Starts a server of the program for clients that send calls in the form `carrier`. Returns the server and
+/// its port.
 pub(crate) fn serve(carrier: &str, name: &str) -> (Running, u16) {
     let scheme = if carrier == "udp" { "courier+udp" } else { "courier+tcp" };
     let server = Server::new()

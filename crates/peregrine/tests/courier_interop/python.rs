@@ -7,7 +7,8 @@ use std::thread::JoinHandle;
 
 use serde_json::Value;
 
-/// Limits the run time of a program, in seconds. Tests that succeed do not wait until this limit.
+/// The longest time in seconds for which the Python program may run. Tests that succeed do not wait until
+/// this limit.
 const LIMIT: &str = "120";
 
 /// Returns whether Python can run the program. If not, prints why the test is skipped.

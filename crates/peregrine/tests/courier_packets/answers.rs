@@ -52,7 +52,7 @@ fn server_says_whether_it_knows_parts() {
     let mut question = whole(9, 1, 0, &[]);
     question[14..18].copy_from_slice(&0x5043_5043_u32.to_be_bytes());
     assert_eq!(world.raw().ask(&question), reply(9, RETURN, &[]));
-    // Other procedures and versions do not exist.
+    // The question is procedure 0 of version 1. Other procedures and versions are rejected.
     let mut other = question.clone();
     other[21] = 1;
     assert_eq!(world.raw().ask(&other), reply(9, REJECT, &words(&[0])));
@@ -73,7 +73,7 @@ fn call_in_one_part_needs_a_cookie() {
     // The last part of a reply asks for a report.
     let reply = parts(2, REPLY | 0x8000, cookie, (expected.len() as u32, 1376, 0), &expected);
     assert_eq!(answer, reply);
-    // With another cookie, the server gives the right one, and does not run the call.
+    // If the cookie is wrong, the server answers with the right cookie, and does not run the call.
     let answer = raw.ask(&parts(3, CALL, cookie ^ 1, division, &payload));
     assert_eq!(answer, parts(3, crate::world::WELCOME, cookie, (0, 0, 0), &[]));
     // The cookie of one client is not valid for another client.

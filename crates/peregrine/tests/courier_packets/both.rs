@@ -1,4 +1,5 @@
-//! Clients and servers of Peregrine together: calls in parts.
+//! Clients and servers of Peregrine together. They use calls in parts: each packet carries a part of a
+//! message.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -104,7 +105,7 @@ fn call_at_a_restarted_server_does_not_run_and_the_next_one_does() {
     assert_eq!(client.count("x").unwrap(), 1 + u32::from(error.is_none()));
 }
 
-/// A relay in a thread of its own. It ends when the value is dropped.
+/// A relay in a thread of its own. The relay ends when this value is dropped.
 struct Relayed {
     address: SocketAddr,
     ends: std::sync::Arc<AtomicBool>,
@@ -141,7 +142,7 @@ const STORMY: Impairments = Impairments {
     duplicated: 80,
     delayed: 100,
     delayed_us: 5000,
-    // UDP drops damaged datagrams, because their checksums are wrong.
+    // UDP drops damaged datagrams, because their checksums are wrong. So damage would be no more than loss.
     damaged: 0,
     delay_us: 100,
     cut_ms: (0, 0),

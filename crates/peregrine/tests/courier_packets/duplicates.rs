@@ -52,7 +52,7 @@ fn copy_of_a_call_in_parts_is_answered_if_it_asks() {
     assert_eq!(raw.ask(&packet(CALL | ASKS)), nothing(WORKING));
     let report = [nothing(HAVE_REPLY), words(&[1, 0, 0])].concat();
     assert_eq!(raw.ask(&report), nothing(WORKING));
-    // This copy does not ask, so the next packet is the reply.
+    // This copy does not ask for an answer, so the next packet is the reply.
     raw.send(&packet(CALL));
     world.go_on.send(()).unwrap();
     let expected = words(&[3, 3, RETURN, 77, 0, 1]);
@@ -95,7 +95,7 @@ fn restarted_server_runs_whole_calls_again_and_no_calls_in_parts() {
     drop(world);
     let world = World::at("restarted", place);
     assert_eq!(raw.ask(&call), reply(5, RETURN, &words(&[0, 1])));
-    // The answer is a new cookie.
+    // The server answers the call in parts with a new cookie, and does not run it.
     let answer = raw.ask(&packet);
     assert_eq!(answer[7], 2);
     assert_ne!(answer[12..20], cookie.to_be_bytes());

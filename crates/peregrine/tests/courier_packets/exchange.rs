@@ -11,8 +11,8 @@ use peregrine::{
 use crate::foreign::{World, name_of};
 use crate::world::{Counter as _, CounterClient, Fault, Newer as _, NewerClient, PROGRAM};
 
-/// Starts a server of Peregrine that listens as for Peregrine's own clients. Returns the server, and its
-/// address for Courier over the packet exchange.
+/// Starts a server that listens for Peregrine's own clients (`udp:`). Returns the server, and its address for
+/// Courier over the packet exchange.
 fn world(name: &str) -> (World, String) {
     let listens = |server: Server| server.listen("udp:127.0.0.1:0");
     let world = World::spawned(name, listens).unwrap();
@@ -62,7 +62,7 @@ fn failures_are_those_of_the_exchange() {
     assert_eq!(error.executed(), Executed::No, "{error}");
     let error = CounterClient::bind(&address).err().unwrap();
     assert!(error.detail().contains("no version 2 of program 1572869"), "{error}");
-    // The other export has the other version.
+    // The export of the other version still exists.
     assert_eq!(NewerClient::bind(&address).unwrap().nothing().ok(), Some(()));
 }
 

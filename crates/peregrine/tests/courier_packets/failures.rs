@@ -1,4 +1,5 @@
-//! Clients of servers that know only whole calls, and that fail in many ways. The tests are the servers.
+//! Clients of servers that support only calls in one datagram, and that fail in many ways. The tests
+//! themselves are the servers.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -43,10 +44,11 @@ impl Call {
     }
 }
 
-/// Serves with `answer`, after the client has bound. Returns the address.
+/// Starts a server that answers with `answer` the calls that a client makes after it has bound. Returns the
+/// address.
 fn serve(answer: impl Fn(&Call) -> Vec<Vec<u8>> + Send + 'static) -> String {
     serve_all(move |call| match (call.datagram.get(14..18), call.procedure) {
-        // When a client binds, it asks whether the server knows calls in parts, and calls a procedure that
+        // When a client binds, it asks whether the server supports calls in parts, and calls a procedure that
         // the server does not have.
         (Some([0x50, 0x43, 0x50, 0x43]), _) => vec![call.reply(REJECT, &words(&[0]))],
         (_, u16::MAX) => vec![call.reply(REJECT, &words(&[2]))],

@@ -35,7 +35,7 @@ fn packets_that_cannot_be_read_get_no_answer() {
         parts(1, HELLO, cookie, (0, 0, 0), &[])[..20].to_vec(),
     ];
     packets.iter().for_each(|packet| raw.send(packet));
-    // The next answer is that to a good call.
+    // The server answers none of these packets, so the next answer is that to a valid call.
     assert_eq!(raw.ask(&call), reply(5, RETURN, &words(&[0, 1])));
 }
 

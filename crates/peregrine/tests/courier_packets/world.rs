@@ -11,7 +11,7 @@ use crate::foreign::{LIMIT, Object, World, name_of, own_address};
 
 pub(crate) const PROGRAM: u32 = 0x0018_0005;
 
-/// The second number of the addresses of the servers.
+/// The second of the four numbers in the IPv4 addresses of the servers.
 pub(crate) const NET: u8 = 78;
 
 #[interface(courier(program = 0x0018_0005, version = 2))]

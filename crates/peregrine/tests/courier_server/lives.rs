@@ -90,7 +90,7 @@ fn stopping_server_refuses_new_calls_and_ends_running_ones() {
     let server = world.server;
     let stopping = std::thread::spawn(move || server.drain(LIMIT));
     loop {
-        // Until the server stops, the calls run.
+        // Calls run until the server begins to stop. Later calls are rejected.
         let reply = other.ask(&count(3));
         if reply == rejected(3, &[0]) {
             break;

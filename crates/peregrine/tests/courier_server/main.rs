@@ -45,7 +45,7 @@ fn each_error_has_its_own_answer() {
         assert_eq!(client.ask(&call(1, 2, 4, &[9])), aborted(1, 7, &[9]));
         let other = words(&[0, 2, 9, 9, 2, 1]);
         assert_eq!(client.ask(&other), rejected(2, &[0]));
-        // The rejection has the range of the versions of both exports.
+        // The rejection contains the lowest and the highest version of both exports.
         assert_eq!(client.ask(&call(3, 3, 1, &[])), rejected(3, &[1, 2, 4]));
         assert_eq!(client.ask(&call(4, 2, 99, &[])), rejected(4, &[2]));
         assert_eq!(client.ask(&call(5, 2, 1, &[])), rejected(5, &[3]));

@@ -98,7 +98,7 @@ fn end_of_the_data_is_answered() {
     assert_eq!(client.ask(&count(1)), returned(1, &[1]));
     client.stream.write_all(&[254, 0, 0, 0]).unwrap();
     assert_eq!(rest(&mut client.stream), [255, 0, 0, 0]);
-    // The end of the data may also be all that a client sends.
+    // A client may also send nothing but the end of the data.
     let mut stream = world.connect();
     stream.write_all(&[254, 0, 0, 0]).unwrap();
     let answer = rest(&mut stream);

@@ -193,9 +193,8 @@ fn ten_thousand_callers_sleep_a_few_times_each() {
     const SLEEPS_EACH: u64 = 500;
     let _alone = alone();
     on_every_path(|_, address| {
-        // 256 A-stacks put two parts under load. The socket of the local path may hold 256 unread rings
-        // (messages that wake the server). Over UDP and raw Ethernet, hundreds of threads bind their sockets
-        // at once.
+        // With 256 A-stacks, the socket of the local path may hold 256 unread rings (messages that wake the
+        // server). Over UDP and raw Ethernet, hundreds of threads bind their sockets at once.
         let most = BindOptions::default().astacks(256);
         for options in [BindOptions::default(), most] {
             let work = WorkClient::bind_with(address, &options).expect("a binding");

@@ -33,7 +33,8 @@ impl Woken {
         self.is_woken.store(false, Ordering::SeqCst);
     }
 
-    /// Waits until the future was woken. Panics after 20 seconds, because the wake-up was then lost.
+    /// Waits until the future was woken. If this takes more than 20 seconds, the wake-up was lost, and this
+    /// function panics.
     pub(crate) fn wait(&self) {
         let begun = Instant::now();
         while !self.is_woken.swap(false, Ordering::SeqCst) {

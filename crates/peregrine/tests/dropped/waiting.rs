@@ -54,7 +54,8 @@ fn runs(pair: &Pair, calls: &mut [Pending], count: u32) {
     });
 }
 
-/// Returns a pair over the local path. The client has `frames` frames, and its callers do not spin.
+/// Returns a server and its client over the local path. The client has `frames` frames, and its callers do
+/// not spin.
 fn local(is_async: bool, frames: u32) -> Pair {
     Pair::new("local", is_async, &Pair::options(frames).wait(Wait::Block))
 }

@@ -18,13 +18,14 @@ pub(super) struct Nested {
     shared: Arc<Shared>,
 }
 
-/// Returns the interface of a callback. The callback is the parameter with index `place` of procedure
-/// `number`. `step` is the step of this parameter.
+/// Returns the interface of the callback that is the parameter `place` of procedure `number`. `step` is the
+/// step of this parameter.
 pub(super) fn nested(described: &Described, number: u32, place: usize, step: &Step) -> Arc<Nested> {
     let nested = step.nested.get_or_init(|| {
         let procedure = described.procedures.get(number as usize);
         let parameter = procedure.and_then(|one| one.parameters.get(place));
-        // `none` is never used: reading refuses a description if the type of a callback is no interface.
+        // `none` is never called: a description in which the type of a callback is not an interface was
+        // refused when it was read.
         let own = parameter.and_then(|one| described.interface_of(&one.ty)).unwrap_or_else(none);
         let interface = InterfaceRef::from(own.clone());
         Arc::new(Nested { interface, shared: Arc::new(Shared::new(own)) })
@@ -66,7 +67,7 @@ pub(super) fn served(
 }
 
 impl Nested {
-    /// Returns a client that calls the caller's object.
+    /// Returns a client through which a procedure calls the object of its caller.
     ///
     /// # Errors
     /// If `opening` does not describe a callback of the caller, or there is no memory.

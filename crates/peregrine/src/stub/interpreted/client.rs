@@ -86,10 +86,12 @@ pub enum Argument<'a> {
     /// For a buffer that is returned with the result. The capacity of the buffer is in bytes, whatever its
     /// elements are. The procedure may fill as many whole elements as fit.
     Out(Out<'a, u8>),
-    /// For a stream that the procedure sends. A call takes the sink, and leaves one that drops all items.
+    /// For a stream that the procedure sends. A call moves the sink out of the argument, and leaves a sink
+    /// there that drops all items.
     Sink(Sink<'a, Dynamic>),
-    /// For a stream that the procedure receives. A call takes the source, and leaves an empty one. If an item
-    /// is not of the declared type, the call ends with [`Kind::BadArguments`], and the detail names the item.
+    /// For a stream that the procedure receives. A call moves the source out of the argument, and leaves an
+    /// empty source there. If an item is not of the declared type, the call ends with [`Kind::BadArguments`],
+    /// and the detail names the item.
     Source(Source<'a, Dynamic>),
     /// For a callback: the server of its interface, such as a [`GenericServer`] or the server of a compiled
     /// interface. The procedure may keep the callback after the call, until one side drops it.
@@ -486,8 +488,8 @@ where
             }
             Form::Block(solid, _) => {
                 let size = solid.bytes as usize;
-                // Blocks of numbers of one size are converted while they are copied. Other blocks are
-                // converted before they are sent, or after they are received.
+                // If all numbers of a block have the same size, their byte order is changed while the block
+                // is copied. Other blocks are converted before they are sent, or after they are received.
                 let swap = if R::SWAPPED { swap_of(solid.unit) } else { None };
                 match argument {
                     Argument::Out(out) => {
@@ -522,7 +524,7 @@ where
                         };
                         outs.push(block);
                     }
-                    // Here the argument is a value or bytes to send. `pack` has refused all others.
+                    // Here the argument is a value or bytes to send. `pack` has refused all other arguments.
                     _ => {
                         let window = match (&packed, &*argument) {
                             (Some(packed), _) => Window::from(&packed[..]),
@@ -599,8 +601,8 @@ fn text_block<'v, R: Representation>(
     Ok(window.into())
 }
 
-/// Returns the block of an argument if it must be packed or converted before it is sent. Checks the values,
-/// unless they were given as bytes.
+/// Makes a new block if the values of an argument must be packed or converted before they are sent. Returns
+/// `None` if they are sent as they are. Checks the values, unless they were given as bytes.
 fn pack<R: Representation>(
     program: &Program,
     step: &Step,
@@ -693,7 +695,7 @@ pub(super) fn conclude<R: Representation>(
     }
 }
 
-/// Returns the error of a procedure that failed because of a call that it made.
+/// Makes a `CallError` of the kind `Relayed` from `error`, the `CallError` that a procedure returned.
 #[cold]
 pub(super) fn relayed(error: &Dynamic) -> CallError {
     let text = match error {

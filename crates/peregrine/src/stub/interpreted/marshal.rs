@@ -109,7 +109,7 @@ impl Program {
         }
     }
 
-    /// Appends a value that is one block, but was given as its parts.
+    /// Appends a value that is one block, but was given as a list of its parts.
     #[cold]
     fn put_packed<R: Representation>(
         &self,

@@ -33,7 +33,7 @@ pub struct Program {
     /// The valid discriminants of plain enums. The discriminants of one enum are adjacent and sorted.
     pub(super) discriminants: Vec<i128>,
     pub(super) routines: Vec<Routine>,
-    /// What other RPC systems need to know.
+    /// Information that only calls of other RPC systems need.
     pub(super) foreign: ForeignNotes,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Op {
     Number(Number),
     /// The discriminant of a plain enum: one of `discriminants[first..][..count]`.
     Choice { repr: Number, first: u32, count: u32 },
-    /// A value that is one block, whatever its parts are.
+    /// A value that is one block, whatever its parts are. The [`OpId`] is the step that describes the parts.
     Solid(Solid, OpId),
     /// A text: a count of bytes, and then the bytes.
     Text,
@@ -307,7 +307,7 @@ impl Program {
         let mut routines: Vec<Routine> = routines.collect();
         flattener.join();
         let mut program = flattener.program;
-        // Only after `join` is it known which blocks have no gaps.
+        // Which blocks have no gaps is known only after `join`.
         for step in routines.iter_mut().flat_map(|one| &mut one.parameters) {
             if let Form::Block(solid, op) = &mut step.form {
                 step.form = match program.solid(*op) {
@@ -457,8 +457,8 @@ struct Flattener<'a> {
     /// For each step that is one block: the properties of its value, and the depth to which its parts are
     /// nested.
     solids: Vec<Option<(Solid, u32)>>,
-    /// The steps of variants, in order. These steps are not joined, so that errors can name the fields of
-    /// variants.
+    /// The steps of variants, in ascending order. These steps are not joined, so that errors can name the
+    /// fields of variants.
     variants: Vec<OpId>,
 }
 
@@ -703,8 +703,8 @@ impl<'a> Flattener<'a> {
             whole = Some(match whole {
                 None => part,
                 Some(before) => {
-                    // There may be a gap before this part, unless the part is aligned wherever the first part
-                    // begins.
+                    // There may be a gap before this part, unless the part is aligned for every offset at
+                    // which the first part may begin.
                     gap |= part.align > before.align
                         || !before.bytes.is_multiple_of(u32::from(part.align));
                     Solid {
@@ -716,7 +716,7 @@ impl<'a> Flattener<'a> {
                 }
             });
         }
-        // A plain type declares its own layout.
+        // A plain type has no gaps by definition, and declares its alignment.
         let plain = self.described.types.get(place).map(|named| &named.body);
         if let Some(DescribedBody::Plain { align, .. }) = plain {
             return whole.map(|whole| (Solid { align: *align as u8, ..whole }, deepest));
@@ -725,7 +725,7 @@ impl<'a> Flattener<'a> {
     }
 }
 
-/// Returns the properties of `count` values one after the other.
+/// Returns the properties of a block of `count` adjacent values, or `None` if there are gaps between them.
 fn many(one: Solid, count: u64) -> Option<Solid> {
     let bytes = u32::try_from(count).ok()?.checked_mul(one.bytes)?;
     let follow = count == 1 || one.bytes.is_multiple_of(u32::from(one.align));

@@ -61,7 +61,8 @@ pub struct GenericServer {
     pub(super) described: Described,
     pub(super) program: Arc<Program>,
     procedures: Box<Procedures>,
-    /// Whether the caller learns the kind of a failed call, and whether it was executed.
+    /// Whether the caller learns the kind of a call that has failed within the procedure, and whether that
+    /// call was executed.
     passes_on: bool,
 }
 
@@ -159,7 +160,7 @@ impl GenericServer {
         Self { passes_on: true, ..Self::new(described, procedures) }
     }
 
-    /// Makes the refusal for a procedure that has made a call, which has failed.
+    /// Makes the refusal for a procedure that ended with the error of a call that it made itself.
     #[cold]
     pub(super) fn failed(&self, error: &CallError) -> Refusal {
         if self.passes_on { Refusal::passed_on(error) } else { Refusal::relayed(error) }
@@ -170,8 +171,9 @@ impl GenericServer {
         &self.described
     }
 
-    /// Returns which part of the interface another RPC system cannot carry, if there is one. The text begins
-    /// with the place of the part. The server refuses calls of this system of a procedure with such a part.
+    /// Returns a text about a part of the interface that another RPC system cannot carry, if there is such a
+    /// part. The text begins with the place of the part. If a procedure has such a part, the server refuses
+    /// calls of this procedure by clients of `system`.
     ///
     /// ```
     /// use peregrine::GenericServer;
@@ -189,7 +191,8 @@ impl GenericServer {
         self.program.missing_in(system).map(|unfit| unfit.to_string())
     }
 
-    /// Runs a procedure. Returns its outcome, and the values of in-out parameters. The streams end here.
+    /// Runs a procedure. Returns its outcome, and one value for each parameter, which is `Unit` unless the
+    /// parameter is in-out. The streams of the call end before this function returns.
     pub(super) fn run(&self, mut call: GenericCall<'_>) -> (GenericOutcome, Vec<Dynamic>) {
         let outcome = (self.procedures)(&mut call);
         let values = call.parameters.into_iter().map(|one| match one {

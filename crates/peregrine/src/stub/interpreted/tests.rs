@@ -318,7 +318,8 @@ fn data_without_gaps_is_one_step() {
          g: -> record(u8, u32) or sequence(solid(12 bytes))\n\
          h: -> solid(34 bytes) or solid(5 bytes)\n"
     );
-    // The second element would begin at another offset, so adjacent elements are not one block.
+    // The size of an element is not a multiple of its alignment. So there are gaps between adjacent elements,
+    // which are not one block.
     let Op::Sequence(one) = program.op(program.routines[1].error) else { panic!() };
     assert_eq!(program.solid_run(one), None);
 }

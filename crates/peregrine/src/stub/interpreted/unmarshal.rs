@@ -263,7 +263,8 @@ pub(super) fn integer(value: &Dynamic) -> Option<i128> {
         Dynamic::U16(value) => value.into(),
         Dynamic::U32(value) => value.into(),
         Dynamic::U64(value) => value.into(),
-        // A program holds each discriminant as an `i128`. The program wraps a large `u128` in the same way.
+        // A program holds each discriminant as an `i128`, so large discriminants of the type `u128` are
+        // wrapped there, too.
         Dynamic::U128(value) => value as i128,
         Dynamic::I8(value) => value.into(),
         Dynamic::I16(value) => value.into(),

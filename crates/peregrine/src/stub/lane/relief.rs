@@ -19,10 +19,10 @@ const FIRST: Duration = Duration::from_millis(10);
 /// Each time the server has nothing to relieve, the lane waits twice as long before it asks again, but at
 /// most this time.
 const MAX: Duration = Duration::from_secs(1);
-/// A lane that looks for results reads the clock once in this number of looks.
+/// The number of looks for results after which the lane reads the clock once.
 const LOOKS: u32 = 256;
 
-/// When the lane asks the server next to relieve a thread that runs a batch.
+/// Determines when the lane next asks the server to relieve a thread that runs a batch.
 pub(super) struct Relief {
     /// The number of batches that were answered with results.
     answers: u64,
@@ -72,7 +72,7 @@ impl Relief {
         self.is_due || self.looks == 0
     }
 
-    /// Notes the answer to a batch. `is_empty` is whether the batch has asked for relief, and the server had
+    /// Notes the answer to a batch. `is_empty` is true if the batch asked for relief and the server had
     /// nothing to relieve.
     pub(super) fn answered(&mut self, is_empty: bool) {
         if is_empty {
@@ -133,7 +133,7 @@ mod tests {
         let (mut relief, begun) = (Relief::default(), Instant::now());
         assert_eq!(relief.left(begun), Some(FIRST));
         let now = begun + FIRST;
-        // To look at the time that is left does not change it.
+        // A call of `left` does not restart the wait.
         assert_eq!((relief.left(now), relief.left(now)), (None, None));
         relief.asked(now);
         assert_eq!(relief.left(now), Some(FIRST));
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(relief.left(now), Some(2 * FIRST));
         (0..20).for_each(|_| relief.answered(true));
         assert_eq!(relief.left(now), Some(MAX));
-        // Results begin the waits again.
+        // After results, the waits begin again with `FIRST`.
         relief.answered(false);
         let now = now + MAX;
         assert_eq!(relief.left(now), Some(FIRST));

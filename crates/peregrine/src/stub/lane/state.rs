@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) pending: usize,
     pub(super) looker: Option<u32>,
     /// The slots of calls whose futures sleep. A call may have ended after its slot was added. Each slot is
-    /// here once at most. One of these futures may become the *looker*: the future that looks for the results
+    /// here at most once. One of these futures may become the *looker*: the future that looks for the results
     /// of all calls.
     pub(super) sleepers: VecDeque<u32>,
     /// Whether the looker has looked since the last check.
@@ -79,7 +79,7 @@ pub(super) struct Chunk {
     pub(super) records: Vec<u8>,
     /// The calls that have a record in `records`.
     pub(super) calls: Vec<u32>,
-    /// The procedure of the only call, if the call is measured.
+    /// If the chunk has only one call, and this call is measured: the procedure of the call.
     pub(super) measured: Option<u32>,
     /// The time at which the first call with a deadline was queued. The times in the records count from this
     /// moment.
@@ -87,7 +87,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// Subtracts the time for which the calls were queued from the times of their records.
+    /// Subtracts the time for which the calls were queued from the time that each record has left.
     pub(super) fn depart(&mut self) {
         let Some(since) = self.timed else { return };
         let now = Instant::now();
@@ -210,7 +210,7 @@ impl ResultBytes {
 /// Whether a call shares its batch with other calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::stub) enum Company {
-    /// The call shares its batch with any other calls.
+    /// The call shares its batch with other calls.
     Shared,
     /// The call has a batch for itself: the server measures how long the procedure of the call takes.
     Measured,
@@ -282,8 +282,8 @@ impl State {
         }
     }
 
-    /// Returns whether a call of the procedure shares a batch, and with which calls. `None` if the call must
-    /// be made alone.
+    /// Returns whether a call of the procedure shares its batch with other calls, or has a batch for itself.
+    /// `None` if the call must be made alone: without a batch.
     pub(super) fn takes(&mut self, procedure: u32) -> Option<Company> {
         if self.unsupported
             || self.stuck
@@ -478,7 +478,8 @@ impl State {
         }
     }
 
-    /// Stores how long a procedure takes. If the procedure may be slow, its queued calls are made alone.
+    /// Stores whether a procedure was found fast or slow. If the procedure may be slow, its queued calls are
+    /// made alone.
     pub(super) fn set_speed(&mut self, procedure: u32, mut speed: Speed) {
         if !self.speeds.contains_key(&procedure) {
             // Only a malicious server measures a procedure that was not called.
@@ -526,7 +527,8 @@ impl State {
         }
     }
 
-    /// Makes the queued calls alone. The procedures of the outstanding batches may wait for these calls.
+    /// Removes all calls from the queue, so that they are made alone: without a batch. The procedures of the
+    /// outstanding batches may wait for these calls.
     pub(super) fn make_queued_alone(&mut self) {
         let queue = core::mem::take(&mut self.queue);
         self.gone += queue.len() as u64;
@@ -537,7 +539,7 @@ impl State {
         }
     }
 
-    /// Fails all calls that were not sent. If `error` is `None`, these calls are then made alone.
+    /// Ends all calls that were not sent. They fail with `error`, or are made alone if `error` is `None`.
     pub(super) fn fail_queued(&mut self, error: Option<&CallError>) {
         let queue = core::mem::take(&mut self.queue);
         self.gone += queue.len() as u64;
@@ -657,7 +659,7 @@ mod tests {
         assert!(speed(&state) == Speed::Fast);
     }
 
-    /// The deadline of a call is measured from the time at which its batch is sent.
+    /// A record that is sent says how much time its call has left at that moment.
     #[test]
     fn time_in_the_queue_is_subtracted() {
         let mut state = State::new(false);

@@ -1,5 +1,5 @@
-//! What generated stubs call: one-way calls, the order of other calls after them, and `flush`. Each function
-//! has a blocking and an async form, with the same steps.
+//! The functions that generated stubs call to make one-way calls, to make other calls wait for earlier
+//! one-way calls, and to flush. Each function has a blocking and an async form, with the same steps.
 
 use core::cell::Cell;
 use core::future::poll_fn;
@@ -35,7 +35,7 @@ pub struct Queued<'a> {
     oneway: &'a OneWay,
     bound: &'a Bound,
     binding: &'a Binding,
-    /// The server's number of the procedure, and the client's.
+    /// The number of the procedure at the server, and its number at the client.
     procedures: [u32; 2],
     deadline: Option<Instant>,
     arguments: Arguments<'a, Native>,
@@ -535,9 +535,8 @@ async fn await_others_async<'b>(
 
 /// Waits until all one-way calls that were made before have ended.
 ///
-/// # Errors
-/// If the deadline passes, or one of them has failed. The error then says whether the calls that failed may
-/// have been executed.
+/// # Errors If the deadline passes, or one of these calls has failed. The error then says whether the calls
+/// that failed may have been executed.
 pub fn flush(binding: &Binding) -> Result<(), CallError> {
     match &binding.home.oneway {
         Some(oneway) if !oneway.is_idle() => {

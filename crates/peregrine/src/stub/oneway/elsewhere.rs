@@ -1,5 +1,5 @@
-//! Work for a batch on a separate thread, because the work may wait. It prepares a frame, binds again, or
-//! makes the calls one by one if the server has no batches.
+//! Work for a batch on a separate thread, because the work may wait. The thread prepares a frame, binds
+//! again, or makes the calls one by one if the server has no batches.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -123,7 +123,7 @@ impl OneWay {
     ) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
         // If no thread can be started, the closure is dropped, and the batch is still needed. So the closure
-        // only shares it.
+        // does not own the batch, but shares it with this function.
         let chunk = Arc::new(crate::sync::Mutex::new(Some(chunk)));
         let given = Arc::clone(&chunk);
         let thread = std::thread::Builder::new().name("peregrine-oneway".into());

@@ -82,10 +82,10 @@ pub(super) enum Turn {
 pub(super) struct Chunk {
     pub(super) bound: Arc<Bound>,
     records: Vec<u8>,
-    /// The offset of the first record whose call has not ended. Servers of other RPC systems have no batches, so
-    /// each of these calls is sent alone.
+    /// The offset of the first record whose call has not ended. To a server of another RPC system the calls
+    /// are sent one by one, and each call that ends increases this offset.
     begin: usize,
-    /// The offset of the next record.
+    /// The offset at which the next record is appended.
     end: usize,
     /// The number of bytes that fit the batch.
     room: usize,
@@ -103,14 +103,14 @@ pub(super) struct Chunk {
 /// A call that is to be appended.
 pub(super) struct Appended<'a, 'b> {
     pub(super) bound: &'a Bound,
-    /// The server's number of the procedure, and the client's.
+    /// The number of the procedure at the server, and its number at the client.
     pub(super) procedures: [u32; 2],
     pub(super) head: Window<'a>,
     pub(super) ins: &'a [Block<'b>],
     pub(super) deadline: Option<Instant>,
 }
 
-/// The size of a message.
+/// The sizes in bytes of the message of a call, and of the record that contains the message.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
     copied: usize,
@@ -159,7 +159,7 @@ impl Chunk {
         }
     }
 
-    /// Returns whether a record of this size, for this server, fits.
+    /// Returns whether a record of this size, for this server, fits the batch.
     #[inline]
     pub(super) fn fits(&self, bound: &Bound, size: Size) -> bool {
         core::ptr::eq(Arc::as_ptr(&self.bound), bound) && self.end + size.record <= self.room
@@ -237,7 +237,8 @@ impl Chunk {
         self.calls().next()
     }
 
-    /// Returns whether calls follow the one that is under way, at a server of another RPC system.
+    /// Returns whether the server belongs to another RPC system, and further calls follow the call that is
+    /// under way.
     pub(super) fn has_more(&self) -> bool {
         self.calls > 1 && self.bound.path.kind().system().is_some()
     }
@@ -254,7 +255,7 @@ impl Chunk {
         self.calls > 0
     }
 
-    /// Returns the records of the calls, with their messages.
+    /// Returns the records of the calls that have not ended, with their messages.
     pub(super) fn calls(&self) -> impl Iterator<Item = (CallRecord, &[u8])> {
         let mut at = self.begin;
         core::iter::from_fn(move || {
@@ -266,9 +267,9 @@ impl Chunk {
         .filter(|(record, _)| record.kind == RecordKind::OneWay)
     }
 
-    /// Subtracts the time that the calls have waited from the times of the records. Makes the server skip
-    /// calls whose deadlines have passed. Returns the procedures of the skipped calls, by the client's
-    /// numbers.
+    /// Subtracts the time that the calls have waited from the time that each record has left. Makes the
+    /// server skip calls whose deadlines have passed. Returns the procedures of the skipped calls, by the
+    /// client's numbers.
     pub(super) fn depart(&mut self) -> Vec<u32> {
         let Some(since) = self.timed else { return Vec::new() };
         let now = Instant::now();

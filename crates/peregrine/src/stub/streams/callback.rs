@@ -61,13 +61,14 @@ impl Carries for OfClient {
 pub(super) enum Driven {
     /// The callback goes on. The value says whether calls have run.
     Goes(bool),
-    /// The callback has ended, because of the error if there is one.
+    /// The callback has ended. If it has failed, the value is the error.
     Ended(Option<CallError>),
 }
 
 impl Drop for OpenCallback {
     fn drop(&mut self) {
-        // A forked child must not use the locks: a thread of its parent may have held them.
+        // A forked child must not use the locks: those that threads of its parent held during the fork are
+        // never released in the child.
         if !self.bound.mark.wiped() {
             self.side.close("the caller has ended the callback");
         }
@@ -97,7 +98,7 @@ impl OpenCallback {
                 Next::Failed(error) => return Driven::Ended(Some(error)),
             }
         }
-        // The other streams and the call have their turn. Then this future is polled again.
+        // Now the other streams and the call get their turn. Then this future is polled again.
         context.waker().wake_by_ref();
         Driven::Goes(true)
     }

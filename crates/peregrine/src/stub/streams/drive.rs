@@ -38,7 +38,7 @@ pub(super) trait Drive: Send {
     /// Returns whether an item was given to the caller's code, or taken from it.
     fn has_moved(&self) -> bool;
 
-    /// Returns why not all items were moved.
+    /// Returns the error because of which not all items were moved.
     fn failure(&self) -> Option<&CallError>;
 
     /// Lets a callback work after its call, if the procedure may have kept the callback. `home` is the
@@ -101,7 +101,7 @@ impl<'a, T: Send + 'a> SinkDrive<'a, T> {
         Self::coded(sink, Compiled)
     }
 
-    /// Makes the caller's end of a stream, whose items `coding` reads.
+    /// Makes the caller's end of a stream. `coding` decodes its items.
     pub(in crate::stub) fn coded(
         sink: Sink<'a, T>,
         coding: impl InBothOrders<T> + 'static,
@@ -162,7 +162,7 @@ impl<T: Send> SinkDrive<'_, T> {
                 return true;
             }
         }
-        // The other streams and the call have their turn. Then this future is polled again.
+        // Now the other streams and the call get their turn. Then this future is polled again.
         context.waker().wake_by_ref();
         true
     }
@@ -233,7 +233,7 @@ impl<'a, T: Send + 'a> SourceDrive<'a, T> {
         Self::coded(source, Compiled)
     }
 
-    /// Makes the caller's end of a stream, whose items `coding` writes.
+    /// Makes the caller's end of a stream. `coding` encodes its items.
     pub(in crate::stub) fn coded(
         source: Source<'a, T>,
         coding: impl InBothOrders<T> + 'static,
@@ -292,7 +292,7 @@ impl<T: Send> SourceDrive<'_, T> {
                 }
             }
         }
-        // The other streams and the call have their turn. Then this future is polled again.
+        // Now the other streams and the call get their turn. Then this future is polled again.
         context.waker().wake_by_ref();
         true
     }
@@ -355,7 +355,7 @@ pub struct Streams<'s> {
 }
 
 impl<'s> Streams<'s> {
-    /// Returns no streams.
+    /// Returns an empty list of streams.
     #[expect(clippy::new_without_default)]
     pub const fn new() -> Self {
         Self { streams: Vec::new(), marshalled: 0 }
@@ -424,7 +424,7 @@ impl<'s> Streams<'s> {
         self.streams.iter().any(|one| one.has_moved())
     }
 
-    /// Lets callbacks that the procedure may have kept go on after the call.
+    /// Lets callbacks work after the call if the procedure may have kept them.
     pub(in crate::stub) fn outlive(&mut self, home: &Home) {
         self.streams.iter_mut().for_each(|one| one.outlive(home));
     }

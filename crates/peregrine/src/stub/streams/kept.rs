@@ -71,7 +71,8 @@ impl ClientConduit {
 
     /// Ends all kept callbacks, because all clients of the binding were dropped.
     pub(crate) fn drop_kept(&self) {
-        // A forked child must not use the lock: the thread of its parent may have held it.
+        // A forked child must not use the lock: if a thread of its parent held it during the fork, it is
+        // never released in the child.
         if self.bound.upgrade().is_none_or(|bound| bound.mark.wiped()) {
             return;
         }

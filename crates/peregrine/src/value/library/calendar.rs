@@ -53,7 +53,7 @@ impl Value for Instant {
     }
 }
 
-/// The number of seconds by which local time is ahead of UTC. It is negative in the west.
+/// The number of seconds by which local time is ahead of UTC. It is negative where local time is behind UTC.
 #[derive(Clone, Copy, peregrine_macros::Value)]
 pub(super) struct UtcOffset {
     pub(super) secs: i32,

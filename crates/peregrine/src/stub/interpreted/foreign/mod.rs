@@ -29,12 +29,12 @@ use take::{Received, Unread};
 /// The `max` of a text or a sequence that has no bound.
 pub(super) const NO_MAX: u32 = u32::MAX;
 
-/// What other RPC systems need to know of the types of a program.
+/// Information about the types of a program that only calls of other RPC systems need.
 #[derive(Clone, Debug)]
 pub(super) struct ForeignNotes {
-    /// Each enum, with the index of the first of its parts, in the order of these indices.
+    /// For each enum: the index of its first part, and the numbers of its variants. Sorted by the index.
     unions: Vec<(u32, Union)>,
-    /// The steps of the named types that are byte strings, in order.
+    /// The steps of the named types that are byte strings, in ascending order.
     byte_strings: Vec<OpId>,
     /// For each procedure, why ONC RPC and Courier cannot carry it. Each reason is determined when it is
     /// first needed.
@@ -47,9 +47,10 @@ type Lack = OnceLock<Option<Unfit>>;
 /// The numbers of the variants of an enum.
 #[derive(Clone, Debug)]
 pub(super) struct Union {
-    /// The case of each variant. `None`: a failure that the procedure does not report.
+    /// The case of each variant: how the variant is sent. `None`: the variant is a failure that is not sent.
     cases: Vec<Option<Case>>,
-    /// The cell of each number with the index of the variant that has this number, in the order of the cells.
+    /// For each number of a variant: the cell that encodes the number, and the index of the variant. Sorted
+    /// by the cell.
     cells: Vec<(u32, u32)>,
     /// The index of the variant for all other numbers.
     default: Option<u32>,
@@ -68,14 +69,16 @@ impl ForeignNotes {
         }
     }
 
-    /// Adds an enum, whose parts begin at `first`. Enums are added in the order of their parts.
+    /// Adds an enum whose parts begin at the index `first`. Enums must be added in ascending order of
+    /// `first`.
     pub(super) fn add(&mut self, first: u32, union: Union) {
         self.unions.push((first, union));
     }
 
     fn union(&self, first: u32) -> &Union {
         const NONE: &Union = &Union { cases: Vec::new(), cells: Vec::new(), default: None };
-        // An enum without variants begins at the same part as the next one.
+        // An enum without variants has the same first index as the enum after it, so the last enum with this
+        // index is taken.
         let after = self.unions.partition_point(|(one, _)| *one <= first);
         let found = after.checked_sub(1).and_then(|index| self.unions.get(index));
         found.map_or(NONE, |(_, union)| union)
@@ -124,7 +127,7 @@ impl Union {
 }
 
 impl Number {
-    /// Returns whether the representation has such numbers.
+    /// Returns whether the representation can encode numbers of this type.
     const fn has_form<R: Cells>(self) -> bool {
         match self {
             Self::Bool | Self::U16 | Self::I16 | Self::U32 | Self::I32 => true,
@@ -140,7 +143,7 @@ fn no_form<R: Cells>(what: &str) -> Unfit {
 }
 
 impl Program {
-    /// Returns which part of the interface another RPC system cannot carry, if there is one.
+    /// Returns a part of the interface that another RPC system cannot carry, if there is such a part.
     pub(super) fn missing_in(&self, system: System) -> Option<Unfit> {
         (0..).zip(&self.routines).find_map(|(number, routine)| {
             Some(self.lack_in(system, number)?.clone().of(&routine.name))
@@ -200,7 +203,7 @@ impl Program {
     }
 
     /// Returns which part of a type has no form in the representation. Types that are nested too deeply are
-    /// not followed: values of them are refused.
+    /// not examined, because their values are refused anyway.
     fn missing<R: Cells>(&self, op: OpId, seen: &mut [bool], depth: u32) -> Option<Unfit> {
         let is_seen = seen.get_mut(op as usize).is_none_or(|seen| core::mem::replace(seen, true));
         if is_seen || depth > limits::INTERPRETED_DEPTH_MAX {
@@ -299,7 +302,8 @@ impl Program {
         Ok(values)
     }
 
-    /// Returns the variant of an error that the procedure reports, and its number.
+    /// If the procedure reports the variant `variant` of its error type, returns the error's number and its
+    /// part.
     fn reported(&self, routine: &Routine, variant: u32) -> Option<(u16, &Part)> {
         let Op::Enum { first, count } = self.op(routine.error) else { return None };
         match self.foreign.union(first).case(variant)? {
@@ -353,7 +357,7 @@ impl GenericClient {
         })
     }
 
-    /// Returns the values of the arguments of a call of another system.
+    /// Returns the argument values of a call to a server of another RPC system.
     ///
     /// # Errors
     /// If there is not one argument for each parameter, or the system cannot carry the procedure.
@@ -457,8 +461,8 @@ fn take_in<R: Cells>(
     })
 }
 
-/// Why arguments could not be written. The reason is in one argument, whose index is given, or in the message
-/// as a whole.
+/// Why arguments could not be written: one argument is wrong (its index is given), or the message is too
+/// large.
 enum Failed {
     Argument((usize, Stopped)),
     Overflow(Overflow),

@@ -12,7 +12,8 @@ use crate::value::{Dynamic, Overflow};
 type Put = Result<(), Stopped>;
 
 impl Program {
-    /// Appends a value. `max` is the largest count of a text or a sequence.
+    /// Appends a value. If the value is a text or a sequence, `max` is its largest number of bytes or
+    /// elements.
     pub(super) fn put_cells<R: Cells>(
         &self,
         op: OpId,
@@ -128,7 +129,7 @@ impl Program {
         self.put_arguments(part.op, fields, to, depth).map_err(|stopped| stopped.inside(inside))
     }
 
-    /// Appends the fields of a variant, whose step is `op`.
+    /// Appends the fields of a variant. `op` is the step of these fields.
     pub(super) fn put_arguments<R: Cells>(
         &self,
         op: OpId,

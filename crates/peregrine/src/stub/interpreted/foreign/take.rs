@@ -31,8 +31,8 @@ impl Unread {
 
 type Taken = Result<Dynamic, Unread>;
 
-/// Received bytes. The values that are made are counted, so that their memory is limited in proportion to the
-/// bytes. Fields without bytes need memory, too.
+/// Received bytes. The number of values that are made from the bytes is limited, so that their memory is
+/// limited in proportion to the bytes. Values without bytes are counted, too, because they also need memory.
 pub(super) struct Received<'a, R: Cells> {
     pub(super) input: Input<'a, R>,
     /// How many values can still be made.
@@ -60,7 +60,7 @@ impl<'a, R: Cells> Received<'a, R> {
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// Takes a value with `inner` at a nesting that is one level deeper.
+    /// Calls `inner`, which takes a value that is nested one level deeper.
     fn deeper(&mut self, inner: impl FnOnce(&mut Self) -> Taken) -> Taken {
         if self.depth >= limits::DEPTH_MAX {
             return Err(Invalid::TooDeep.into());
@@ -73,7 +73,7 @@ impl<'a, R: Cells> Received<'a, R> {
 }
 
 impl Program {
-    /// Takes a value. `max` is the largest count of a text or a sequence.
+    /// Takes a value. If the value is a text or a sequence, `max` is its largest number of bytes or elements.
     pub(super) fn take_cells<R: Cells>(
         &self,
         op: OpId,
@@ -239,7 +239,8 @@ impl Program {
         depth: u32,
     ) -> Taken {
         let union = self.foreign.union(first);
-        // The default variant contains the number as its first field, so the number is then read again.
+        // The first field of the default variant is the number itself. So for this variant the number is read
+        // again, from `before`.
         let before = from.input.rest();
         let cell = from.input.cell()?;
         let known = union.index_of(cell);
