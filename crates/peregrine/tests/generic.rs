@@ -383,7 +383,7 @@ proptest! {
         for message in &sent {
             let (compiled, at, bytes, memory) = answer(&compiled, message);
             // A bridge changes two replies: the error of `relays` counts the programs that relayed it, and
-            // `innermost` returns the chain of callers. These replies are not compared with those of bridges.
+            // `innermost` returns the chain of callers. The replies of bridges to these two are not compared.
             let procedure = &ContractClient::INTERFACE.procedures[message.0 as usize].name;
             let names_bridge = ["relays", "innermost"].contains(procedure);
             let others = if names_bridge { &others[..1] } else { &others[..] };

@@ -23,7 +23,7 @@ pub(crate) const PLACE: &str = "10.213.77.2:7000";
 /// The host and port of another server that exports the same name.
 pub(crate) const PLACE_BESIDE: &str = "10.213.77.2:7001";
 
-/// The address that the near end changes to.
+/// The address of the near end after [`World::change_address`].
 const OTHER_END: &str = "10.213.77.9";
 
 /// A path.
@@ -54,7 +54,7 @@ impl fmt::Display for Way {
 /// network.
 pub(crate) struct World {
     pub(crate) way: Way,
-    /// The form of all calls.
+    /// Whether all calls are blocking or async.
     pub(crate) form: Form,
     pub(crate) home: tempfile::TempDir,
     link: Option<(Bridge, Link)>,

@@ -179,7 +179,7 @@ fn values_are_those_of_a_native_call() {
     drop(running);
 }
 
-/// Checks that the JSON form of a value leads back to it.
+/// Checks that the JSON form of a value is read as the same value.
 #[cfg(feature = "json")]
 fn has_a_json_form(procedure: usize, value: &Dynamic) {
     use peregrine::json::Bytes;

@@ -255,7 +255,7 @@ fn parts_of<'a>(whole: &'a Described, ty: &'a DescribedType) -> Vec<&'a Describe
     }
 }
 
-/// Returns the size of a value whose parts all have fixed sizes.
+/// Returns the size in bytes of a value whose parts all have fixed sizes.
 pub(crate) fn bytes_without_gaps(whole: &Described, ty: &DescribedType) -> usize {
     match whole.plain_bytes(ty) {
         Some(bytes) => bytes as usize,
