@@ -1,4 +1,5 @@
-//! A server with 100,000 calls that wait: its memory, descriptors and threads stay within bounds.
+//! Tests that the memory, the descriptors and the threads of a server stay within bounds while 100,000 calls
+//! wait.
 #![cfg(feature = "async")]
 
 mod support;
@@ -12,15 +13,15 @@ use peregrine::{Server, interface};
 use support::futures::block_on;
 use support::{Process, alone, descriptors, own_directory, role, until};
 
-/// The calls of each client process. A process may have a quarter of the deferred calls that are left for the
-/// others of 131,072.
+/// The number of calls of each client process. A server has at most 131,072 deferred calls. A process may
+/// have at most a quarter of the number that is left when the process makes its calls.
 const CALLS: [u32; 7] = [26_000, 20_500, 16_500, 13_000, 10_500, 8000, 5500];
 /// The memory that a waiting call may occupy at the server.
 const BYTES_A_CALL: u64 = 1024;
 
 #[interface]
 trait Waits {
-    /// Returns when the server opens.
+    /// Waits until `open` is called. Returns twice the number.
     fn wait(&self, number: u32) -> peregrine::Result<u32>;
     fn waiting(&self) -> peregrine::Result<u32>;
     fn open(&self) -> peregrine::Result<()>;
@@ -29,7 +30,7 @@ trait Waits {
 #[derive(Default)]
 struct Object {
     waiting: AtomicU32,
-    /// The wakers of the calls that wait. `None` after the server has opened.
+    /// The wakers of the calls that wait. `None` after `open` was called.
     wakers: Mutex<Option<Vec<Waker>>>,
 }
 

@@ -65,8 +65,8 @@ fn fill(directory: &Path) {
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// Serves and calls while the file system of the runtime directory is full. The file system is filled
-/// before the server starts, or after its start if `late` is true.
+/// Starts a server and calls it while the file system of the runtime directory is full. The file system is
+/// filled before the server starts, or after its start if `late` is true.
 fn on_a_full_disk(directory: &Path, late: bool) {
     std::fs::create_dir(directory).unwrap();
     if let Err(why) = mount(directory) {

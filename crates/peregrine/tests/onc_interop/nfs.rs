@@ -104,7 +104,7 @@ impl Nfs for Directory {
         Ok(ReadResult::Nfs3Ok(ReadFound { of_file, count, eof, data }))
     }
 
-    /// Returns all entries after the one that the cookie names. The first has the cookie 1.
+    /// Returns all entries after the entry with this cookie. The first entry has the cookie 1.
     fn readdirplus(
         &self,
         _handle: Handle,
