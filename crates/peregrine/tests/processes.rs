@@ -109,7 +109,7 @@ fn child() {
     }
 }
 
-/// Lets only one test of this file run at a time, because the tests change the environment.
+/// Lets only one test of this file run at a time, because the tests change environment variables.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -191,7 +191,7 @@ fn check_output_in_guide(output: &str) {
     for line in output.lines().filter(|line| !line.is_empty()) {
         let mut line = line.replace(ENDS[1], "192.0.2.7");
         if let Some((before, _)) = line.split_once("at `pr") {
-            // The kind of device differs between kernels.
+            // The end of this line names the kind of the socket, which differs between kernels.
             let before = before.split("chosen").next().unwrap_or(before);
             line = format!("{before}chosen      AF_");
         }

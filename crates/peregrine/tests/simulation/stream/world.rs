@@ -1,4 +1,5 @@
-//! The world of a stream run: a server that may be restarted, clients, and the connections between them.
+//! The world in which the stream protocol runs: a server that may be restarted, clients, and the connections
+//! between them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
