@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub(crate) cut: AtomicBool,
     /// Whether the bridge drops all frames.
     pub(crate) dark: AtomicBool,
-    /// If this is not 0: the bridge drops all frames once it has received this number of further bytes for
+    /// If this is not 0: the bridge drops all frames after it has received this number of further bytes for
     /// the near end.
     pub(crate) dark_after: AtomicUsize,
     /// If this is not 0: the size in bytes of the largest IP packet that the bridge forwards. The bridge
