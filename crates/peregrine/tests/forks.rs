@@ -191,7 +191,7 @@ fn threads() -> Vec<String> {
 /// Returns whether this process has the threads for pending calls and for async procedures.
 fn has_threads() -> bool {
     let threads = threads();
-    // The kernel keeps 15 bytes of a name.
+    // The kernel keeps only 15 bytes of a thread's name.
     ["peregrine-bells", "peregrine-timer", "peregrine-async"]
         .iter()
         .all(|name| threads.iter().any(|thread| thread == name))

@@ -1,4 +1,5 @@
-//! Async calls whose messages the client converts, because the server has an older or a newer interface.
+//! Tests async calls whose messages the client converts, because the server has an older or a newer
+//! interface.
 //! Such a call is pending like every other async call: its thread does not wait for the server.
 #![cfg(feature = "async")]
 

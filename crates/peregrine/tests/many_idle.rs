@@ -16,7 +16,7 @@ use support::{Process, alone, descriptors, own_directory, role, until};
 /// The number of calls of each client process. A server has at most 131,072 deferred calls. A process may
 /// have at most a quarter of the number that is left when the process makes its calls.
 const CALLS: [u32; 7] = [26_000, 20_500, 16_500, 13_000, 10_500, 8000, 5500];
-/// The memory that a waiting call may occupy at the server.
+/// The number of bytes of the server's memory that a waiting call may occupy.
 const BYTES_A_CALL: u64 = 1024;
 
 #[interface]
@@ -108,7 +108,8 @@ fn hundred_thousand_calls_wait_at_one_server() {
     let now = (memory(server.id()), descriptors(server.id()), threads(server.id()));
     println!("{before:?} bytes, descriptors and threads before, {now:?} with {total} calls");
     assert!(now.0 - before.0 < u64::from(total) * BYTES_A_CALL);
-    // Each client process has a session: its socket, the handle of its process, and its memory.
+    // For the session with each client process, the server has a few descriptors: a socket, a pidfd of the
+    // process, and the shared memory.
     assert!(now.1 <= before.1 + 4 * CALLS.len(), "{} descriptors", now.1);
     assert!(now.2 <= before.2 + 4, "{} threads", now.2);
     waits.open().unwrap();

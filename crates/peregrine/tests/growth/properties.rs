@@ -59,8 +59,8 @@ fn fill(age: &Age, one: &DescribedParameter, values: &Dynamic, out: &mut Out<'_,
     out.put(&block).expect("enough space");
 }
 
-/// Serves a call at a server of the age `age`: notes what the server received, and answers at
-/// random.
+/// Serves a call at a server of the age `age`: notes what the server received, and answers with
+/// random values.
 fn answer(
     age: &Age,
     call: &mut GenericCall<'_>,

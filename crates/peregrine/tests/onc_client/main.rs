@@ -192,7 +192,7 @@ fn late_reply_to_a_call_that_was_given_up_is_dropped() {
                 held.extend(usual(call));
                 return Vec::new();
             }
-            // The late reply comes before the reply to this call.
+            // Send the late reply to the earlier call before the reply to this call.
             held.drain(..).chain(usual(call)).collect()
         });
         let store = bind(&address);

@@ -1,4 +1,4 @@
-//! Tests of async clients.
+//! Tests async clients of ONC RPC.
 
 use super::*;
 use futures_lite::future::block_on;

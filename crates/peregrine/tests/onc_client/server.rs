@@ -1,5 +1,5 @@
-//! Servers of ONC RPC that are made by hand. They read and write messages by the rules of RFC 5531,
-//! independently of the library.
+//! Hand-written servers of ONC RPC. They read and write messages by the rules of RFC 5531, independently of
+//! the library.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};

@@ -39,7 +39,8 @@ fn done(command: &mut Command) -> String {
     text
 }
 
-/// Returns the options of the compiler for programs with libtirpc. Returns `None` if it is not installed.
+/// Returns the compiler's options for programs that use libtirpc. Returns `None` if libtirpc is not
+/// installed.
 pub(crate) fn library_flags() -> Option<String> {
     let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libtirpc"]).output();
     let flags = flags.ok().filter(|output| output.status.success());
@@ -115,7 +116,7 @@ fn shown(value: &impl Show) -> peregrine::Result<Shown> {
     Ok(ByteString::from(value.show()))
 }
 
-/// The server in Rust.
+/// The object of the server in Rust.
 struct Object;
 
 /// Implements `echo` and `show` for each type.
@@ -213,8 +214,8 @@ fn c_client_calls_our_server_over_tcp() {
     c_client_calls("tcp");
 }
 
-/// Sends values to the C server. Checks the texts of the values that the server returns, and that it returns
-/// the values themselves.
+/// Sends values to the C server. Checks that the server returns the expected text of each value, and the
+/// value itself.
 macro_rules! check {
     ($client:expr, $echo:ident $show:ident: $($value:expr),+ $(,)?) => {
         for value in [$($value),+] {

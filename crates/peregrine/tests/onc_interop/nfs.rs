@@ -18,7 +18,7 @@ const READ_MAX: u32 = 65_536;
 /// The handle of the directory.
 const ROOT: u8 = 0;
 
-/// A directory with files, whose handles are their indices plus one.
+/// A directory with files. The handle of a file is the file's index plus one.
 #[derive(Clone)]
 struct Directory {
     files: Vec<(&'static str, Vec<u8>)>,

@@ -87,7 +87,7 @@ impl Tool {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Starts the server, and waits until it is registered.
+    /// Starts the program as a server, and waits until the server is registered.
     fn serve(&self) -> Daemon {
         let mut daemon =
             Daemon::spawn(Command::new(self.path()).arg("serve").stdout(Stdio::piped()));

@@ -48,7 +48,7 @@ fn our_client_asks_rpc_rusersd() {
         let users = Rusers2Client::bind(&format!("onc+udp:{HOST}")).expect("version 2");
         let all = users.allnames().expect("users");
         let [user] = &*all else { panic!("{all:?}") };
-        // In this version, rpc.rusersd sends all bytes of the name, with zeros at the end.
+        // In version 2, rpc.rusersd sends the whole field of the name, with zeros at the end.
         assert_eq!(user.ui_utmp.ut_name.to_text(), "ada\0\0\0\0\0");
     });
 }

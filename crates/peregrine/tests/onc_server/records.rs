@@ -40,7 +40,7 @@ fn fragments_of_one_byte_are_a_record() {
         client.0.write_all(&[*byte]).unwrap();
     }
     assert_eq!(client.receive(), success(1, &words(&[1])));
-    // The same record is sent at once, followed by a part of the next record.
+    // The same record is sent in one piece, followed by a part of the next record.
     client.0.write_all(&stream).unwrap();
     client.0.write_all(&words(&[LAST | 40])[..3]).unwrap();
     assert_eq!(client.receive(), success(1, &words(&[1])));
