@@ -62,8 +62,8 @@ fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [Stri
 
 use Verdict::{Chosen, Excluded, Failed, NotNeeded};
 
-/// These checks are in one test, because they change the environment. All tests of a process share the
-/// environment.
+/// These checks are in one test, because they change environment variables, which all tests of a process
+/// share.
 #[test]
 fn fastest_working_path_is_selected() {
     let _alone = alone();
@@ -218,7 +218,7 @@ fn one_client_program_uses_the_path_that_its_server_offers() {
         (1, &tcp, "tcp"),
         (1, &udp, "udp"),
         (1, &place, "ethernet"),
-        // This server serves only its own machine.
+        // This server listens at no endpoint, so only programs on its own machine can call it.
         (0, &String::new(), "local"),
     ] {
         let home = if end == 0 { near.path() } else { far.path() };

@@ -23,7 +23,7 @@ trait Listener {
 
 #[interface]
 trait Work {
-    /// Waits until the door lets a call pass.
+    /// Waits until the door lets this call pass.
     fn pass(&self) -> peregrine::Result<()>;
     /// Does the same as `pass`, as a one-way call.
     #[oneway]

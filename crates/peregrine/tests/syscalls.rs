@@ -401,7 +401,7 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 
-/// With many calls in flight, a batch needs system calls, and a call almost none.
+/// Many calls in flight share batches. A batch needs a few system calls, so a single call needs almost none.
 #[test]
 fn thousand_calls_in_flight_share_their_system_calls() {
     const MOST: f64 = 0.1;

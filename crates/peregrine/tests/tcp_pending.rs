@@ -372,7 +372,7 @@ fn failed_futures_know_whether_their_calls_were_executed() {
             received.send(()).unwrap();
             let _ = must_end.recv();
             match end {
-                // If the server read on now, the client could send all calls before it notices the end.
+                // If the server continued to read, the client could send all calls before it notices the end.
                 End::Closes => {
                     stream.shutdown(Shutdown::Write).unwrap();
                     let _ = all_have_failed.recv();

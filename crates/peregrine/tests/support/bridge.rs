@@ -24,7 +24,7 @@ pub(crate) struct Seen {
     pub(crate) frames: AtomicU64,
     /// The number of Peregrine's frames by kind of packet, which is byte 3 of the packet's header.
     pub(crate) kinds: [AtomicU64; 16],
-    /// The number of other frames.
+    /// The number of frames that are not Peregrine's.
     pub(crate) others: AtomicU64,
     /// Whether the bridge drops all of Peregrine's frames.
     pub(crate) cut: AtomicBool,
