@@ -276,7 +276,7 @@ fn contradictory_lengths_make_the_server_read_nothing() {
         }
     }
     let more = shared_kib(server.id()) - before;
-    // The header lines of each A-stack are resident, but the memory of the messages is not.
+    // The server has touched the pages with the headers of the A-stacks, but not the memory of the messages.
     assert!(more < 4096, "the server has touched {more} KiB more of its client's memory");
 }
 

@@ -218,8 +218,8 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
         assert!(is_fast(&clone), "{rebinds}");
         running.stop();
     }
-    // The last server has stopped, and no call was made through `early`. So its next call must first bind
-    // again.
+    // The last server has stopped, and no call was made through `early`. So the next call of `early` must
+    // first bind again.
     assert!(!is_fast(&early));
     let running = start();
     assert_eq!(early.process().unwrap(), std::process::id());

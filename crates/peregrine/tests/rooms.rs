@@ -150,7 +150,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         if is_for_tests(&item.attrs) {
             return;
         }
-        // A re-export does not count as a use of the item. A use of the re-exported name does.
+        // A re-export does not count as a use of the item, but a use of the re-exported name counts.
         let named = self.module.named.clone();
         self.add_use(&mut Vec::new(), &item.tree);
         if !matches!(item.vis, Visibility::Inherited) {

@@ -127,8 +127,8 @@ fn counted(before: &Counts) -> Counts {
     }
 }
 
-/// Returns the counts as [`counted`] does, after [`CALLS`] calls were counted. A server counts a deferred call only
-/// after it has sent the result.
+/// Waits until [`CALLS`] calls are counted, and returns the counts as [`counted`] does. A server counts a
+/// deferred call only after it has sent the result.
 fn all_counted(before: &Counts) -> Counts {
     let mut counts = Counts::default();
     until("all calls are counted", || {

@@ -35,7 +35,7 @@ fn copies_of_a_running_call_are_dropped() {
     for _ in 0..1000 {
         udp.send(&wait);
     }
-    // The copies arrive before this call.
+    // All copies arrive before call 2, so the reply to call 2 shows that the server has received them.
     assert_eq!(udp.ask(&call(2, 2, 0, &[])), success(2, &[]));
     world.go_on.send(()).unwrap();
     assert_eq!(udp.receive(), success(1, &words(&[1])));
@@ -108,7 +108,8 @@ fn client_that_connects_again_gets_the_reply_to_its_call() {
     let mut second = world.tcp_again(first);
     assert_eq!(second.ask(&count(1)), success(1, &words(&[1])));
     second.send(&call(2, 2, 2, &[]));
-    // The server has taken the copy before it takes this call.
+    // The server takes the copy of call 2 before it takes call 3. So the reply to call 3 shows that the
+    // server has the copy.
     assert_eq!(second.ask(&call(3, 2, 0, &[])), success(3, &[]));
     world.go_on.send(()).unwrap();
     assert_eq!(second.receive(), success(2, &words(&[2])));

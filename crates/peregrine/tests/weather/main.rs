@@ -73,7 +73,7 @@ pub(crate) struct Seen {
     notes: Mutex<Vec<u64>>,
     /// The number of items that all procedures have sent.
     sent: AtomicU64,
-    /// The number of procedures with streams that run.
+    /// The number of running procedures that have streams.
     running: AtomicU64,
     /// Whether an item came twice, out of order or damaged.
     is_wrong: AtomicBool,

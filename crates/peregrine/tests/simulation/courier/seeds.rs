@@ -39,7 +39,8 @@ fn without_faults_short_calls_need_two_datagrams() {
     let weather = Weather { delay: MILLISECOND, ..FAIR };
     let world = run(1, 4, 50, weather);
     assert_eq!(count(&world, is_answered), 200);
-    // A client whose calls are sent in parts also asks the server for a cookie.
+    // Two datagrams for each call are 400. A client whose calls are sent in parts also asks the server for a
+    // cookie.
     assert!((400..=600).contains(&world.datagrams), "{}", world.datagrams);
 }
 

@@ -116,7 +116,7 @@ struct Client {
     pace: Pace,
     waiters: Waiters<InFlight>,
     connection: u32,
-    /// When the last bytes in each direction arrive, to the server and to the client.
+    /// Two times: when the last bytes to the server arrive, and when the last bytes to the client arrive.
     arrives: [Moment; 2],
     input: Assembler,
     server_input: Assembler,

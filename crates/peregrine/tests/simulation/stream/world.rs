@@ -297,7 +297,7 @@ impl World {
             return;
         }
         self.with_server(id, |server, id, context| server.receive(id, context));
-        // Calls that have ended or were refused now have replies, perhaps on other connections.
+        // While the server reads, it requests actions from the world, such as ending a procedure later.
         self.serve();
     }
 
