@@ -1,4 +1,4 @@
-//! Reads any bytes as messages of Courier, as streams of them, and as packets.
+//! Reads any bytes as messages of Courier, as streams of such messages, and as packets.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| peregrine::fuzzing::courier::message(bytes));

@@ -101,7 +101,7 @@ pub fn run(bytes: &[u8]) {
             }
             _ => client.binding().ping().unwrap_or_else(|error| failed(&error)),
         }
-        // Every reply releases the A-stack, even an invalid one. So the next call must succeed.
+        // Every reply, even an invalid one, releases the A-stack. So the next call must succeed.
         script.answer(&[0; 16], &[]);
         client.nothing().expect("a valid reply");
     });

@@ -7,8 +7,8 @@ use peregrine::stub::Program;
 /// Parses bytes as a description. The first byte selects the form of the description.
 ///
 /// # Panics
-/// Panics if a parsed description is printed differently. Also panics if the printed text is parsed as
-/// another description.
+/// Panics if a description that was parsed from its canonical text is printed as another text. Also panics
+/// if a printed description is parsed as another description.
 pub fn run(bytes: &[u8]) {
     let Some((form, text)) = bytes.split_first() else { return };
     let Ok(text) = core::str::from_utf8(text) else { return };

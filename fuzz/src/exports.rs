@@ -14,7 +14,8 @@ pub fn run(bytes: &[u8]) {
     let Ok(text) = core::str::from_utf8(text) else { return };
     let system = if system % 2 == 0 { System::Onc } else { System::Courier };
     let Ok(exported) = export_traits(text, "fuzz.rs", system) else { return };
-    // The other programs that a program depends upon are not in the file.
+    // A program that depends upon other programs cannot be imported, because those programs are not in the
+    // file.
     if !exported.text.contains("DEPENDS UPON") {
         is_stable(&exported.text, system);
     }

@@ -1,5 +1,5 @@
-//! Takes values of XDR and Courier from any bytes. A value that was read is written again with the same
-//! number of bytes. The bytes are the same except for padding.
+//! Decodes any bytes as values in XDR and Courier. When a decoded value is encoded again, the bytes are the
+//! same except for padding.
 
 use peregrine::foreign::{ByteString, Cells, Courier, Foreign, Xdr, from_bytes, to_bytes};
 
@@ -50,8 +50,8 @@ pub enum Open {
     Other(i32, Vec<u8>),
 }
 
-/// Takes a value of one of several types. The input consists of the number of the type and the bytes of the
-/// value.
+/// Decodes a value of one of several types. The input consists of the number of the type and the bytes of
+/// the value.
 pub fn run(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 12 {

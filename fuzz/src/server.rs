@@ -7,8 +7,8 @@ use peregrine::value::{Reader, Space, Value, Window};
 use super::{EverythingServer, Object};
 
 /// Runs a call. The input consists of a header of 8 bytes and the message. The header contains the number of
-/// the procedure (255 is `PING`), the number of kibibytes that the reply has in addition to 4 KiB, and three
-/// lengths of 16 bits. The largest 16-bit length represents the largest 32-bit length.
+/// the procedure (255 is `PING`), the number of kibibytes that the memory for the reply has in addition to
+/// 4 KiB, and three lengths of 16 bits. The largest 16-bit length represents the largest 32-bit length.
 pub fn run(bytes: &[u8]) {
     let Some((header, message)) = bytes.split_at_checked(8) else { return };
     let length = |at: usize| match u16::from_le_bytes([header[at], header[at + 1]]) {

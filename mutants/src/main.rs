@@ -24,9 +24,10 @@ const SOURCES: &str = "crates/peregrine/src";
 const DIRECTORIES: [&str; 3] = ["protocol", "call", "value"];
 /// The environment variable with the number of seeds of the simulator, and its value for these tests.
 const SEEDS: (&str, &str) = ("PEREGRINE_SEEDS", "500");
-/// The time limit of a stage with a mutant. It is `SLOWER` times the time of the stage without a mutant, plus
-/// `LATER`. A mutant that exceeds this limit counts as killed.
+/// The factor in the time limit of a stage with a mutant. The limit is `SLOWER` times the time of the stage
+/// without a mutant, plus [`LATER`]. A mutant with which a stage exceeds this limit counts as killed.
 const SLOWER: u32 = 5;
+/// The constant part of the time limit of a stage with a mutant. See [`SLOWER`].
 const LATER: Duration = Duration::from_secs(30);
 /// The limit of the address space of a test program, in kilobytes. Without a limit, a mutant could use all
 /// memory.
@@ -221,7 +222,7 @@ fn write(tree: &Path, files: &[(String, String)], choice: &Choice<'_>) -> Vec<Mu
     all
 }
 
-/// Draws `count` mutants at random (SplitMix64). Only mutants whose path contains `only` are drawn.
+/// Draws `count` mutants at random (SplitMix64), only from files whose paths contain `only`.
 fn draw(all: &[Mutant], count: usize, seed: u64, only: &str) -> BTreeSet<usize> {
     let from: Vec<usize> = (0..all.len()).filter(|at| all[*at].file.contains(only)).collect();
     let mut state = seed;

@@ -240,7 +240,8 @@ fn stopping_server_waits_for_running_calls_and_refuses_waiting_ones() {
     let stopping = std::thread::spawn(move || running.stop());
     let error = waits.join().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
-    // The name is removed first, so a new client does not wait for the running call.
+    // A stopping server first removes the names of its exports, so a new client does not wait for the
+    // running call.
     let error = GateClient::bind("gate").unwrap_err();
     assert_eq!(error.kind(), Kind::NotFound, "{error}");
     open.send(()).unwrap();
@@ -303,8 +304,8 @@ fn forked_child_can_bind_anew() {
     // SAFETY: the child uses nothing that another thread of its parent may have locked.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // A new binding may be mapped at the addresses of the inherited binding. Dropping the inherited
-        // binding must not harm the new one.
+        // The memory of a new binding may be mapped at the addresses at which the inherited binding's memory
+        // was mapped. Dropping the inherited binding must not harm the new one.
         let new: Result<Vec<_>, _> = (0..8).map(|_| GateClient::bind("gate")).collect();
         let worked = new.is_ok_and(|new| {
             drop(core::mem::replace(&mut gate, new[0].clone()));

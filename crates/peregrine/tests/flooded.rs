@@ -148,7 +148,7 @@ fn flood_does_not_delay_deadline_over_raw_ethernet() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     at_near_end(Link::with_middle(), |link| {
-        // The last frame from the server.
+        // The last frame that the server sent. The flood repeats this frame.
         let last = Arc::<Mutex<Vec<u8>>>::default();
         let seen = Arc::clone(&last);
         let note = move |to, frame: &[u8]| {

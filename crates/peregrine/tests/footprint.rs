@@ -32,12 +32,12 @@ fn region_bytes() -> i64 {
     bytes
 }
 
-/// Returns the bytes and the number of descriptors that both sides use, after the server has processed all
+/// Returns how many bytes and how many descriptors both sides use, after the server has processed all
 /// messages.
 fn in_use(directory: &Path) -> (i64, usize) {
     let [open] = at_rest(directory, "null", [std::process::id()]);
-    // The server frees the memory of its answer a moment after sending it. Wait until nothing changes any
-    // more.
+    // The server frees the memory of an answer a moment after it has sent the answer. Wait until the counts
+    // do not change any more.
     let mut last = (0, 0);
     let mut same = 0;
     while same < 5 {
@@ -51,8 +51,8 @@ fn in_use(directory: &Path) -> (i64, usize) {
     (last.0 + last.1, open)
 }
 
-/// Repeats the count until `is_due` returns true, or for 10 s. On a slow machine, the first counts may be
-/// too large.
+/// Counts repeatedly, until `is_due` returns true for the counts or 10 s have passed. On a slow machine, the
+/// first counts may be too large.
 fn in_use_when(directory: &Path, is_due: impl Fn((i64, usize)) -> bool) -> (i64, usize) {
     let limit = Instant::now() + Duration::from_secs(10);
     loop {

@@ -118,7 +118,8 @@ fn idle_connection_over_tcp_costs_the_server_little() {
     first.iter_mut().for_each(|clients| clients.bind(1));
     let before = in_use();
     let mut more: Vec<_> = (0..CONNECTIONS).map(|_| Clients::of(&address)).collect();
-    // This process also allocates memory for each child, which is not part of a connection.
+    // This process also allocates memory for each child process. The test does not count this memory as
+    // memory of a connection.
     let children = in_use();
     more.iter_mut().for_each(|clients| clients.begin(1));
     more.iter_mut().for_each(Clients::await_called);

@@ -147,8 +147,8 @@ fn child_that_binds_has_a_new_session() {
         });
         assert!(worked, "the child has no new session");
     });
-    until("the child's session ends with it", || bindings() == [1, 1]);
-    until("its descriptors are closed", || self::open(directory.path(), &server) == open);
+    until("the child's session ends with the child", || bindings() == [1, 1]);
+    until("the session's descriptors are closed", || self::open(directory.path(), &server) == open);
     assert_eq!((one.calls().unwrap(), two.calls().unwrap()), (own, own));
 }
 
@@ -159,8 +159,8 @@ fn child_that_binds_repeatedly_leaks_no_memory() {
     let directory = support::own_directory();
     let _server = Process::start("child", "server", directory.path());
     let _one = WhoClient::bind("one").unwrap();
-    // The first allocation of a thread takes pages once, and perhaps in a late round. A leak would take pages
-    // in every round, so the round with the smallest growth decides.
+    // The first allocation of a thread takes pages once, but this may happen in a late round. A leak would
+    // take pages in every round, so the round with the smallest growth decides.
     let grown = || {
         let _kept = WhoClient::bind("two").ok();
         let mut least = u64::MAX;
@@ -191,7 +191,7 @@ fn threads() -> Vec<String> {
 /// Returns whether this process has the threads for pending calls and for async procedures.
 fn has_threads() -> bool {
     let threads = threads();
-    // The kernel keeps 15 bytes of a name.
+    // The kernel keeps only 15 bytes of a thread's name.
     ["peregrine-bells", "peregrine-timer", "peregrine-async"]
         .iter()
         .all(|name| threads.iter().any(|thread| thread == name))

@@ -345,7 +345,7 @@ fn ten_thousand_calls_are_in_flight_from_one_thread() {
 trait Meeting {
     /// Waits until `callers` calls are in this procedure.
     fn meet(&self, callers: u32) -> peregrine::Result<()>;
-    /// As `meet`, for another place.
+    /// Waits until `callers` calls are in this procedure, as `meet` does for its own calls.
     fn meet_elsewhere(&self, callers: u32) -> peregrine::Result<()>;
 }
 

@@ -1,5 +1,6 @@
-//! Async calls whose messages the client converts, because the server has an older or a newer interface.
-//! Such a call is pending as any other: its thread does not wait for the server.
+//! Tests async calls whose messages the client converts, because the server has an older or a newer
+//! interface.
+//! Such a call is pending like every other async call: its thread does not wait for the server.
 #![cfg(feature = "async")]
 
 #[path = "dropped/polls.rs"]
@@ -81,7 +82,7 @@ mod ages {
     }
 }
 
-/// What a server's procedures wait for.
+/// The state that the procedures of a server share, and for which they wait.
 #[derive(Default)]
 struct Seen {
     state: Mutex<State>,

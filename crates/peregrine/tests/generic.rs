@@ -77,7 +77,7 @@ fn bridge_keeps_the_contract_on_every_path() {
         contract::suite_of_a_bridge(&format!("a bridge {scheme}"), &|server, form| {
             let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             let name = format!("generic-{}-{number}", std::process::id());
-            // The object has its own server on the same path.
+            // The object to which the bridge forwards its calls has its own server on the same path.
             let object_name = format!("{name}-object");
             let server = Server::new().export(&object_name, server).unwrap();
             let server = match endpoint {
@@ -383,7 +383,8 @@ proptest! {
         for message in &sent {
             let (compiled, at, bytes, memory) = answer(&compiled, message);
             // A bridge changes two replies: the error of `relays` counts the programs that relayed it, and
-            // `innermost` returns the chain of callers. These replies are not compared with those of bridges.
+            // `innermost` returns the chain of callers. So the bridges' replies of these two procedures are
+            // not compared.
             let procedure = &ContractClient::INTERFACE.procedures[message.0 as usize].name;
             let names_bridge = ["relays", "innermost"].contains(procedure);
             let others = if names_bridge { &others[..1] } else { &others[..] };

@@ -12,7 +12,7 @@ use peregrine::{
 };
 use support::{alone, own_directory};
 
-/// Why a listener does not want a line.
+/// Why a listener refuses a line.
 #[derive(Debug, PartialEq, Value)]
 enum Refused {
     Line(String),
@@ -46,14 +46,14 @@ trait Listener {
 /// A service that calls objects of its callers.
 #[interface]
 trait Room {
-    /// Says `lines` lines. Returns the number of their letters.
+    /// Says `lines` lines to the listener. Returns the number of letters in all of them.
     fn join(
         &self,
         name: String,
         lines: u32,
         listener: Callback<'_, dyn Listener>,
     ) -> Result<u32, Refused>;
-    /// Lets the listener reverse `size` bytes. Returns the first byte.
+    /// Lets the listener reverse `size` bytes. Returns the first byte of the reversed bytes.
     fn exchange(&self, size: u32, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u8>;
     /// Shows the listener a room with `visitors` visitors.
     fn show(&self, visitors: u32, listener: Callback<'_, dyn Listener>) -> peregrine::Result<u32>;
@@ -147,7 +147,7 @@ fn listener() -> Described {
     described.interface_of(&join.parameters[2].ty).unwrap()
 }
 
-/// Forwards a received call to another server, with its callbacks.
+/// Forwards a received call, and the callbacks that are its arguments, to another server.
 fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome {
     let number = call.number();
     let mut arguments: Vec<Argument<'_>> = call
@@ -172,7 +172,7 @@ fn forwarder(callback: &GenericClient) -> Arc<dyn Serve> {
     Arc::new(GenericServer::new(described, move |call| forward(&callback, call)))
 }
 
-/// The service as a generic server.
+/// Returns a generic server whose procedures do the same as those of [`Object`].
 fn interpreted_server() -> GenericServer {
     let kept: Mutex<Option<GenericClient>> = Mutex::default();
     GenericServer::new(described(), move |call| {

@@ -53,8 +53,8 @@ trait Feed {
     fn count(&self, end: u64, numbers: Sink<'_, u64>) -> peregrine::Result<u64>;
     /// Returns the sum of the numbers.
     fn sum(&self, numbers: Source<'_, u64>) -> peregrine::Result<u64>;
-    /// Sends back the entries with another name. Fails with the number of the first entry whose kind is
-    /// `stop`.
+    /// Sends each entry back with the name `name`. If the kind of an entry is `stop`, fails with the
+    /// number of this entry.
     fn rename(
         &self,
         name: &str,
@@ -138,7 +138,7 @@ fn described() -> Described {
     Described::parse(&FeedClient::INTERFACE.canonical_text()).unwrap()
 }
 
-/// Forwards a received call to another server, with its streams.
+/// Forwards a received call, and the streams that are its arguments, to another server.
 fn forward(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome {
     let number = call.number();
     let mut arguments: Vec<Argument<'_>> = call
@@ -170,7 +170,7 @@ fn forwarder(callback: &GenericClient) -> Arc<dyn Serve> {
     Arc::new(GenericServer::new(described, move |call| forward(&callback, call)))
 }
 
-/// The object as a generic server.
+/// Runs a call of a generic server. Each procedure does the same as that of [`Object`].
 fn interpreted(call: &mut GenericCall<'_>) -> GenericOutcome {
     let name = call.procedure().name.clone();
     let ok = match (&*name, call.parameters()) {

@@ -158,7 +158,8 @@ fn noise_in_a_region_affects_only_its_own_client() {
     stop(directory.path());
     let calls = honest.each_mut().map(number);
     println!("honest calls: {calls:?}");
-    // The number of calls depends on the load. A call that never ends makes the child fail.
+    // The number of calls depends on the load, so one call of each client suffices. A client whose call never
+    // ends fails, and prints no number.
     assert!(calls.iter().all(|calls| *calls > 0), "honest clients made no calls: {calls:?}");
     // A new client is served.
     let mut late = Session::new(directory.path(), "vault", 1).expect("a session");
@@ -169,7 +170,8 @@ fn noise_in_a_region_affects_only_its_own_client() {
 fn client_of_both(time: Duration) {
     let honest = VaultClient::bind("vault").unwrap();
     check(&honest, 0).unwrap();
-    // The first failed bind of a thread allocates state that the thread keeps.
+    // The first failed bind of a thread allocates state that the thread keeps. So one bind fails before the
+    // first measurement.
     let _ = VaultClient::bind_with("trap", &impatient(Wait::Adaptive));
     let me = std::process::id();
     let mut before = Vitals::of(me);
@@ -463,7 +465,7 @@ fn flood_of_rings_does_not_delay_others() {
 
 /// All threads of a server wait inside procedures, one of them in a nested call. If a client then asks for a
 /// thread with a `RING` message, the server's keeper checks whether the call belongs to that nested call. The
-/// many extensions make this check long.
+/// call has many extensions, which make this check long.
 #[test]
 fn rings_of_calls_with_many_extensions_do_not_delay_others() {
     let directory = tempfile::tempdir().unwrap();
@@ -627,7 +629,7 @@ fn client_of_a_slow_server(directory: &Path, is_old: bool) {
             let bound = scope.spawn(|| VaultClient::bind("slow").unwrap());
             let trap = accept(&slow);
             let (_, region) = wrong::good();
-            // The token identifies a new session.
+            // Each attempt sends a different token, so the client begins a new session.
             let message = wire::bound([100 + attempt; 16], 1, 1, 1 << 20);
             trap.send_with(&message, &[region.as_fd()]).unwrap();
             core::mem::forget(bound.join().unwrap());

@@ -376,7 +376,7 @@ fn message_of_a_gibibyte_arrives_intact() {
 trait Huge {
     /// Returns the first and the last byte.
     fn ends(&self, bytes: &[u8]) -> peregrine::Result<(u8, u8)>;
-    /// Fills the buffer with this byte.
+    /// Fills the whole buffer with copies of `byte`.
     fn fill(&self, byte: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
@@ -394,7 +394,7 @@ impl Huge for Object {
 }
 
 /// The server has one thread, which copies the message of a client. Meanwhile, that client is stopped. Other
-/// clients wait only for a moment. The call of the stopped client runs once its message is complete.
+/// clients wait only for a moment. The call of the stopped client runs when its message is complete.
 #[test]
 fn client_stopped_during_its_message_does_not_block_others() {
     let _alone = alone();

@@ -23,7 +23,7 @@ const PROMPT: Duration = Duration::from_secs(2);
 /// The time for which the hostile clients send their bytes slowly.
 const ATTACK: Duration = Duration::from_secs(5);
 
-/// Linux 6.16 and later have this option, which rejects descriptors at a socket.
+/// The number of the socket option by which a socket rejects descriptors. Linux 6.16 and later have it.
 const SO_PASSRIGHTS: u32 = 83;
 
 /// Does the work of a child process that has a role. In the test run itself, this function does nothing.
@@ -242,7 +242,7 @@ fn calls_end_although_another_process_overwrites_their_memory() {
     let mut honest = start("client");
     let mut victim = start("scribbled");
     let written = scribble(victim.id(), seed(), Instant::now() + Duration::from_secs(3));
-    // No event wakes a thread that waits on an overwritten word. The call of this thread must end
+    // No event wakes a thread that waits on an overwritten word. The call of such a thread must end
     // nevertheless.
     std::thread::sleep(Duration::from_millis(200));
     stop(directory.path());
@@ -276,7 +276,7 @@ fn contradictory_lengths_make_the_server_read_nothing() {
         }
     }
     let more = shared_kib(server.id()) - before;
-    // The header lines of each A-stack are resident, but the memory of the messages is not.
+    // The server has touched the pages with the headers of the A-stacks, but not the memory of the messages.
     assert!(more < 4096, "the server has touched {more} KiB more of its client's memory");
 }
 

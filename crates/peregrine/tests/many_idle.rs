@@ -1,4 +1,5 @@
-//! A server with 100,000 calls that wait: its memory, descriptors and threads stay within bounds.
+//! Tests that the memory, the descriptors and the threads of a server stay within bounds while 100,000 calls
+//! wait.
 #![cfg(feature = "async")]
 
 mod support;
@@ -12,15 +13,15 @@ use peregrine::{Server, interface};
 use support::futures::block_on;
 use support::{Process, alone, descriptors, own_directory, role, until};
 
-/// The calls of each client process. A process may have a quarter of the deferred calls that are left for the
-/// others of 131,072.
+/// The number of calls of each client process. A server has at most 131,072 deferred calls. A process may
+/// have at most a quarter of the number that is left when the process makes its calls.
 const CALLS: [u32; 7] = [26_000, 20_500, 16_500, 13_000, 10_500, 8000, 5500];
-/// The memory that a waiting call may occupy at the server.
+/// The number of bytes of the server's memory that a waiting call may occupy.
 const BYTES_A_CALL: u64 = 1024;
 
 #[interface]
 trait Waits {
-    /// Returns when the server opens.
+    /// Waits until `open` is called. Returns twice the number.
     fn wait(&self, number: u32) -> peregrine::Result<u32>;
     fn waiting(&self) -> peregrine::Result<u32>;
     fn open(&self) -> peregrine::Result<()>;
@@ -29,7 +30,7 @@ trait Waits {
 #[derive(Default)]
 struct Object {
     waiting: AtomicU32,
-    /// The wakers of the calls that wait. `None` after the server has opened.
+    /// The wakers of the calls that wait. `None` after `open` was called.
     wakers: Mutex<Option<Vec<Waker>>>,
 }
 
@@ -107,7 +108,8 @@ fn hundred_thousand_calls_wait_at_one_server() {
     let now = (memory(server.id()), descriptors(server.id()), threads(server.id()));
     println!("{before:?} bytes, descriptors and threads before, {now:?} with {total} calls");
     assert!(now.0 - before.0 < u64::from(total) * BYTES_A_CALL);
-    // Each client process has a session: its socket, the handle of its process, and its memory.
+    // For the session with each client process, the server has a few descriptors: a socket, a pidfd of the
+    // process, and the shared memory.
     assert!(now.1 <= before.1 + 4 * CALLS.len(), "{} descriptors", now.1);
     assert!(now.2 <= before.2 + 4, "{} threads", now.2);
     waits.open().unwrap();

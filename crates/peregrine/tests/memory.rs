@@ -65,8 +65,8 @@ fn fill(directory: &Path) {
     assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// Serves and calls while the file system of the runtime directory is full. The file system is filled
-/// before the server starts, or after its start if `late` is true.
+/// Starts a server and calls it while the file system of the runtime directory is full. The file system is
+/// filled before the server starts, or after its start if `late` is true.
 fn on_a_full_disk(directory: &Path, late: bool) {
     std::fs::create_dir(directory).unwrap();
     if let Err(why) = mount(directory) {
@@ -153,8 +153,8 @@ fn shared_memory_stays_out_of_core_dumps() {
 /// not start a thread, and would end the process.
 fn confined(address: &str, path: &str) {
     println!("\nready");
-    // In shared memory, the two halves of a frame (call and reply) each have more space than the largest
-    // message needs.
+    // The size in bytes of all call frames of a binding. It is larger on the local path: in shared memory,
+    // the two halves of a frame (call and reply) each have more space than the largest message needs.
     let frames: u64 = if path == "Local" { 144 << 20 } else { 128 << 20 };
     let used = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();

@@ -128,7 +128,7 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
     assert!(error.to_string().contains("nest"), "{error}");
     assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
 
-    // Several calls at once, each through all nodes and back.
+    // Several calls at once. Each passes through `a` and `b`, and comes back to `a`.
     at_once(400, || client.pass("ba"), &[own, a, b]);
     // `b` may call back into `a` before the thread of the previous callback is idle again. The new callback
     // must still get a thread.
@@ -176,7 +176,7 @@ fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, ex
 }
 
 /// Makes calls that go back and forth between two processes. Each level of nesting needs a thread. Together,
-/// the calls need more threads than are idle, and more than the limit permits. No call may wait forever.
+/// the calls need more threads than are idle, and more than the servers may start. No call may wait forever.
 fn deeply_nested_calls_find_threads(carrier: &str) {
     let _alone = support::alone();
     let directory = support::own_directory();

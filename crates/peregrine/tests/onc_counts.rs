@@ -21,8 +21,8 @@ trait Counted {
     fn same(&self, number: u32) -> peregrine::Result<u32>;
 }
 
-/// Writes the reply to a call, which has 40 bytes before its arguments. The results are the arguments.
-/// Returns the length of the reply.
+/// Writes the reply to a call. The header of the call has 40 bytes. The results are the arguments. Returns
+/// the length of the reply in bytes.
 fn reply(call: &[u8], into: &mut [u8]) -> usize {
     let arguments = &call[40..];
     into[..4].copy_from_slice(&call[..4]);

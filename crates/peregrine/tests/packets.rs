@@ -1,5 +1,5 @@
 //! Observes the packets of calls over UDP with a relay. The tests count the packets of a call. They also
-//! check how corrupted packets are handled that have a valid UDP checksum.
+//! check what happens to packets that are corrupted but have a valid UDP checksum.
 
 mod services;
 mod support;
@@ -348,7 +348,7 @@ fn invalid_packets_are_counted() {
     }
     bind(to, &BindOptions::default()).null().unwrap();
     // The thread that has received the last packet may not have counted it yet.
-    support::until("all are counted", || running.losses().rejected >= 7);
+    support::until("all packets are counted", || running.losses().rejected >= 7);
     let losses = running.losses();
     assert_eq!((losses.rejected, losses.overflowed), (7, 0));
 }

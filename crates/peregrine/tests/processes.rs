@@ -109,7 +109,7 @@ fn child() {
     }
 }
 
-/// Lets only one test of this file run at a time, because the tests change the environment.
+/// Lets only one test of this file run at a time, because the tests change environment variables.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -167,8 +167,8 @@ fn call_may_be_executed_if_the_server_dies_while_running_it() {
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
 }
 
-/// Kills servers at random moments under load. The file of the servers must contain all calls that returned.
-/// It must contain no call that was reported as not executed.
+/// Kills servers at random moments under load. The file of the servers must contain the numbers of all calls
+/// that returned, and no number of a call that was reported as not executed.
 #[test]
 fn outcomes_are_true_when_servers_are_killed_under_load() {
     let _alone = alone();

@@ -89,7 +89,7 @@ fn members_of_a_chat_hear_each_other_until_they_leave() {
     assert_eq!(ann_hears.next().unwrap(), "in the room: bob");
     says(&bob, b"welcome back\n");
     assert_eq!(ann_hears.next().unwrap(), "bob: welcome back");
-    // A name in use is refused to a second member.
+    // A second member is refused if its name is in use.
     let mut other = member("ann");
     assert!(!other.0.wait().unwrap().success());
 }

@@ -218,8 +218,8 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
         assert!(is_fast(&clone), "{rebinds}");
         running.stop();
     }
-    // The last server has stopped, and no call was made through `early`. So its next call must first bind
-    // again.
+    // The last server has stopped, and no call was made through `early`. So the next call of `early` must
+    // first bind again.
     assert!(!is_fast(&early));
     let running = start();
     assert_eq!(early.process().unwrap(), std::process::id());
@@ -227,7 +227,7 @@ fn calls_take_the_fast_branch_again_after_a_rebind() {
     running.stop();
 }
 
-/// An object that answers each call with the number of its server, once the call has passed the door.
+/// An object that answers each call with the number of its server, after the call has passed the door.
 struct Numbered(u32, Door);
 
 impl Twice for Numbered {
@@ -554,7 +554,7 @@ fn binding_goes_on_with_servers_of_other_ages() {
         assert_eq!(client.version().unwrap(), 8);
         stop(later);
         let _again = place.serve("after");
-        until("the first server is found", || client.version().is_ok_and(|version| version == 2));
+        until("the last server is found", || client.version().is_ok_and(|version| version == 2));
         same_age();
     });
 }

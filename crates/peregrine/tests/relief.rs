@@ -1,5 +1,6 @@
-//! Calls that share a batch at a server with blocking procedures, and wait for each other. A thread of the
-//! server runs the calls of a batch one after the other, so another thread must relieve it.
+//! Tests calls that share a batch at a server with blocking procedures, and that wait for each other. A
+//! thread of the server runs the calls of a batch one after the other. So while a call waits, another thread
+//! must run the later calls of the batch.
 #![cfg(feature = "async")]
 
 mod support;
@@ -86,10 +87,10 @@ fn each(test: impl Fn(&Object, &GatesAsyncClient)) {
             object.open.lock().unwrap().clear();
             let options = BindOptions::default().wait(wait);
             let client = block_on(GatesAsyncClient::bind_with(address, &options)).unwrap();
-            // Calls share batches after their procedures were found to be fast.
+            // The client puts calls into batches only after it has observed that their procedures are fast.
             object.open.lock().unwrap().insert(0);
             for _ in 0..8 {
-                // The first call of several is made alone.
+                // The client sends the first of several calls outside of a batch.
                 let calls = [
                     boxed(client.open(0)),
                     boxed(client.wait(0)),

@@ -17,12 +17,13 @@ const PARTS: &[(&str, &[&str])] = &[
     ("lookup", &["client", "peer", "region", "wire"]),
     ("connect", &["client", "lookup", "peer", "region", "wire"]),
     ("server", &["lookup", "peer", "region", "wire"]),
-    // Two paths of Courier, which consist of the same parts.
+    // Two paths of Courier, whose folders consist of parts with the same names.
     ("packet", &["wire"]),
     ("exchange", &["wire"]),
 ];
 
-/// The only parts that use a part of another family: messages of Courier pass over the path of UDP.
+/// The only use of a part by a part of another folder: messages of Courier pass over the path of UDP. In the
+/// pair, the first part uses the second one.
 const ACROSS: &[(&str, &str)] = &[("courier/exchange", "datagram/connect")];
 
 /// The folders below `path/` that are divided into [`PARTS`].
@@ -149,7 +150,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         if is_for_tests(&item.attrs) {
             return;
         }
-        // A re-export does not count as a use of the item. A use of the re-exported name does.
+        // A re-export does not count as a use of the item, but a use of the re-exported name counts.
         let named = self.module.named.clone();
         self.add_use(&mut Vec::new(), &item.tree);
         if !matches!(item.vis, Visibility::Inherited) {

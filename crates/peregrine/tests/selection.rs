@@ -62,8 +62,8 @@ fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [Stri
 
 use Verdict::{Chosen, Excluded, Failed, NotNeeded};
 
-/// These checks are in one test, because they change the environment. All tests of a process share the
-/// environment.
+/// These checks are in one test, because they change environment variables, which all tests of a process
+/// share.
 #[test]
 fn fastest_working_path_is_selected() {
     let _alone = alone();
@@ -191,7 +191,7 @@ fn check_output_in_guide(output: &str) {
     for line in output.lines().filter(|line| !line.is_empty()) {
         let mut line = line.replace(ENDS[1], "192.0.2.7");
         if let Some((before, _)) = line.split_once("at `pr") {
-            // The kind of device differs between kernels.
+            // The end of this line names the kind of the socket, which differs between kernels.
             let before = before.split("chosen").next().unwrap_or(before);
             line = format!("{before}chosen      AF_");
         }
@@ -218,7 +218,7 @@ fn one_client_program_uses_the_path_that_its_server_offers() {
         (1, &tcp, "tcp"),
         (1, &udp, "udp"),
         (1, &place, "ethernet"),
-        // This server serves only its own machine.
+        // This server listens at no endpoint, so only programs on its own machine can call it.
         (0, &String::new(), "local"),
     ] {
         let home = if end == 0 { near.path() } else { far.path() };

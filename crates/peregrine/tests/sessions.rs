@@ -329,7 +329,8 @@ fn closing_a_session_allocates_no_memory() {
     const USED: i64 = 64 << 10;
     let _alone = alone();
     let directory = support::own_directory();
-    // The client closes the session. This process keeps the region open, to measure its memory.
+    // In this first case, the client (this process) ends the session. It keeps a descriptor of the region, to
+    // measure the region's memory afterwards.
     let server = start("server", directory.path());
     let [before] = at_rest(directory.path(), "one", [server.id()]);
     let line = Line::connect(directory.path(), "one").unwrap();

@@ -248,7 +248,7 @@ fn waiting_calls_are_counted() {
     let addresses: Vec<String> = ["work".to_owned()].into_iter().chain(network).collect();
     thread::scope(|scope| {
         for (number, address) in addresses.iter().enumerate() {
-            // On each path, one call runs, and two calls wait for the only thread.
+            // On each path, one call runs, and two calls wait because the server runs one call at a time.
             for _ in 0..3 {
                 let client = WorkClient::bind(address).unwrap();
                 scope.spawn(move || client.stay().unwrap());

@@ -1,5 +1,5 @@
-//! Checks that a server counts the calls that arrive in batches as it counts calls that are made alone, and
-//! does not count the batches.
+//! Checks that a server counts calls that arrive in batches in the same way as calls outside of batches, and
+//! that it does not count the batches themselves.
 #![cfg(feature = "async")]
 
 mod support;
@@ -41,7 +41,7 @@ impl From<CallError> for Refused {
 /// The number of calls of `meet` that have begun at async servers.
 static MET: AtomicU32 = AtomicU32::new(0);
 
-/// An object that ends most calls at once.
+/// An object whose procedures, except `meet`, return without waiting.
 #[derive(Default)]
 struct Object {
     met: Mutex<(u32, Vec<Waker>)>,
@@ -63,7 +63,7 @@ impl Work for Object {
     }
 }
 
-/// An object that ends no call at its first poll.
+/// An object whose async procedures end at their second poll or later.
 #[derive(Default)]
 struct Yielding(Object);
 
@@ -127,8 +127,8 @@ fn counted(before: &Counts) -> Counts {
     }
 }
 
-/// Returns the counts as [`counted`] does, after [`CALLS`] calls were counted. A server counts a deferred call only
-/// after it has sent the result.
+/// Waits until [`CALLS`] calls are counted, and returns the counts as [`counted`] does. A server counts a
+/// deferred call only after it has sent the result.
 fn all_counted(before: &Counts) -> Counts {
     let mut counts = Counts::default();
     until("all calls are counted", || {

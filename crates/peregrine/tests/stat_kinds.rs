@@ -23,7 +23,7 @@ trait Listener {
 
 #[interface]
 trait Work {
-    /// Waits until the door lets a call pass.
+    /// Waits until the door lets this call pass.
     fn pass(&self) -> peregrine::Result<()>;
     /// Does the same as `pass`, as a one-way call.
     #[oneway]
@@ -37,7 +37,7 @@ trait Work {
     fn forget(&self) -> peregrine::Result<()>;
 }
 
-/// Lets a number of calls pass.
+/// A door that lets as many calls pass as the test says.
 #[derive(Default)]
 struct Door {
     entered: AtomicU32,
@@ -224,7 +224,7 @@ fn deferred_calls_are_counted_alone_and_in_batches() {
     let object = Object { door: Arc::clone(&door), ..Object::default() };
     let (_running, addresses) = serve(WorkAsyncServer::new(Yielding(object)));
     for address in addresses {
-        // Two calls are made alone. Of 200 calls, most share batches.
+        // The client sends two calls outside of batches. Of 200 calls, most share batches.
         for count in [2, 200] {
             door.entered.store(0, Ordering::SeqCst);
             let client = &block_on(WorkAsyncClient::bind(&address)).unwrap();
@@ -278,7 +278,8 @@ fn oneway_calls_are_counted_at_async_servers() {
     oneway_calls_are_counted(WorkAsyncServer::new(Yielding(object)), &door);
 }
 
-/// `of_stream` is what a call with a stream counts as.
+/// Checks how calls with streams are counted. `of_stream` has the counts while one such call runs, except for
+/// the counts of its streams.
 fn streams_are_counted(server: impl Serve + 'static, door: &Door, of_stream: InFlightCounts) {
     let _alone = alone();
     let _directory = own_directory();

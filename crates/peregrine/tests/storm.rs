@@ -141,7 +141,8 @@ fn clients_killed_at_any_moment_leave_no_resources() {
                 kills += 1;
             }
             if kills == KILLS_MIN / 4 && before.is_none() {
-                // By now, the server has started its threads and touched its memory.
+                // By now, the server has started its threads and touched its memory. So later growth is a
+                // leak.
                 clients.iter_mut().for_each(Process::kill);
                 clients.clear();
                 before = Some(settled(server.id()));

@@ -131,9 +131,9 @@ fn contract_holds_over_raw_ethernet() {
 /// The line that a child process prints at the end of its case.
 const ENDED: &str = "the case has ended";
 
-/// Runs the case of the test `name` at the near end of a link. The case runs in another process, because the
-/// library starts threads that serve the whole process. A thread that is started at the near end stays in
-/// that network. There, it would later run procedures of other tests over UDP.
+/// Runs the case of the test `name` at the near end of a link, in another process. The library starts threads
+/// that serve the whole process, and such a thread stays in the network namespace in which it was started. In
+/// this process, a thread from the near end would later run procedures of other tests over UDP.
 fn on_a_link(name: &str, case: fn(Way)) {
     if role().is_none() {
         let (_alone, directory) = (support::alone(), tempfile::tempdir().expect("a directory"));

@@ -44,7 +44,8 @@ trait Program {
     fn nothing(&self) -> peregrine::Result<()>;
 }
 
-/// Answers calls of ONC RPC or Courier that have no results, with two system calls for each. Returns the address.
+/// Starts a server of ONC RPC or Courier. It answers calls that have no results, with two system calls for
+/// each call. Returns the address of the server.
 fn serve_program(scheme: &str) -> String {
     use std::io::{Read as _, Write as _};
     /// The reply to a call without results, after the number of the call.
@@ -69,7 +70,7 @@ fn serve_program(scheme: &str) -> String {
         std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut call = [0; 100];
-            // The client first sends its versions, and calls a procedure that is not there.
+            // The client first sends its versions, and calls a procedure that the program does not have.
             stream.read_exact(&mut call[..20]).unwrap();
             stream.write_all(&[0x80, 0, 0, 4, 0, 3, 0, 3]).unwrap();
             stream.write_all(&[0x80, 0, 0, 6, 0, 1, call[10], call[11], 0, 2]).unwrap();
@@ -93,7 +94,7 @@ fn serve_program(scheme: &str) -> String {
     format!("{scheme}:{address}")
 }
 
-/// Waits without a system call.
+/// Waits until `flag` is set, and clears it. Makes no system call.
 fn spin_until(flag: &AtomicBool) {
     while !flag.swap(false, Ordering::SeqCst) {
         std::hint::spin_loop();
@@ -400,13 +401,14 @@ fn polling_call_makes_no_system_call_and_blocking_call_makes_four() {
     at_most("udp spin", None, 2.0, neither_look_nor_wake);
 }
 
-/// With many calls in flight, a batch needs system calls, and a call almost none.
+/// Many calls in flight share batches. A batch needs a few system calls, so a single call needs almost none.
 #[test]
 fn thousand_calls_in_flight_share_their_system_calls() {
     const MOST: f64 = 0.1;
     let _alone = support::alone();
     for part in ["futures adaptive", "futures block"] {
-        // `at_most` divides the counts by `CALLS`, but here `TOGETHER` calls were made for them.
+        // `at_most` divides the counts by `CALLS`, but for these parts, the child makes `TOGETHER` calls
+        // instead of `CALLS`.
         let each = |each: [f64; 4]| each.iter().sum::<f64>() * CALLS as f64 / TOGETHER as f64;
         let scaled = |counts| (each(counts) - MOST).max(0.0) * 1e6;
         at_most(part, None, 0.0, scaled);

@@ -491,7 +491,7 @@ impl Executor for DropsProcedures {
     }
 }
 
-/// An executor that drops all futures, as an executor does that has shut down.
+/// An executor that drops all futures, like an executor that has shut down.
 struct DropsAll;
 
 impl Executor for DropsAll {

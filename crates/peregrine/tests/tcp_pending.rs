@@ -372,7 +372,7 @@ fn failed_futures_know_whether_their_calls_were_executed() {
             received.send(()).unwrap();
             let _ = must_end.recv();
             match end {
-                // If the server read on now, the client could send all calls before it notices the end.
+                // If the server continued to read, the client could send all calls before it notices the end.
                 End::Closes => {
                     stream.shutdown(Shutdown::Write).unwrap();
                     let _ = all_have_failed.recv();
@@ -417,8 +417,9 @@ fn failed_futures_know_whether_their_calls_were_executed() {
 }
 
 /// Starts a false server that reads nothing until the test uses the returned `Sender`. Then it answers each
-/// call with the sum of the bytes in the argument, or with the number in the argument. The `Receiver` gets a
-/// list of all messages so far. If `refuses` is true, the server sends no answers.
+/// call with the sum of the bytes in the argument, or with the number in the argument. After each message, it
+/// sends the test a list of all messages so far, which the returned `Receiver` gets. If `refuses` is true,
+/// the server sends no answers.
 fn reads_later(calls: u32, refuses: bool) -> (String, Sender<()>, Receiver<Vec<u32>>) {
     let (read, may_read) = channel::<()>();
     let (kinds, seen) = channel();

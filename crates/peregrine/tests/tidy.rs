@@ -219,7 +219,7 @@ fn rooms_use_only_those_below() {
     assert_eq!(wrong_edges(&unknown).len(), 1);
 }
 
-// The bridge is a program like those of users.
+// The bridge uses only the documented modules of the library, as programs of users do.
 
 /// Returns the lines that use a module which the documentation of the library omits.
 fn hidden_modules(path: &str, text: &str) -> Vec<String> {
@@ -304,8 +304,8 @@ fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
     code.lines().filter(wrong).map(|line| format!("{path}: {}", line.trim())).collect()
 }
 
-/// Returns whether a line declares a static lock. A forked child inherits such a lock. If a thread held the
-/// lock during the fork, that thread does not exist in the child.
+/// Returns whether a line declares a static lock. A forked child inherits such a lock. If another thread held
+/// the lock during the fork, that thread does not exist in the child, where the lock then stays locked.
 fn is_static_lock(line: &str) -> bool {
     has_word(line, "static") && line.contains(": Mutex<")
 }
@@ -327,7 +327,7 @@ fn only_checked_locks_are_used() {
     assert_eq!(unchecked_locks("x", "use crate::sync::Mutex;\nuse std::sync::Arc;").len(), 0);
 }
 
-/// Returns the edges from a room to itself or to a room of a later line.
+/// Returns those of `edges` that lead from a room to itself or to a room of a later line of `edges`.
 fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
     let place = |room: &str| edges.iter().position(|(one, _)| *one == room);
     let mut upward = BTreeSet::new();
@@ -377,7 +377,7 @@ fn unargued(path: &str, text: &str) -> Vec<String> {
     wrong
 }
 
-/// Returns whether a comment that ends at most three lines above contains `SAFETY:`.
+/// Returns whether a comment that ends within the last three of `lines` contains `SAFETY:`.
 fn safety_above(lines: &[&str]) -> bool {
     let comment = |line: &&&str| line.trim_start().starts_with("//");
     let near = lines.iter().rev().take(3);
@@ -546,7 +546,7 @@ fn nothing_names_a_single_machine() {
     assert_eq!(of_one_machine("Cargo.toml", &locked.concat()).len(), 1);
 }
 
-/// A new user needs two commands. Returns which of them are missing.
+/// Returns which of the two commands that a new user needs are missing in README.md.
 fn missing_commands(readme: &str) -> Vec<&'static str> {
     let commands = ["cargo run --release", "cargo test"];
     commands.into_iter().filter(|command| !readme.contains(command)).collect()

@@ -422,7 +422,7 @@ fn panic_in_a_later_poll_is_reported() {
     wait(&events, 1, 3, 10).unwrap();
 }
 
-/// What an executor does with the futures that it is given.
+/// When an executor drops the futures that the server gives it.
 #[derive(Clone, Copy)]
 enum Drops {
     AtOnce,

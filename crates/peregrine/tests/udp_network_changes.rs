@@ -483,7 +483,7 @@ fn binds_by_several_addresses() {
 }
 
 /// Makes calls with short time limits to a halted server. These calls end at their time limits, or report
-/// that the server is gone. No call may report an exhausted resource. Once the server continues, calls must
+/// that the server is gone. No call may report an exhausted resource. After the server continues, calls must
 /// return again.
 #[test]
 fn calls_to_a_halted_server_report_no_exhausted_resource() {

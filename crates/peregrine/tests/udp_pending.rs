@@ -298,7 +298,7 @@ struct RunningRelay {
 /// packet.
 #[derive(Default)]
 struct Questions {
-    /// The sequence of the last call of each handle.
+    /// For each handle: the sequence number of its last call.
     calls: HashMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -596,7 +596,7 @@ fn mixed_callers_all_get_results(address: &str, options: &BindOptions) {
                         let sent = vec![3; bytes(number, round)];
                         assert_eq!(desk.sum(&sent).unwrap(), 3 * sent.len() as u64);
                         if round % 16 == 0 {
-                            // For a while, only the futures are at the shared socket.
+                            // During this pause, only the futures wait at the shared socket.
                             thread::sleep(Duration::from_millis(number % 3));
                         }
                     }

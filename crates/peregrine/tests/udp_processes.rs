@@ -114,7 +114,7 @@ fn outcomes_are_true_when_servers_restart_at_the_same_port() {
         let keep_going = KeepGoing::new(&going);
         let one = || ledger::caller(&address, &next, &answered, &going);
         let callers: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
-        // On a slow machine, it takes longer until enough calls have run.
+        // On a slow machine, it takes longer until enough calls have run. Then the test goes on.
         let is_weak = || answered.load(Ordering::Relaxed) <= 100 && Instant::now() < until + LIMIT;
         while kills < 12 || Instant::now() < until || is_weak() {
             let (mut server, _) = server(port, directory.path());

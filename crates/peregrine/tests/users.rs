@@ -42,7 +42,7 @@ impl Who for Door {
 trait Threads {
     /// Returns the number of the thread that runs this call.
     fn thread(&self) -> peregrine::Result<i32>;
-    /// Returns once the procedure `release` has been called.
+    /// Waits until the procedure `release` is called.
     fn hold(&self) -> peregrine::Result<()>;
     /// Ends all calls of `hold` that wait now. Later calls of `hold` return at once.
     fn release(&self) -> peregrine::Result<()>;
@@ -300,7 +300,7 @@ fn another_user_cannot_hold_the_name_of_a_killed_server() {
     let mut hostile = Process::start("child", "locks", directory.path());
     assert_eq!(hostile.line(), "0", "another user can open some of the locks");
     server.kill();
-    // The server reports that it is ready once it holds the locks of all its names.
+    // The server reports that it is ready only after it has taken the locks of all its names.
     let mut again = Process::start("child", "server", directory.path());
     // An earlier release of the library made lock files that every user may open. The next server must
     // replace such a file.

@@ -89,7 +89,8 @@ pub(crate) static CASES: [Case; 11] = [
             assert!(!world.notes().say("note ran"), "{cell:?}");
             match cell {
                 Cell::Failed { executed, kind, .. } => {
-                    // The text depends on what the client and the server's thread know of the binding.
+                    // The text of the error depends on what the client and the server's thread already know
+                    // of the withdrawal. The document has this fixed text instead.
                     let text = "N earlier one-way call failed".to_owned();
                     Cell::Failed { executed, kind, text }
                 }
@@ -143,8 +144,8 @@ pub(crate) static CASES: [Case; 11] = [
             let client = world.client(&plain());
             let (cell, received) = items_while(&client, || server.kill());
             assert_eq!(received, ITEMS / 2, "{cell:?}");
-            // Over TCP, the server's kernel resets the connection if the server has not received all
-            // bytes.
+            // Over TCP, the kernel resets the connection of the killed server if the server has not read
+            // all bytes that the client sent.
             cell.one_of([
                 "the server closed the connection",
                 "receiving failed: Connection reset by peer (os error N)",

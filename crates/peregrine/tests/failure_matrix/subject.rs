@@ -16,7 +16,7 @@ use super::world::{NAME, PLACE, PLACE_BESIDE};
 /// The longest time that a procedure waits.
 const LONG: Duration = Duration::from_secs(60);
 
-/// The size in bytes of a result. It exceeds the buffers of a TCP connection.
+/// The size in bytes of the result of `fill`. It exceeds the buffers of a TCP connection.
 pub(crate) const FILLED_BYTES: u32 = 16 << 20;
 /// The number of items of a stream.
 pub(crate) const ITEMS: u32 = 100;
@@ -117,7 +117,7 @@ impl Notes {
         noted.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
     }
 
-    /// Notes the outcome of a call of an object.
+    /// Writes a note with the outcome of a call of the caller's object.
     fn tell(&self, outcome: &Cell) {
         let _ = std::fs::create_dir(&self.0);
         // A reader finds the whole note, or none.
@@ -145,7 +145,7 @@ impl Notes {
     }
 }
 
-/// The object of the server, and of a caller.
+/// The object that the server exports, and that a caller passes as a callback.
 pub(crate) struct Answer(Notes);
 
 impl Answer {

@@ -23,7 +23,7 @@ pub(crate) const PLACE: &str = "10.213.77.2:7000";
 /// The host and port of another server that exports the same name.
 pub(crate) const PLACE_BESIDE: &str = "10.213.77.2:7001";
 
-/// The address that the near end changes to.
+/// The address of the near end after [`World::change_address`].
 const OTHER_END: &str = "10.213.77.9";
 
 /// A path.
@@ -54,7 +54,7 @@ impl fmt::Display for Way {
 /// network.
 pub(crate) struct World {
     pub(crate) way: Way,
-    /// The form of all calls.
+    /// Whether all calls are blocking or async.
     pub(crate) form: Form,
     pub(crate) home: tempfile::TempDir,
     link: Option<(Bridge, Link)>,
@@ -154,7 +154,7 @@ impl World {
         understood(&self.notes().read("outcome"))
     }
 
-    /// Drops all packets between the ends from now on, or no packet if `cut` is false.
+    /// From now on, drops all packets between the ends. If `cut` is false, drops no packets.
     pub(crate) fn cut(&self, cut: bool) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.dark.store(cut, Ordering::SeqCst);
@@ -212,7 +212,7 @@ impl World {
         link.change_address(0, old, new);
     }
 
-    /// Drops packets that are larger than `bytes` bytes from now on, or no packet if `bytes` is 0.
+    /// From now on, drops packets that are larger than `bytes` bytes. If `bytes` is 0, drops no packets.
     pub(crate) fn narrow(&self, bytes: usize) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.narrow.store(bytes, Ordering::SeqCst);

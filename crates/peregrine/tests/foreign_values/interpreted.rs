@@ -67,8 +67,8 @@ fn couriers() -> GenericServer {
     echo(CouriersClient::INTERFACE.described().unwrap())
 }
 
-/// Calls a procedure with these arguments. Returns the results, or the kind of the refusal. The refused call
-/// was not executed.
+/// Calls a procedure with these arguments. Returns the results, or the kind of the refusal. Checks that a
+/// refused call was not executed.
 fn called(server: &GenericServer, procedure: u32, arguments: &[u8]) -> Result<Vec<u8>, Kind> {
     let is_onc = server.described().name == "Xdrs";
     let (system, program) = if is_onc { (System::Onc, 0x2000_0000) } else { (System::Courier, 1) };
@@ -179,7 +179,7 @@ fn values_are_those_of_a_native_call() {
     drop(running);
 }
 
-/// Checks that the JSON form of a value leads back to it.
+/// Checks that the JSON form of a value is read as the same value.
 #[cfg(feature = "json")]
 fn has_a_json_form(procedure: usize, value: &Dynamic) {
     use peregrine::json::Bytes;
@@ -259,7 +259,8 @@ fn description_over_the_wire_has_all_numbers() {
     assert_eq!(parsed.programs, CouriersClient::INTERFACE.programs);
     assert_eq!(parsed.foreign_text(), CouriersClient::INTERFACE.foreign_text());
     assert_eq!(parsed.digest(), CouriersClient::INTERFACE.digest());
-    // Readers that know only the canonical text get the same interface.
+    // A client that reads only the canonical text, without the texts for other RPC systems, gets the same
+    // interface.
     assert_eq!(Described::parse(&said.text).unwrap().digest(), said.digest);
     #[cfg(feature = "json")]
     assert_eq!(Described::from_json(&parsed.to_json()).unwrap(), parsed);

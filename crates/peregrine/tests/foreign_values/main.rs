@@ -1,5 +1,5 @@
-//! Values in XDR and Courier. A slow encoder in this file, which shares no code with the library, says which
-//! bytes are right. Hostile bytes are refused without a panic, in bounded memory.
+//! Tests how values become bytes in XDR and Courier. A slow encoder in this file, which shares no code with
+//! the library, makes the expected bytes. Hostile bytes are refused without a panic, in bounded memory.
 
 mod interpreted;
 
@@ -61,7 +61,7 @@ struct All {
     nothing: (),
 }
 
-/// A record of the types that Courier also has.
+/// A record of types that both XDR and Courier have.
 #[derive(Clone, Debug, PartialEq, Value, Foreign)]
 struct Record {
     cardinal: u16,
@@ -333,8 +333,8 @@ fn holds<R: Cells, T: Foreign<R> + PartialEq + std::fmt::Debug>(value: &T, bytes
     assert_eq!(from_bytes::<R, T>(&long), Err(Invalid::Long));
 }
 
-/// Reads a value from bytes with some changes. If the bytes are accepted, the value is written, and is read
-/// again as the same value.
+/// Flips some bits of a copy of `bytes`, and reads a value from the copy. If the changed bytes are accepted,
+/// checks that the value is written, and is then read again as the same value.
 fn survives<R: Cells, T: Foreign<R> + std::fmt::Debug>(bytes: &[u8], flips: &[(usize, u8)]) {
     let mut bytes = bytes.to_vec();
     for (at, mask) in flips {
@@ -526,7 +526,7 @@ fn lists_of_a_million_nodes_need_no_stack() {
         node = &one.next;
     }
     assert_eq!(expected, NODES);
-    // A list that does not end is refused, and what has arrived is freed.
+    // A list without an end is refused, and the nodes that have arrived are freed.
     let open = &bytes[..bytes.len() - 4];
     assert!(matches!(from_bytes::<Xdr, Option<Box<Node>>>(open), Err(Invalid::Short)));
 }
@@ -571,7 +571,8 @@ fn depth_is_limited_in_both_directions() {
     holds::<Xdr, _>(&deep, &to_bytes::<Xdr>(&deep).unwrap());
 }
 
-/// Large values that contain each other are refused before the stack of a small thread overflows.
+/// Large values that are nested too deeply are refused before they overflow the stack of a thread with a
+/// small stack.
 #[test]
 fn large_values_may_nest_less_deeply_than_small_ones() {
     #[derive(Debug, Foreign)]

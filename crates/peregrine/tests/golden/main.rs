@@ -4,9 +4,9 @@
 //! A vector is a name and the bytes that belong to it. The vectors are in the documents, in blocks marked
 //! `golden`, and these tests read them there. [`values`] encodes and decodes values, and [`libraries`] does
 //! the same with values of library types. [`calls`] compares the calls and replies of stubs with the
-//! documents, and [`streams`] compares the parts of calls that belong to streams. [`representations`] holds
-//! XDR and Courier, whose messages `tests/simulation/courier/golden.rs` checks. In [`foreign`], a client
-//! calls a hand-written server of the local path.
+//! documents, and [`streams`] compares the parts of calls that belong to streams. [`representations`] checks
+//! values in XDR and Courier. (`tests/simulation/courier/golden.rs` checks the messages of Courier.) In
+//! [`foreign`], a client calls a hand-written server of the local path.
 
 #![cfg(target_endian = "little")]
 

@@ -237,7 +237,7 @@ fn plain_types() {
     assert_eq!(decode(&[1, 0]), Ok(Colour::Red));
 }
 
-/// Padding precedes elements. An array or a sequence without elements has no padding.
+/// Padding is only inserted before an element, so an array or a sequence without elements has no padding.
 #[test]
 fn empty_arrays_and_sequences_have_no_padding() {
     holds("empty array after a byte", (1u8, [0u64; 0], 2u8));

@@ -122,7 +122,8 @@ impl Age {
         let name = self.name('p');
         let mut parameters: Vec<_> =
             (0..chance.below(5)).map(|_| self.parameter(chance, false)).collect();
-        // The caller of a one-way call gets nothing back.
+        // The caller of a one-way call gets nothing back. So a procedure can be one-way only if each
+        // parameter has the direction `in`.
         let takes_in = |one: &DescribedParameter| one.direction == Direction::In;
         let oneway = parameters.iter().all(takes_in) && chance.is(3);
         for _ in 0..if oneway || !chance.is(4) { 0 } else { 1 + chance.below(2) } {

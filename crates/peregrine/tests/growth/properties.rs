@@ -16,7 +16,7 @@ use crate::evolve::{Age, Chance, id, value};
 use crate::reference::{Conversion, Impossible, bytes_of, bytes_without_gaps, pack};
 use crate::swapped::SwappedServer;
 
-/// What a server received, and what it answered.
+/// What a server received in one call, and what it answered.
 #[derive(Debug, Default)]
 struct Record {
     /// The bytes of each parameter that the server received. `None` for an out parameter.
@@ -59,8 +59,8 @@ fn fill(age: &Age, one: &DescribedParameter, values: &Dynamic, out: &mut Out<'_,
     out.put(&block).expect("enough space");
 }
 
-/// Serves a call at a server of the age `age`: notes what the server received, and answers at
-/// random.
+/// Serves a call at a server of the age `age`: notes what the server received, and answers with
+/// random values.
 fn answer(
     age: &Age,
     call: &mut GenericCall<'_>,
@@ -380,8 +380,8 @@ fn cases(usual: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(cases(120))]
 
-    /// A client and a server of any two ages call each other. If both sides have a part, its value arrives. A
-    /// part that only the receiver has gets its default.
+    /// A client of each age calls a server of each age. If both sides have a part, its value arrives. A part
+    /// that only the receiver has gets its default.
     #[test]
     fn values_are_converted_between_all_ages(seed: u64) {
         let mut chance = Chance(seed);
@@ -398,7 +398,8 @@ proptest! {
                     panic!("{error}\nclient:\n{}\nserver:\n{}", ours.whole, theirs.whole)
                 });
                 for (number, procedure) in ours.whole.procedures.iter().enumerate() {
-                    // The server that swaps bytes does not swap the items of streams.
+                    // The server that swaps bytes does not swap the items of streams, so it gets no calls
+                    // with streams.
                     if swapped && procedure.parameters.iter().any(is_stream) {
                         continue;
                     }

@@ -205,7 +205,7 @@ fn write(whole: &Described, ty: &DescribedType, value: &Dynamic, bytes: &mut Vec
             }
         }
         (ty, Dynamic::Plain(block)) => {
-            // The interpreter returns values without gaps as one block.
+            // The interpreter returns a value without padding between its parts as one block.
             let mut rest = &block[..];
             for part in parts_of(whole, ty) {
                 let (first, others) = rest.split_at(bytes_without_gaps(whole, part));
@@ -255,7 +255,7 @@ fn parts_of<'a>(whole: &'a Described, ty: &'a DescribedType) -> Vec<&'a Describe
     }
 }
 
-/// Returns the size of a value whose parts all have fixed sizes.
+/// Returns the size in bytes of a value whose parts all have fixed sizes.
 pub(crate) fn bytes_without_gaps(whole: &Described, ty: &DescribedType) -> usize {
     match whole.plain_bytes(ty) {
         Some(bytes) => bytes as usize,

@@ -134,8 +134,8 @@ pub(crate) fn caller(
                 }
                 Err(error) => {
                     outcomes.failed(number, &error);
-                    // Half of the bindings that failed once are used further. They must report the outcomes
-                    // of later calls correctly, too.
+                    // After about half of the failures, the binding is used further. It must report the
+                    // outcomes of later calls correctly, too.
                     if number.is_multiple_of(2) {
                         break;
                     }

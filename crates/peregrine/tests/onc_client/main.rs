@@ -1,4 +1,4 @@
-//! Tests of clients of ONC RPC against servers that are made by hand on real sockets.
+//! Tests clients of ONC RPC with hand-written servers on real sockets.
 
 #[path = "../support/foreign.rs"]
 mod foreign;
@@ -192,7 +192,7 @@ fn late_reply_to_a_call_that_was_given_up_is_dropped() {
                 held.extend(usual(call));
                 return Vec::new();
             }
-            // The late reply comes before the reply to this call.
+            // Send the late reply to the earlier call before the reply to this call.
             held.drain(..).chain(usual(call)).collect()
         });
         let store = bind(&address);
@@ -318,7 +318,8 @@ fn server_that_does_not_read_delays_only_its_own_calls() {
     let options = BindOptions::default().message_bytes(40 << 20);
     let store = bind_with(&address, &options);
     let soon = store.with_timeout(Duration::from_millis(30));
-    // A part of this message is in the buffers of the kernel, so the server may still get the rest.
+    // The kernel's buffers already have a part of this message. The server may still receive the rest, and
+    // execute the call.
     let error = soon.reverse(vec![1; 30 << 20]).unwrap_err();
     assert_eq!(kind(&error), (Kind::TimedOut, Executed::Maybe), "{error}");
     // Nothing of this message was sent.

@@ -1,4 +1,4 @@
-//! Tests of async clients.
+//! Tests async clients of ONC RPC.
 
 use super::*;
 use futures_lite::future::block_on;
@@ -35,7 +35,8 @@ fn replies_that_arrive_together_wake_all_futures() {
     thread::spawn(move || {
         block_on(async {
             let store = StoreAsyncClient::bind_with(&address, &options).await.unwrap();
-            // Only futures that were woken are polled again.
+            // `join_all` polls a future again only if the future was woken. So it ends only if all
+            // futures are woken.
             let calls = (0..CALLS).map(|number| store.double(number));
             ended.send(join_all(calls).await)
         })

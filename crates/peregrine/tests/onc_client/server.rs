@@ -1,5 +1,5 @@
-//! Servers of ONC RPC that are made by hand. They read and write messages by the rules of RFC 5531,
-//! independently of the library.
+//! Hand-written servers of ONC RPC. They read and write messages by the rules of RFC 5531, independently of
+//! the library.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -205,7 +205,8 @@ pub(crate) fn serve_slowly() -> (String, std::sync::mpsc::Sender<()>) {
     (address, go)
 }
 
-/// Serves one TCP connection. After procedure 0, sends the replies to `calls` calls together.
+/// Serves one TCP connection. Answers the first call, which is of procedure 0. Then waits for `calls` calls,
+/// and sends their replies together.
 pub(crate) fn serve_together(calls: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("onc+tcp:{}", listener.local_addr().unwrap());

@@ -1,5 +1,5 @@
-//! Every type of XDR, between Peregrine and C programs. `rpcgen` generates stubs for these programs from the
-//! same interface file (`every.x`), and they use libtirpc.
+//! Tests calls with every type of XDR between Peregrine and C programs. The C programs use libtirpc. `rpcgen`
+//! generates their stubs from the same interface file (`every.x`) that Peregrine imports.
 
 #![allow(clippy::clone_on_copy, reason = "a macro clones values of all types")]
 
@@ -39,7 +39,8 @@ fn done(command: &mut Command) -> String {
     text
 }
 
-/// Returns the options of the compiler for programs with libtirpc. Returns `None` if it is not installed.
+/// Returns the compiler's options for programs that use libtirpc. Returns `None` if libtirpc is not
+/// installed.
 pub(crate) fn library_flags() -> Option<String> {
     let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libtirpc"]).output();
     let flags = flags.ok().filter(|output| output.status.success());
@@ -115,7 +116,7 @@ fn shown(value: &impl Show) -> peregrine::Result<Shown> {
     Ok(ByteString::from(value.show()))
 }
 
-/// The server in Rust.
+/// The object of the server in Rust.
 struct Object;
 
 /// Implements `echo` and `show` for each type.
@@ -199,7 +200,7 @@ fn c_client_calls(transport: &str) {
     client.args(["--signal=KILL", "60"]).arg(place.path().join("client")).args([transport, &port]);
     let output = done(&mut client);
     assert!(output.ends_with("all is well\n"), "{output}");
-    // 30 types, and 10 other lines before the last one.
+    // The client prints a line for each of 30 types, 10 other lines, and the last line.
     assert_eq!(output.lines().count(), 41, "{output}");
 }
 
@@ -213,8 +214,8 @@ fn c_client_calls_our_server_over_tcp() {
     c_client_calls("tcp");
 }
 
-/// Sends values to the C server. Checks the texts of the values that the server returns, and that it returns
-/// the values themselves.
+/// Sends values to the C server. Checks that the server returns the expected text of each value, and the
+/// value itself.
 macro_rules! check {
     ($client:expr, $echo:ident $show:ident: $($value:expr),+ $(,)?) => {
         for value in [$($value),+] {
@@ -252,8 +253,8 @@ fn fixed() -> Fixed {
     }
 }
 
-/// The bytes of three numbers, with 16 bytes each: 1.5, the smallest positive and the lowest negative
-/// (normal) number that 80 bits can represent.
+/// Three floating-point numbers of 16 bytes each: 1.5, and the smallest positive and the lowest (normal)
+/// numbers that a floating-point type of 80 bits can represent.
 const QUADRUPLES: [[u8; 16]; 3] = [
     [0x3f, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -322,7 +323,7 @@ fn check_compounds(client: &TypesClient) {
     check!(client, echo_every show_every: every);
 }
 
-/// Procedures that the program has in another form, or does not have.
+/// Procedures that the C program has with other types, or does not have.
 #[interface(onc(program = 0x2000_0077, version = 1))]
 trait Beyond {
     #[onc(31)]
@@ -343,7 +344,8 @@ trait OtherProgram {
     fn echo_int(&self, number: i32) -> peregrine::Result<i32>;
 }
 
-/// Checks a failure. Over UDP, a failed call may have executed if the client has sent it more than once.
+/// Checks a failure. Compares `executed` over TCP only: over UDP, the client may have sent the call more than
+/// once, and then the call may have executed.
 #[track_caller]
 fn fails<T>(result: Result<T, CallError>, kind: Kind, executed: Executed, address: &str) {
     let Err(error) = result else { panic!("{kind:?} was expected") };

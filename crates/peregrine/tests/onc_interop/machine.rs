@@ -1,5 +1,5 @@
-//! Programs of other authors, and namespaces in which a test has the network, the mounts and the processes
-//! of a machine to itself.
+//! Runs programs of other authors. Makes namespaces in which a test has the network, the mounts and the
+//! processes of a machine to itself.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -98,9 +98,9 @@ pub(crate) fn until_registered(program: u32, version: u32, network: &str) {
     });
 }
 
-/// Runs a case in namespaces of its own, if the programs are installed that it needs. `name` is the name of
-/// the test function, which this program runs again in the namespaces. There, `/run` is empty, the host is
-/// named `localhost`, and processes that the case leaves behind end with it.
+/// Runs a case in namespaces of its own, if the programs that the case needs are installed. `name` is the
+/// name of the test function, which this program runs again in the namespaces. In these namespaces, `/run` is
+/// empty and the host is named `localhost`. Processes that the case has started end when the case ends.
 pub(crate) fn alone(name: &str, programs: &[&str], case: impl FnOnce()) {
     if role().is_some() {
         let _directory = own_directory();

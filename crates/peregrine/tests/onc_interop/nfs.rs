@@ -18,7 +18,7 @@ const READ_MAX: u32 = 65_536;
 /// The handle of the directory.
 const ROOT: u8 = 0;
 
-/// A directory with files, whose handles are their indices plus one.
+/// A directory with files. The handle of a file is the file's index plus one.
 #[derive(Clone)]
 struct Directory {
     files: Vec<(&'static str, Vec<u8>)>,
@@ -104,7 +104,7 @@ impl Nfs for Directory {
         Ok(ReadResult::Nfs3Ok(ReadFound { of_file, count, eof, data }))
     }
 
-    /// Returns all entries after the one that the cookie names. The first has the cookie 1.
+    /// Returns all entries after the entry with this cookie. The first entry has the cookie 1.
     fn readdirplus(
         &self,
         _handle: Handle,

@@ -35,7 +35,7 @@ impl Next for Adder {
     }
 }
 
-/// The addresses at which our rpcbind listens, unless other machines use it.
+/// The addresses at which our rpcbind listens in tests without a second machine.
 const HERE: [&str; 2] = [HOST, "[::1]"];
 
 /// The address of our rpcbind in the network of two machines.
@@ -72,7 +72,7 @@ impl Tool {
         outcome(&path.to_string_lossy(), words).1.trim().to_owned()
     }
 
-    /// Runs a command of the program as another user than root.
+    /// Runs a command of the program as a user other than root.
     fn says_to_user(&self, words: &[&str]) -> String {
         let path = self.path();
         let user = ["--reuid", "65534", "--clear-groups", &path.to_string_lossy()];
@@ -87,7 +87,7 @@ impl Tool {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Starts the server, and waits until it is registered.
+    /// Starts the program as a server, and waits until the server is registered.
     fn serve(&self) -> Daemon {
         let mut daemon =
             Daemon::spawn(Command::new(self.path()).arg("serve").stdout(Stdio::piped()));
@@ -110,7 +110,8 @@ fn far(program: &str) -> Command {
     command("nsenter", &["--net=/run/netns/far", program])
 }
 
-/// Starts our rpcbind. Without a local socket, libtirpc asks it over IPv6 if the machine has IPv6.
+/// Starts our rpcbind at the addresses `hosts`. Our rpcbind has no local socket, so libtirpc reaches it over
+/// IPv6 if the machine has IPv6.
 fn our_rpcbind(hosts: [&str; 2]) -> (Rpcbind, Running) {
     let mut server = Server::new();
     for host in hosts {
@@ -266,14 +267,14 @@ fn check_registration(tool: &Tool) {
     running.stop();
     started("next").expect("a registered server").stop();
     assert_eq!(registered(), 0);
-    // A server that is killed leaves its program behind.
+    // The program of a server that is killed stays registered.
     drop(tool.serve());
     assert_eq!(registered(), 4);
     assert_ne!(tool.says(&["call", HOST, "tcp"]), "21");
     let running = started("next").expect("the program is replaced");
     assert_eq!(next().expect("the server in Rust"), 21);
-    // The server in C replaces what is registered. The registration of the server in C stays when our server
-    // ends.
+    // The server in C replaces the registration of our server. When our server ends, the registration of the
+    // server in C stays.
     let other = tool.serve();
     running.stop();
     assert_eq!(registered(), 4);

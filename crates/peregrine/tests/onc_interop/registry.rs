@@ -51,7 +51,8 @@ pub(crate) fn check_every_procedure() {
         let elsewhere = entry(PROGRAM, 5, "udp", "127.0.0.1.13.11");
         assert!(!third.set(elsewhere).expect("a flag"), "{transport}");
         assert!(fourth.set(entry(PROGRAM, 5, "tcp", "127.0.0.1.13.10")).expect("a flag"));
-        // rpcbind returns the address in the network over which it is asked.
+        // The program has an address for each transport. rpcbind returns the address for the transport over
+        // which it received the request.
         let here = if transport == "udp" { "127.0.0.1.13.9" } else { "127.0.0.1.13.10" };
         assert_eq!(third.getaddr(ours()).expect("an address"), text(here));
         assert_eq!(fourth.getversaddr(ours()).expect("an address"), text(here));

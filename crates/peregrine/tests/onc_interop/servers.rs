@@ -18,8 +18,8 @@ use super::{HOST, NAME};
 
 /// Writes one user into the file of users that are logged in.
 fn log_in(user: &str, line: &str, host: &str) {
-    // 7 is the number of a user's entry. The fields are: type, process, line, identifier, user, host,
-    // address.
+    // An entry of the type 7 is a user who is logged in. The fields are: type, process, identifier, user,
+    // line, host, address, time.
     let text = format!(
         "[7] [00001] [7   ] [{user:<8}] [{line:<12}] [{host:<20}] [0.0.0.0        ] \
          [2023-11-14T22:13:20,000000+00:00]\n"
@@ -48,12 +48,12 @@ fn our_client_asks_rpc_rusersd() {
         let users = Rusers2Client::bind(&format!("onc+udp:{HOST}")).expect("version 2");
         let all = users.allnames().expect("users");
         let [user] = &*all else { panic!("{all:?}") };
-        // In this version, rpc.rusersd sends all bytes of the name, with zeros at the end.
+        // In version 2, rpc.rusersd sends the whole field of the name, with zeros at the end.
         assert_eq!(user.ui_utmp.ut_name.to_text(), "ada\0\0\0\0\0");
     });
 }
 
-/// Debian's rpc.rstatd sends a cell of XDR more than its interface file says. The C library and Peregrine
+/// Debian's rpc.rstatd sends one cell of XDR more than its interface file says. The C library and Peregrine
 /// ignore cells after the last value of the results.
 #[test]
 fn our_client_asks_rpc_rstatd() {
@@ -84,7 +84,8 @@ impl Watcher for Seen {
     }
 }
 
-/// Gives rpc.statd an empty directory for its state, which the user of rpc.statd owns.
+/// Gives rpc.statd an empty directory for its state. The directory belongs to the user `statd`, as which
+/// rpc.statd runs.
 fn prepare_statd() {
     let set_up = "mount -t tmpfs tmpfs /var/lib/nfs && mkdir /var/lib/nfs/sm /var/lib/nfs/sm.bak \
                   && chown -R statd /var/lib/nfs";

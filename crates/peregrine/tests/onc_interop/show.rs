@@ -35,7 +35,7 @@ impl Show for f64 {
     }
 }
 
-/// Opaque bytes. `u8` alone is a number.
+/// Bytes that are shown as opaque data. A single `u8` is shown as a number.
 pub(crate) struct Bytes<'a>(pub(crate) &'a [u8]);
 
 impl Show for Bytes<'_> {

@@ -1,4 +1,4 @@
-//! Retransmissions: a call runs once while the server remembers it, and each caller gets its own reply.
+//! Tests retransmissions. A call runs once while the server remembers it, and each caller gets its own reply.
 
 use crate::foreign::World;
 use crate::support::until;
@@ -17,7 +17,7 @@ fn copy_of_a_call_that_has_ended_gets_the_same_reply() {
         for _ in 0..3 {
             assert_eq!(client.ask(&call(8, 2, 5, &[])), accepted(8, &[SYSTEM_ERROR]));
         }
-        // The calls have the same number, but other arguments or another version of the program.
+        // The next two calls also have the number 7, but other arguments or another version of the program.
         assert_eq!(client.ask(&call(7, 2, 1, &opaque(b"other"))), success(7, &words(&[2])));
         assert_eq!(client.ask(&call(7, 4, 1, &[])), success(7, &[]));
         assert_eq!(client.ask(&count(7)), success(7, &words(&[1])));
@@ -35,7 +35,7 @@ fn copies_of_a_running_call_are_dropped() {
     for _ in 0..1000 {
         udp.send(&wait);
     }
-    // The copies arrive before this call.
+    // All copies arrive before call 2, so the reply to call 2 shows that the server has received them.
     assert_eq!(udp.ask(&call(2, 2, 0, &[])), success(2, &[]));
     world.go_on.send(()).unwrap();
     assert_eq!(udp.receive(), success(1, &words(&[1])));
@@ -58,8 +58,8 @@ fn storm_of_copies_runs_each_call_once() {
                     for _ in 0..COPIES {
                         udp.send(&message);
                     }
-                    // Other copies are dropped, or answered with the same reply. Replies to copies of
-                    // earlier calls may still arrive.
+                    // The server drops the other copies, or answers them with the same reply. Replies to
+                    // copies of earlier calls may still arrive.
                     let reply = loop {
                         let reply = udp.receive();
                         if reply[..4] == words(&[xid]) {
@@ -83,7 +83,7 @@ fn each_caller_gets_its_own_reply() {
     assert_eq!(one.ask(&count(7)), success(7, &words(&[1])));
     assert_eq!(other.ask(&count(7)), success(7, &words(&[2])));
     assert_eq!(one.ask(&count(7)), success(7, &words(&[1])));
-    // The same call over TCP is another one.
+    // Over TCP, the same message is a different call.
     assert_eq!(world.tcp().ask(&count(7)), success(7, &words(&[3])));
     // The users of one machine are different callers, even over one connection.
     let with_user = |user: u32| {
@@ -108,7 +108,8 @@ fn client_that_connects_again_gets_the_reply_to_its_call() {
     let mut second = world.tcp_again(first);
     assert_eq!(second.ask(&count(1)), success(1, &words(&[1])));
     second.send(&call(2, 2, 2, &[]));
-    // The server has taken the copy before it takes this call.
+    // The server takes the copy of call 2 before it takes call 3. So the reply to call 3 shows that the
+    // server has the copy.
     assert_eq!(second.ask(&call(3, 2, 0, &[])), success(3, &[]));
     world.go_on.send(()).unwrap();
     assert_eq!(second.receive(), success(2, &words(&[2])));

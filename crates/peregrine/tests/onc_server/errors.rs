@@ -21,7 +21,8 @@ fn each_error_has_its_own_answer() {
             assert_eq!(client.ask(&call(3, version, 0, &[])), mismatch);
         }
         assert_eq!(client.ask(&call(4, 2, 9, &[])), accepted(4, &[PROCEDURE_UNAVAILABLE]));
-        // A text that is longer than the message, bytes after the arguments, and bytes that are no text.
+        // Invalid arguments: a text that is longer than the message, bytes after the arguments, and bytes
+        // that are no text.
         for wrong in [words(&[5, 0]), [opaque(b"label"), words(&[0])].concat(), opaque(&[0xff; 4])]
         {
             assert_eq!(client.ask(&call(5, 2, 1, &wrong)), accepted(5, &[GARBAGE_ARGUMENTS]));

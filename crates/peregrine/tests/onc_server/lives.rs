@@ -1,4 +1,4 @@
-//! Connections, threads, and how a server stops.
+//! Tests the connections and the threads of a server, and how the server stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

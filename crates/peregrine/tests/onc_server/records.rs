@@ -1,4 +1,4 @@
-//! Records over TCP: divided in every way, and broken in every way.
+//! Tests records over TCP: records that are divided into fragments in unusual ways, and invalid records.
 
 use std::io::{Read as _, Write as _};
 
@@ -40,7 +40,7 @@ fn fragments_of_one_byte_are_a_record() {
         client.0.write_all(&[*byte]).unwrap();
     }
     assert_eq!(client.receive(), success(1, &words(&[1])));
-    // The same record is sent at once, followed by a part of the next record.
+    // The same record is sent in one piece, followed by a part of the next record.
     client.0.write_all(&stream).unwrap();
     client.0.write_all(&words(&[LAST | 40])[..3]).unwrap();
     assert_eq!(client.receive(), success(1, &words(&[1])));
@@ -114,7 +114,7 @@ fn datagrams_that_are_no_calls_are_ignored() {
     assert_eq!(client.ask(&message), success(1, &words(&[1])));
     assert_eq!(world.runs(), 1);
     // All these datagrams were sent before the call, but another thread may still have to count one.
-    until("all are counted", || world.server.losses().rejected == 43);
+    until("all datagrams are counted", || world.server.losses().rejected == 43);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn large_record_arrives_in_many_pieces() {
         client.0.write_all(piece).unwrap();
     }
     assert_eq!(client.receive(), success(1, &words(&[1])));
-    // The same call in one fragment is a copy.
+    // The same call in one fragment is a retransmission: the server does not run it again.
     assert_eq!(client.ask(&message), success(1, &words(&[1])));
     assert_eq!(world.runs(), 1);
 }

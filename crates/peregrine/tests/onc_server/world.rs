@@ -1,4 +1,4 @@
-//! A server of ONC RPC, and clients that send messages which the tests make themselves.
+//! Defines a server of ONC RPC, and clients that send messages that the tests make word by word.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -188,7 +188,7 @@ pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// Returns bytes with their length and padding.
+/// Encodes bytes as opaque data of XDR: their length, the bytes, and padding.
 pub(crate) fn opaque(bytes: &[u8]) -> Vec<u8> {
     let padding = bytes.len().wrapping_neg() % 4;
     [&words(&[bytes.len() as u32]), bytes, &[0; 3][..padding]].concat()

@@ -10,7 +10,7 @@ use peregrine::{BindOptions, CallError, Executed, Kind, Running, Server, Value, 
 use crate::contract::{AnyServer, Form, interface_in_both_forms};
 use crate::support::futures::{block_on, yielded};
 
-/// How long a test waits for an event before it counts as hung.
+/// How long a test waits for an event that must happen.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 /// The error of a procedure: either the procedure refuses a line, or a call has failed.

@@ -1,4 +1,4 @@
-//! One-way calls, on every path, with blocking and async clients and servers.
+//! Tests one-way calls on every path, with blocking and async clients and servers.
 
 #[path = "../contract/mod.rs"]
 mod contract;

@@ -18,7 +18,7 @@ const BATCH: u32 = u32::MAX - 2;
 /// The number of calls that are made while another call runs.
 const CALLS: usize = 1000;
 
-/// What identifies a message: the number of its call.
+/// The number of the call that a message carries. It identifies the message.
 type Number = u32;
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -43,7 +43,7 @@ fn place(world: &World) -> SocketAddr {
     running.addresses()[0].place().to_string().parse().unwrap()
 }
 
-/// Makes the calls over UDP. Returns the call numbers of the batches that pass.
+/// Makes [`CALLS`] calls over UDP. Returns the call numbers of the batches that the relay forwards.
 fn batches_over_udp(world: &mut World) -> BTreeSet<Number> {
     const CALL: u8 = 1;
     let at = "127.0.0.1:0".parse().unwrap();
@@ -68,7 +68,7 @@ fn batches_over_udp(world: &mut World) -> BTreeSet<Number> {
     })
 }
 
-/// Forwards the messages of a connection. Sends the number of each batch to `seen`.
+/// Forwards the messages of a connection. Sends the call number of each batch to `seen`.
 fn pass_on(client: TcpStream, server: SocketAddr, seen: &Sender<Number>) -> io::Result<()> {
     const CALL: u8 = 4;
     let (mut from, mut to) = (client.try_clone()?, TcpStream::connect(server)?);
@@ -89,7 +89,7 @@ fn pass_on(client: TcpStream, server: SocketAddr, seen: &Sender<Number>) -> io::
     }
 }
 
-/// Makes the calls over TCP. Returns the call numbers of the batches that pass.
+/// Makes [`CALLS`] calls over TCP. Returns the call numbers of the batches that [`pass_on`] forwards.
 fn batches_over_tcp(world: &mut World) -> BTreeSet<Number> {
     let (listener, server) = (TcpListener::bind("127.0.0.1:0").unwrap(), place(world));
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! One-way calls when a process ends, and in a forked child.
+//! Tests one-way calls when a process ends, and in a forked child.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};

@@ -1,4 +1,4 @@
-//! The runtimes under which the tests run clients and servers.
+//! Defines the runtimes under which the tests run clients and servers.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
@@ -107,7 +107,7 @@ impl Runtime for Bare {
     }
 }
 
-/// A runtime of tokio. `MANY` selects the one with several threads.
+/// A runtime of tokio. If `MANY` is true, the runtime has several threads.
 #[derive(Clone)]
 pub(crate) struct Tokio<const MANY: bool>(tokio::runtime::Handle);
 

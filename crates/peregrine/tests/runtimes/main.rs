@@ -1,4 +1,4 @@
-//! Async clients and servers under several runtimes.
+//! Tests async clients and servers under several runtimes.
 #![cfg(feature = "tokio")]
 
 mod kinds;
@@ -25,11 +25,11 @@ trait Work {
     fn after(&self, ms: u32, value: u64) -> peregrine::Result<u64>;
     /// Returns the sum of `values`, which tasks of the runtime compute.
     fn sum(&self, values: &[u64]) -> peregrine::Result<u64>;
-    /// Returns once `count` calls of this procedure run at the same time.
+    /// Returns when `count` calls of this procedure run at the same time.
     fn meet(&self, count: u32) -> peregrine::Result<u32>;
     /// Never returns.
     fn never(&self) -> peregrine::Result<()>;
-    /// Sends numbers until they are not wanted any more.
+    /// Sends numbers until the caller wants no more.
     fn endless(&self, numbers: Sink<'_, u64>) -> peregrine::Result<()>;
 }
 

@@ -299,7 +299,7 @@ impl Activity {
         }
     }
 
-    /// Continues a bind. Returns true once the bind has made a client end.
+    /// Continues a bind. Returns whether the bind has made a client end.
     fn bind(
         &mut self,
         now: Moment,

@@ -1,5 +1,5 @@
-//! The path between clients and servers. Addresses of machines change, and address translation (NAT) forgets
-//! flows. A load balancer assigns each flow to one of several servers.
+//! The simulated path between clients and servers. Addresses of machines change, and address translation
+//! (NAT) forgets flows. A load balancer assigns each flow to one of several servers.
 
 use std::collections::BTreeMap;
 

@@ -275,7 +275,7 @@ pub(crate) fn run(seed: u64) -> Run {
     end = world.now + 600 * SECOND;
     world.run_until(end);
     for server in world.servers.iter().flatten() {
-        // A procedure whose client has crashed must notice the cancellation. So no procedure runs for ever.
+        // A procedure whose client has crashed must notice the cancellation, and end.
         let calls = &world.oracle.calls;
         let orphans = server.running().filter(|token| {
             let call = &calls[*token as usize];

@@ -1,5 +1,5 @@
-//! The server of the simulation. It does what a driver does around [`ServerEnd`], with procedures that only
-//! take time. It also checks the invariants on which a real driver relies.
+//! The server of the simulation. It does what a driver in the library does with a [`ServerEnd`]. Its
+//! procedures do nothing but take time. It also checks the invariants on which a real driver relies.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

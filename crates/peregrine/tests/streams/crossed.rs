@@ -4,7 +4,7 @@ use peregrine::{ExportOptions, interface};
 
 use super::*;
 
-/// Streams, and calls without streams.
+/// Procedures with streams, and procedures without streams.
 #[interface]
 pub(crate) trait Mixed {
     /// Sends the numbers below `end`.

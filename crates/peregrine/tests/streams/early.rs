@@ -1,4 +1,4 @@
-//! Server stubs that end before they have opened the streams of their call.
+//! Tests server stubs that return before they have opened all streams of their call.
 
 use peregrine::__rt::{Refusal, Reply, Request, Serve, Served};
 use peregrine::interface;

@@ -1,4 +1,4 @@
-//! Streams whose client or server dies, is restarted, forks, or gives up.
+//! Tests streams whose client or server dies, is restarted, forks, or gives up.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -72,7 +72,7 @@ fn streams_of_a_killed_server_fail() {
         let outcome = (error.kind(), error.executed());
         assert_eq!(outcome, (Kind::ServerGone, Executed::Maybe), "{error}");
         assert!(count >= 5000, "{count}");
-        // Now the client sends items when the server dies.
+        // In this second case, the client is sending items when the server dies.
         let (process, address) = server(path, "0", directory.path());
         let client = StreamsClient::bind(&address).unwrap();
         let mut process = Some(process);
@@ -225,8 +225,8 @@ fn forked_child_cannot_use_streams_of_its_parent() {
     });
 }
 
-/// The server may hold messages of streams without an answer. A drain does not wait for these messages,
-/// because they are not running calls.
+/// A server does not answer a message of streams before it has records to send. A drain does not wait for
+/// these messages, because they are not running calls.
 #[test]
 fn server_that_stops_does_not_wait_for_readers() {
     let _alone = alone();

@@ -24,13 +24,13 @@ pub(crate) struct Seen {
     pub(crate) frames: AtomicU64,
     /// The number of Peregrine's frames by kind of packet, which is byte 3 of the packet's header.
     pub(crate) kinds: [AtomicU64; 16],
-    /// The number of other frames.
+    /// The number of frames that are not Peregrine's.
     pub(crate) others: AtomicU64,
     /// Whether the bridge drops all of Peregrine's frames.
     pub(crate) cut: AtomicBool,
     /// Whether the bridge drops all frames.
     pub(crate) dark: AtomicBool,
-    /// If this is not 0: the bridge drops all frames once it has received this number of further bytes for
+    /// If this is not 0: the bridge drops all frames after it has received this number of further bytes for
     /// the near end.
     pub(crate) dark_after: AtomicUsize,
     /// If this is not 0: the size in bytes of the largest IP packet that the bridge forwards. The bridge

@@ -29,8 +29,9 @@ pub(crate) const REJECTIONS: [(&[u16], Kind, Executed, &str); 6] = [
     (&[77], Kind::Relayed, Executed::Maybe, "reason 77"),
 ];
 
-/// Returns an address of this machine that no other process uses. A server that listens again finds its port
-/// free there. Each test program has its own `net`, which is the second number of the address.
+/// Returns an address of this machine that no other process uses. So if a test starts a second server at the
+/// port of a first one, the port is free. Each test program has its own `net`, which is the second number of
+/// the address.
 pub(crate) fn own_address(net: u8) -> Ipv4Addr {
     let [.., high, low] = std::process::id().to_be_bytes();
     Ipv4Addr::new(127, net, high, low.clamp(1, 254))
@@ -72,7 +73,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Starts a server of an object by `start`.
+    /// Makes an object. Calls `start`, which starts a server of the object.
     pub(crate) fn of(
         start: impl FnOnce(Object) -> Result<Running, CallError>,
     ) -> Result<Self, CallError> {

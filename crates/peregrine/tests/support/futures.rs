@@ -104,7 +104,7 @@ pub(crate) async fn yielded() {
     .await;
 }
 
-/// Waits until another thread has run.
+/// Starts a thread at the first poll, and waits until this thread has woken the future.
 pub(crate) async fn woken_by_a_thread() {
     let mut ran = None;
     std::future::poll_fn(move |context| {

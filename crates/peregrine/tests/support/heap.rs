@@ -68,8 +68,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `run` a few times. Returns the fewest allocations of one time: threads that start meanwhile, such as
-/// the keeper of the process, allocate too.
+/// Calls `run` a few times. Returns the smallest number of allocations during one of these calls. The other
+/// numbers may be too large, because threads that start meanwhile, such as the keeper of the process, also
+/// allocate.
 pub(crate) fn fewest_allocations(run: impl Fn()) -> u64 {
     let count = |_| {
         let before = allocations();

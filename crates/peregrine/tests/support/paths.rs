@@ -2,8 +2,8 @@
 
 use peregrine::Server;
 
-/// Starts a server on each path, and calls `test` with the address of its export `name` there. `start` returns
-/// the server, and what the test needs of it.
+/// Starts a server on each path, and calls `test` with the address of its export `name` there. `start`
+/// returns the server, and a value that is passed to `test`.
 pub(crate) fn on_each_path<T>(
     name: &str,
     start: impl Fn() -> (Server, T),

@@ -100,7 +100,7 @@ impl<'a, T> Tasks<'a, T> {
         });
     }
 
-    /// Polls the futures for a while.
+    /// Polls the futures that are woken during the next 100 ms.
     pub(crate) fn run_until_some_time(&mut self) {
         let begun = Instant::now();
         self.run_until("some time passes", |_| begun.elapsed() > Duration::from_millis(100));

@@ -1,5 +1,5 @@
-//! A hand-written peer of the local path, which speaks the protocol that `docs/PROTOCOL.md` specifies. It has
-//! sockets, messages and the shared region.
+//! The parts of a hand-written peer of the local path: its sockets, its messages and the shared region. They
+//! follow the protocol that `docs/PROTOCOL.md` specifies.
 
 use std::io;
 use std::mem::MaybeUninit;

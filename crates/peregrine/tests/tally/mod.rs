@@ -111,8 +111,8 @@ impl Load {
             .flat_map(|client| std::fs::read(directory.join(format!("outcomes{client}"))).unwrap())
             .collect();
         assert_eq!(outcomes.len(), self.calls as usize, "every call has an outcome");
-        // A call that was given up may still run until the server releases it. Only the counts after that
-        // matter.
+        // A call that was given up may still run until the server releases it. So the test asks for the
+        // counts after a pause.
         std::thread::sleep(Duration::from_millis(200));
         let mut counts = vec![0; self.calls as usize];
         let mut into = Out::from(&mut counts[..]);

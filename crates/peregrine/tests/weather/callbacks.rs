@@ -1,5 +1,5 @@
-//! Objects that a procedure calls. Each call of an object runs once, and in the order in which the procedure
-//! makes the calls.
+//! Tests callbacks. Each call of a caller's object runs once, and the calls run in the order in which the
+//! procedure makes them.
 
 use std::pin::pin;
 
@@ -47,7 +47,7 @@ pub(crate) fn asked(client: &WeatherClient, end: u64, size: u32) {
     assert_eq!(object.ran(), end);
 }
 
-/// Drops a call with a callback after a number of polls.
+/// Begins a call with a callback, and drops the call's future after `polls` polls.
 pub(crate) fn given_up(client: &WeatherAsyncClient, polls: u64, size: u32) {
     let object = Counted::default();
     let mut call = pin!(client.ask(u64::MAX, size, Callback::new(&object)));

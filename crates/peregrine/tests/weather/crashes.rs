@@ -61,8 +61,8 @@ fn notes(client: &WeatherClient, count: u64, made: &mut u64, directory: &Path) {
     assert!(missing <= not_run && not_run <= failed, "{missing} missing, {not_run} of {failed}");
 }
 
-/// Makes calls until the server has been killed some times. `restart` kills the server, and starts
-/// another one.
+/// Makes rounds of calls of all kinds. During every third round, calls `restart`, which kills the server
+/// and starts another one.
 fn rounds(client: &WeatherClient, seed: u64, directory: &Path, restart: &(dyn Fn() + Sync)) {
     let (mut random, mut made, mut number) = (Random::of(seed), 0, 0);
     let mut certain: Vec<(u64, usize)> = Vec::new();

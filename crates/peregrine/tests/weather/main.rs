@@ -1,9 +1,9 @@
-//! One-way calls, streams, callbacks and futures in bad weather: networks that lose, duplicate, delay and
-//! reorder packets, futures that are dropped after any number of polls, and readers that never read.
+//! Tests one-way calls, streams, callbacks and futures in bad weather: networks that lose, duplicate, delay
+//! and reorder packets, futures that are dropped after any number of polls, and readers that never read.
 //!
-//! The oracle is the object of the server, or of the caller. No call runs twice, one-way calls keep their
-//! order, and no item of a stream is lost or duplicated. If an error says how many items have arrived, the
-//! number is true.
+//! The objects of the server and of the caller record what happens. No call runs twice, one-way calls keep
+//! their order, and no item of a stream is lost or duplicated. If an error says how many items have arrived,
+//! the number is true.
 //!
 //! `PEREGRINE_SEEDS=n` sets the number of runs. Each run prints its seed, and `PEREGRINE_SEED=n` repeats it.
 #![cfg(feature = "async")]
@@ -73,7 +73,7 @@ pub(crate) struct Seen {
     notes: Mutex<Vec<u64>>,
     /// The number of items that all procedures have sent.
     sent: AtomicU64,
-    /// The number of procedures with streams that run.
+    /// The number of running procedures that have streams.
     running: AtomicU64,
     /// Whether an item came twice, out of order or damaged.
     is_wrong: AtomicBool,

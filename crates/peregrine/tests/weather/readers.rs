@@ -1,4 +1,4 @@
-//! Readers that never read, and streams that never end.
+//! Tests readers that never read, and streams that never end.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Calls of all kinds through networks that lose, duplicate, delay and reorder packets.
+//! Tests calls of all kinds through networks that lose, duplicate, delay and reorder packets.
 
 use std::ops::ControlFlow;
 use std::pin::Pin;
@@ -44,7 +44,8 @@ impl Random {
     }
 }
 
-/// Runs `run` with some seeds.
+/// Calls `run` with the seed `PEREGRINE_SEED` if this variable is set. Otherwise calls it with
+/// `PEREGRINE_SEEDS` seeds, or with `default` seeds if this variable is not set either.
 pub(crate) fn seeds(default: u64, run: impl Fn(u64)) {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(seed) = number("PEREGRINE_SEED") {
@@ -57,7 +58,8 @@ pub(crate) fn seeds(default: u64, run: impl Fn(u64)) {
     }
 }
 
-/// The numbers that identify the calls that have ended, and the calls that were given up.
+/// The number of the last call, the numbers of the calls that have ended, and those of the calls that were
+/// given up.
 #[derive(Default)]
 struct Numbers {
     next: u64,

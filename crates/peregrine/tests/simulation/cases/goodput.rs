@@ -21,8 +21,8 @@ fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     world
 }
 
-/// Returns which part of the link's rate the messages used. The measured time begins at the end of the first
-/// call, and ends at the end of the last call.
+/// Returns the rate of the messages as a fraction of the link's rate. The measured time begins at the end of
+/// the first call, and ends at the end of the last call.
 fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
     let mut world = shared(link, [threads, 0], calls, plan);
     finish(&mut world);

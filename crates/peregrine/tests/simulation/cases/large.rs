@@ -76,7 +76,8 @@ fn distant_losses_cost_one_retransmission_each() {
         finish(&mut world);
         assert!(world.oracle.all_ok());
         assert_eq!((resent(&world, kind), world.oracle.resent), (2, 2), "{kind:?}");
-        // A call without losses takes less than a second. This one may take longer, but only by a few waits.
+        // A call without losses takes less than a second. This call may take longer, because the client or
+        // the server waits a few times for the lost packets.
         let (ended, _) = world.oracle.calls[0].ended.expect("the call has ended");
         let took = ended - world.oracle.calls[0].began.expect("the call has begun");
         assert!(took < 5 * SECOND, "{kind:?}: {} ms", took / MILLISECOND);

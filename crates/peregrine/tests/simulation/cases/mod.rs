@@ -1,5 +1,5 @@
-//! The conformance cases of the packet exchange, by name. Systems of this family share a list of cases, and
-//! the numbers here are those of the list:
+//! The conformance cases of the packet exchange, by name. RPC systems with such an exchange share a list of
+//! cases, and the numbers here are those of the list:
 //!
 //! * 1 to 8: loss; 9 to 20: duplicates and delay; 21 to 28: large messages
 //! * 29 to 36: crashes of the server; 38 to 43: crashes of the client; 44 to 48: partitions
@@ -10,13 +10,13 @@
 //!
 //! * 3: silence cannot prove that no packet of a call arrived, so the outcome is always *maybe executed*.
 //! * 4, 10, 28: a duplicate never makes the server send a result again; the client requests the result.
-//! * 5: a server whose results are all lost is presumed dead after ten probes, like any other.
+//! * 5: a server whose results are all lost is presumed dead after ten probes, like any silent server.
 //! * 6 (stop and wait), 31 (repeating idempotent calls), 37 (exactly once), 42 (cancelling calls of crashed
 //!   clients), 57 and 58 (exceptions that resume, callbacks) do not belong to this protocol.
 //! * 12, 13: records have no age. A packet of a forgotten handle is refused however late it is.
-//! * 19, 25, 54: also next to the code, in `header.rs`, `server_end/tests.rs` and `client_end/tests.rs`. In
-//!   those tests, all numbers have just wrapped around. 19 and 54 are repeated here with both ends, 25 with
-//!   random losses.
+//! * 19, 25, 54: are also tested next to the code, in `header.rs`, `server_end/tests.rs` and
+//!   `client_end/tests.rs`. In those tests, all numbers have just wrapped around. The tests here repeat 19
+//!   and 54 with both ends, and 25 with random losses.
 //! * 35: withdrawing an export forgets its handles, see 13 and 56.
 //! * 36: no clock is compared with the clock of another incarnation (run) of the server, see 34.
 //! * 40: a clone of a client never gets an old result for an old call number. If the number and the shape

@@ -1,5 +1,6 @@
-//! Simulates Courier with the real state machines of both ends. Calls of packet Courier run in virtual time:
-//! datagrams are lost, duplicated, delayed and damaged, and the server is restarted. Other calls use streams.
+//! Simulates Courier with the real state machines of both ends, in virtual time. Calls of packet Courier use
+//! datagrams that are lost, duplicated, delayed and damaged, and the server is restarted. Other calls of
+//! Courier use streams.
 
 mod golden;
 mod seeds;

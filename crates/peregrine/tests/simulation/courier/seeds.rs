@@ -1,4 +1,4 @@
-//! Dialogues with chosen faults, and random runs.
+//! Simulates calls of packet Courier, first with chosen faults, and then with random faults.
 
 use super::world::{Ending, FAIR, Known, Weather, World};
 use crate::exchange::client_end::Executed;
@@ -39,7 +39,8 @@ fn without_faults_short_calls_need_two_datagrams() {
     let weather = Weather { delay: MILLISECOND, ..FAIR };
     let world = run(1, 4, 50, weather);
     assert_eq!(count(&world, is_answered), 200);
-    // Clients of calls in parts also ask for cookies.
+    // Two datagrams for each call are 400. A client whose calls are sent in parts also asks the server for a
+    // cookie.
     assert!((400..=600).contains(&world.datagrams), "{}", world.datagrams);
 }
 
@@ -66,7 +67,8 @@ fn silence_is_a_failure_and_not_an_empty_result() {
     let world = run(4, 2, 5, Weather { loss: 1000, ..FAIR });
     assert_eq!(count(&world, |known| failed(known, Failure::TimedOut)), 5);
     assert_eq!(count(&world, |known| failed(known, Failure::Silent)), 5);
-    // A call in parts is not sent before the server has answered.
+    // A call in parts is sent only after the server has answered the request for a cookie. So the client
+    // knows that these calls were not executed.
     let not_executed =
         |known: &Known| matches!(known.ended, Some(Ending::Failed(Failure::Silent, Executed::No)));
     assert_eq!(count(&world, not_executed), 5);

@@ -1,5 +1,5 @@
-//! Calls over a connection that divides its bytes in any way, and ends at any time. Some callers do not wait
-//! for the reply, and some give up.
+//! Simulates calls of Courier over a connection that divides its bytes in any way, and ends at any time. Some
+//! callers do not wait for the reply, and some give up.
 
 use crate::exchange::client_end::Executed;
 use crate::protocol::courier::failure::Failure;
@@ -57,7 +57,8 @@ fn run(seed: u64) -> (u64, u64) {
     let random = &mut Random::new(seed);
     let framing = *random.pick(&[Framing::Records, Framing::Frames]);
     let (mut to_server, mut to_client) = (Pipe::new(framing), Pipe::new(framing));
-    // The server sends its versions when it accepts the connection, and the client with its first call.
+    // The server sends its versions when it accepts the connection. The client sends its versions with its
+    // first call.
     to_client.write(&Versions::OURS.to_bytes());
     let mut calls = Outstanding::new();
     let cut_after = if random.chance(500) { random.below(400) } else { u64::MAX };

@@ -1,4 +1,4 @@
-//! Clients, a network and a server of packet Courier, and an oracle that knows which calls ran.
+//! Simulates clients, a network and a server of packet Courier. An oracle records which calls ran.
 //!
 //! The arguments of each call begin with its number in the oracle, and so do its results. So the oracle sees
 //! whether a client gets the reply to another call, and whether all bytes are in their places.
@@ -18,7 +18,7 @@ use crate::protocol::onc::xids::Waiters;
 use crate::protocol::replies::Bounds;
 use crate::random::Random;
 
-/// The number of callers that one client has at most.
+/// The largest number of callers of one client.
 const CALLERS_MAX: usize = 8;
 /// The time limit of a call, in nanoseconds.
 const CALL_TIME: u64 = 40 * SECOND;
@@ -94,7 +94,8 @@ enum Event {
         running: Running,
         incarnation: u32,
     },
-    /// A client looks at the timers of one call, unless it has looked since.
+    /// A client looks at the timers of one call. The event is ignored if the client has looked at them since
+    /// the event was scheduled.
     Look {
         client: usize,
         id: u32,
@@ -146,9 +147,9 @@ fn number(body: &[u8]) -> Option<usize> {
 }
 
 impl World {
-    /// Makes a world in which each client makes `calls` calls. Every second client sends whole calls. All
-    /// clients have the same address and begin with nearby numbers, so that a faulty cache would confuse
-    /// them.
+    /// Makes a world in which each client makes `calls` calls. Every second client sends each call whole, as
+    /// one datagram. All clients have the same address and begin with nearby numbers, so that a faulty cache
+    /// would confuse them.
     pub(super) fn new(seed: u64, clients: usize, calls: u32, weather: Weather) -> Self {
         let mut random = Random::new(seed);
         let start = if random.chance(500) { u32::MAX - 3 } else { random.next() as u32 };
@@ -424,8 +425,8 @@ impl World {
         }
         known.executions += 1;
         (known.stopped, known.incarnation, known.may_be_evicted) = (None, incarnation, false);
-        // All clients have the same host, and share its quarter of the cache. Once this number of calls was
-        // begun, calls that have stopped may be evicted. Calls that were rejected count, too.
+        // All clients have the same host, and share its quarter of the cache. When as many calls were begun
+        // as this quarter holds, calls that have stopped may be evicted. Calls that were rejected count, too.
         if self.known.len() >= bounds.calls / 4 {
             for known in self.known.iter_mut().filter(|known| known.stopped.is_some()) {
                 known.may_be_evicted = true;

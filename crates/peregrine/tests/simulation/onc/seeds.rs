@@ -1,4 +1,4 @@
-//! Dialogues with chosen faults, and random runs.
+//! Simulates calls of ONC RPC, first with chosen faults, and then with random faults.
 
 use super::world::{Ending, FAIR, Weather, World};
 use crate::exchange::time::{MILLISECOND, SECOND};

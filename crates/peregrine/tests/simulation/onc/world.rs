@@ -1,4 +1,4 @@
-//! Clients, a network and a server of ONC RPC, and an oracle that knows which calls ran.
+//! Simulates clients, a network and a server of ONC RPC. An oracle records which calls ran.
 //!
 //! The arguments of each call are its number in the oracle, and so are its results. So the oracle sees
 //! whether a client gets the reply to another call.
@@ -16,9 +16,9 @@ use crate::protocol::onc::replies::{Bounds, Peer, Replies, Ticket, Verdict};
 use crate::protocol::onc::xids::Waiters;
 use crate::random::Random;
 
-/// The number of callers that one client has at most.
+/// The largest number of callers of one client.
 const CALLERS_MAX: usize = 8;
-/// The number of connections over which a client sends a call at most.
+/// The largest number of connections over which a client sends one call, one after the other.
 const CONNECTIONS_MAX: u32 = 4;
 /// The simulated procedure that returns results.
 const RUNS: u32 = 1;
@@ -116,7 +116,7 @@ struct Client {
     pace: Pace,
     waiters: Waiters<InFlight>,
     connection: u32,
-    /// When the last bytes in each direction arrive, to the server and to the client.
+    /// Two times: when the last bytes to the server arrive, and when the last bytes to the client arrive.
     arrives: [Moment; 2],
     input: Assembler,
     server_input: Assembler,
@@ -135,7 +135,7 @@ pub(super) struct World {
     /// The client of each call.
     owners: Vec<usize>,
     pub(super) violations: Vec<String>,
-    /// The number of copies that the server did not run.
+    /// The number of copies of calls that the server did not run.
     pub(super) suppressed: u64,
 }
 
@@ -458,8 +458,8 @@ impl World {
         if self.owners[call] != client {
             self.violations.push(format!("call {call} arrived from client {client}"));
         }
-        // All clients have the same host, and share its quarter of the cache. Once this number of calls was
-        // begun, calls that have stopped may be evicted.
+        // All clients have the same host, and share its quarter of the cache. When as many calls were begun
+        // as this quarter holds, calls that have stopped may be evicted.
         known.may_be_evicted = false;
         let begun = self.known.iter().filter(|known| known.executions > 0).count();
         if begun >= bounds.calls / 4 {

@@ -109,12 +109,12 @@ impl Client {
         Self { callers: calls.into_iter().map(caller).collect(), connection: None }
     }
 
-    /// Makes some of the callers futures.
+    /// Turns some of the callers into futures.
     pub(crate) fn mix_in_futures(&mut self, random: &mut Random) {
         self.callers.iter_mut().for_each(|caller| caller.is_future = random.chance(500));
     }
 
-    /// Makes all callers futures.
+    /// Turns all callers into futures.
     pub(crate) fn with_futures(&mut self) {
         self.callers.iter_mut().for_each(|caller| caller.is_future = true);
     }
@@ -481,7 +481,8 @@ impl Client {
         if !connection.keep_alive.is_due(ns(context.now)) {
             return;
         }
-        // The kernel retransmits at growing intervals.
+        // The kernel doubles the interval after each retransmission. So the number of unanswered
+        // retransmissions is about the logarithm of the waiting time.
         let since = context.up.waiting_since().map_or(0, |since| context.now - since);
         let intervals = since / EXAMINE_EVERY.as_nanos() as u64;
         let link = Link {

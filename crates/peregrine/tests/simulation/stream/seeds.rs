@@ -1,4 +1,4 @@
-//! Random runs of the stream protocol, and single cases with chosen faults.
+//! Simulates the stream protocol with random faults, and then single cases with chosen faults.
 
 use super::world::{Change, World};
 use crate::exchange::client_end::Executed;

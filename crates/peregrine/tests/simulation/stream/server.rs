@@ -191,7 +191,7 @@ impl Server {
         false
     }
 
-    /// Answers that a call is not executed.
+    /// Sends the reply that a call is not executed.
     fn refuse(&mut self, job: Job) {
         if let Some(connection) = self.connection(job.connection) {
             connection.calls.end(job.number);

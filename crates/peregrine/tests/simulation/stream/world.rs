@@ -1,4 +1,5 @@
-//! The world of a stream run: a server that may be restarted, clients, and the connections between them.
+//! The world in which the stream protocol runs: a server that may be restarted, clients, and the connections
+//! between them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -296,7 +297,7 @@ impl World {
             return;
         }
         self.with_server(id, |server, id, context| server.receive(id, context));
-        // Calls that have ended or were refused now have replies, perhaps on other connections.
+        // While the server reads, it requests actions from the world, such as ending a procedure later.
         self.serve();
     }
 
