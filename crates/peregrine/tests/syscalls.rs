@@ -418,9 +418,9 @@ fn thousand_calls_in_flight_share_their_system_calls() {
 /// One-way calls that share a message also share its system calls. So each call needs almost none.
 #[test]
 fn oneway_calls_share_their_system_calls() {
-    // A call may need a few system calls: a large message over a network has several packets, and
-    // timers make some system calls.
-    const MOST: f64 = 0.02;
+    // A message over a network has several packets, timers make some system calls, and on a busy machine
+    // threads sleep in the middle of a message. A call alone would need four system calls.
+    const MOST: f64 = 0.2;
     let _alone = support::alone();
     for part in ["oneway local", "oneway tcp", "oneway udp"] {
         let scaled = |each: [f64; 4]| (each.iter().sum::<f64>() - MOST).max(0.0) * 1e6;
