@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,8 +26,8 @@ use crate::setup::{Bridge, Log, SetupError};
 const CONNECTIONS_MAX: usize = 256;
 /// The maximum size in bytes of the header of a request.
 const HEADER_BYTES_MAX: usize = 16 << 10;
-/// The number of threads that receive requests and send answers.
-const THREADS: usize = 2;
+/// The largest number of threads that receive requests and send answers.
+const THREADS_MAX: usize = 4;
 /// How long a bridge waits for running calls before it stops.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long a bridge pauses if it cannot accept a connection.
@@ -81,9 +82,11 @@ impl Running {
     }
 
     fn runtime(bridge: &Bridge) -> io::Result<Runtime> {
+        // More threads than processors would only wake each other.
+        let processors = thread::available_parallelism().map_or(1, usize::from);
         Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            // One thread for each call, one for each server that is asked for its description, and one that
+            .worker_threads(processors.min(THREADS_MAX))
+            // One thread for each call that needs a thread, one for each server that is asked for its description, and one that
             // checks whether interfaces have changed.
             .max_blocking_threads(bridge.limits.calls + bridge.targets.len() + 1)
             .thread_name("bridge")

@@ -38,9 +38,6 @@ pub(crate) const HTTP: &str = "http";
 /// The name of the export to which the bridge and local clients bind.
 const SERVER: &str = "bridged";
 
-/// The number of threads of the echo server: as many as the bridge has for HTTP.
-const THREADS: usize = 2;
-
 /// The servers that run in the far process.
 pub(crate) struct Bridged {
     // Dropped first, because it calls the server.
@@ -65,7 +62,9 @@ impl Bridged {
         let bridge = bridge.listen(&SocketAddr::new(at, 0).to_string())?.spawn()?;
         let mut web = Web::connect(bridge.addresses()[0])?;
         web.call()?;
-        let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_io().build()?;
+        // The bridge, too, has one thread for each processor that this process may use.
+        let threads = std::thread::available_parallelism()?.get();
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_io().build()?;
         let listener = TcpListener::bind((at, 0))?;
         let echo_at = listener.local_addr()?;
         listener.set_nonblocking(true)?;
