@@ -61,7 +61,7 @@ pub(super) fn own_link() -> Link {
     static DOMAIN: OnceLock<u64> = OnceLock::new();
     /// The process that drew `DOMAIN`. A forked child is a different domain than its parent.
     static OWNER: AtomicU64 = AtomicU64::new(0);
-    let pid = std::process::id();
+    let pid = sys::process_id();
     let domain = *DOMAIN.get_or_init(|| {
         OWNER.store(pid.into(), Ordering::Relaxed);
         // Without random bytes, the domain is easier to guess, but calls still work.

@@ -81,6 +81,10 @@ const ASLEEP_MAX: u32 = 8;
 
 /// The service that the threads use to receive datagrams and to run calls.
 pub(in crate::path) trait PacketService: Send + Sync + 'static {
+    /// Whether calls tell from which calls they were made. If so, a call that a procedure makes may come back
+    /// to this server, and the server then knows that it belongs to that procedure.
+    const KNOWS_NESTED: bool = true;
+
     /// The state of one thread.
     type ReceiverState: Send;
     /// A call that is ready to run.
@@ -614,7 +618,7 @@ impl<P: PacketService> Receivers<P> {
         let ended = self.service.run(&mut thread.state, work);
         thread.last = Some((caller, sys::boot_ns()));
         let mut took = ended.saturating_sub(start);
-        if has_waited() {
+        if has_waited() && P::KNOWS_NESTED {
             took = took.max(NESTED);
         } else if crowded {
             took = took.max(CROWDED);

@@ -7,7 +7,8 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::io;
 
-/// A word of memory that the kernel zeroes in a child process (`MADV_WIPEONFORK`).
+/// A word of memory with the ID of this process. The kernel zeroes the word in a child process
+/// (`MADV_WIPEONFORK`).
 #[derive(Clone, Copy)]
 pub(crate) struct ForkMark(&'static AtomicU32);
 
@@ -45,7 +46,7 @@ impl ForkMark {
         }
         // SAFETY: the page is aligned and zeroed, is never unmapped, and is only used as this atomic.
         let mark = unsafe { AtomicU32::from_ptr(page.cast()) };
-        mark.store(1, Ordering::Relaxed);
+        mark.store(std::process::id(), Ordering::Relaxed);
         Ok(Self(mark))
     }
 
@@ -54,6 +55,13 @@ impl ForkMark {
     pub(crate) fn wiped(self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
+}
+
+/// Returns the ID of this process, like `std::process::id`, but usually without a system call.
+#[inline]
+pub(crate) fn process_id() -> u32 {
+    ForkMark::of_process()
+        .map_or_else(|_| std::process::id(), |mark| mark.0.load(Ordering::Relaxed))
 }
 
 /// A value of which each process has its own copy. A forked child starts with a new value. It does not touch
@@ -73,7 +81,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
 
     /// Returns the value of this process. The first use makes the value with `Default`.
     pub(crate) fn own(&'static self) -> &'static T {
-        let process = std::process::id();
+        let process = process_id();
         let mut known = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: the pointer is null, or points to a value that was leaked below.
@@ -102,6 +110,22 @@ impl<T: Default + Send + Sync> PerProcess<T> {
 mod tests {
     use super::*;
     use std::sync::Mutex;
+
+    #[test]
+    fn child_has_an_id_of_its_own() {
+        assert_eq!(process_id(), std::process::id());
+        // SAFETY: the child compares two numbers, and exits without returning.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_own = process_id() == std::process::id() && process_id() == std::process::id();
+            // SAFETY: ends the child without running its parent's exit handlers.
+            unsafe { libc::_exit(i32::from(!is_own)) };
+        }
+        let mut status = -1;
+        // SAFETY: `child` is a child of this process, and `status` is writable.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child has the ID of its parent");
+    }
 
     /// The child is forked while the parent holds the lock. No thread of the child releases that lock.
     #[test]

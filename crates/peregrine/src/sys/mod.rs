@@ -38,7 +38,7 @@ pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
 pub use datagram::{Address, Arrival, Datagrams, IfFull};
 pub use file::{pread, pwrite};
-pub(crate) use fork::{ForkMark, PerProcess};
+pub(crate) use fork::{ForkMark, PerProcess, process_id};
 pub(crate) use fragile::Fragile;
 pub(crate) use futex::{FutexSet, futex_wake_one, has_futex_sets};
 pub use futex::{futex_wait, futex_wake};

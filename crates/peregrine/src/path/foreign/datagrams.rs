@@ -246,6 +246,10 @@ impl<S> Socket<S> {
 }
 
 impl<S: DatagramService> PacketService for Socket<S> {
+    /// A call of another system does not tell from which call it was made. If it was made for a procedure that
+    /// runs here, the deputy lets another thread receive it.
+    const KNOWS_NESTED: bool = false;
+
     type ReceiverState = Receiver;
     type Work = Work<S::Call>;
 
