@@ -30,6 +30,9 @@ struct Rows {
     /// The numbers of the rows of each host, oldest first.
     hosts: HashMap<IpAddr, VecDeque<u64>>,
     added: u64,
+    /// The row that was found last. Most calls come from the caller of the previous call, and comparing keys
+    /// takes less time than hashing.
+    last: Option<(Key, Arc<CallerRow>)>,
 }
 
 /// The key of a row: it identifies a caller and the program that it calls.
@@ -73,6 +76,13 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Caller<'_> {
+    fn is(&self, key: &Key) -> bool {
+        self.from == key.from
+            && (self.program, self.version) == (key.program, key.version)
+            && self.flavour == key.flavour
+            && *self.credential == *key.credential
+    }
+
     fn key(&self) -> Key {
         let Self { from, program, version, flavour, credential } = *self;
         Key { from, program, version, flavour, credential: credential.into() }
@@ -91,8 +101,17 @@ impl Callers {
 
     /// Returns the row of the caller of a call, if it exists.
     pub(crate) fn get(&self, caller: &Caller<'_>) -> Option<Arc<CallerRow>> {
+        let mut rows = self.rows();
+        if let Some((key, row)) = &rows.last
+            && caller.is(key)
+            && !row.is_revoked()
+        {
+            return Some(Arc::clone(row));
+        }
         let key = caller.key();
-        self.rows().rows.get(&key).filter(|row| !row.is_revoked()).map(Arc::clone)
+        let row = rows.rows.get(&key).filter(|row| !row.is_revoked()).map(Arc::clone)?;
+        rows.last = Some((key, Arc::clone(&row)));
+        Some(row)
     }
 
     /// Adds a row for the caller of a call. `claimed` is the identity that the caller claims.
@@ -144,7 +163,9 @@ impl Rows {
         if let Some(present) = self.rows.get_mut(&key) {
             // The present row is that of a withdrawn export, or another thread has added a row for the same
             // caller.
-            return vec![core::mem::replace(present, row)];
+            let replaced = core::mem::replace(present, row);
+            self.forget(&replaced);
+            return vec![replaced];
         }
         let host = host_of(key.from.ip());
         let theirs = self.hosts.get(&host).map_or(0, VecDeque::len);
@@ -169,12 +190,21 @@ impl Rows {
         if numbers.is_empty() {
             self.hosts.remove(&host);
         }
-        self.rows.remove(&self.order.remove(&oldest)?)
+        let removed = self.rows.remove(&self.order.remove(&oldest)?)?;
+        self.forget(&removed);
+        Some(removed)
+    }
+
+    /// Notes that a row was removed, so that it is not found any more.
+    fn forget(&mut self, removed: &Arc<CallerRow>) {
+        self.last.take_if(|(_, last)| Arc::ptr_eq(last, removed));
     }
 
     /// Removes and returns the rows for which `is_removed` returns true.
     fn take(&mut self, is_removed: impl Fn(&BindingRow) -> bool) -> Vec<Arc<CallerRow>> {
-        let removed = self.rows.extract_if(|_, row| is_removed(row)).map(|(_, row)| row).collect();
+        let extracted = self.rows.extract_if(|_, row| is_removed(row));
+        let removed: Vec<_> = extracted.map(|(_, row)| row).collect();
+        removed.iter().for_each(|row| self.forget(row));
         self.order.retain(|_, key| self.rows.contains_key(key));
         self.hosts.retain(|_, numbers| {
             numbers.retain(|number| self.order.contains_key(number));
