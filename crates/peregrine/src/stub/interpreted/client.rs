@@ -383,14 +383,22 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     arguments: &mut [Argument<'_>],
     result: &mut Dynamic,
 ) -> Result<bool, CallError> {
+    if arguments.len() != routine.parameters.len() {
+        return Err(wrong_count(routine, arguments.len()));
+    }
+    let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
+    if INS + OUTS == 0 {
+        let to = (&mut *stub, &mut outs);
+        let returned = send::<R, _, INS, OUTS>(program, routine, to, arguments, &[], &mut [])?;
+        return conclude(program, routine, returned, arguments, Vec::new(), result);
+    }
     let Copies { packed, mut apart } = Copies::of::<R>(program, routine, arguments)?;
     let mut apart_outs = outs_of(&mut apart);
-    let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
     let to = (&mut *stub, &mut outs);
     let sent = send::<R, _, INS, OUTS>(program, routine, to, arguments, &packed, &mut apart_outs);
     drop(outs);
     let filled = filled(apart_outs);
-    conclude(program, routine, sent?, arguments, (apart, filled), result)
+    conclude(program, routine, sent?, arguments, truncated(apart, filled), result)
 }
 
 /// The blocks of a call that are not in the caller's memory. With each block: the index of its argument.
@@ -412,9 +420,6 @@ impl Copies {
         routine: &Routine,
         arguments: &mut [Argument<'_>],
     ) -> Result<Self, CallError> {
-        if arguments.len() != routine.parameters.len() {
-            return Err(wrong_count(routine, arguments.len()));
-        }
         let (mut packed, mut apart) = (Vec::new(), Vec::new());
         for (i, (step, argument)) in routine.parameters.iter().zip(arguments).enumerate() {
             let Form::Block(solid, op) = step.form else { continue };
@@ -441,6 +446,18 @@ pub(super) fn outs_of(apart: &mut [(usize, Vec<u8>)]) -> Vec<(usize, Out<'_, u8>
 #[inline]
 pub(super) fn filled(outs: Vec<(usize, Out<'_, u8>)>) -> Vec<usize> {
     outs.iter().map(|(_, out)| out.filled()).collect()
+}
+
+/// Shortens each buffer to the bytes that it has received.
+#[inline]
+pub(super) fn truncated(
+    mut apart: Vec<(usize, Vec<u8>)>,
+    filled: Vec<usize>,
+) -> Vec<(usize, Vec<u8>)> {
+    for ((_, bytes), filled) in apart.iter_mut().zip(filled) {
+        bytes.truncate(filled);
+    }
+    apart
 }
 
 /// Writes the arguments, and sends the call. Adds the blocks of the result to `outs`.
@@ -663,20 +680,16 @@ fn pack<R: Representation>(
     Ok(Some(block))
 }
 
-/// Reads the reply to a call. `apart` has the blocks that were received into separate memory, and `filled` the
-/// number of bytes that each of them has received.
+/// Reads the reply to a call. `apart` has the blocks that were received into separate memory.
 #[inline]
 pub(super) fn conclude<R: Representation>(
     program: &Program,
     routine: &Routine,
     mut returned: Returned<'_, R>,
     arguments: &mut [Argument<'_>],
-    (mut apart, filled): (Vec<(usize, Vec<u8>)>, Vec<usize>),
+    apart: Vec<(usize, Vec<u8>)>,
     result: &mut Dynamic,
 ) -> Result<bool, CallError> {
-    for ((_, bytes), filled) in apart.iter_mut().zip(filled) {
-        bytes.truncate(filled);
-    }
     match returned.answer() {
         Answer::Ok => {
             program.take(routine.result, returned.head(), result).map_err(unreadable)?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::callbacks::{nested, served};
 use super::client::{
     ADVICE, Argument, Copies, FEW, GenericClient, Sender, another, conclude, filled, outs_of, send,
-    wrong_count,
+    truncated, wrong_count,
 };
 use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Step, Unfit};
@@ -405,6 +405,7 @@ impl GenericClient {
         }
         drop(outs);
         let filled = filled(apart_outs);
-        conclude::<R>(program, routine, frame.returned()?, arguments, (apart, filled), result)
+        let apart = truncated(apart, filled);
+        conclude::<R>(program, routine, frame.returned()?, arguments, apart, result)
     }
 }
