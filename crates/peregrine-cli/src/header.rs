@@ -222,7 +222,8 @@ impl Header<'_> {
     }
 }
 
-/// The parts of the messages of a procedure, as the comment about the procedure lists them.
+/// The parts of the messages of a procedure. The C header has a comment before each procedure, which lists
+/// these parts.
 #[derive(Default)]
 struct Parts {
     call_head: Vec<String>,

@@ -2,7 +2,9 @@
 
 mod support;
 
+use core::cell::Cell;
 use core::future::poll_fn;
+use core::pin::Pin;
 use core::task::Poll;
 use core::time::Duration;
 use std::sync::{Barrier, Mutex, mpsc};
@@ -89,6 +91,11 @@ impl Desk for Object {
 
 /// Runs `test` on every path. It gets a client, and what `wait` reports.
 fn on_every_path(test: impl Fn(&GenericClient, &mpsc::Receiver<bool>)) {
+    on_every_path_with(CALLS + 1, test);
+}
+
+/// Runs `test` as [`on_every_path`] does, with a server that has this number of threads.
+fn on_every_path_with(threads: usize, test: impl Fn(&GenericClient, &mpsc::Receiver<bool>)) {
     let _alone = alone();
     let _directory = own_directory();
     for path in ["local:desk", "tcp:desk@127.0.0.1", "udp:desk@127.0.0.1"] {
@@ -99,7 +106,7 @@ fn on_every_path(test: impl Fn(&GenericClient, &mpsc::Receiver<bool>)) {
             notes: Mutex::default(),
             given_up: Mutex::new(sender),
         };
-        let server = Server::new().threads(CALLS + 1);
+        let server = Server::new().threads(threads);
         let server = server.export("desk", DeskServer::new(object)).unwrap();
         let server = match path.starts_with("local") {
             true => server,
@@ -161,36 +168,64 @@ fn calls_of_one_thread_are_pending_at_the_same_time() {
     });
 }
 
+/// Polls a call of [`Desk::wait`] until its procedure has begun.
+fn until_begun<T>(mut waits: Pin<&mut impl Future<Output = T>>, reports: &mpsc::Receiver<bool>) {
+    let begun = block_on(poll_fn(|context| {
+        assert!(waits.as_mut().poll(context).is_pending());
+        match reports.try_recv() {
+            Ok(is_given_up) => Poll::Ready(is_given_up),
+            Err(_) => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }));
+    assert!(!begun);
+}
+
 #[test]
 fn call_is_given_up_when_its_future_is_dropped() {
-    on_every_path(|client, given_up| {
+    on_every_path(|client, reports| {
         let mut waits = Box::pin(call(client, 3, &[]));
-        let begun = poll_fn(|context| {
-            assert!(waits.as_mut().poll(context).is_pending());
-            match given_up.try_recv() {
-                Ok(is_given_up) => Poll::Ready(is_given_up),
-                Err(_) => {
-                    context.waker().wake_by_ref();
-                    Poll::Pending
-                }
-            }
-        });
-        assert!(!block_on(begun));
+        until_begun(waits.as_mut(), reports);
         drop(waits);
-        assert!(given_up.recv().unwrap());
+        assert!(reports.recv().unwrap());
+    });
+}
+
+#[test]
+fn call_that_is_given_up_before_it_begins_does_not_run() {
+    on_every_path_with(1, |client, reports| {
+        let mut waits = Box::pin(call(client, 3, &[]));
+        until_begun(waits.as_mut(), reports);
+        // The only thread of the server is in use, so this call waits there.
+        let mut queued = Box::pin(call(client, 3, &[]));
+        let polls = Cell::new(0);
+        block_on(poll_fn(|context| {
+            assert!(queued.as_mut().poll(context).is_pending());
+            context.waker().wake_by_ref();
+            polls.set(polls.get() + 1);
+            if polls.get() < 1000 { Poll::Pending } else { Poll::Ready(()) }
+        }));
+        drop(queued);
+        drop(waits);
+        assert!(reports.recv().unwrap());
+        let half = block_on(call(client, 0, &[Dynamic::U64(6)]));
+        assert_eq!(half.unwrap(), Ok(Dynamic::U64(3)));
+        assert!(reports.try_recv().is_err(), "the procedure has begun");
     });
 }
 
 #[test]
 fn call_ends_at_its_time_limit() {
-    on_every_path(|client, given_up| {
+    on_every_path(|client, reports| {
         let client = client.with_limit(Limit::Within(Duration::from_millis(20)));
         let error = block_on(call(&client, 3, &[])).unwrap_err();
         assert_eq!(error.kind(), Kind::TimedOut);
         // The procedure may not have begun.
-        let reports: Vec<bool> = given_up.try_iter().collect();
-        if reports == [false] {
-            assert!(given_up.recv().unwrap());
+        let reported: Vec<bool> = reports.try_iter().collect();
+        if reported == [false] {
+            assert!(reports.recv().unwrap());
         }
     });
 }

@@ -97,7 +97,7 @@ fn interpret<M: Mover>(
     while let Some(code) = codes.next() {
         match code {
             Code::Integer if M::BLOCKS => {
-                // The interpreter recognizes only consecutive integers of one record as adjacent.
+                // Integers are copied together if their codes follow each other in one record.
                 let mut run = 1;
                 while let Some((Code::Integer, rest)) = codes.as_slice().split_first() {
                     (run, codes) = (run + 1, rest.iter());

@@ -59,7 +59,7 @@ pub(crate) fn svg(study: &Study) -> String {
     );
     add_text(16.0, 46.0, &format!("fill=\"{HERE}\""), "&#9632; here");
     add_text(80.0, 46.0, &format!("fill=\"{THERE}\""), "&#9632; the paper's MicroVAX-II");
-    add_text(250.0, 46.0, "", "| the model's sum &#160; &#8942; with overlap");
+    add_text(250.0, 46.0, "", "bar: the model's sum &#160; dots: its sum if instructions overlap");
     for (row, design) in Design::ALL.into_iter().enumerate() {
         let y = TOP + ROW * row as f64 + ROW / 2.0 + 2.0;
         let name = format!("{}, {}", control(design.control), copying(design.copying));

@@ -107,8 +107,8 @@ fn space<'a>(input: &mut Text<'a>) -> ModalResult<&'a str> {
     take_while(1.., char::is_whitespace).parse_next(input)
 }
 
-/// Reads a comment: from `--` to the next `--` or the end of the line. `may_be_rule` says whether the comment
-/// can be a line of dashes, which is one comment with any number of dashes.
+/// Reads a comment: from `--` to the next `--` or the end of the line. If `may_be_rule` is true, a line of any
+/// number of dashes is one comment: the dashes inside the line do not end it.
 fn comment<'a>(input: &mut Text<'a>, may_be_rule: bool) -> ModalResult<&'a str> {
     let start = input.checkpoint();
     literal("--").parse_next(input)?;

@@ -650,8 +650,8 @@ pub(super) struct InBatch {
 }
 
 impl InBatch {
-    /// Begins to run the calls of a batch. `calls` is their source, or `None` if they are cancelled only
-    /// together with the batch.
+    /// Begins to run the calls of a batch. `calls` knows which of them are cancelled. With `None`, the calls are
+    /// cancelled only together with the batch.
     pub(super) fn enter(calls: Option<Arc<dyn Calls>>) -> Self {
         Self::enter_at(calls, Instant::now())
     }

@@ -527,7 +527,7 @@ mod tests {
                     assert_eq!(
                         call.put(layout.total - 1),
                         None,
-                        "a longer message must be refused"
+                        "a message that is longer than the limit must be refused"
                     );
                 }
                 message(call, layout.total)

@@ -151,7 +151,8 @@ struct PaddedQueue<M: Machine> {
 pub(super) struct WaitPolicy<'a> {
     /// Returns the time that is left: zero if the caller must give up, [`Duration::MAX`] without limit.
     pub(super) left: &'a dyn Fn() -> Duration,
-    /// The longest interval between two checks for frames whose release no event announces.
+    /// The longest interval between two checks whether the server has released frames. No event announces such
+    /// a release.
     pub(super) look_every: Duration,
 }
 

@@ -1,8 +1,8 @@
 //! Histograms of how long calls took. They have eight buckets for each power of two, so the width of a bucket
 //! is at most an eighth of the times in the bucket.
 
-/// The number of bits that select the bucket of a time, besides the position of the time's highest bit. They
-/// follow the highest bit.
+/// The number of bits after the highest bit of a time that select the bucket of the time. The position of the
+/// highest bit selects it, too.
 const FINE: u32 = 3;
 /// All times of more than this number of bits, in nanoseconds, are in the last bucket. 36 bits are 68
 /// seconds.

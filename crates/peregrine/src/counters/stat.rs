@@ -84,8 +84,9 @@ pub struct InFlightCounts {
     /// The number of streams, with two for each callback. The calls of streams are blocking or deferred
     /// calls.
     pub streams: u64,
-    /// The number of bytes of items that all streams have buffered at the server: items that were sent and
-    /// not collected for a message, and items that have arrived and were not taken.
+    /// The number of bytes of items that all streams have buffered at the server. These are items that
+    /// procedures have sent and that no message contains yet, and items that have arrived and that procedures
+    /// have not taken yet.
     pub stream_bytes: u64,
 }
 

@@ -487,7 +487,7 @@ mod tests {
         // The follower was woken to become the leader. It leaves instead, so the substitute must stand by.
         drop(follower);
         assert_eq!(substitute.0.load(Ordering::SeqCst), 1);
-        assert!(leadership.wake(0), "the future must still sleep");
+        assert!(leadership.wake(0), "the future of frame 0 must still sleep");
     }
 
     /// The flag of a substitute, which is set when the substitute must stand by. Another thread of the test

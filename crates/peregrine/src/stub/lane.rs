@@ -62,7 +62,8 @@ const ALONE_FIRST: u32 = 16;
 /// counts as slow.
 const MEASURED_WITHIN: Duration = Duration::from_millis(1);
 /// If [`OUTSTANDING_MAX`] batches are outstanding for this time while calls wait, the waiting calls are made
-/// alone: the procedures of the batches may wait for these calls. The time is longer than most round trips.
+/// alone, because the procedures of the batches may wait until these calls run. The time is longer than most
+/// round trips.
 const STUCK: Duration = Duration::from_millis(100);
 /// The time after which the lane tries again to send a batch that it could not send.
 const RETRY: Duration = Duration::from_millis(1);

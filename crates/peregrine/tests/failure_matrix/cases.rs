@@ -516,7 +516,8 @@ static CASES: [Case; 26] = [
             let client = world.client(&plain());
             let cell = with_one_running(world, &client, || {
                 let cell = Cell::of(client.with_timeout(Duration::from_millis(200)).echo(1));
-                // The server's thread stays busy until the server has received all that the client has sent.
+                // Meanwhile the server receives all that the client has sent. Its thread is still busy,
+                // because the other call ends only after this function.
                 std::thread::sleep(Duration::from_millis(500));
                 cell
             });

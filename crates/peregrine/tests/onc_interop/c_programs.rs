@@ -253,8 +253,9 @@ fn fixed() -> Fixed {
     }
 }
 
-/// Three floating-point numbers of 16 bytes each: 1.5, and the smallest positive and the lowest (normal)
-/// numbers that a floating-point type of 80 bits can represent.
+/// Three floating-point numbers of 16 bytes each. The first is 1.5. The other two are limits of the normal
+/// numbers of a floating-point type of 80 bits: the positive number next to zero, and the negative number
+/// farthest from zero.
 const QUADRUPLES: [[u8; 16]; 3] = [
     [0x3f, 0xff, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

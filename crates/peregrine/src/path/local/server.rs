@@ -114,9 +114,7 @@ impl ServerRegion {
             bytes: header.total,
             extensions,
             waited: || self.waited(astack, id),
-            // A blocking caller gives up only a call with a deadline, and such a call has extensions. For
-            // all other calls, the given-up word is not read.
-            is_given_up: || !extensions.is_empty() && self.was_given_up(index, id),
+            is_given_up: || self.was_given_up(index, id),
         };
         let mut guard = match serving.begin(row, call, || Arc::clone(self) as Arc<dyn Calls>) {
             Ok(guard) => guard,

@@ -397,7 +397,8 @@ fn unknown_variants_become_the_one_for_them() {
     );
     keeps(known, &[&far, &[n(4, 0)]]);
 
-    // Only an error may be sent as a variant that its receiver does not know.
+    // An enum without an `other` variant is the error of the procedure here. The server may have variants that
+    // such an enum lacks. In other places this is not allowed.
     let result = |ours: &str, theirs: &str| {
         let [ours, theirs] = [ours, theirs].map(|body| {
             let text = format!("interface I version 1\nf() -> unit or E#0\nE#0 = enum {body}\n");

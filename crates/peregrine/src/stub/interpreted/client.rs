@@ -334,7 +334,7 @@ pub(super) trait Sender<'a, R: Representation>: DerefMut<Target = Arguments<'a, 
     ) -> Result<Self::Sent, CallError>;
 }
 
-/// Waits for the end of the call, and fills the blocks.
+/// A `Stub` sends the call, and then waits for its end. So [`send`](Sender::send) returns the result.
 impl<'a, R: Representation> Sender<'a, R> for Stub<'a, R> {
     type Sent = Returned<'a, R>;
 

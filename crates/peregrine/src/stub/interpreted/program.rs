@@ -543,7 +543,8 @@ impl<'a> Flattener<'a> {
         self.program.ops[number] = op;
     }
 
-    /// Returns the step of a type. The parts of the step are not joined yet.
+    /// Adds the step of a type, and returns its number. Consecutive parts of a structure have separate steps
+    /// here. They are joined to one step later.
     fn ty(&mut self, ty: &DescribedType) -> OpId {
         if let Some(number) = Number::of(ty) {
             return self.push(Op::Number(number));

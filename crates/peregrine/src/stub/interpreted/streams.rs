@@ -238,13 +238,13 @@ impl GenericClient {
     ///
     /// # Errors
     /// Like [`call`](Self::call).
-    pub fn call_async<'c>(
-        &'c self,
+    pub async fn call_async(
+        &self,
         procedure: u32,
-        arguments: &'c mut [Argument<'_>],
-        result: &'c mut Dynamic,
-    ) -> impl Future<Output = Result<bool, CallError>> + Send {
-        async move { self.call_in_turn(procedure, arguments, result, &AtomicBool::new(false)).await }
+        arguments: &mut [Argument<'_>],
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        self.call_in_turn(procedure, arguments, result, &AtomicBool::new(false)).await
     }
 
     /// Makes a call after the one-way calls that were made before. Sets `begun` when the call may have been

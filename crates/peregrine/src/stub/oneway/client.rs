@@ -535,8 +535,9 @@ async fn await_others_async<'b>(
 
 /// Waits until all one-way calls that were made before have ended.
 ///
-/// # Errors If the deadline passes, or one of these calls has failed. The error then says whether the calls
-/// that failed may have been executed.
+/// # Errors
+/// If the deadline passes, or one of these calls has failed. The error then says whether the calls that failed
+/// may have been executed.
 pub fn flush(binding: &Binding) -> Result<(), CallError> {
     match &binding.home.oneway {
         Some(oneway) if !oneway.is_idle() => {
