@@ -54,6 +54,12 @@ fn texts() -> Vec<(String, String)> {
     for path in support::files_in(&support::tests("courier"), "cr") {
         add(&path, courier(&path));
     }
+    // Of the names of this library, the Rust text of this program uses only `interface` and `ByteString`.
+    let bare = "Bare: PROGRAM 9 VERSION 1 =\nBEGIN\nName: TYPE = STRING;\n\
+                P: PROCEDURE [name: Name] = 1;\nEND.\n";
+    let imported = support::courier(bare, "Bare.cr").unwrap_or_else(|error| panic!("{error}"));
+    assert!(imported.rust.contains("use peregrine::interface;"), "{}", imported.rust);
+    all.push((bare.to_owned(), imported.rust));
     for tree in some(onc_random::specification()) {
         let text = export_onc(&tree);
         let imported = import_onc(&text, "random.x").unwrap_or_else(|error| panic!("{error}"));

@@ -497,3 +497,20 @@ fn tree_has_places_that_do_not_matter() {
     assert_eq!(one, other);
     assert_ne!(Type::Named("a".into()), Type::Named("b".into()));
 }
+
+#[test]
+fn second_names_of_variants_are_exported_although_the_block_has_other_items() {
+    let rust = "use peregrine::{Value, interface};\n\
+        #[derive(Value)]\n#[repr(u32)]\npub enum Colour { Red = 1, Blue = 2 }\n\
+        impl Colour {\n\
+            pub const fn is_red(self) -> bool { matches!(self, Self::Red) }\n\
+            pub const COUNT: u32 = 2;\n\
+            /// The same as red.\n\
+            pub const SCARLET: Self = Self::Red;\n\
+        }\n\
+        #[interface(onc(program = 0x20000001, version = 1))]\n\
+        pub trait Paints { #[onc(1)] fn mix(&self, colour: Colour) -> peregrine::Result<Colour>; }\n";
+    let exported = export_traits(rust, "paints.rs", System::Onc);
+    let text = exported.unwrap_or_else(|error| panic!("{error}")).text;
+    assert!(text.contains("SCARLET = 1"), "{text}");
+}

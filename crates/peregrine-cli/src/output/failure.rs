@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use peregrine::{CallError, Executed, Kind};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{BAD, DIM, GOOD, near, visible};
 use crate::args::Format;
@@ -126,12 +126,7 @@ impl Failure {
     pub(crate) fn report(self, format: Format, took: Duration) -> u8 {
         let code = self.code();
         let cleared = super::clear_bars();
-        let mut results = json!({});
-        let mut failure = self;
-        while let Self::With { results: more, failure: inner } = failure {
-            results = more;
-            failure = *inner;
-        }
+        let (mut results, failure) = self.split();
         // The report of a usage error has no duration, because such an error is found before anything starts.
         if !matches!(failure, Self::Usage { .. }) && results["took_ns"].is_null() {
             results["took_ns"] = super::whole_ns(took);
@@ -149,6 +144,18 @@ impl Failure {
             error.print();
         }
         code
+    }
+
+    /// Returns the members that were added to the report, and the failure without them.
+    fn split(self) -> (Value, Self) {
+        let (mut results, mut failure) = (Map::new(), self);
+        while let Self::With { results: more, failure: inner } = failure {
+            if let Value::Object(more) = more {
+                results.extend(more);
+            }
+            failure = *inner;
+        }
+        (Value::Object(results), failure)
     }
 
     fn explain(self) -> Option<Explained> {
@@ -296,5 +303,18 @@ impl Explained {
             text.push_str(&format!("\n{GOOD}help:{GOOD:#} {}", self.advice));
         }
         super::note(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_were_added_one_after_another_are_all_reported() {
+        let failure = Failure::Refused("no".to_owned()).with(json!({ "error_value": 3 }));
+        let (results, failure) = failure.with(json!({ "result": null, "out": {} })).split();
+        assert_eq!(results, json!({ "error_value": 3, "result": null, "out": {} }));
+        assert!(matches!(failure, Failure::Refused(_)));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use peregrine::interface::{DescribedPlainVariant, DescribedType, Direction, Shape, System};
-use proc_macro2::Span;
+use proc_macro2::{Delimiter, Span, TokenTree};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Error, Token, Visibility};
 
@@ -207,25 +207,18 @@ impl<'a> Writer<'a> {
             if of != path {
                 continue;
             }
-            let one = |input: ParseStream<'_>| -> Result<(), Error> {
+            let constants = |input: ParseStream<'_>| -> Result<(), Error> {
                 while !input.is_empty() {
-                    let docs = parse::docs(input)?;
-                    input.parse::<Visibility>()?;
-                    sign::<Token![const]>(input, "`const`")?;
-                    let (own, _) = name(input)?;
-                    sign::<Token![:]>(input, "`:`")?;
-                    name(input)?;
-                    sign::<Token![=]>(input, "`=`")?;
-                    name(input)?;
-                    sign::<Token![::]>(input, "`::`")?;
-                    all.push((own, name(input)?.0, docs));
-                    sign::<Token![;]>(input, "`;`")?;
+                    match alias(input) {
+                        Ok(alias) => all.push(alias),
+                        // Another item, such as a method, is ignored.
+                        Err(_) => skip_item(input)?,
+                    }
                 }
                 Ok(())
             };
-            // An error means that the block contains another item. This item, and the items after it, are
-            // ignored.
-            let _ = one.parse2(content.clone());
+            // An error means that the block ends in the middle of an item. What was read before is used.
+            let _ = constants.parse2(content.clone());
         }
         all
     }
@@ -571,6 +564,33 @@ impl<'a> Writer<'a> {
             all.push(file::Argument { name, ty });
         }
         all
+    }
+}
+
+/// Reads a constant that is a second name of a variant: its name, the variant, and the documentation.
+fn alias(input: ParseStream<'_>) -> Result<(String, String, String), Error> {
+    let docs = parse::docs(input)?;
+    input.parse::<Visibility>()?;
+    sign::<Token![const]>(input, "`const`")?;
+    let (own, _) = name(input)?;
+    sign::<Token![:]>(input, "`:`")?;
+    name(input)?;
+    sign::<Token![=]>(input, "`=`")?;
+    name(input)?;
+    sign::<Token![::]>(input, "`::`")?;
+    let (target, _) = name(input)?;
+    sign::<Token![;]>(input, "`;`")?;
+    Ok((own, target, docs))
+}
+
+/// Skips what is left of an item: up to a `;`, or up to a block in braces.
+fn skip_item(input: ParseStream<'_>) -> Result<(), Error> {
+    loop {
+        match input.parse::<TokenTree>()? {
+            TokenTree::Punct(sign) if sign.as_char() == ';' => return Ok(()),
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return Ok(()),
+            _ => {}
+        }
     }
 }
 

@@ -511,14 +511,34 @@ impl Lines<'_> {
 pub(super) fn number(text: &str) -> Option<i128> {
     let (sign, digits) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
     let digits = digits.trim_end_matches(['u', 'U', 'l', 'L']);
-    let magnitude = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None if digits.len() > 1 && digits.starts_with('0') => u64::from_str_radix(digits, 8),
-        None => digits.parse(),
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (digits, radix) = match hexadecimal {
+        Some(digits) => (digits, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
     };
-    // The parsers of the standard library would accept a second sign, as in `-+1`.
+    // The parser of the standard library would accept a second sign, as in `-+1` or `0x+1`.
     if digits.starts_with(['+', '-']) {
         return None;
     }
-    magnitude.ok().map(|magnitude| sign * i128::from(magnitude))
+    let magnitude = u64::from_str_radix(digits, radix).ok()?;
+    Some(sign * i128::from(magnitude))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_one_sign_and_three_bases() {
+        let numbers =
+            [("17", 17), ("-17", -17), ("0x1F", 31), ("-0X1f", -31), ("017", 15), ("0", 0)];
+        for (text, expected) in numbers {
+            assert_eq!(number(text), Some(expected), "{text}");
+        }
+        assert_eq!(number("18446744073709551615UL"), Some(u64::MAX.into()));
+        for text in ["", "-", "0x", "+1", "-+1", "--1", "0x+5", "0x-5", "08", "1.5", "x", "0x1G"] {
+            assert_eq!(number(text), None, "{text}");
+        }
+    }
 }

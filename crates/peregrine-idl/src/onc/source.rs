@@ -38,7 +38,7 @@ impl Sources {
     }
 
     /// Adds an error. A second error at the same place is usually a consequence of the first one, and is not
-    /// added.
+    /// added. An error at the place of a warning is added.
     pub(crate) fn error(&mut self, place: Place, message: impl Into<String>) {
         self.add(place, Severity::Error, message.into());
     }
@@ -50,8 +50,10 @@ impl Sources {
 
     fn add(&mut self, place: Place, severity: Severity, message: String) {
         let key = |place: Place| (place.file, place.start);
-        let is_again =
-            self.found.last().is_some_and(|(last, ..)| place.end > 0 && key(*last) == key(place));
+        let is_again = self.found.last().is_some_and(|(last, known, _)| {
+            let is_worse = *known == Severity::Warning && severity == Severity::Error;
+            place.end > 0 && key(*last) == key(place) && !is_worse
+        });
         if !is_again {
             self.found.push((place, severity, message));
         }
@@ -103,4 +105,25 @@ impl Sources {
 /// `/****...****/` becomes empty.
 fn cleaned(line: &str) -> &str {
     line.trim_matches(|c: char| c == '*' || c.is_whitespace())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_error_is_added_at_the_place_of_a_diagnostic() {
+        let mut sources = Sources::of("a.x", "struct a;");
+        let place = Place { file: 0, start: 7, end: 8 };
+        for text in ["first warning", "second warning"] {
+            sources.warn(place, text);
+        }
+        for text in ["first error", "second error"] {
+            sources.error(place, text);
+        }
+        sources.warn(place, "third warning");
+        let all = sources.diagnostics();
+        let texts: Vec<&str> = all.iter().map(Diagnostic::message).collect();
+        assert_eq!(texts, ["first warning", "first error"]);
+    }
 }

@@ -51,12 +51,12 @@ impl<'w> Printer<'w> {
         };
         let used = [(call_error, "CallError"), (value, "Value"), (interface, "interface")];
         let used = list(&used);
-        let is_first = used.len() == 1;
+        let is_first = matches!(*used, ["CallError" | "Value"]);
         let own = line("peregrine", used);
         let foreign =
             line("peregrine::foreign", list(&[(byte_string, "ByteString"), (value, "Foreign")]));
-        // `rustfmt` puts a `use` of one name before that of the module `foreign`, and a `use` with a list
-        // after it.
+        // `rustfmt` puts a `use` of one type before that of the module `foreign`. It puts a `use` of
+        // `interface`, or of a list, after it.
         if is_first { own + &foreign } else { foreign + &own }
     }
 
