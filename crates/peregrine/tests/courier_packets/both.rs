@@ -2,6 +2,7 @@
 //! message.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use peregrine::{BindOptions, Executed, Kind, Wait};
 use crate::foreign::{World, own_address};
 use crate::support::impairments::Impairments;
 use crate::support::relay::Relay;
+use crate::support::until;
 use crate::world::{Counter as _, CounterClient, Fault, NET};
 
 fn pattern(words: usize) -> Vec<u16> {
@@ -76,12 +78,14 @@ fn many_threads_share_a_binding() {
 #[test]
 fn long_procedure_is_no_silence() {
     let world = World::new("long");
-    let client = world.bind();
+    let relay = Relayed::new(world.place(), Impairments::default(), 1);
+    let client = CounterClient::bind(&relay.address()).unwrap();
     thread::scope(|scope| {
         let caller = scope.spawn(|| client.wait());
         world.begun.recv().unwrap();
-        // The client asks meanwhile whether the procedure runs.
-        thread::sleep(Duration::from_millis(1500));
+        // The client sends more packets only to ask whether the procedure runs.
+        let before = relay.sent();
+        until("the client asks three times", || relay.sent() >= before + 3);
         world.go_on.send(()).unwrap();
         assert_eq!(caller.join().unwrap().unwrap(), 1);
     });
@@ -108,21 +112,28 @@ fn call_at_a_restarted_server_does_not_run_and_the_next_one_does() {
 /// A relay in a thread of its own. The relay ends when this value is dropped.
 struct Relayed {
     address: SocketAddr,
-    ends: std::sync::Arc<AtomicBool>,
+    /// The number of datagrams that clients have sent.
+    sent: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
 impl Relayed {
     fn new(server: SocketAddr, impairments: Impairments, seed: u64) -> Self {
         let mut relay = Relay::new((own_address(NET), 0).into(), server, impairments, seed);
-        let (address, ends) = (relay.address(), std::sync::Arc::new(AtomicBool::new(false)));
-        let has_ended = std::sync::Arc::clone(&ends);
+        let (address, sent, ends) = (relay.address(), Arc::default(), Arc::default());
+        let (count, has_ended): (Arc<AtomicU64>, Arc<AtomicBool>) =
+            (Arc::clone(&sent), Arc::clone(&ends));
         let thread = thread::spawn(move || {
             while !has_ended.load(Ordering::Relaxed) {
-                relay.step(&mut |_, _| {});
+                relay.step(&mut |_, _| _ = count.fetch_add(1, Ordering::Relaxed));
             }
         });
-        Self { address, ends, thread: Some(thread) }
+        Self { address, sent, ends, thread: Some(thread) }
+    }
+
+    fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     fn address(&self) -> String {
