@@ -173,8 +173,8 @@ pub struct Returned {
 
 /// A path to a server: transfers a complete call, and returns a complete result.
 ///
-/// No function has a default. Some paths pass calls on to another path: without defaults, such a path
-/// compiles only if it passes on every function.
+/// No function has a default. Some paths pass calls on to another path (`pass_on!`): without defaults, such a
+/// path compiles only if it passes on every function.
 pub trait CallPath: Send + Sync {
     /// Makes the call and waits for its end. Fills the out blocks if the answer is [`Answer::Ok`].
     ///
@@ -249,6 +249,102 @@ pub trait CallPath: Send + Sync {
     /// holder of the frame may call this. A frame for which this never becomes true is lost.
     fn is_released(&self, frame: u32) -> bool;
 }
+
+/// Makes the named functions of a [`CallPath`] those of another path. A path uses this if it passes calls on.
+macro_rules! pass_on {
+    ($self:ident => $to:expr; $($function:ident),+) => {
+        $($crate::call::pass_on!(@$function $self $to);)+
+    };
+    (@transport $self:ident $to:expr) => {
+        fn transport(
+            &$self,
+            call: &mut $crate::call::Call<'_, '_, '_>,
+        ) -> Result<$crate::call::Returned, $crate::CallError> {
+            $to.transport(call)
+        }
+    };
+    (@begin $self:ident $to:expr) => {
+        fn begin(
+            &$self,
+            call: &mut $crate::call::Call<'_, '_, '_>,
+        ) -> Result<$crate::call::Begun, $crate::CallError> {
+            $to.begin(call)
+        }
+    };
+    (@poll $self:ident $to:expr) => {
+        fn poll(
+            &$self,
+            call: &mut $crate::call::Call<'_, '_, '_>,
+        ) -> Option<Result<$crate::call::Returned, $crate::CallError>> {
+            $to.poll(call)
+        }
+    };
+    (@arm $self:ident $to:expr) => {
+        fn arm(&$self, frame: u32, deadline: Option<std::time::Instant>) {
+            $to.arm(frame, deadline);
+        }
+    };
+    (@give_up $self:ident $to:expr) => {
+        fn give_up(&$self, call: &mut $crate::call::Call<'_, '_, '_>) -> $crate::CallError {
+            $to.give_up(call)
+        }
+    };
+    (@is_prepared $self:ident $to:expr) => {
+        fn is_prepared(&$self, frame: u32) -> bool {
+            $to.is_prepared(frame)
+        }
+    };
+    (@prepare $self:ident $to:expr) => {
+        fn prepare(
+            &$self,
+            frame: u32,
+            deadline: Option<std::time::Instant>,
+        ) -> Result<(), $crate::CallError> {
+            $to.prepare(frame, deadline)
+        }
+    };
+    (@message_bytes $self:ident $to:expr) => {
+        fn message_bytes(&$self) -> usize {
+            $to.message_bytes()
+        }
+    };
+    (@wait $self:ident $to:expr) => {
+        fn wait(&$self) -> $crate::call::Wait {
+            $to.wait()
+        }
+    };
+    (@server_cpu $self:ident $to:expr) => {
+        fn server_cpu(&$self, frame: u32) -> Option<u32> {
+            $to.server_cpu(frame)
+        }
+    };
+    (@kind $self:ident $to:expr) => {
+        fn kind(&$self) -> $crate::call::PathKind {
+            $to.kind()
+        }
+    };
+    (@explain $self:ident $to:expr) => {
+        fn explain(&$self) -> String {
+            $to.explain()
+        }
+    };
+    (@is_alive $self:ident $to:expr) => {
+        fn is_alive(&$self) -> bool {
+            $to.is_alive()
+        }
+    };
+    (@captures $self:ident $to:expr) => {
+        fn captures(&$self, frame: u32) -> bool {
+            $to.captures(frame)
+        }
+    };
+    (@is_released $self:ident $to:expr) => {
+        fn is_released(&$self, frame: u32) -> bool {
+            $to.is_released(frame)
+        }
+    };
+}
+pub(crate) use pass_on;
 
 /// The sizes of a message and of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

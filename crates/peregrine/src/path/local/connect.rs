@@ -16,7 +16,7 @@ use super::{
     Session, Token,
 };
 use crate::address::Address;
-use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost};
+use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost, pass_on};
 use crate::directory;
 use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -109,10 +109,6 @@ impl CallPath for BoundLocalPath {
         returned
     }
 
-    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
-        self.path.begin(call)
-    }
-
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
         let returned = self.path.poll(call)?;
         if self.path.region.is_untidy() {
@@ -121,52 +117,14 @@ impl CallPath for BoundLocalPath {
         Some(returned)
     }
 
-    fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        self.path.arm(frame, deadline);
-    }
-
-    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        self.path.give_up(call)
-    }
-
-    fn is_prepared(&self, frame: u32) -> bool {
-        self.path.is_prepared(frame)
-    }
-
-    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
-        self.path.prepare(frame, deadline)
-    }
-
-    fn server_cpu(&self, frame: u32) -> Option<u32> {
-        self.path.server_cpu(frame)
-    }
-
-    fn wait(&self) -> Wait {
-        self.path.wait()
-    }
-
-    fn message_bytes(&self) -> usize {
-        self.path.message_bytes()
-    }
-
-    fn kind(&self) -> PathKind {
-        self.path.kind()
-    }
-
     fn explain(&self) -> String {
         format!("memory shared with process {}", self.watched.session().process.pid)
     }
 
-    fn is_alive(&self) -> bool {
-        self.path.is_alive()
-    }
-
-    fn captures(&self, frame: u32) -> bool {
-        self.path.captures(frame)
-    }
-
-    fn is_released(&self, frame: u32) -> bool {
-        self.path.is_released(frame)
+    pass_on! {
+        self => self.path;
+        begin, arm, give_up, is_prepared, prepare, message_bytes, server_cpu, wait, kind,
+        is_alive, captures, is_released
     }
 }
 

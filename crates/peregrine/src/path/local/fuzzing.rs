@@ -7,7 +7,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::client::LocalPath;
 use super::peer::ClientRegion;
@@ -15,7 +14,7 @@ use super::peer::session::Session;
 use super::region::word::{self, Look, Notify};
 use super::region::{HEADER_BYTES, RegionLayout};
 use super::wire::{ClientMessage, ServerMessage};
-use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait};
+use crate::call::{Begun, Call, CallPath, Returned, Wait, pass_on};
 use crate::error::CallError;
 use crate::sys::{Memory, Process, Seqpacket};
 
@@ -172,55 +171,9 @@ impl CallPath for Scripted {
         self.path.begin(call)
     }
 
-    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        self.path.poll(call)
-    }
-
-    fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        self.path.arm(frame, deadline);
-    }
-
-    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        self.path.give_up(call)
-    }
-
-    fn is_prepared(&self, frame: u32) -> bool {
-        self.path.is_prepared(frame)
-    }
-
-    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
-        self.path.prepare(frame, deadline)
-    }
-
-    fn message_bytes(&self) -> usize {
-        self.path.message_bytes()
-    }
-
-    fn server_cpu(&self, frame: u32) -> Option<u32> {
-        self.path.server_cpu(frame)
-    }
-
-    fn wait(&self) -> Wait {
-        self.path.wait()
-    }
-
-    fn kind(&self) -> PathKind {
-        self.path.kind()
-    }
-
-    fn explain(&self) -> String {
-        self.path.explain()
-    }
-
-    fn is_alive(&self) -> bool {
-        self.path.is_alive()
-    }
-
-    fn captures(&self, frame: u32) -> bool {
-        self.path.captures(frame)
-    }
-
-    fn is_released(&self, frame: u32) -> bool {
-        self.path.is_released(frame)
+    pass_on! {
+        self => self.path;
+        poll, arm, give_up, is_prepared, prepare, message_bytes, server_cpu, wait, kind,
+        explain, is_alive, captures, is_released
     }
 }

@@ -4,13 +4,12 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 
 use super::{Connection, Grant, StreamPath, ask_alone};
 use crate::address::Place;
-use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
+use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit, pass_on};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, NO_THREAD};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -86,10 +85,6 @@ impl CallPath for Member {
         returned
     }
 
-    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
-        self.path.begin(call)
-    }
-
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
         let ended = self.path.poll(call)?;
         if self.path.connection.begins_to_tidy() {
@@ -98,52 +93,14 @@ impl CallPath for Member {
         Some(ended)
     }
 
-    fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        self.path.arm(frame, deadline);
-    }
-
-    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        self.path.give_up(call)
-    }
-
-    fn is_prepared(&self, frame: u32) -> bool {
-        self.path.is_prepared(frame)
-    }
-
-    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
-        self.path.prepare(frame, deadline)
-    }
-
-    fn message_bytes(&self) -> usize {
-        self.path.message_bytes()
-    }
-
-    fn server_cpu(&self, frame: u32) -> Option<u32> {
-        self.path.server_cpu(frame)
-    }
-
-    fn wait(&self) -> Wait {
-        self.path.wait()
-    }
-
-    fn kind(&self) -> PathKind {
-        self.path.kind()
-    }
-
     fn explain(&self) -> String {
         self.joined.to.map_or_else(String::new, |to| format!("a connection with {to}"))
     }
 
-    fn is_alive(&self) -> bool {
-        self.path.is_alive()
-    }
-
-    fn captures(&self, frame: u32) -> bool {
-        self.path.captures(frame)
-    }
-
-    fn is_released(&self, frame: u32) -> bool {
-        self.path.is_released(frame)
+    pass_on! {
+        self => self.path;
+        begin, arm, give_up, is_prepared, prepare, message_bytes, server_cpu, wait, kind,
+        is_alive, captures, is_released
     }
 }
 

@@ -4,13 +4,10 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::convert::{Done, Stopped, swap_of};
 use super::program::{Blocks, Elements, OpId, Program, Routine};
-use crate::call::{
-    Answer, Begun, Call, CallPath, FrameGuard, Frames, Limit, PathKind, Returned, Wait,
-};
+use crate::call::{Answer, Begun, Call, CallPath, FrameGuard, Frames, Limit, Returned, pass_on};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Direction;
 use crate::stub::compiled::{does_not_fit, unreadable};
@@ -25,64 +22,10 @@ use crate::value::{
 pub(crate) struct SharedPath(pub(crate) Arc<dyn CallPath>);
 
 impl CallPath for SharedPath {
-    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        self.0.transport(call)
-    }
-
-    fn begin(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
-        self.0.begin(call)
-    }
-
-    fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        self.0.poll(call)
-    }
-
-    fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        self.0.arm(frame, deadline);
-    }
-
-    fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        self.0.give_up(call)
-    }
-
-    fn is_prepared(&self, frame: u32) -> bool {
-        self.0.is_prepared(frame)
-    }
-
-    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
-        self.0.prepare(frame, deadline)
-    }
-
-    fn server_cpu(&self, frame: u32) -> Option<u32> {
-        self.0.server_cpu(frame)
-    }
-
-    fn wait(&self) -> Wait {
-        self.0.wait()
-    }
-
-    fn message_bytes(&self) -> usize {
-        self.0.message_bytes()
-    }
-
-    fn kind(&self) -> PathKind {
-        self.0.kind()
-    }
-
-    fn explain(&self) -> String {
-        self.0.explain()
-    }
-
-    fn is_alive(&self) -> bool {
-        self.0.is_alive()
-    }
-
-    fn captures(&self, frame: u32) -> bool {
-        self.0.captures(frame)
-    }
-
-    fn is_released(&self, frame: u32) -> bool {
-        self.0.is_released(frame)
+    pass_on! {
+        self => self.0;
+        transport, begin, poll, arm, give_up, is_prepared, prepare, message_bytes, server_cpu,
+        wait, kind, explain, is_alive, captures, is_released
     }
 }
 
@@ -545,51 +488,13 @@ impl CallPath for ConvertedPath {
         }
     }
 
-    fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        self.path.arm(frame, deadline);
-    }
-
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
         self.of_server(call.frame.index(), &mut [], call.limit, |call| self.path.give_up(call))
     }
 
-    fn is_prepared(&self, frame: u32) -> bool {
-        self.path.is_prepared(frame)
-    }
-
-    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
-        self.path.prepare(frame, deadline)
-    }
-
-    fn message_bytes(&self) -> usize {
-        self.path.message_bytes()
-    }
-
-    fn server_cpu(&self, frame: u32) -> Option<u32> {
-        self.path.server_cpu(frame)
-    }
-
-    fn wait(&self) -> Wait {
-        self.path.wait()
-    }
-
-    fn kind(&self) -> PathKind {
-        self.path.kind()
-    }
-
-    fn explain(&self) -> String {
-        self.path.explain()
-    }
-
-    fn is_alive(&self) -> bool {
-        self.path.is_alive()
-    }
-
-    fn captures(&self, frame: u32) -> bool {
-        self.path.captures(frame)
-    }
-
-    fn is_released(&self, frame: u32) -> bool {
-        self.path.is_released(frame)
+    pass_on! {
+        self => self.path;
+        arm, is_prepared, prepare, message_bytes, server_cpu, wait, kind, explain, is_alive,
+        captures, is_released
     }
 }

@@ -4,12 +4,11 @@ use core::mem::ManuallyDrop;
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::CALL;
 use crate::call::{
     Answer, Begun, Call, CallPath, FrameGuard, Frames, Layout, Limit, PING, PathKind, Returned,
-    Wait,
+    pass_on,
 };
 use crate::error::CallError;
 use crate::path::courier::wire::errors::{error_of, header_of};
@@ -156,33 +155,13 @@ impl CallPath for ExchangePath {
         Some(ended.and_then(|returned| self.take(call, returned)))
     }
 
-    fn arm(&self, frame: u32, deadline: Option<Instant>) {
-        self.path.arm(frame, deadline);
-    }
-
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
         let (frame, procedure, limit) = (call.frame.index(), call.procedure, call.limit);
         self.of_server(frame, procedure, &[], limit, |call| self.path.give_up(call))
     }
 
-    fn is_prepared(&self, frame: u32) -> bool {
-        self.path.is_prepared(frame)
-    }
-
-    fn prepare(&self, frame: u32, deadline: Option<Instant>) -> Result<(), CallError> {
-        self.path.prepare(frame, deadline)
-    }
-
     fn message_bytes(&self) -> usize {
         self.path.message_bytes().saturating_sub(HEADER_BYTES)
-    }
-
-    fn server_cpu(&self, frame: u32) -> Option<u32> {
-        self.path.server_cpu(frame)
-    }
-
-    fn wait(&self) -> Wait {
-        self.path.wait()
     }
 
     fn kind(&self) -> PathKind {
@@ -196,15 +175,8 @@ impl CallPath for ExchangePath {
         format!("version {version} of program {program}{end}")
     }
 
-    fn is_alive(&self) -> bool {
-        self.path.is_alive()
-    }
-
-    fn captures(&self, frame: u32) -> bool {
-        self.path.captures(frame)
-    }
-
-    fn is_released(&self, frame: u32) -> bool {
-        self.path.is_released(frame)
+    pass_on! {
+        self => self.path;
+        arm, is_prepared, prepare, server_cpu, wait, is_alive, captures, is_released
     }
 }
