@@ -18,6 +18,8 @@ use crate::lines::Lines;
 /// The header that says whether the call was executed.
 pub(crate) const EXECUTED: HeaderName = HeaderName::from_static("peregrine-executed");
 
+const JSON: &str = "application/json";
+
 /// The headers of all answers. Because of them, a page of another site can neither read nor show an answer.
 const ALWAYS: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
@@ -89,16 +91,16 @@ fn say_executed(headers: &mut HeaderMap, executed: Executed) {
     headers.insert(EXECUTED, HeaderValue::from_static(executed.text()));
 }
 
-/// Returns the answer with the result of a call.
-pub(crate) fn result(result: &Value) -> Response<Content> {
-    let mut response = json(result);
+/// Returns the answer with the result of a call, as JSON text.
+pub(crate) fn result(text: Bytes) -> Response<Content> {
+    let mut response = whole(StatusCode::OK, JSON, text);
     say_executed(response.headers_mut(), Executed::Yes);
     response
 }
 
 /// Returns an answer with a JSON body.
 pub(crate) fn json(value: &Value) -> Response<Content> {
-    whole(StatusCode::OK, "application/json", value.to_string())
+    whole(StatusCode::OK, JSON, value.to_string())
 }
 
 /// Returns an answer with the lines of a stream. It has no header that says whether the call was executed:
@@ -114,7 +116,7 @@ pub(crate) fn file(media: &'static str, text: impl Into<Bytes>) -> Response<Cont
 
 /// Returns the answer to a failed request.
 pub(crate) fn failure(failure: &Failure) -> Response<Content> {
-    let mut response = whole(failure.status, "application/json", failure.to_json().to_string());
+    let mut response = whole(failure.status, JSON, failure.to_json().to_string());
     let headers = response.headers_mut();
     say_executed(headers, failure.executed);
     if failure.status == StatusCode::SERVICE_UNAVAILABLE {

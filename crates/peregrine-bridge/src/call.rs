@@ -1,7 +1,10 @@
 //! One call: in the task of its connection, or on a thread that may wait.
 
+use core::future::poll_fn;
 use core::ops::ControlFlow;
-use core::pin::Pin;
+use core::pin::{Pin, pin};
+use core::task::Poll;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,8 +22,8 @@ use crate::target::{Bound, Target};
 
 /// The maximum number of stream items that wait for a slow reader, in addition to those in socket buffers.
 const AHEAD: usize = 16;
-/// The largest number of bytes that a task converts from JSON or to JSON. Converting more takes so long that
-/// other connections would wait.
+/// The largest number of bytes that a task converts from JSON, or to JSON. Converting more takes so long that
+/// other connections would wait. Only the first large result of a procedure is received in a task.
 const HERE_BYTES_MAX: usize = 64 << 10;
 
 /// A call that a request asks for.
@@ -53,46 +56,63 @@ pub(crate) fn sides() -> (Pending, Reporter) {
 
 impl Call {
     /// Makes the call in this task, if that does not keep the task from other work: if a binding exists, the
-    /// body is small, and the procedure has no streams. Otherwise, returns the call.
+    /// body is small, and the procedure has no streams and has returned no large result so far. Otherwise,
+    /// returns the call and the permit.
     ///
     /// # Errors
     /// Returns why the call failed.
-    pub(crate) async fn run_here(mut self) -> Result<Result<Value, Failure>, Self> {
-        if self.body.len() > HERE_BYTES_MAX {
-            return Err(self);
-        }
-        let Some(bound) = self.target.ready() else { return Err(self) };
-        let Some((number, procedure)) = bound.described().procedure(&self.procedure) else {
-            return Err(self);
-        };
-        if procedure.oneway || procedure.parameters.iter().any(|one| one.direction.is_stream()) {
-            return Err(self);
-        }
-        let made = match self.slots(&bound, procedure) {
-            Ok(mut slots) => {
-                let client = bound.client.with_limit(self.limit(false));
-                let made = make_here(&client, number, &mut slots).await;
-                made.map(|made| (slots, made))
-            }
+    pub(crate) async fn run_here(
+        mut self,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Result<Bytes, Failure>, (Self, OwnedSemaphorePermit)> {
+        let Some((bound, number)) = self.quick() else { return Err((self, permit)) };
+        let mut slots = match self.slots(&bound, number) {
+            Ok(slots) => slots,
             Err(failure) => return Ok(Err(failure)),
         };
-        match made {
-            Ok((slots, made)) => {
-                let is_large = is_larger(&slots, made.as_ref().unwrap_or_else(|error| error));
-                let bound = Arc::clone(&bound);
-                let ended = move || ended(bound.described(), number, &slots, made);
-                if !is_large {
-                    return Ok(ended());
+        let made = {
+            let client = bound.client.with_limit(self.limit(false));
+            caught(make_here(&client, number, &mut slots)).await
+        };
+        let end = match made {
+            None => Err(Failure::internal()),
+            Some(Ok(made)) => {
+                if is_large(&slots, made.as_ref().unwrap_or_else(|error| error)) {
+                    bound.note_large(number);
+                    // The permit bounds the number of results that are being converted, also if the client
+                    // disconnects.
+                    let ended = move || {
+                        let _permit = permit;
+                        ended(bound.described(), number, &slots, made)
+                    };
+                    let ended = tokio::task::spawn_blocking(ended).await;
+                    return Ok(ended.unwrap_or_else(|_| Err(Failure::internal())));
                 }
-                let ended = tokio::task::spawn_blocking(ended).await;
-                Ok(ended.unwrap_or_else(|_| Err(Failure::internal())))
+                ended(bound.described(), number, &slots, made)
             }
-            Err(error) if self.target.failed(&bound, &error) => {
+            Some(Err(error)) if self.target.failed(&bound, &error) => {
                 self.is_repeated = true;
-                Err(self)
+                return Err((self, permit));
             }
-            Err(error) => Ok(Err(Failure::from(&error))),
+            Some(Err(error)) => Err(Failure::from(&error)),
+        };
+        if let Some(bound) = Arc::into_inner(bound) {
+            // Another task has forgotten the binding meanwhile. Dropping a binding may take time.
+            drop(tokio::task::spawn_blocking(move || drop(bound)));
         }
+        Ok(end)
+    }
+
+    /// Returns the binding and the number of the procedure, if the call should soon end.
+    fn quick(&self) -> Option<(Arc<Bound>, u32)> {
+        if self.body.len() > HERE_BYTES_MAX {
+            return None;
+        }
+        let bound = self.target.ready()?;
+        let (number, procedure) = bound.described().procedure(&self.procedure)?;
+        let has_streams = procedure.parameters.iter().any(|one| one.direction.is_stream());
+        let is_quick = !procedure.oneway && !has_streams && !bound.was_large(number);
+        is_quick.then_some((bound, number))
     }
 
     /// Makes the call on this thread, and reports its items and its end.
@@ -110,9 +130,9 @@ impl Call {
         &self,
         events: &mpsc::Sender<Event>,
         gone: oneshot::Receiver<()>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Bytes, Failure> {
         // An error means that the sender was dropped, because the connection is gone.
-        let mut gone = core::pin::pin!(async move { drop(gone.await) });
+        let mut gone = pin!(async move { drop(gone.await) });
         let mut is_repeated = self.is_repeated;
         loop {
             let (bound, number) = self.bound()?;
@@ -128,7 +148,8 @@ impl Call {
     }
 
     /// Returns the arguments of the call.
-    fn slots(&self, bound: &Bound, procedure: &DescribedProcedure) -> Result<Vec<Slot>, Failure> {
+    fn slots(&self, bound: &Bound, number: u32) -> Result<Vec<Slot>, Failure> {
+        let procedure = &bound.described().procedures[number as usize];
         match serde_json::from_slice(&self.body) {
             Ok(Value::Object(given)) => arguments::read(bound.described(), procedure, &given),
             Ok(_) => Err(Failure::bad_arguments(
@@ -177,10 +198,10 @@ impl Call {
         number: u32,
         events: &mpsc::Sender<Event>,
         gone: Pin<&mut impl Future<Output = ()>>,
-    ) -> Result<Result<Value, CallError>, Failure> {
+    ) -> Result<Result<Bytes, CallError>, Failure> {
         let described = bound.described();
         let procedure = &described.procedures[number as usize];
-        let mut slots = self.slots(bound, procedure)?;
+        let mut slots = self.slots(bound, number)?;
         let has_streams = procedure.parameters.iter().any(|one| one.direction.is_stream());
         let limit = self.limit(has_streams);
         let made = self.target.call(&bound.client, procedure, limit, |client| {
@@ -193,16 +214,16 @@ impl Call {
     }
 }
 
-/// Returns the JSON of the end of a call.
+/// Returns the JSON text of the end of a call.
 fn ended(
     described: &Described,
     number: u32,
     slots: &[Slot],
     made: Result<Dynamic, Dynamic>,
-) -> Result<Value, Failure> {
+) -> Result<Bytes, Failure> {
     let procedure = &described.procedures[number as usize];
     match made {
-        Ok(result) => Ok(returned(described, procedure, slots, &result)),
+        Ok(result) => Ok(returned(described, procedure, slots, &result).to_string().into()),
         Err(error) => {
             let error = described.value_to_json(&procedure.error, &error, json::Bytes::Auto);
             Err(Failure::refused(&procedure.name, error))
@@ -211,18 +232,22 @@ fn ended(
 }
 
 /// Returns whether converting the values to JSON takes long.
-fn is_larger(slots: &[Slot], result: &Dynamic) -> bool {
+fn is_large(slots: &[Slot], result: &Dynamic) -> bool {
     /// Subtracts the size of a value from the number of bytes that are left.
     fn take(value: &Dynamic, left: usize) -> Option<usize> {
+        let left = left.checked_sub(size_of::<Dynamic>())?;
         match value {
             Dynamic::Text(text) => left.checked_sub(text.len()),
             Dynamic::Plain(bytes) => left.checked_sub(bytes.len()),
             Dynamic::List(values) | Dynamic::Variant(_, values) => {
                 values.iter().try_fold(left, |left, value| take(value, left))
             }
+            Dynamic::Option(Some(value)) | Dynamic::Result(Ok(value) | Err(value)) => {
+                take(value, left)
+            }
+            Dynamic::Units(count) => left.checked_sub(*count as usize),
             _ => Some(left),
         }
-        .and_then(|left| left.checked_sub(size_of::<Dynamic>()))
     }
     let left = slots.iter().try_fold(HERE_BYTES_MAX, |left, slot| match slot {
         Slot::InOut(value) => take(value, left),
@@ -230,6 +255,19 @@ fn is_larger(slots: &[Slot], result: &Dynamic) -> bool {
         _ => Some(left),
     });
     left.and_then(|left| take(result, left)).is_none()
+}
+
+/// Runs a future. Returns `None` if it panics.
+async fn caught<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        let poll = AssertUnwindSafe(|| future.as_mut().poll(context));
+        match catch_unwind(poll) {
+            Ok(poll) => poll.map(Some),
+            Err(_) => Poll::Ready(None),
+        }
+    })
+    .await
 }
 
 /// Makes a call without streams, as [`make`] does, but does not block the thread.

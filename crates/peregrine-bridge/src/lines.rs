@@ -12,8 +12,8 @@ use crate::failure::Failure;
 pub(crate) enum Event {
     /// An item of a stream, as a line of JSON.
     Item(Bytes),
-    /// The end of the call.
-    End(Result<Value, Failure>),
+    /// The end of the call: its result as JSON text.
+    End(Result<Bytes, Failure>),
 }
 
 /// A running call, seen from its connection. The call is given up when this value is dropped.
@@ -51,7 +51,10 @@ impl Lines {
             None => Err(Failure::internal()),
         };
         self.has_ended = true;
-        Poll::Ready(Some(line(&end.unwrap_or_else(|failure| failure.to_json()))))
+        Poll::Ready(Some(match end {
+            Ok(text) => [&text[..], b"\n"].concat().into(),
+            Err(failure) => line(&failure.to_json()),
+        }))
     }
 }
 

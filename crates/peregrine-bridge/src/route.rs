@@ -148,18 +148,15 @@ impl Shared {
         let body = self.body(body).await?;
         let is_repeated = false;
         let call = Call { target, procedure, body, deadline, default_deadline, is_repeated };
-        let call = match call.run_here().await {
-            Ok(end) => {
-                drop(permit);
-                return end.map(|result| answer::result(&result));
-            }
+        let (call, permit) = match call.run_here(permit).await {
+            Ok(end) => return end.map(answer::result),
             Err(call) => call,
         };
         let (mut pending, reporter) = sides();
         tokio::task::spawn_blocking(move || call.run(reporter, permit));
         match pending.events.recv().await {
             Some(Event::Item(first)) => Ok(answer::lines(Lines::new(first, pending))),
-            Some(Event::End(end)) => end.map(|result| answer::result(&result)),
+            Some(Event::End(end)) => end.map(answer::result),
             None => Err(Failure::internal()),
         }
     }

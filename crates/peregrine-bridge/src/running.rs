@@ -86,8 +86,8 @@ impl Running {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         Builder::new_multi_thread()
             .worker_threads(processors.min(THREADS_MAX))
-            // One thread for each call that needs a thread, one for each server that is asked for its description, and one that
-            // checks whether interfaces have changed.
+            // One thread for each call, although most calls need none. One for each server that is asked for
+            // its description, and one that checks whether interfaces have changed.
             .max_blocking_threads(bridge.limits.calls + bridge.targets.len() + 1)
             .thread_name("bridge")
             .enable_io()

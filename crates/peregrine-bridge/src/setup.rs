@@ -359,9 +359,8 @@ impl Bridge {
         self
     }
 
-    /// Sets the maximum number of requests and calls that are answered at the same time. A call
-    /// of an RPC client occupies a thread, and so does a request for a call with streams. Further calls are
-    /// refused. The default is 64.
+    /// Sets the maximum number of requests and calls that are answered at the same time. Each call
+    /// may occupy a thread. Further calls are refused. The default is 64.
     ///
     /// # Panics
     /// If `count` is 0.

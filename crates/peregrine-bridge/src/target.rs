@@ -1,6 +1,7 @@
 //! `Target`: an export that the bridge offers, and the binding to it.
 
 use core::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peregrine::interface::{Described, DescribedProcedure, Digest};
@@ -39,6 +40,8 @@ pub(crate) struct Bound {
     pub(crate) client: GenericClient,
     source: Source,
     interface: Revision,
+    /// For each procedure, whether it has returned a large result.
+    large: Box<[AtomicBool]>,
 }
 
 /// An interface of a target.
@@ -64,6 +67,16 @@ impl Bound {
 
     pub(crate) const fn revision(&self) -> u64 {
         self.interface.number
+    }
+
+    /// Notes that a procedure has returned a large result.
+    pub(crate) fn note_large(&self, procedure: u32) {
+        self.large[procedure as usize].store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether a procedure has returned a large result.
+    pub(crate) fn was_large(&self, procedure: u32) -> bool {
+        self.large[procedure as usize].load(Ordering::Relaxed)
     }
 }
 
@@ -119,9 +132,15 @@ impl Target {
         self.renew()
     }
 
-    /// Returns the binding to the server, if there is one that can be used as it is. Does not wait.
+    /// Returns the binding to the server, if there is one that can be used as it is. Does not wait: returns
+    /// `None` if a file must be checked first.
     pub(crate) fn ready(&self) -> Option<Arc<Bound>> {
-        self.alive().ok()
+        if self.file.is_some() {
+            return None;
+        }
+        let state = self.state.try_lock().ok()?;
+        let bound = state.bound.as_ref().filter(|bound| bound.client.binding().is_alive());
+        bound.map(Arc::clone)
     }
 
     /// Returns the interface of the target.
@@ -249,7 +268,8 @@ impl Target {
             CallError::new(Kind::BadResult, Executed::No, text)
         })?;
         let client = self.bind_as(&described)?;
-        Ok(Arc::new(Bound { client, source, interface: self.revise(described) }))
+        let large = described.procedures.iter().map(|_| AtomicBool::new(false)).collect();
+        Ok(Arc::new(Bound { client, source, interface: self.revise(described), large }))
     }
 
     /// Returns the interface that the target has now, with its number. The number is new if the interface has

@@ -220,8 +220,12 @@ fn call_that_is_given_up_before_it_begins_does_not_run() {
 fn call_ends_at_its_time_limit() {
     on_every_path(|client, reports| {
         let client = client.with_limit(Limit::Within(Duration::from_millis(20)));
-        let error = block_on(call(&client, 3, &[])).unwrap_err();
-        assert_eq!(error.kind(), Kind::TimedOut);
+        // Without a limit, the call would never end. The procedure may notice the end of the time, and return,
+        // before the client does.
+        match block_on(call(&client, 3, &[])) {
+            Err(error) => assert_eq!(error.kind(), Kind::TimedOut),
+            Ok(returned) => assert_eq!(returned, Ok(Dynamic::Unit)),
+        }
         // The procedure may not have begun.
         let reported: Vec<bool> = reports.try_iter().collect();
         if reported == [false] {

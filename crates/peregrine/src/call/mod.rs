@@ -226,8 +226,7 @@ pub trait CallPath: Send + Sync {
     /// Returns how callers of this path wait.
     fn wait(&self) -> Wait;
 
-    /// Returns the processor on which the server ran the last call of a frame. `None` if the path never knows
-    /// this. A caller that runs on the same processor must not poll, because the server then cannot run.
+    /// Returns the processor on which the server ran the last call of a frame, if this is known. A caller that runs on the same processor must not poll, because the server then cannot run.
     fn server_cpu(&self, frame: u32) -> Option<u32>;
 
     /// Returns the kind of the path.

@@ -13,7 +13,7 @@
 //!   reply. This call, too, would wake a thread that sleeps in the kernel.
 //! * The *deputy* sleeps, and checks from time to time whether the head runs a procedure that takes long. If
 //!   so, the deputy becomes the head.
-//! * If procedures take long, or make calls themselves, there is no head. Two to eight threads sleep in the
+//! * If procedures take long, or make calls that may come back to this server, there is no head. Two to eight threads sleep in the
 //!   kernel. While some of them run procedures, the others receive. If the only thread that still receives
 //!   gets a call, this thread first lets a further thread receive. A thread that stops polling also lets a
 //!   further thread receive, if fewer than two threads receive. Further threads are on standby, and end if
@@ -63,8 +63,8 @@ const PAUSE_EVERY: u32 = 8;
 /// If procedures take longer than this many nanoseconds on average, waking another thread before a procedure
 /// begins is worth its cost.
 const SLOW: u64 = 20_000;
-/// A procedure that makes calls counts in the average with at least this many nanoseconds. Its nested calls
-/// may come back to this server, and then need another thread.
+/// A procedure that makes calls counts in the average with at least this many nanoseconds, if calls tell from
+/// which calls they were made. Its nested calls may come back to this server, and then need another thread.
 const NESTED: u64 = 64 * SLOW;
 /// If another client's call already waits when a thread ends a call, the waiting call counts in the average
 /// with at least this many nanoseconds.

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use super::compiled::{Arguments, Outcome, Returned, failed, forked, no_frame, turned_over};
 use super::lane::{Company, Failure, Lane, ResultBytes, Role, Ticket};
-use super::looking::{Looked, Looking, is_current, looks_for, spin};
+use super::looking::{Looked, Looking, looks_for, shares_cpu, spin};
 use super::streams::{OpenConduit, Streams};
 use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
@@ -568,14 +568,14 @@ impl<'a> AsyncFrame<'a> {
         }
         if !moved {
             let wait = self.bound.path.wait();
-            let shares_cpu = self.server_cpu().is_some_and(is_current);
-            let looks = match shares_cpu && wait != Wait::Spin {
+            let server_cpu = self.conduit.as_ref().and_then(OpenConduit::server_cpu);
+            let shares_cpu = shares_cpu(server_cpu);
+            let looks = match shares_cpu == Some(true) && wait != Wait::Spin {
                 true => Duration::ZERO,
                 false => looks_for(wait),
             };
             let until = *looks_until.get_or_insert_with(|| Instant::now() + looks);
-            if shares_cpu {
-                // The server runs only while this thread does not.
+            if shares_cpu != Some(false) {
                 std::thread::yield_now();
             }
             if Instant::now() >= until {
@@ -597,12 +597,6 @@ impl<'a> AsyncFrame<'a> {
         }
         context.waker().wake_by_ref();
         Poll::Pending
-    }
-
-    /// Returns the processor on which the server runs, if this is known.
-    fn server_cpu(&self) -> Option<u32> {
-        let Place::Frame(frame) = &self.place else { return None };
-        self.bound.path.server_cpu(frame.index())
     }
 
     /// Gives up the call if it is pending in its frame. Returns the error of the call.

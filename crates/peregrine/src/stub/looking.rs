@@ -65,9 +65,8 @@ pub(super) fn spin<T>(
     if let Some(found) = look() {
         return Looked::Found(found);
     }
-    let shares_cpu = server_cpu().map(is_current);
+    let shares_cpu = shares_cpu(server_cpu());
     if shares_cpu == Some(true) {
-        // The server runs only while this thread does not.
         for _ in 0..YIELDS {
             thread::yield_now();
             if let Some(found) = look() {
@@ -108,9 +107,10 @@ pub(super) fn spin<T>(
     Looked::Again
 }
 
-/// Returns whether this thread runs on the processor `cpu`.
-pub(super) fn is_current(cpu: u32) -> bool {
-    cpu == sys::current_cpu()
+/// Returns whether this thread runs on the processor of the server, if that processor is known. If so, the
+/// server runs only while this thread does not.
+pub(super) fn shares_cpu(server_cpu: Option<u32>) -> Option<bool> {
+    server_cpu.map(|cpu| cpu == sys::current_cpu())
 }
 
 #[cfg(test)]

@@ -164,6 +164,14 @@ impl OpenConduit<'_> {
     pub(super) fn sleep(&self) {
         self.conduit.sleep(self.bound);
     }
+
+    /// Returns the processor on which the server runs, if this is known.
+    pub(super) fn server_cpu(&self) -> Option<u32> {
+        self.conduit.with(self.bound, |_, state| {
+            let message = state.outstanding.last()?;
+            self.bound.path.server_cpu(message.frame)
+        })
+    }
 }
 
 impl core::fmt::Debug for OpenConduit<'_> {

@@ -42,7 +42,10 @@ impl ForkMark {
         }
         // SAFETY: advice about the page that was just mapped.
         if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
-            return Err(io::Error::last_os_error());
+            let error = io::Error::last_os_error();
+            // SAFETY: nothing refers to the page that was just mapped.
+            unsafe { libc::munmap(page, 4096) };
+            return Err(error);
         }
         // SAFETY: the page is aligned and zeroed, is never unmapped, and is only used as this atomic.
         let mark = unsafe { AtomicU32::from_ptr(page.cast()) };

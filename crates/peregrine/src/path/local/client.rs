@@ -115,7 +115,8 @@ impl CallPath for LocalPath {
     }
 
     fn server_cpu(&self, frame: u32) -> Option<u32> {
-        Some(self.region.astacks[frame as usize].server_cpu.load(Ordering::Relaxed))
+        let cpu = self.region.astacks[frame as usize].server_cpu.load(Ordering::Relaxed);
+        (cpu != u32::MAX).then_some(cpu)
     }
 
     fn wait(&self) -> Wait {

@@ -151,6 +151,12 @@ impl<'m, 'a: 'm, R: Representation> Sender<'m, R> for Beginning<'_, 'm, 'a, '_, 
     }
 }
 
+/// Notes in `begun` whether an attempt that failed may have executed the call. An earlier attempt may have
+/// executed it, too.
+fn note_attempt(begun: &AtomicBool, error: &CallError) {
+    begun.store(error.executed() == Executed::Maybe, Ordering::Relaxed);
+}
+
 impl GenericClient {
     /// Calls like [`call_into`](Self::call_into), but gives up the call when the future `given_up` ends. The
     /// call runs on this thread. A one-way call is not given up. If the server is of another RPC system, the
@@ -199,7 +205,8 @@ impl GenericClient {
             given_up.as_mut().poll(context).map(|()| {
                 let is_begun = begun.load(Ordering::Relaxed);
                 let executed = if is_begun { Executed::Maybe } else { Executed::No };
-                Err(CallError::new(Kind::TimedOut, executed, "the caller gave up"))
+                let error = CallError::new(Kind::TimedOut, executed, "the caller gave up");
+                Err(failed(self.binding(), procedure, error))
             })
         }))
     }
@@ -329,8 +336,8 @@ impl GenericClient {
             match made {
                 Ok(is_ok) => return Ok(is_ok),
                 Err(error) => {
+                    note_attempt(begun, &error);
                     call.again_unless(streams.have_moved(), error).await?;
-                    begun.store(false, Ordering::Relaxed);
                 }
             }
         }
@@ -356,8 +363,8 @@ impl GenericClient {
             match made {
                 Ok(is_ok) => return Ok(is_ok),
                 Err(error) => {
+                    note_attempt(begun, &error);
                     call.again(error).await?;
-                    begun.store(false, Ordering::Relaxed);
                 }
             }
         }

@@ -21,7 +21,7 @@ use crate::error::{CallError, Kind};
 use crate::foreign::{Cells, Courier, Output, Xdr};
 use crate::interface::{self, Case, Described, DescribedVariant, Direction, System};
 use crate::limits;
-use crate::stub::compiled::{Arguments, CallTarget, Returned, Stub, does_not_fit, made};
+use crate::stub::compiled::{Arguments, CallTarget, Returned, Stub, does_not_fit, failed, made};
 use crate::stub::foreign::{append, unknown_error};
 use crate::value::{Dynamic, Invalid, Native, Overflow};
 use take::{Received, Unread};
@@ -349,7 +349,8 @@ impl GenericClient {
         arguments: &mut [Argument<'_>],
         result: &mut Dynamic,
     ) -> Result<bool, CallError> {
-        let values = self.foreign_values(system, procedure, arguments)?;
+        let values = self.foreign_values(system, procedure, arguments);
+        let values = values.map_err(|error| failed(binding, procedure, error))?;
         made(CallTarget::special(binding), procedure, |stub: &mut Stub<'_>| {
             self.put_foreign(system, procedure, stub, &values)?;
             let returned = stub.send(&[], &[], &mut [])?;
