@@ -10,6 +10,7 @@
 
 mod callbacks;
 mod client;
+mod copies;
 mod foreign;
 mod marshal;
 mod oneway;

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use super::callbacks::{nested, served};
 use super::client::{
-    ADVICE, Argument, Copies, FEW, GenericClient, Sender, another, conclude, filled, outs_of, send,
-    truncated, wrong_count,
+    ADVICE, Argument, FEW, GenericClient, Sender, another, conclude, send, wrong_count,
 };
+use super::copies::{Copies, filled, outs_of, truncated};
 use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Step, Unfit};
 use crate::binding::Binding;
