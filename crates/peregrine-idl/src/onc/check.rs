@@ -198,8 +198,8 @@ impl<'a> Checked<'a> {
         self.types.get(name).map(|one| &one.body)
     }
 
-    /// Returns the number that a value means. Reports an error if there is none. `user` is the name of the
-    /// declaration that needs the number.
+    /// Returns the number for which a value stands. If the value stands for no number, reports an error. `user`
+    /// is the name of the declaration that needs the number.
     fn value(&mut self, value: &'a Value, user: &Name, sources: &mut Sources) -> Option<i128> {
         let name = match value {
             Value::Number(number) => return Some(*number),

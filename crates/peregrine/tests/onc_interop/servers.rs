@@ -18,8 +18,8 @@ use super::{HOST, NAME};
 
 /// Writes one user into the file of users that are logged in.
 fn log_in(user: &str, line: &str, host: &str) {
-    // An entry of the type 7 is a user who is logged in. The fields are: type, process, identifier, user,
-    // line, host, address, time.
+    // The type 7 of an entry means that a user is logged in. An entry has these fields, in this order: type,
+    // process, identifier, user, line, host, address, time.
     let text = format!(
         "[7] [00001] [7   ] [{user:<8}] [{line:<12}] [{host:<20}] [0.0.0.0        ] \
          [2023-11-14T22:13:20,000000+00:00]\n"
