@@ -19,6 +19,7 @@ mod header;
 mod home;
 mod import;
 mod interrupt;
+mod keys;
 mod link;
 mod list;
 mod man;
@@ -71,6 +72,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Stat(stat) => stat::run(&stat, format),
         Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),
+        Command::Keys(keys) => keys::run(&keys, format),
         Command::Completions { shell } => completions::run(shell, format),
         Command::Man(man) => man::run(&man, format),
         Command::DemoServer(part) => demo::serve_directions(&part),

@@ -332,7 +332,7 @@ fn is_encrypted(text: &[u8]) -> bool {
 }
 
 /// Returns bytes in the PEM format (RFC 7468). The text takes its memory at once, so that it leaves no copy.
-fn pem(label: &str, der: &[u8]) -> Zeroizing<String> {
+pub(super) fn pem(label: &str, der: &[u8]) -> Zeroizing<String> {
     let digits = base64::encoded_len(der.len());
     let mut text = String::with_capacity(digits + digits / 64 + 2 * label.len() + 40);
     for part in ["-----BEGIN ", label, "-----\n"] {

@@ -43,7 +43,10 @@ mod refusal;
 mod sessions;
 #[cfg(test)]
 mod tests;
-#[cfg_attr(not(test), expect(dead_code, reason = "no path uses TLS yet; the tests of this room do"))]
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "no path uses TLS yet; the tests of this room do")
+)]
 pub(crate) mod tls;
 mod trust;
 mod trusted;

@@ -68,6 +68,14 @@ impl ServerSessions {
         self.terms.forget();
     }
 
+    /// Makes a session older, as if it had begun these seconds ago.
+    #[cfg(test)]
+    pub(super) fn age(&self, key: Vec<u8>, seconds: u64) {
+        let mut stored = self.cache.get(&key).expect("a session");
+        stored[24..HEAD].copy_from_slice(&(now() - seconds).to_ne_bytes());
+        self.cache.put(key, stored);
+    }
+
     /// Returns the bytes of a session, if it may be resumed now.
     fn current(&self, stored: &[u8]) -> Option<Vec<u8>> {
         let (head, session) = stored.split_at_checked(HEAD)?;

@@ -384,3 +384,57 @@ impl ResolvesServerCert for Resolver {
         Some(self.0.certified())
     }
 }
+
+/// Ends that do what honest ones do not.
+#[cfg(test)]
+mod dishonest {
+    use super::*;
+
+    /// Shows one certificate, whatever the identity is.
+    #[derive(Debug)]
+    struct Shown(Option<Arc<CertifiedKey>>);
+
+    impl ResolvesClientCert for Shown {
+        fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+            self.0.clone()
+        }
+
+        fn has_certs(&self) -> bool {
+            self.0.is_some()
+        }
+    }
+
+    impl ResolvesServerCert for Shown {
+        fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+            self.0.clone()
+        }
+    }
+
+    impl Client {
+        pub(in crate::secure) fn show(&mut self, cert: Arc<CertifiedKey>) {
+            Arc::make_mut(&mut self.config).client_auth_cert_resolver = Arc::new(Shown(Some(cert)));
+        }
+
+        pub(in crate::secure) fn show_nothing(&mut self) {
+            Arc::make_mut(&mut self.config).client_auth_cert_resolver = Arc::new(Shown(None));
+        }
+
+        pub(in crate::secure) fn without_protocol(&mut self) {
+            Arc::make_mut(&mut self.config).alpn_protocols.clear();
+        }
+
+        pub(in crate::secure) fn forget(&self) {
+            self.sessions.forget();
+        }
+    }
+
+    impl Server {
+        pub(in crate::secure) fn show(&mut self, cert: Arc<CertifiedKey>) {
+            Arc::make_mut(&mut self.config).cert_resolver = Arc::new(Shown(Some(cert)));
+        }
+
+        pub(in crate::secure) fn forget(&self) {
+            self.sessions.forget();
+        }
+    }
+}
