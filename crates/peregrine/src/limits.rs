@@ -39,8 +39,8 @@
 //! * [`TRUST_PROBLEMS_MAX`], [`REMOVED_KEYS_MAX`] (16, 4096): further problems of a list are not reported.
 //!   Further keys that were removed from it are refused as unknown keys.
 //! * [`AUTHORITIES_BYTES_MAX`], [`AUTHORITIES_MAX`] (1 MiB, 256): a file with more CAs is refused.
-//! * [`IDENTITY_BYTES_MAX`], [`CERTIFICATES_MAX`] (64 KiB, 8): a larger certificate or key is refused, and so is a
-//!   peer with more certificates.
+//! * [`IDENTITY_BYTES_MAX`], [`CERTIFICATES_MAX`] (64 KiB, 8): a larger certificate or key is refused, and so
+//!   is a peer with more certificates.
 //! * [`TLS_SESSIONS_MAX`], [`TLS_SESSION_BYTES_MAX`], [`TLS_SESSION_TIME`] (1024, 8 KiB, 1 hour): a server
 //!   keeps this number of handshakes that clients may resume. Others make a full handshake.
 //! * [`TLS_SERVERS_MAX`] (64): a client resumes handshakes with the servers that it used last.
@@ -224,7 +224,8 @@ pub const CERTIFICATES_MAX: usize = 8;
 /// The maximum number of handshakes that a server lets its clients resume.
 pub const TLS_SESSIONS_MAX: usize = 1024;
 
-/// The maximum number of bytes that a server keeps of a handshake. They contain the certificates of the client.
+/// The maximum number of bytes that a server keeps of a handshake. They contain the certificates of the
+/// client.
 pub const TLS_SESSION_BYTES_MAX: usize = 8 << 10;
 
 /// How long a handshake can be resumed.
