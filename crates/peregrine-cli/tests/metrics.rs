@@ -100,8 +100,7 @@ fn metrics_documented() -> BTreeMap<String, Metric> {
 fn document_lists_exactly_the_metrics_of_a_server() {
     let sandbox = Sandbox::new();
     let _server = sandbox.serve(&[]);
-    let done = sandbox.run(&["stat", "serve", "--prometheus"]);
-    let done = if done.code == 0 { done } else { sandbox.run(&["stat", "--prometheus"]) };
+    let done = sandbox.run(&["stat", "files", "--prometheus"]);
     assert_eq!(done.code, 0, "{done:?}");
     let (told, documented) = (metrics_of(&done.out), metrics_documented());
     assert!(told.len() > 25, "{told:?}");
@@ -275,7 +274,8 @@ fn endpoint_serves_the_numbers_of_stat() {
     until("all calls have been counted", || {
         endpoint.value("peregrine_export_calls_in_flight{export=\"photos\"}") == 0.0
     });
-    let (_, stat) = sandbox.json(&["stat", "photos", "--interval", "1ms"]);
+    let (code, stat) = sandbox.json(&["stat", "photos", "--interval", "20ms"]);
+    assert_eq!(code, 0, "{stat}");
     let counts = &stat["exports"].as_array().unwrap()[0];
     assert_eq!(counts["name"], "photos");
     let (_, head, text) = endpoint.ask("GET /metrics");
@@ -352,9 +352,9 @@ fn silent_clients_do_not_occupy_the_endpoint_for_ever() {
     let sandbox = Sandbox::new();
     let _server = sandbox.serve(&["--name", "photos"]);
     let endpoint = Endpoint::start(&sandbox, "photos");
-    // Each of them occupies a connection, until it has sent no header for 10 seconds.
+    // More than the connections that may be open. Each is closed when it has sent no header for 10 seconds.
     let silent: Vec<TcpStream> =
-        (0..40).map(|_| TcpStream::connect(&endpoint.at).unwrap()).collect();
+        (0..20).map(|_| TcpStream::connect(&endpoint.at).unwrap()).collect();
     assert_eq!(endpoint.ask("GET /metrics").0, 200);
     drop(silent);
 }

@@ -34,7 +34,7 @@ struct Count {
     /// The name of the metric after `peregrine_` or `peregrine_export_`.
     name: &'static str,
     kind: &'static str,
-    /// What is counted, before "of the server" or "of the export".
+    /// What is counted, before "at the export".
     help: &'static str,
     of: fn(&Counts) -> u64,
 }
@@ -152,13 +152,13 @@ impl Text {
 /// Adds the metrics of the server as a whole.
 fn server(text: &mut Text, server: &ServerStat) {
     let process = server.process.to_string();
-    text.metric("peregrine_server_info", GAUGE, "1, with the number of the process of the server");
+    text.metric("peregrine_server_info", GAUGE, "The constant 1, with the number of the server's process");
     text.sample("peregrine_server_info", &[("process", &process)], 1);
     let age_ns = u128::from(server.age_ms) * 1_000_000;
     let help = "Time since the server began";
     text.single("peregrine_uptime_seconds", GAUGE, help, seconds(age_ns));
     for Count { name, kind, help, of } in COUNTS {
-        let help = format!("{help}, of the server with all present and past exports");
+        let help = format!("{help}, at all present and past exports");
         text.single(&format!("peregrine_{name}"), kind, &help, of(&server.counts));
     }
     let help = "Calls that wait for a thread";
@@ -183,7 +183,7 @@ fn server(text: &mut Text, server: &ServerStat) {
     text.single("peregrine_duplicate_packets_total", COUNTER, help, server.came_again);
     let Some(now) = server.in_flight else { return };
     let kinds = [("blocking", now.blocking), ("deferred", now.deferred), ("oneway", now.oneway)];
-    let help = "Calls that have begun and not ended, by kind";
+    let help = "Calls that have begun and not ended, by kind: blocking, deferred or one-way";
     text.each(("peregrine_pending_calls", GAUGE, help), "kind", kinds);
     let help = "Open streams of calls, with two for each callback";
     text.single("peregrine_streams", GAUGE, help, now.streams);
@@ -194,7 +194,7 @@ fn server(text: &mut Text, server: &ServerStat) {
 /// Adds the metrics of exports. Each export has its label, which is escaped.
 fn exports(text: &mut Text, exports: &[(String, ExportStat)]) {
     let name = "peregrine_export_info";
-    text.metric(name, GAUGE, "1, with the interface of the export, its version and its digest");
+    text.metric(name, GAUGE, "The constant 1, with the export's interface, its version and its digest");
     for (label, export) in exports {
         let (interface, digest) = (escaped(&export.interface), export.digest().to_string());
         let version = export.version.to_string();
@@ -208,7 +208,7 @@ fn exports(text: &mut Text, exports: &[(String, ExportStat)]) {
     }
     for Count { name, kind, help, of } in COUNTS {
         let name = format!("peregrine_export_{name}");
-        text.metric(&name, kind, &format!("{help}, of the export"));
+        text.metric(&name, kind, &format!("{help}, at the export"));
         for (label, export) in exports {
             text.sample(&name, &[("export", label)], of(&export.counts));
         }
