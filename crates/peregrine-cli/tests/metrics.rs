@@ -54,9 +54,11 @@ fn metrics_of(text: &str) -> BTreeMap<String, Metric> {
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
     let mut current = String::new();
     for line in text.lines() {
-        if let Some((name, help)) = line.strip_prefix("# HELP ").map(|l| l.split_once(' ').unwrap()) {
+        if let Some((name, help)) = line.strip_prefix("# HELP ").map(|l| l.split_once(' ').unwrap())
+        {
             let (unit, help) = (unit_of(name).to_owned(), help.to_owned());
-            let before = metrics.insert(name.to_owned(), Metric { unit, help, ..Metric::default() });
+            let before =
+                metrics.insert(name.to_owned(), Metric { unit, help, ..Metric::default() });
             assert_eq!(before, None, "{name} is described twice");
             name.clone_into(&mut current);
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
@@ -288,7 +290,8 @@ fn endpoint_serves_the_numbers_of_stat() {
     // The command prints the same samples, except for the age.
     let printed = sandbox.run(&["stat", "photos", "--prometheus"]).out;
     let lasting = |text: &str| {
-        let changes = ["peregrine_uptime", "peregrine_sleeps", "peregrine_spun", "peregrine_threads"];
+        let changes =
+            ["peregrine_uptime", "peregrine_sleeps", "peregrine_spun", "peregrine_threads"];
         let is_lasting = |line: &&str| !changes.iter().any(|name| line.starts_with(name));
         text.lines().filter(is_lasting).map(str::to_owned).collect::<Vec<_>>()
     };
@@ -401,7 +404,8 @@ impl Prometheus {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let mut command = Command::new("prometheus");
             command.arg(format!("--config.file={config}"));
-            command.arg(format!("--storage.tsdb.path={}", sandbox.path(&format!("tsdb-{attempt}"))));
+            command
+                .arg(format!("--storage.tsdb.path={}", sandbox.path(&format!("tsdb-{attempt}"))));
             command.arg(format!("--web.listen-address={port}"));
             command.args(["--log.level=error"]).current_dir(sandbox.0.path());
             let log = fs::File::create(sandbox.path("prometheus.log")).unwrap();

@@ -41,10 +41,8 @@ const ERROR_CHARS: usize = 1_000;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// Keeps browsers from treating text as a page.
-const NO_SNIFF: (HeaderName, HeaderValue) = (
-    HeaderName::from_static("x-content-type-options"),
-    HeaderValue::from_static("nosniff"),
-);
+const NO_SNIFF: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
 
 /// Stops an endpoint from another thread.
 #[derive(Default)]
@@ -153,7 +151,9 @@ async fn answer(
         read.map_err(|error| {
             let error: String = error.chars().take(ERROR_CHARS).collect();
             let address = &readings.address;
-            format!("The counters of `{address}` cannot be read: {error}. The next request asks again.")
+            format!(
+                "The counters of `{address}` cannot be read: {error}. The next request asks again."
+            )
         })
     });
     match asked.await {

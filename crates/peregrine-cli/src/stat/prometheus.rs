@@ -107,7 +107,8 @@ impl Readings {
     /// # Errors
     /// In one line, if the server does not answer.
     pub(super) fn next(&mut self) -> Result<String, String> {
-        let mut now = peregrine::stat(&self.address).map_err(|error| Failure::from(error).brief())?;
+        let mut now =
+            peregrine::stat(&self.address).map_err(|error| Failure::from(error).brief())?;
         if is_same(&self.last, &now) {
             keep(&mut now, &self.last);
         }

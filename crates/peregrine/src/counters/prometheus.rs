@@ -16,7 +16,7 @@ use crate::limits::COUNTED_EXPORTS;
 pub const PROMETHEUS_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The paths by which a server counts threads and captured calls, in the order of [`ServerStat::threads`].
-const PATHS: [&str; 3] = ["local", "tcp", "datagrams"];
+const THREAD_PATHS: [&str; 3] = ["local", "tcp", "datagrams"];
 /// The bounds of the buckets, as powers of two in nanoseconds: from 32 ns to 34 s. The last of them must be
 /// below the last bucket of [`Latency`], because that bucket also has all longer times.
 const BOUNDS: core::ops::RangeInclusive<u32> = 5..=35;
@@ -152,7 +152,11 @@ impl Text {
 /// Adds the metrics of the server as a whole.
 fn server(text: &mut Text, server: &ServerStat) {
     let process = server.process.to_string();
-    text.metric("peregrine_server_info", GAUGE, "The constant 1, with the number of the server's process");
+    text.metric(
+        "peregrine_server_info",
+        GAUGE,
+        "The constant 1, with the number of the server's process",
+    );
     text.sample("peregrine_server_info", &[("process", &process)], 1);
     let age_ns = u128::from(server.age_ms) * 1_000_000;
     let help = "Time since the server began";
@@ -164,10 +168,10 @@ fn server(text: &mut Text, server: &ServerStat) {
     let help = "Calls that wait for a thread";
     text.single("peregrine_queued_calls", GAUGE, help, server.queued);
     let help = "Calls that their callers gave up and that still run, by path";
-    let captured = PATHS.into_iter().zip(server.captured);
+    let captured = THREAD_PATHS.into_iter().zip(server.captured);
     text.each(("peregrine_captured_calls", GAUGE, help), "path", captured);
     let help = "Threads that serve calls, also those that wait, by path";
-    let threads = PATHS.into_iter().zip(server.threads);
+    let threads = THREAD_PATHS.into_iter().zip(server.threads);
     text.each(("peregrine_threads", GAUGE, help), "path", threads);
     let help = "Client processes, connections, and associations over datagrams";
     text.single("peregrine_sessions", GAUGE, help, server.sessions);
@@ -194,7 +198,11 @@ fn server(text: &mut Text, server: &ServerStat) {
 /// Adds the metrics of exports. Each export has its label, which is escaped.
 fn exports(text: &mut Text, exports: &[(String, ExportStat)]) {
     let name = "peregrine_export_info";
-    text.metric(name, GAUGE, "The constant 1, with the export's interface, its version and its digest");
+    text.metric(
+        name,
+        GAUGE,
+        "The constant 1, with the export's interface, its version and its digest",
+    );
     for (label, export) in exports {
         let (interface, digest) = (escaped(&export.interface), export.digest().to_string());
         let version = export.version.to_string();
@@ -332,21 +340,10 @@ mod tests {
 
     #[test]
     fn counts_are_samples_of_their_names() {
-        let counts = Counts {
-            calls: 12,
-            in_flight: 2,
-            refused: 3,
-            failed: 4,
-            bytes_in: 50,
-            bytes_out: 60,
-        };
-        let in_flight = InFlightCounts {
-            blocking: 1,
-            deferred: 2,
-            oneway: 3,
-            streams: 4,
-            stream_bytes: 5,
-        };
+        let counts =
+            Counts { calls: 12, in_flight: 2, refused: 3, failed: 4, bytes_in: 50, bytes_out: 60 };
+        let in_flight =
+            InFlightCounts { blocking: 1, deferred: 2, oneway: 3, streams: 4, stream_bytes: 5 };
         let mut stat = Stat::default();
         stat.server = ServerStat {
             process: 77,
@@ -412,7 +409,10 @@ mod tests {
         ] {
             assert_eq!(buckets[at], format!("{name}_bucket{{export=\"x\",le=\"{le}\"}} {count}"));
         }
-        assert_eq!(samples(&text, &format!("{name}_count")), [format!("{name}_count{{export=\"x\"}} 6")]);
+        assert_eq!(
+            samples(&text, &format!("{name}_count")),
+            [format!("{name}_count{{export=\"x\"}} 6")]
+        );
         let (from, to) = bounds(bucket_of(1 << 35));
         let (last, _) = bounds(BUCKETS - 1);
         let sum = 31 + 34 + 62 + 68 + from.midpoint(to) + last;

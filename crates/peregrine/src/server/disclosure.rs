@@ -9,7 +9,9 @@ use crate::call::Refusal;
 use crate::counters::{self, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
-use crate::server_info::{Exported, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME, hide_unused};
+use crate::server_info::{
+    Exported, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME, hide_unused,
+};
 use crate::serving::ServerCore;
 use crate::serving::disclosure::Disclosure;
 use crate::serving::export::{Export, ExportOptions};
