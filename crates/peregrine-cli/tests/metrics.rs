@@ -117,6 +117,22 @@ fn document_lists_exactly_the_metrics_of_a_server() {
     }
 }
 
+/// Returns the queries of the dashboard and of the document.
+fn queries() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&document("grafana.json")).unwrap();
+    let mut expressions = Vec::new();
+    members(&dashboard["panels"], "expr", &mut expressions);
+    let mut queries: Vec<String> =
+        expressions.into_iter().map(|one| one.as_str().unwrap().to_owned()).collect();
+    assert!(queries.len() > 12);
+    let document = document("METRICS.md");
+    let listed = document.split("```promql\n").nth(1).unwrap().split("```").next().unwrap();
+    // Each query follows a comment.
+    let listed = listed.split("# ").skip(1).map(|one| one.split_once('\n').unwrap().1.to_owned());
+    queries.extend(listed);
+    queries
+}
+
 /// Returns all members `name` of a JSON value, at any depth.
 fn members<'a>(value: &'a Value, name: &str, found: &mut Vec<&'a Value>) {
     match value {
@@ -147,17 +163,13 @@ fn metric_of<'a>(name: &'a str, metrics: &BTreeMap<String, Metric>) -> Option<&'
 fn dashboard_and_queries_use_only_documented_metrics() {
     let metrics = metrics_documented();
     let dashboard: Value = serde_json::from_str(&document("grafana.json")).unwrap();
-    let mut expressions = Vec::new();
-    members(&dashboard["panels"], "expr", &mut expressions);
-    members(&dashboard["templating"], "definition", &mut expressions);
-    let mut expressions: Vec<&str> =
-        expressions.into_iter().map(|one| one.as_str().unwrap()).collect();
-    assert!(expressions.len() > 15);
-    let document = document("METRICS.md");
-    let queries = document.split("```promql\n").nth(1).unwrap().split("```").next().unwrap();
-    expressions.push(queries);
+    let mut variables = Vec::new();
+    members(&dashboard["templating"], "definition", &mut variables);
+    let mut expressions = queries();
+    assert_eq!(variables.len(), 3);
+    expressions.extend(variables.into_iter().map(|one| one.as_str().unwrap().to_owned()));
     let mut used = BTreeSet::new();
-    for expression in expressions {
+    for expression in &expressions {
         let names = names_in(expression);
         assert!(!names.is_empty(), "{expression}");
         for name in names {
@@ -272,9 +284,10 @@ fn endpoint_serves_the_numbers_of_stat() {
     let series = "peregrine_export_calls_total{export=\"photos\"}";
     assert_eq!(endpoint.value(series), 0.0);
     assert_eq!(sandbox.run(&["ping", "photos", "--count", "100"]).code, 0);
-    // The server counts the last call after its result.
-    until("all calls have been counted", || {
-        endpoint.value("peregrine_export_calls_in_flight{export=\"photos\"}") == 0.0
+    // The server counts the last call after its result, and the end of the client's session later.
+    until("the client has ended", || {
+        endpoint.value("peregrine_sessions") == 0.0
+            && endpoint.value("peregrine_calls_in_flight") == 0.0
     });
     let (code, stat) = sandbox.json(&["stat", "photos", "--interval", "20ms"]);
     assert_eq!(code, 0, "{stat}");
@@ -302,6 +315,22 @@ fn endpoint_serves_the_numbers_of_stat() {
 }
 
 #[test]
+fn endpoint_reads_a_server_over_a_network() {
+    let sandbox = Sandbox::new();
+    let (_server, ready) =
+        sandbox.serve_files(&["--name", "photos", "--listen", "tcp:127.0.0.1:0"]);
+    let address = ready["addresses"][0].as_str().unwrap();
+    assert_eq!(sandbox.run(&["ping", address, "--count", "50"]).code, 0);
+    let endpoint = Endpoint::start(&sandbox, &address.replacen("photos@", "@", 1));
+    let calls = endpoint.value("peregrine_export_calls_total{export=\"photos\"}");
+    assert!(calls >= 50.0, "{calls}");
+    // Each request is a call of the export by which the server describes itself.
+    let asked = || endpoint.value("peregrine_export_calls_total{export=\".server\"}");
+    let before = asked();
+    until("the server counts the requests", || asked() > before);
+}
+
+#[test]
 fn endpoint_answers_503_while_the_server_is_gone() {
     let sandbox = Sandbox::new();
     let endpoint = Endpoint::start(&sandbox, "photos");
@@ -313,14 +342,36 @@ fn endpoint_answers_503_while_the_server_is_gone() {
         assert!(text.ends_with(". The next request asks again.\n"), "{text}");
     };
     gone();
-    for _ in 0..2 {
+    for signal in [Signal::KILL, Signal::TERM] {
         let mut server = sandbox.serve(&["--name", "photos"]);
         let process = format!("peregrine_server_info{{process=\"{}\"}}", server.0.id());
         assert_eq!(endpoint.value(&process), 1.0);
-        server.signal(Signal::KILL);
+        server.signal(signal);
         server.wait();
         gone();
     }
+}
+
+/// Returns whether all threads of a process are stopped by a signal.
+fn are_stopped(process: u32) -> bool {
+    let mut threads = fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    threads.all(|thread| {
+        let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+        status.lines().any(|line| line.starts_with("State:\tT"))
+    })
+}
+
+#[test]
+fn endpoint_answers_503_while_the_server_is_halted() {
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve(&["--name", "photos"]);
+    let endpoint = Endpoint::start(&sandbox, "photos");
+    server.signal(Signal::STOP);
+    until("each thread of the server has stopped", || are_stopped(server.0.id()));
+    let (status, _, text) = endpoint.ask("GET /metrics");
+    assert_eq!(status, 503, "{text}");
+    server.signal(Signal::CONT);
+    assert_eq!(endpoint.value("peregrine_calls_total"), 0.0);
 }
 
 #[test]
@@ -435,15 +486,21 @@ impl Prometheus {
         Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 
-    /// Returns the value of an expression that has one sample, or `None` if it has none.
-    fn value(&self, expression: &str) -> Option<f64> {
+    /// Returns the samples of an expression.
+    fn samples(&self, expression: &str) -> Vec<Value> {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let path = format!("/api/v1/query?query={encoded}");
-        let (status, body) = Self::request(&self.at, &path)?;
+        let (status, body) = Self::request(&self.at, &path).expect("Prometheus answers");
         assert_eq!(status, 200, "{expression}: {body}");
-        let answer: Value = serde_json::from_str(&body).unwrap();
-        let samples = answer["data"]["result"].as_array().unwrap();
-        assert!(samples.len() <= 1, "{expression}: {body}");
+        let mut answer: Value = serde_json::from_str(&body).unwrap();
+        let Value::Array(samples) = answer["data"]["result"].take() else { panic!("{body}") };
+        samples
+    }
+
+    /// Returns the value of an expression that has one sample, or `None` if it has none.
+    fn value(&self, expression: &str) -> Option<f64> {
+        let samples = self.samples(expression);
+        assert!(samples.len() <= 1, "{expression}: {samples:?}");
         samples.first()?["value"][1].as_str()?.parse().ok()
     }
 
@@ -482,6 +539,17 @@ fn prometheus_reads_a_server_through_the_endpoint() {
     let all = endpoint.value(&format!("{name}_count{{export=\"photos\"}}"));
     assert!(all > 0.0);
     prometheus.until(&format!("sum({name}_bucket{{export=\"photos\", le=\"+Inf\"}})"), all);
+    // The queries are valid. Those of the dashboard have samples when there are two readings.
+    for query in queries() {
+        let concrete = query
+            .replace("$__rate_interval", "5m")
+            .replace("\"$job\"", "\"peregrine\"")
+            .replace("\"$instance\"", "\".*\"")
+            .replace("\"$export\"", "\"photos\"");
+        assert!(!concrete.contains('$'), "{concrete}");
+        let is_answered = || !prometheus.samples(&concrete).is_empty() || !query.contains('$');
+        until(&format!("`{concrete}` has samples"), is_answered);
+    }
     // The server ends, and comes back.
     server.signal(Signal::KILL);
     server.wait();

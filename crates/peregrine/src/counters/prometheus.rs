@@ -344,8 +344,7 @@ mod tests {
             Counts { calls: 12, in_flight: 2, refused: 3, failed: 4, bytes_in: 50, bytes_out: 60 };
         let in_flight =
             InFlightCounts { blocking: 1, deferred: 2, oneway: 3, streams: 4, stream_bytes: 5 };
-        let mut stat = Stat::default();
-        stat.server = ServerStat {
+        let server = ServerStat {
             process: 77,
             age_ms: 1_500,
             threads: [1, 2, 3],
@@ -355,7 +354,8 @@ mod tests {
             in_flight: Some(in_flight),
             ..ServerStat::default()
         };
-        stat.exports = vec![ExportStat { counts, bindings: 6, version: 3, ..export("files") }];
+        let exports = vec![ExportStat { counts, bindings: 6, version: 3, ..export("files") }];
+        let mut stat = Stat { server, exports, ..Stat::default() };
         let text = stat.to_prometheus();
         for line in [
             "peregrine_server_info{process=\"77\"} 1",
