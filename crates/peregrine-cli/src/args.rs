@@ -358,8 +358,8 @@ pub(crate) struct Stat {
     /// Serve this text at http://HOST:PORT/metrics until Ctrl-C; each request asks the server anew
     #[arg(long, value_name = "HOST:PORT", requires = "prometheus")]
     pub(crate) listen: Option<String>,
-    /// Allow --listen at addresses that other machines can reach; HTTP is not encrypted, and everybody who
-    /// reaches the port can read the counts
+    /// Allow --listen at addresses that other machines can reach; HTTP is not encrypted, and every host
+    /// that reaches the port can read the counts
     #[arg(long, requires = "listen")]
     pub(crate) beyond_this_machine: bool,
 }
