@@ -352,6 +352,16 @@ pub(crate) struct Stat {
     /// Number of intervals [default: 1, or unlimited with --watch]
     #[arg(short, long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+    /// Print all counts since the start of the server, in the text format of Prometheus
+    #[arg(long, conflicts_with_all = ["interval", "watch", "count"])]
+    pub(crate) prometheus: bool,
+    /// Serve this text at http://HOST:PORT/metrics until Ctrl-C; each request asks the server anew
+    #[arg(long, value_name = "HOST:PORT", requires = "prometheus")]
+    pub(crate) listen: Option<String>,
+    /// Allow --listen at addresses that other machines can reach; HTTP is not encrypted, and every host
+    /// that reaches the port can read the counts
+    #[arg(long, requires = "listen")]
+    pub(crate) beyond_this_machine: bool,
 }
 
 /// Options of `describe`.

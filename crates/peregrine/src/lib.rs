@@ -212,7 +212,9 @@ pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, ca
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
-pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
+pub use server::{
+    Disclosure, ExportOptions, Fault, Losses, Running, Server, StatHandle, StopHandle,
+};
 pub use stub::{
     Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter,
     GenericServer, Registration,

@@ -54,6 +54,11 @@ pub trait ServerWatch {
     fn watch(&self, every_ms: u32, readings: Sink<'_, Stat>) -> Result<()>;
 }
 
+/// Removes the export through which clients watch the server from `stat`, if no client has called it.
+pub(crate) fn hide_unused(stat: &mut Stat) {
+    stat.exports.retain(|export| export.name != WATCH_NAME || export.counts.calls > 0);
+}
+
 /// One export of a server, as the server describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, peregrine_macros::Value)]
 pub struct Exported {

@@ -314,7 +314,9 @@ pub(crate) static CASES: &[Case] = &[
         text: "Shows live counters of a server and of its exports, sessions and bindings. On the same machine, it \
                reads them from memory that the server shares, at no cost for the server. `--watch` shows one \
                interval after the other, in place on a terminal, until `q` or Ctrl-C. Over a network, it shows \
-               what the server discloses.",
+               what the server discloses.\n\n\
+               `--prometheus` prints the counts for Prometheus, and with `--listen` it serves them over HTTP. \
+               [METRICS.md](METRICS.md) lists the metrics.",
         steps: &[
             Step {
                 line: "stat ADDRESS --interval 100ms",
@@ -329,6 +331,16 @@ pub(crate) static CASES: &[Case] = &[
                 held: false,
                 ..STEP
             },
+            Step { line: "stat files --prometheus", lines: 6, held: false, ..SCRIPT },
+            Step {
+                line: "stat files --prometheus --listen 127.0.0.1:0",
+                code: 130,
+                shown: &[Human, Json],
+                until: "(not encrypted)",
+                held: false,
+                ..STEP
+            },
+            Step { line: "stat files --prometheus --listen 192.0.2.7:9464", code: 3, ..STEP },
         ],
     },
     Case {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use self::disclosure::StatHandle;
 use self::disclosure::server_export;
 use self::paths::{Listening, Paths};
 use self::watch::watch_export;
