@@ -208,7 +208,7 @@ pub use binding::{
     registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
-pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};
+pub use call::{Caller, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
@@ -224,7 +224,7 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
     pub use crate::call::{
-        Answered, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve,
+        Answered, Caller, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve,
         Served, ServedForeign, ServerExecutor, serve_async,
     };
     pub use crate::error::CallError;

@@ -245,7 +245,9 @@ mod tests {
     use core::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::call::{PathKind, Reply, Request, Served, caller, due, extensions::Extensions};
+    use crate::call::{
+        CallTerms, PathKind, Reply, Request, Served, caller, due, extensions::Extensions,
+    };
     use crate::counters::{ExportCounters, Page, Tally, ThreadKind, Visitor, read};
     use crate::error::{Executed, Kind};
     use crate::interface::{Digest, Interface, InterfaceRef};
@@ -304,6 +306,7 @@ mod tests {
                 hardware: None,
                 claimed: None,
                 ending: None,
+                carried: None,
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = counters.tally_of(&Visitor::of(&caller));
@@ -347,7 +350,8 @@ mod tests {
 
     /// Returns the extensions of a call whose deadline passes after `limit`.
     fn left(limit: Duration) -> Vec<u8> {
-        let sent = Extensions::of(None, Some(Instant::now() + limit)).expect("time is left");
+        let terms = CallTerms::Until(Instant::now() + limit);
+        let sent = Extensions::of(None, terms).expect("time is left");
         sent.as_bytes().to_vec()
     }
 
