@@ -224,8 +224,8 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
     pub use crate::call::{
-        Answered, Caller, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve,
-        Served, ServedForeign, ServerExecutor, serve_async,
+        Answered, Caller, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request,
+        Serve, Served, ServedForeign, ServerExecutor, serve_async,
     };
     pub use crate::error::CallError;
     pub use crate::interface::{

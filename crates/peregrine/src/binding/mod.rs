@@ -142,7 +142,11 @@ impl Binding {
     ) -> Result<Self, Unbound> {
         let home = Home::new(address, interface, digest, options);
         let bound = Arc::new(home.bind()?);
-        Ok(Self { bound: Replaceable::new(bound), home: home.shared(), terms: options.limit.into() })
+        Ok(Self {
+            bound: Replaceable::new(bound),
+            home: home.shared(),
+            terms: options.limit.into(),
+        })
     }
 
     /// Returns a binding over an existing path. The binding is not bound again if the server ends.

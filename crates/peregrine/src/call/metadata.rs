@@ -103,7 +103,9 @@ impl Metadata {
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let text = |bytes| str::from_utf8(bytes).unwrap_or_default();
         // The pairs were validated, so no pair is unfit.
-        pairs(self.as_bytes()).map_while(Result::ok).map(move |(key, value)| (text(key), text(value)))
+        pairs(self.as_bytes())
+            .map_while(Result::ok)
+            .map(move |(key, value)| (text(key), text(value)))
     }
 
     /// Returns the number of pairs.
@@ -163,7 +165,10 @@ impl Metadata {
             Self::checked(copy)
         };
         read().map_err(|unfit| {
-            Refusal::new(Kind::BadArguments, format!("the metadata of the call is invalid: {unfit}"))
+            Refusal::new(
+                Kind::BadArguments,
+                format!("the metadata of the call is invalid: {unfit}"),
+            )
         })
     }
 
@@ -269,7 +274,10 @@ mod tests {
         assert_eq!((all, metadata.len()), (vec![("b", "é"), ("a.x-y_2", "")], 2));
         assert_eq!((metadata.get("b"), metadata.get("c")), (Some("é"), None));
         assert_eq!(format!("{metadata:?}"), r#"{"b": "é", "a.x-y_2": ""}"#);
-        assert_eq!(metadata.as_bytes(), [pair(b"b", "é".as_bytes()), pair(b"a.x-y_2", b"")].concat());
+        assert_eq!(
+            metadata.as_bytes(),
+            [pair(b"b", "é".as_bytes()), pair(b"a.x-y_2", b"")].concat()
+        );
         assert_eq!(received(metadata.as_bytes()), Ok(metadata));
         assert!(Metadata::EMPTY.is_empty() && received(b"").unwrap().is_empty());
     }

@@ -164,7 +164,7 @@ impl Sends {
                 ins: &ins,
                 lent: &lent,
                 outs: &mut outs,
-                limit,
+                terms,
             };
             let layout = call.put(usize::MAX).expect("space");
             assert_eq!(call.layout(), layout);
@@ -633,7 +633,7 @@ fn with_reply<T>(
     let mut outs = [one.block(), other.block()];
     let (head, terms) = (&mut head, CallTerms::None);
     let (ins, lent) = (&[], &[]);
-    body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs: &mut outs, limit })
+    body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs: &mut outs, terms })
 }
 
 #[test]
@@ -701,7 +701,7 @@ fn message_written_in_parts_is_equal_for_every_split() {
         let lent = [Window::from(&source[60..]).into()];
         let (head, outs, terms) = (&mut head, &mut [], CallTerms::None);
         let mut call =
-            Call { procedure: 1, frame: &frame, head, ins: &ins, lent: &lent, outs, limit };
+            Call { procedure: 1, frame: &frame, head, ins: &ins, lent: &lent, outs, terms };
         let layout = call.layout();
         if parts.is_empty() {
             assert_eq!(call.put(layout.total), Some(layout));

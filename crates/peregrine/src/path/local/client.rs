@@ -285,11 +285,7 @@ fn unknown_answer() -> CallError {
 /// Writes the extensions of a call after its message. A call has extensions if a procedure makes the call, or
 /// if the call has a deadline or metadata. Returns the size of the extensions in bytes.
 #[cold]
-fn extend(
-    call: &Call<'_, '_, '_>,
-    total: usize,
-    inside: Option<u32>,
-) -> Result<u32, CallError> {
+fn extend(call: &Call<'_, '_, '_>, total: usize, inside: Option<u32>) -> Result<u32, CallError> {
     let extensions = Extensions::of(inside, call.terms)?;
     let extensions = extensions.as_bytes();
     let written = call.head.space().write(align_up(total), extensions);

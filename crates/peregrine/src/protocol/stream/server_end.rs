@@ -377,8 +377,10 @@ mod tests {
         let foreign = Next::Violated(Unreadable::Foreign);
         assert_eq!(next(&message(MessageKind::Reply, 1, 0)), foreign);
         assert_eq!(next(&message(MessageKind::Bind, 1, REQUEST_BYTES_MAX as usize + 1)), foreign);
-        let header =
-            Header { extensions: limits::EXTENSION_BYTES_MAX + 1, ..Header::new(MessageKind::Call, 1) };
+        let header = Header {
+            extensions: limits::EXTENSION_BYTES_MAX + 1,
+            ..Header::new(MessageKind::Call, 1)
+        };
         assert_eq!(next(&header.to_bytes()), foreign);
     }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use super::convert::{Done, Stopped, swap_of};
 use super::program::{Blocks, Elements, OpId, Program, Routine};
-use crate::call::{Answer, Begun, Call, CallPath, CallTerms, FrameGuard, Frames, Returned, pass_on};
+use crate::call::{
+    Answer, Begun, Call, CallPath, CallTerms, FrameGuard, Frames, Returned, pass_on,
+};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Direction;
 use crate::stub::compiled::{does_not_fit, unreadable};
