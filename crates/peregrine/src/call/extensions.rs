@@ -169,6 +169,11 @@ fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
     })
 }
 
+/// Returns the metadata in the extensions, if there is any.
+fn metadata_of(extensions: Window<'_>) -> Option<Result<Metadata, Refusal>> {
+    find(extensions, METADATA).map(Metadata::received)
+}
+
 /// Applies the extensions of the call that this thread is about to run. `waited` returns how long ago the
 /// call was received.
 ///
@@ -180,7 +185,7 @@ pub(crate) fn enter(
     waited: impl FnOnce() -> Duration,
 ) -> Result<(), Refusal> {
     chain::enter(links(extensions));
-    let metadata = find(extensions, METADATA).map(Metadata::received).transpose();
+    let metadata = metadata_of(extensions).transpose();
     set_metadata(metadata.as_ref().ok().and_then(Option::as_ref));
     let left = find(extensions, DEADLINE).filter(|left| left.len() == size_of::<u64>());
     let Some(left) = left.and_then(|left| left.read_plain(0)).map(u64::from_le_bytes) else {
@@ -205,6 +210,24 @@ pub(crate) fn leave() {
 pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
     let own = chain::own_link();
     links(extensions).any(|link| link == own)
+}
+
+/// Reads any bytes as the extensions of a call.
+///
+/// # Panics
+/// If metadata that was read differs after it was written and read again.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let extensions = Window::from(bytes);
+    let _ = enter(extensions, || Duration::ZERO);
+    let _ = is_from_inside(extensions);
+    leave();
+    let Some(Ok(metadata)) = metadata_of(extensions) else { return };
+    let again = Metadata::EMPTY.with(metadata.iter()).expect("metadata that was read is valid");
+    let terms = CallTerms::Metadata { metadata: &again, deadline: None };
+    let written = Extensions::of(None, terms).expect("the call has no deadline");
+    let read = metadata_of(Window::from(written.padded()));
+    assert!(read.is_some_and(|read| read.is_ok_and(|read| read == metadata)) || again.is_empty());
 }
 
 #[cfg(test)]

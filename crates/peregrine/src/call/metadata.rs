@@ -92,7 +92,7 @@ impl fmt::Display for Unfit {
 
 impl Metadata {
     /// No pairs.
-    pub(super) const EMPTY: &'static Self = &Self { pairs: None };
+    pub(crate) const EMPTY: &'static Self = &Self { pairs: None };
 
     /// Returns the value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {

@@ -246,7 +246,7 @@ mod tests {
 
     use super::*;
     use crate::call::{
-        CallTerms, PathKind, Reply, Request, Served, caller, due, extensions::Extensions,
+        CallTerms, Metadata, PathKind, Reply, Request, Served, caller, due, extensions::Extensions,
     };
     use crate::counters::{ExportCounters, Page, Tally, ThreadKind, Visitor, read};
     use crate::error::{Executed, Kind};
@@ -377,6 +377,45 @@ mod tests {
         assert_eq!(Arc::strong_count(&server.calls), 3, "this test holds two references");
         server.serving.forget();
         assert_eq!(Arc::strong_count(&server.calls), 2);
+    }
+
+    #[test]
+    fn metadata_is_that_of_the_running_call() {
+        let mut server = Server::new();
+        let metadata = |key: &str| {
+            let metadata = Metadata::EMPTY.with([(key, "v")]).unwrap();
+            let terms = CallTerms::Metadata { metadata: &metadata, deadline: None };
+            Extensions::of(None, terms).unwrap().as_bytes().to_vec()
+        };
+        let (one, other) = (metadata("one"), metadata("other"));
+        let invalid = vec![3, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0xff];
+        for (extensions, expected) in [
+            (&one, Some("one")),
+            (&other, Some("other")),
+            (&left(Duration::from_secs(100)), None),
+            (&one, Some("one")),
+            (&invalid, None),
+            (&Vec::new(), None),
+        ] {
+            let seen = server.call(0, extensions, false, || {
+                let caller = caller().expect("a call runs");
+                let keys = caller.metadata().iter().map(|(key, _)| key.to_owned());
+                (keys.collect::<Vec<_>>(), caller.process())
+            });
+            match seen {
+                Ok(seen) => {
+                    assert_eq!(seen, (expected.into_iter().map(str::to_owned).collect(), 7))
+                }
+                Err(refusal) => {
+                    assert_eq!(refusal.kind, Kind::BadArguments);
+                    assert!(extensions == &invalid && refusal.executed == Executed::No);
+                }
+            }
+        }
+        // The thread keeps the caller of its last call, and nothing of earlier metadata.
+        assert_eq!(Arc::strong_count(&server.row.caller), 3);
+        server.serving.forget();
+        assert_eq!(Arc::strong_count(&server.row.caller), 1);
     }
 
     #[test]
