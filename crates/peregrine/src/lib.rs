@@ -112,6 +112,11 @@
 //! A [`Limit`] bounds the time of a call. A procedure can ask through [`caller`] how much time is left, and
 //! whether the caller still waits.
 //!
+//! # Metadata
+//!
+//! A client sends pairs of text with its calls ([`Binding::with_metadata`], and the method of each client with
+//! this name). A procedure reads these pairs ([`Metadata`]) through [`caller`].
+//!
 //! # Names
 //!
 //! [`directory`] says where clients look names up, and lists the names of this machine.

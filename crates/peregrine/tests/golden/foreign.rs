@@ -278,8 +278,9 @@ fn client_writes_and_reads_documented_bytes() {
     for case in CASES.iter().chain(SERVER_CASES) {
         call(&client, case);
     }
-    let with_metadata = client.with_metadata("trace", "7f3a").unwrap();
-    with_metadata.with_metadata("user", "").unwrap().nothing().unwrap();
+    let traced = client.with_metadata("trace", "7f3a").unwrap().with_metadata("user", "").unwrap();
+    traced.nothing().unwrap();
+    drop(traced);
     let error = client.with_timeout(LIMIT).nothing().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
     took_all.send(()).expect("the server waits for this signal");
