@@ -232,7 +232,8 @@ fn split<'a>(bytes: &mut &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
 }
 
 /// The advice for metadata that a client cannot send.
-const ADVICE: &str = "send fewer or shorter pairs, and longer data as an argument of the call";
+const ADVICE: &str = "send few and short pairs, whose keys are lower-case names, and other data as \
+                      arguments of the call";
 
 /// Returns the error of metadata that is not sent.
 #[cold]

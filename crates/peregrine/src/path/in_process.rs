@@ -67,14 +67,6 @@ impl InProcess {
         Self { serve, caller: Arc::new(caller), slots: Slots::new(frames) }
     }
 
-    /// Returns what the procedure of a call sees of its caller.
-    fn caller(&self, call: &Call<'_, '_, '_>) -> Arc<CallerInfo> {
-        match call.terms.metadata() {
-            None => Arc::clone(&self.caller),
-            Some(metadata) => self.caller.with_metadata(metadata),
-        }
-    }
-
     /// Runs the call on this thread. The answer is [`Answer::Deferred`] if the procedure has not ended.
     fn run(&self, call: &mut Call<'_, '_, '_>) -> Result<Ran, CallError> {
         let Some(layout) = call.put(usize::MAX) else { return Err(too_large(call)) };
@@ -99,7 +91,10 @@ impl InProcess {
             return self.run_on_thread(call, &layout, number);
         }
         let calls = Arc::clone(&self.slots) as Arc<dyn Calls>;
-        let ran = procedure::within(&self.caller(call), due, calls, number, || {
+        let with_metadata =
+            call.terms.metadata().map(|metadata| self.caller.with_metadata(metadata));
+        let caller = with_metadata.as_ref().unwrap_or(&self.caller);
+        let ran = procedure::within(caller, due, calls, number, || {
             execute(&*self.serve, &incoming, reply, &mut estack)
         });
         estack.trim();
@@ -121,7 +116,11 @@ impl InProcess {
         call.frame.call_space().window().read(0, bytes).ok_or_else(|| too_large(call))?;
         let (procedure, due) = (call.procedure, call.terms.deadline());
         let reply_bytes = call.frame.reply_to().window().len();
-        let (serve, caller) = (Arc::clone(&self.serve), self.caller(call));
+        let serve = Arc::clone(&self.serve);
+        let caller = match call.terms.metadata() {
+            None => Arc::clone(&self.caller),
+            Some(metadata) => self.caller.with_metadata(metadata),
+        };
         let slots = Arc::clone(&self.slots);
         let run = move || {
             let incoming = Incoming {
