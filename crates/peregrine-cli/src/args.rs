@@ -500,6 +500,12 @@ fn definition(text: &str) -> Result<(String, Option<i64>), String> {
     Ok((name.to_owned(), value))
 }
 
+/// Parses the value of `--metadata`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// Options of `call`.
 #[derive(Args, Debug)]
 #[command(after_help = CALL_ARGUMENTS)]
@@ -523,6 +529,9 @@ pub(crate) struct Call {
     /// Time limit of the call, such as 500ms or 2s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
+    /// Send this pair of metadata with the call; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) metadata: Vec<(String, String)>,
     /// Use the interface in this file instead of asking the server for it: JSON, a trait, .x or .cr
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) interface: Option<PathBuf>,

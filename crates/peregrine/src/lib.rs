@@ -112,6 +112,11 @@
 //! A [`Limit`] bounds the time of a call. A procedure can ask through [`caller`] how much time is left, and
 //! whether the caller still waits.
 //!
+//! # Metadata
+//!
+//! A client sends pairs of text with its calls ([`Binding::with_metadata`], and the method of each client with
+//! this name). A procedure reads these pairs ([`Metadata`]) through [`caller`].
+//!
 //! # Names
 //!
 //! [`directory`] says where clients look names up, and lists the names of this machine.
@@ -208,7 +213,7 @@ pub use binding::{
     registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
-pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};
+pub use call::{Caller, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
@@ -226,8 +231,8 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
     pub use crate::call::{
-        Answered, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve,
-        Served, ServedForeign, ServerExecutor, serve_async,
+        Answered, Caller, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request,
+        Serve, Served, ServedForeign, ServerExecutor, serve_async,
     };
     pub use crate::error::CallError;
     pub use crate::interface::{

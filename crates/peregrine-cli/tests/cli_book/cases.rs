@@ -274,9 +274,12 @@ pub(crate) static CASES: &[Case] = &[
                json`, the one object has all items. A callback needs no argument: the command serves its \
                interface. Each call that arrives is printed like an item, with its arguments, and returns an \
                empty value: `()`, zero, an empty text or list, `None`. A call whose result has no empty value, \
-               such as an enum, fails.",
+               such as an enum, fails. `--metadata KEY=VALUE` sends a pair of metadata with the call, and may be \
+               given several times.",
         steps: &[
             Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
+            Step { line: "call files size path=hello --metadata tenant=birds", ..STEP },
+            Step { line: "call files size path=hello --metadata Tenant=birds", code: 1, ..STEP },
             Step { line: "call files write path=note offset=0 bytes=words", code: 1, ..STEP },
             Step { line: "call files read path=hello offset=0 into=3 --bytes hex", ..STEP },
             Step {

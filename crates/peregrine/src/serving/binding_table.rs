@@ -283,6 +283,7 @@ mod tests {
             hardware: None,
             claimed: None,
             ending: None,
+            carried: None,
         };
         Arc::new(BindingRow::new(
             0,

@@ -290,6 +290,7 @@ mod tests {
             hardware,
             claimed: None,
             ending: None,
+            carried: None,
         };
         assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);
         // Over a network, a client can claim any process number. So this number does not distinguish clients.

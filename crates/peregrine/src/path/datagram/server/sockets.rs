@@ -238,6 +238,7 @@ impl ExportHost for SocketExports {
             hardware: from.link().map(|(hardware, _)| hardware),
             claimed: None,
             ending: None,
+            carried: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&caller));
         Ok(export.bind(caller, bytes, tally))

@@ -491,6 +491,7 @@ impl ServerSession {
             hardware: None,
             claimed: None,
             ending: None,
+            carried: None,
         };
         let row = |session: &SessionCounters| {
             export.bind(caller, export.message_bytes_max(), export.counters.tally(session.number()))

@@ -369,6 +369,7 @@ impl Host for Visit<'_> {
             hardware: None,
             claimed: None,
             ending: None,
+            carried: None,
         };
         let tally = export.counters.tally(self.0.counters.number());
         let row = export.bind(caller, bytes, tally);
