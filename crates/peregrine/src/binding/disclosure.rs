@@ -15,7 +15,8 @@ use crate::error::{CallError, Kind, unusable_memory};
 use crate::path::bind::violated;
 use crate::path::local::counters as counters_of;
 use crate::server_info::{
-    Exported, ServerInfo as _, ServerInfoClient, ServerWatch as _, ServerWatchClient, WATCH_NAME,
+    Exported, HEALTH_NAME, ServerInfo as _, ServerInfoClient, ServerWatch as _, ServerWatchClient,
+    WATCH_NAME,
 };
 use crate::sys::Memory;
 
@@ -48,8 +49,10 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
         },
     };
     let mut stat = stat.map_err(|error| error.at(address))?;
-    // The export through which clients watch the server is listed only if a client has called it.
-    stat.exports.retain(|export| export.name != WATCH_NAME || export.counts.calls > 0);
+    // The exports through which clients watch the server, or ask for its health, are listed only if a client
+    // has called them.
+    let is_own = |name: &str| [WATCH_NAME, HEALTH_NAME].contains(&name);
+    stat.exports.retain(|export| !is_own(&export.name) || export.counts.calls > 0);
     Ok(stat)
 }
 
@@ -163,7 +166,7 @@ fn far(address: &Address) -> Option<Address> {
 }
 
 /// Returns the address of the server at the first place that a hosts file lists for a name.
-fn elsewhere(address: &Address) -> Option<Address> {
+pub(super) fn elsewhere(address: &Address) -> Option<Address> {
     if address.is_on_this_machine() {
         return None;
     }

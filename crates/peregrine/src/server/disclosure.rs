@@ -6,7 +6,9 @@ use crate::call::Refusal;
 use crate::counters::{self, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
-use crate::server_info::{Exported, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME};
+use crate::server_info::{
+    Exported, HEALTH_NAME, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME,
+};
 use crate::serving::ServerCore;
 use crate::serving::disclosure::Disclosure;
 use crate::serving::export::{Export, ExportOptions};
@@ -74,7 +76,7 @@ impl ServerInfo for Discloser {
         })?;
         let offered = offered(&core);
         let known = |name: &str| {
-            [SERVER_NAME, WATCH_NAME].contains(&name)
+            [SERVER_NAME, WATCH_NAME, HEALTH_NAME].contains(&name)
                 || offered.iter().any(|export| export.name == name)
         };
         stat.exports.retain(|export| known(&export.name));

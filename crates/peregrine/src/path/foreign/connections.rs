@@ -157,7 +157,8 @@ impl<S: StreamService> ServerPath for ForeignConnections<S> {
     }
 
     fn load(&self) -> Load {
-        Load { captured: 0, waiting: self.threads.admission.waiting() as u64 }
+        let admission = &self.threads.admission;
+        Load { captured: 0, waiting: admission.waiting() as u64, full: admission.is_full() }
     }
 
     fn threads(&self) -> usize {

@@ -231,7 +231,8 @@ impl<S: DatagramService> ServerPath for Datagrams<S> {
 
     fn load(&self) -> Load {
         let waiting = self.all().iter().map(|socket| socket.admission().waiting() as u64).sum();
-        Load { captured: 0, waiting }
+        let full = self.all().iter().any(|socket| socket.admission().is_full());
+        Load { captured: 0, waiting, full }
     }
 
     fn threads(&self) -> usize {

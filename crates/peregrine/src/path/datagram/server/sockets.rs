@@ -13,7 +13,7 @@ use crate::counters::{ThreadKind, Visitor};
 use crate::device::udp::Udp;
 use crate::device::{Ethernet, LinkAddress, LinkDevice, LinkPort, Socket, SocketUse};
 use crate::error::Kind;
-use crate::interface::Description;
+use crate::interface::{Description, HEALTH_NAME};
 use crate::keeper::Next;
 use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use crate::serving::admission::Admission;
@@ -197,9 +197,10 @@ impl ServerPath for Datagrams {
     }
 
     fn load(&self) -> Load {
-        self.all().iter().fold(Load::default(), |Load { captured, waiting }, socket| Load {
+        self.all().iter().fold(Load::default(), |Load { captured, waiting, full }, socket| Load {
             captured: captured + socket.service().captured(),
             waiting: waiting + socket.admission().waiting() as u64,
+            full: full || socket.admission().is_full(),
         })
     }
 
@@ -210,7 +211,7 @@ impl ServerPath for Datagrams {
 
 impl SocketExports {
     fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
-        if self.is_stopping() {
+        if self.is_stopping() && name != HEALTH_NAME {
             let Refusal { kind, text, .. } = Refusal::stopping();
             return Err((kind, text));
         }
@@ -345,6 +346,10 @@ impl PacketService for Arc<ServerSocket> {
 
     fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
         ServerSocket::is_from_inside(self, receiver, work)
+    }
+
+    fn needs_no_permit(&self, work: &Work) -> bool {
+        work.is_of_health()
     }
 
     fn close(&self) {

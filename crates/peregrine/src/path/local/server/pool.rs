@@ -663,13 +663,15 @@ impl WorkerPool {
         self.state().workers.iter().for_each(|one| one.handle.forget_bindings());
     }
 
-    /// Returns how many calls are captured, and how many A-stacks wait for a worker.
+    /// Returns how many calls are captured, how many A-stacks wait for a worker, and whether all workers run
+    /// procedures.
     pub(super) fn load(&self) -> Load {
         let state = self.state();
         let (handles, waiting) = (state.handles(), state.queue.len() as u64);
         drop(state);
         let captured = handles.iter().filter(|handle| handle.is_captured()).count() as u64;
-        Load { captured, waiting }
+        let running = handles.iter().filter(|handle| handle.runs()).count();
+        Load { captured, waiting, full: running >= self.admission.bound(false) }
     }
 
     /// Returns the largest number of workers, without the additional workers for nested calls.
