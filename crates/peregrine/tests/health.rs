@@ -13,9 +13,9 @@ use peregrine::{
     Disclosure, Executed, ExportOptions, GenericClient, Health, Kind, PathKind, Server, health,
     health_within,
 };
-use room::{Carrier, Inside, RoomServer, home};
+use room::{Carrier, Inside, RoomServer};
 use support::link::{Link, at_near_end};
-use support::{stream, wire};
+use support::{alone, own_directory, stream, wire};
 
 /// Runs a case over each network path.
 fn on_each_network_path(case: fn(Carrier)) {
@@ -45,7 +45,7 @@ fn failed(address: &str) -> (Kind, String) {
 
 #[test]
 fn only_exports_that_the_client_may_call_are_known() {
-    let _home = home();
+    let _home = (alone(), own_directory());
     let server = Server::new().export("open", RoomServer::new(Inside::of(1))).unwrap();
     let limited = ExportOptions::default().users([1]);
     let server = server.export_with("limited", RoomServer::new(Inside::of(1)), limited).unwrap();
@@ -79,7 +79,7 @@ fn only_exports_that_the_client_may_call_are_known() {
 
 #[test]
 fn server_that_does_not_answer_is_not_waited_for() {
-    let (_alone, directory) = home();
+    let (_alone, directory) = (alone(), own_directory());
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let _listens = wire::listen(directory.path(), "silent");
     for address in [format!("tcp:silent@{}", silent.local_addr().unwrap()), "silent".to_owned()] {
@@ -97,7 +97,7 @@ fn refusal(kind: Kind, text: &str) -> Vec<u8> {
 
 #[test]
 fn server_of_an_earlier_version_is_recognized() {
-    let (_alone, directory) = home();
+    let (_alone, directory) = (alone(), own_directory());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let local = wire::listen(directory.path(), "old");

@@ -84,11 +84,11 @@ pub(super) fn explain(error: io::Error, kind: SocketType) -> io::Error {
 /// Returns a copy of an inherited socket and its address, if it is a socket of this type with an address of
 /// IP. A socket of type `STREAM` must listen.
 fn inspect(number: RawFd, kind: SocketType) -> io::Result<Option<(OwnedFd, SocketAddr)>> {
-    let socket = copy_of_descriptor(number).map_err(|error| {
-        let open = io::Error::from_raw_os_error(libc::EBADF).kind() == error.kind()
-            || error.raw_os_error() == Some(libc::EBADF);
-        let text = format!("LISTEN_FDS includes descriptor {number}, which is not open");
-        if open { invalid(text) } else { error }
+    let socket = copy_of_descriptor(number).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBADF) => {
+            invalid(format!("LISTEN_FDS includes descriptor {number}, which is not open"))
+        }
+        _ => error,
     })?;
     match sockopt::socket_type(&socket) {
         Ok(found) if found == kind => {}

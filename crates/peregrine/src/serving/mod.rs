@@ -107,8 +107,6 @@ pub(crate) struct Load {
     pub(crate) captured: u64,
     /// The number of calls that wait for a thread.
     pub(crate) waiting: u64,
-    /// Whether as many procedures run as may run.
-    pub(crate) full: bool,
 }
 
 /// The server half of a path: it accepts clients and calls over the path.
@@ -136,8 +134,12 @@ pub(crate) trait ServerPath: Send + Sync {
     /// Closes all connections. Clients get no results of calls that still run.
     fn disconnect(&self);
 
-    /// Returns how many calls are captured, how many wait, and whether a further call would have to wait.
+    /// Returns how many calls are captured and how many wait.
     fn load(&self) -> Load;
+
+    /// Returns whether as many procedures run as may run, so that a further call would have to wait. Takes
+    /// little time, because any client may ask for it.
+    fn is_full(&self) -> bool;
 
     /// Returns the number of threads that run procedures or wait for calls.
     fn threads(&self) -> usize;

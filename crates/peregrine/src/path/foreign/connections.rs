@@ -157,8 +157,11 @@ impl<S: StreamService> ServerPath for ForeignConnections<S> {
     }
 
     fn load(&self) -> Load {
-        let admission = &self.threads.admission;
-        Load { captured: 0, waiting: admission.waiting() as u64, full: admission.is_full() }
+        Load { captured: 0, waiting: self.threads.admission.waiting() as u64 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.threads.admission.is_full()
     }
 
     fn threads(&self) -> usize {

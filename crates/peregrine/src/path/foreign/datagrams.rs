@@ -231,8 +231,11 @@ impl<S: DatagramService> ServerPath for Datagrams<S> {
 
     fn load(&self) -> Load {
         let waiting = self.all().iter().map(|socket| socket.admission().waiting() as u64).sum();
-        let full = self.all().iter().any(|socket| socket.admission().is_full());
-        Load { captured: 0, waiting, full }
+        Load { captured: 0, waiting }
+    }
+
+    fn is_full(&self) -> bool {
+        self.all().iter().any(|socket| socket.admission().is_full())
     }
 
     fn threads(&self) -> usize {

@@ -197,11 +197,14 @@ impl ServerPath for Datagrams {
     }
 
     fn load(&self) -> Load {
-        self.all().iter().fold(Load::default(), |Load { captured, waiting, full }, socket| Load {
+        self.all().iter().fold(Load::default(), |Load { captured, waiting }, socket| Load {
             captured: captured + socket.service().captured(),
             waiting: waiting + socket.admission().waiting() as u64,
-            full: full || socket.admission().is_full(),
         })
+    }
+
+    fn is_full(&self) -> bool {
+        self.all().iter().any(|socket| socket.admission().is_full())
     }
 
     fn threads(&self) -> usize {

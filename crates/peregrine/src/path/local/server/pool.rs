@@ -663,15 +663,19 @@ impl WorkerPool {
         self.state().workers.iter().for_each(|one| one.handle.forget_bindings());
     }
 
-    /// Returns how many calls are captured, how many A-stacks wait for a worker, and whether all workers run
-    /// procedures.
+    /// Returns how many calls are captured, and how many A-stacks wait for a worker.
     pub(super) fn load(&self) -> Load {
         let state = self.state();
         let (handles, waiting) = (state.handles(), state.queue.len() as u64);
         drop(state);
         let captured = handles.iter().filter(|handle| handle.is_captured()).count() as u64;
-        let running = handles.iter().filter(|handle| handle.runs()).count();
-        Load { captured, waiting, full: running >= self.admission.bound(false) }
+        Load { captured, waiting }
+    }
+
+    /// Returns whether all workers that there may be run procedures.
+    pub(super) fn is_full(&self) -> bool {
+        let running = self.state().workers.iter().filter(|one| one.handle.runs()).count();
+        running >= self.admission.bound(false)
     }
 
     /// Returns the largest number of workers, without the additional workers for nested calls.

@@ -297,6 +297,10 @@ impl ServerPath for Sessions {
         self.pool.load()
     }
 
+    fn is_full(&self) -> bool {
+        self.pool.is_full()
+    }
+
     fn threads(&self) -> usize {
         self.pool.threads()
     }

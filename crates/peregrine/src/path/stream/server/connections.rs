@@ -185,8 +185,11 @@ impl ServerPath for Connections {
 
     fn load(&self) -> Load {
         let captured = self.all().iter().map(|connection| connection.incoming.captured()).sum();
-        let admission = &self.threads.admission;
-        Load { captured, waiting: admission.waiting() as u64, full: admission.is_full() }
+        Load { captured, waiting: self.threads.admission.waiting() as u64 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.threads.admission.is_full()
     }
 
     fn threads(&self) -> usize {
