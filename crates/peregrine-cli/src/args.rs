@@ -25,6 +25,7 @@ Exit codes:
   2    usage error
   3    the command failed and nothing was executed: it is safe to repeat it
   4    the command failed and the call may have been executed
+  5, 6 `health`: the server is about to stop (5), or overloaded (6)
   130  interrupted by Ctrl-C (128 plus the number of the signal)
 
 Environment:
@@ -163,6 +164,8 @@ pub(crate) enum Command {
     },
     /// Measure how long a call of an empty procedure takes
     Ping(Ping),
+    /// Ask a server whether it serves, is overloaded, or is about to stop; the exit code says which
+    Health(Health),
     /// Show the counters of a running server: calls, rates, latency, sessions, bindings
     Stat(Stat),
     /// Check what this machine supports, how that affects calls, and how to improve it
@@ -333,6 +336,18 @@ pub(crate) struct Ping {
     /// How to wait for each result
     #[arg(long, value_enum, default_value_t = WaitOption::Adaptive)]
     pub(crate) wait: WaitOption,
+}
+
+/// Options of `health`.
+#[derive(Args, Debug)]
+pub(crate) struct Health {
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, or @HOST for a server whatever it
+    /// exports, optionally with the prefix local:, eth:, udp: or tcp:
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) address: String,
+    /// How long to wait for the answer, such as 200ms, 1s or 1m
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub(crate) timeout: Duration,
 }
 
 /// Options of `stat`.

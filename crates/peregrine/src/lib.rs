@@ -128,7 +128,8 @@
 //! [`Server`] and [`ExportOptions`] determine what a server exports, to which users and with how many
 //! threads. [`Running`] and [`StopHandle`] stop a server. [`Rebind`] determines what a client does after its
 //! server has ended. A server reports [`Fault`] and [`Losses`]. [`stat`](fn@stat) reads the counters of a
-//! server ([`counters::Stat`]). [`Disclosure`] determines which of these counters other processes may read
+//! server ([`counters::Stat`]). [`health`](fn@health) says whether a server serves ([`Health`]), and
+//! [`Server::notify_systemd`] tells systemd ([`systemd`]). [`Disclosure`] determines which of these counters other processes may read
 //! ([`server_info`]).
 //!
 //! # Programs without the trait
@@ -203,14 +204,15 @@ pub mod stub;
 mod sync;
 #[doc(hidden)]
 pub mod sys;
+pub mod systemd;
 #[doc(hidden)]
 pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
     AuthSys, BindOptions, Binding, Candidate, CourierForm, Description, EthernetDevice,
-    Explanation, Rebind, RegisteredProgram, Verdict, describe, explain, exports,
-    registered_programs, stat, watch,
+    Explanation, Rebind, RegisteredProgram, Verdict, describe, explain, exports, health,
+    health_within, registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller};
@@ -220,6 +222,7 @@ pub use rpcbind::Rpcbind;
 pub use server::{
     Disclosure, ExportOptions, Fault, Losses, Running, Server, StatHandle, StopHandle,
 };
+pub use server_info::Health;
 pub use stub::{
     Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter,
     GenericServer, Registration,

@@ -313,6 +313,18 @@ pub(crate) static CASES: &[Case] = &[
         ],
     },
     Case {
+        title: "health",
+        text: "Asks a server whether it serves, is overloaded, or is about to stop. It answers also while all of \
+               its threads are busy. The exit code is for supervisors: 0 if it serves, 5 if it is about to \
+               stop, 6 if it is overloaded, and 3 if it is gone or does not answer within `--timeout`.",
+        steps: &[
+            Step { line: "health ADDRESS", shown: &[Human, Json], ..STEP },
+            Step { line: "health fiels", code: 3, shown: &[Human, Json], ..STEP },
+            Step { line: "health tcp:files@127.0.0.1:1 --timeout 1s", code: 3, ..STEP },
+            Step { line: "health files --timeout soon", code: 2, ..STEP },
+        ],
+    },
+    Case {
         title: "stat",
         text: "Shows live counters of a server and of its exports, sessions and bindings. On the same machine, it \
                reads them from memory that the server shares, at no cost for the server. `--watch` shows one \

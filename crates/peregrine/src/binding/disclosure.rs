@@ -163,7 +163,7 @@ fn far(address: &Address) -> Option<Address> {
 }
 
 /// Returns the address of the server at the first place that a hosts file lists for a name.
-fn elsewhere(address: &Address) -> Option<Address> {
+pub(super) fn elsewhere(address: &Address) -> Option<Address> {
     if address.is_on_this_machine() {
         return None;
     }

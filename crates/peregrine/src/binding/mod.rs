@@ -8,6 +8,7 @@ mod disclosure;
 mod explain;
 #[cfg(test)]
 mod foreign;
+mod health;
 mod rebind;
 mod select;
 
@@ -16,6 +17,7 @@ pub use crate::path::onc::{RegisteredProgram, registered_programs};
 pub use crate::path::options::{BindOptions, CourierForm, EthernetDevice, Rebind};
 pub use disclosure::{exports, stat, watch};
 pub use explain::{Candidate, Explanation, Verdict};
+pub use health::{health, health_within};
 
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;

@@ -10,7 +10,7 @@ use crate::counters::{self, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::server_info::{
-    Exported, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME, hide_unused,
+    Exported, HEALTH_NAME, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME, hide_unused,
 };
 use crate::serving::ServerCore;
 use crate::serving::disclosure::Disclosure;
@@ -79,7 +79,7 @@ impl ServerInfo for Discloser {
         })?;
         let offered = offered(&core);
         let known = |name: &str| {
-            [SERVER_NAME, WATCH_NAME].contains(&name)
+            [SERVER_NAME, WATCH_NAME, HEALTH_NAME].contains(&name)
                 || offered.iter().any(|export| export.name == name)
         };
         stat.exports.retain(|export| known(&export.name));

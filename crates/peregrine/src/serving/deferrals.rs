@@ -131,6 +131,11 @@ impl Deferrals {
         (pending.all.calls - pending.carriers) as u64
     }
 
+    /// Returns whether no further call may be deferred.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending.lock().all.calls >= limits::DEFERRED_MAX
+    }
+
     /// Returns how many one-way calls and streams the server has.
     pub(crate) fn in_flight(&self) -> InFlightNow {
         self.in_flight.now()
