@@ -85,7 +85,7 @@ end
 
 -- Of calls, on every path.
 u32("call", "Call")
-u32("procedure", "Procedure", PROCEDURES)
+u32("procedure", "Procedure")
 text("method", "Method")
 text("interface", "Interface")
 text("export", "Export")
@@ -257,10 +257,13 @@ local retransmitted = note("retransmitted", "The position was sent before", expe
 local refused = note("refused", "The server refuses", expert.group.RESPONSE_CODE, expert.severity.WARN)
 local not_reassembled = note("not_reassembled", "The message is not reassembled", expert.group.REASSEMBLE,
   expert.severity.NOTE)
+local not_aligned = note("not_aligned", "No message begins here", expert.group.UNDECODED,
+  expert.severity.WARN)
 local not_shown = note("not_shown", "Not everything is shown", expert.group.UNDECODED,
   expert.severity.NOTE)
 peregrine.experts = {
-  malformed, cut_short, bad_check, other_version, retransmitted, refused, not_reassembled, not_shown,
+  malformed, cut_short, bad_check, other_version, retransmitted, refused, not_reassembled,
+  not_aligned, not_shown,
 }
 
 peregrine.prefs.udp_ports = Pref.range("UDP ports", tostring(PORT),
@@ -475,14 +478,10 @@ end
 
 -- Shows the procedure, and what is known about it.
 local function add_procedure(tree, range, procedure, bound)
-  local digest = bound and bound.digest
-  if range then
-    tree:add_le(f["procedure"], range)
-  elseif procedure then
-    concluded(tree, f["procedure"], nil, procedure)
-  end
   if not procedure then return nil end
-  local about, method, interface = title(procedure, digest)
+  local item = range and tree:add_le(f["procedure"], range) or concluded(tree, f["procedure"], nil, procedure)
+  local about, method, interface = title(procedure, bound and bound.digest)
+  if PROCEDURES[procedure] then item:append_text(" (" .. PROCEDURES[procedure] .. ")") end
   if method then concluded(tree, f["method"], range, method) end
   if interface then concluded(tree, f["interface"], range, interface) end
   if bound and bound.name then concluded(tree, f["export"], range, bound.name) end
@@ -511,6 +510,7 @@ local function add_extensions(tree, tvb, at, size)
       for link = from, math.min(to, from + EXTENSIONS_MAX * 16) - 16, 16 do
         item:add_le(f["extension.domain"], tvb:range(link, 8))
         item:add_le(f["extension.process"], tvb:range(link + 8, 4))
+        item:add(f["padding"], tvb:range(link + 12, 4))
       end
     elseif tag == 2 and length == 8 then
       item:add_le(f["extension.deadline"], tvb:range(from, 8))
@@ -710,7 +710,11 @@ local function add_call_message(tree, tvb, head, procedure, bound)
     if procedure == BATCH then return add_batch(tree, inner, bound) end
     return add_streams(tree, inner)
   end
-  if from < tvb:len() then add_rest(tree, f["blocks"], tvb, from) end
+  if from < tvb:len() then
+    add_rest(tree, f["blocks"], tvb, from)
+  elseif head < tvb:len() then
+    add_rest(tree, f["padding"], tvb, head)
+  end
 end
 
 -- Shows the message of a reply. Returns a text about it, and the digest if it is a description.
@@ -1196,7 +1200,7 @@ local function dissect_packets(tvb, pinfo, root)
   local at = 0
   while at < tvb:len() do
     if at > 0 and not is_packet(tvb, at, false) then
-      local rest = root:add(f["unreadable"], tvb:range(at))
+      local rest = root:add(peregrine, tvb:range(at), "Peregrine"):add(f["unreadable"], tvb:range(at))
       rest:add_proto_expert_info(malformed, "bytes follow the packet")
       break
     end
@@ -1233,12 +1237,16 @@ end
 
 local stream_of = Field.new("tcp.stream")
 
--- Returns what is remembered of the connection of this segment.
-local function connection()
+-- Returns what is remembered of the connection of this segment, or nil if no message of it was seen.
+local function known_connection()
   local found = { stream_of() }
   local number = #found > 0 and found[#found].value or -1
-  return recall(connections, number)
-    or remember(connections, number, { bindings = bounded(4096), calls = bounded(65536), digests = {} })
+  return recall(connections, number), number
+end
+local function connection()
+  local known, number = known_connection()
+  return known
+    or remember(connections, number, { bindings = bounded(4096), calls = bounded(65536), digests = bounded(4096) })
 end
 
 -- Shows the body of a message, by its kind. Each function gets the header, the connection and the question or
@@ -1285,7 +1293,8 @@ CONTENTS[M_BOUND] = function(tree, body, h, peer, asked)
   })
   if not at then return "Bound" end
   local number, name = body:range(8, 4):le_uint(), asked.name
-  remember(peer.bindings, number, { name = name, digest = asked.digest or peer.digests[name or ""] })
+  local digest = asked.digest or recall(peer.digests, name or "")
+  remember(peer.bindings, number, { name = name, digest = digest })
   if name then concluded(tree, f["export"], nil, name) end
   return "Bound" .. (name and " to `" .. name .. "`" or "") .. ": binding " .. number
 end
@@ -1307,10 +1316,7 @@ CONTENTS[M_DESCRIPTION] = function(tree, body, _, peer, asked)
     return "Description"
   end
   local interface, digest = add_description(tree, body)
-  if digest and asked.name and peer.names ~= CALLS_MAX then
-    if not peer.digests[asked.name] then peer.names = (peer.names or 0) + 1 end
-    if peer.names <= 4096 then peer.digests[asked.name] = digest end
-  end
+  if digest and asked.name then remember(peer.digests, asked.name, digest) end
   return "Description" .. (asked.name and " of `" .. asked.name .. "`" or "")
     .. (interface and ": interface `" .. interface .. "`" or "")
 end
@@ -1433,8 +1439,9 @@ local function dissect_messages(tvb, pinfo, root)
     local left = tvb:len() - at
     local is_message = left < 8 or tvb:raw(at + 6, 2) == "Pg"
     if not is_message then
-      local rest = root:add(f["unreadable"], tvb:range(at))
-      rest:add_proto_expert_info(malformed, "no message begins here")
+      if at == 0 and not known_connection() then return 0 end
+      local rest = root:add(peregrine, tvb:range(at), "Peregrine, continuation")
+      rest:add(f["unreadable"], tvb:range(at)):add_proto_expert_info(not_aligned)
       tell(pinfo, "Continuation of a message")
       return tvb:len()
     end
@@ -1443,8 +1450,8 @@ local function dissect_messages(tvb, pinfo, root)
         pinfo.desegment_offset, pinfo.desegment_len = at, DESEGMENT_ONE_MORE_SEGMENT
         return tvb:len()
       end
-      local rest = root:add(f["unreadable"], tvb:range(at))
-      rest:add_proto_expert_info(cut_short)
+      local rest = root:add(peregrine, tvb:range(at), "Peregrine, an incomplete header")
+      rest:add(f["unreadable"], tvb:range(at)):add_proto_expert_info(cut_short)
       tell(pinfo, "Incomplete header of a message")
       return tvb:len()
     end
@@ -1473,14 +1480,11 @@ local function dissect_messages(tvb, pinfo, root)
   return tvb:len()
 end
 
--- Returns whether a segment begins with a message. `is_sure` says that a port or the user has chosen this
--- protocol.
-local function is_message(tvb, is_sure)
-  local left = tvb:len()
-  if left < 8 then return is_sure end
-  local head = tvb:raw(0, math.min(left, MESSAGE_HEADER_BYTES))
-  if head:sub(7, 8) ~= "Pg" then return is_sure end
-  if is_sure then return true end
+-- Returns whether a segment at any port begins with a message.
+local function is_message(tvb)
+  if tvb:len() < 8 then return false end
+  local head = tvb:raw(0, 8)
+  if head:sub(7, 8) ~= "Pg" then return false end
   local kind, body = string.byte(head, 5), word(head, 0)
   if string.byte(head, 6) ~= MESSAGE_VERSION or not MESSAGE_KINDS[kind] then return false end
   if kind == M_BIND then return body >= 44 and body <= 128 end
@@ -1490,12 +1494,11 @@ local function is_message(tvb, is_sure)
 end
 
 function over_tcp.dissector(tvb, pinfo, root)
-  if not is_message(tvb, true) then return 0 end
   return dissect_messages(tvb, pinfo, root)
 end
 
 over_tcp:register_heuristic("tcp", function(tvb, pinfo, root)
-  if not is_message(tvb, false) then return false end
+  if not is_message(tvb) then return false end
   pinfo.conversation = over_tcp
   dissect_messages(tvb, pinfo, root)
   return true
