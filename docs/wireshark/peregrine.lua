@@ -438,12 +438,9 @@ local function add_text(tree, tvb, at, field)
   if at + 4 > tvb:len() then return nil end
   local size = tvb:range(at, 4):le_uint()
   if at + 4 + size > tvb:len() then return nil end
-  if size == 0 then
-    tree:add(field, tvb:range(at, 4), "")
-    return at + 4, ""
-  end
-  tree:add(field, tvb:range(at + 4, size))
-  return at + 4 + size, tvb:raw(at + 4, size)
+  local value = size > 0 and tvb:range(at + 4, size):string(ENC_UTF_8) or ""
+  tree:add(field, tvb:range(at, 4 + size), value)
+  return at + 4 + size, size > 0 and tvb:raw(at + 4, size) or ""
 end
 
 -- Writes the columns. A frame may have several packets, whose texts follow each other.
@@ -1089,9 +1086,10 @@ local function summary(h, number, about, contents)
   return "Question: does the caller of " .. call .. " still wait?"
 end
 
--- Dissects a packet that begins at byte 0 of `tvb`. Returns how many bytes it has.
-local function dissect_packet(tvb, pinfo, root)
-  local left = tvb:reported_len() - HEADER_BYTES
+-- Dissects a packet that begins at byte 0 of `tvb`. `reported` is the number of bytes that the datagram has from
+-- there on, of which the capture may lack some. Returns how many bytes the packet has.
+local function dissect_packet(tvb, pinfo, root, reported)
+  local left = reported - HEADER_BYTES
   local version = tvb:len() > 2 and tvb:range(2, 1):uint()
   if tvb:len() < HEADER_BYTES then
     local tree = root:add(peregrine, tvb:range(), "Peregrine, an incomplete packet")
@@ -1106,7 +1104,7 @@ local function dissect_packet(tvb, pinfo, root)
       tree:add_proto_expert_info(cut_short)
     end
     tell(pinfo, "Incomplete packet")
-    return tvb:reported_len()
+    return reported
   end
   local head = tvb:raw(0, HEADER_BYTES)
   local h = read_header(head)
@@ -1123,7 +1121,7 @@ local function dissect_packet(tvb, pinfo, root)
       about = about .. ": " .. BODIES[UNBOUND](tree, body, h)
     end
     tell(pinfo, about)
-    return tvb:reported_len()
+    return reported
   end
   local size, why = payload_of(h, left)
   if size and size > left then size, why = nil, "the packet is shorter than its header says" end
@@ -1196,7 +1194,7 @@ end
 
 -- Dissects the packets of a datagram. There is one, but a capture on the sending machine may show several in
 -- one datagram, which the interface or the kernel has divided later (segmentation offload).
-local function dissect_packets(tvb, pinfo, root)
+local function dissect_packets(tvb, pinfo, root, reported)
   local at = 0
   while at < tvb:len() do
     if at > 0 and not is_packet(tvb, at, false) then
@@ -1204,20 +1202,20 @@ local function dissect_packets(tvb, pinfo, root)
       rest:add_proto_expert_info(malformed, "bytes follow the packet")
       break
     end
-    at = at + dissect_packet(tvb:range(at):tvb(), pinfo, root)
+    at = at + dissect_packet(tvb:range(at):tvb(), pinfo, root, reported - at)
   end
   return tvb:len()
 end
 
 function peregrine.dissector(tvb, pinfo, root)
   if not is_packet(tvb, 0, true) then return 0 end
-  return dissect_packets(tvb, pinfo, root)
+  return dissect_packets(tvb, pinfo, root, tvb:reported_len())
 end
 
 peregrine:register_heuristic("udp", function(tvb, pinfo, root)
   if not is_packet(tvb, 0, false) then return false end
   pinfo.conversation = peregrine
-  dissect_packets(tvb, pinfo, root)
+  dissect_packets(tvb, pinfo, root, tvb:reported_len())
   return true
 end)
 
@@ -1229,7 +1227,7 @@ function over_ethernet.dissector(tvb, pinfo, root)
   local tree = root:add(over_ethernet, tvb:range(0, 4), "Peregrine over raw Ethernet")
   tree:add(f["packet.destination"], tvb:range(0, 2))
   tree:add(f["packet.source"], tvb:range(2, 2))
-  return 4 + dissect_packets(tvb:range(4):tvb(), pinfo, root)
+  return 4 + dissect_packets(tvb:range(4):tvb(), pinfo, root, tvb:reported_len() - 4)
 end
 
 ------------------------------------------------------------------------------------------------------------

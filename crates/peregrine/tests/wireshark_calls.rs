@@ -60,10 +60,11 @@ const LARGE: usize = 5000;
 
 /// Runs a server at the far end, and makes calls from the near end. Returns the digest of the interface.
 fn make_calls(scheme: &str) -> String {
-    let server = Server::new().export("desk", DeskServer::new(Object)).unwrap();
-    let server =
-        server.listen_beyond_this_machine(&format!("{scheme}:{}:{PORT}", ENDS[1])).unwrap();
-    let running = at_far_end(move || server.spawn().unwrap());
+    let endpoint = format!("{scheme}:{}:{PORT}", ENDS[1]);
+    let running = at_far_end(move || {
+        let server = Server::new().export("desk", DeskServer::new(Object)).unwrap();
+        server.listen_beyond_this_machine(&endpoint).unwrap().spawn().unwrap()
+    });
     let address = format!("{}/desk", running.addresses()[0]);
     let description = peregrine::describe(&address).unwrap();
     // The client does not ask before its answers have had plenty of time, so that each call takes the packets

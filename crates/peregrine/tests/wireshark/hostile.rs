@@ -13,7 +13,7 @@ const CHANGES: [u8; 4] = [1, 0x10, 0x80, 0xff];
 
 /// Adds bytes as a datagram, as a frame of raw Ethernet, and as a new TCP connection.
 fn add_everywhere(frames: &mut Frames, bytes: &[u8]) {
-    frames.udp(50_000, PORT, To::Server, bytes);
+    frames.udp(PORT, To::Server, bytes);
     frames.ethernet(bytes);
     frames.ethernet(&[&[0, 1, 0, 2], bytes].concat());
     add_connection(frames, bytes);
@@ -21,8 +21,7 @@ fn add_everywhere(frames: &mut Frames, bytes: &[u8]) {
 
 /// Adds bytes as a new TCP connection.
 fn add_connection(frames: &mut Frames, bytes: &[u8]) {
-    let port = 1024 + (frames.len() % 60_000) as u16;
-    Connection::new(port, PORT).send(frames, To::Server, bytes);
+    Connection::new(frames.len(), PORT).send(frames, To::Server, bytes);
 }
 
 /// Returns copies of `bytes`, each with one changed byte.
@@ -48,7 +47,7 @@ fn check(tshark: &Tshark, frames: &Frames) {
 fn changed_packets_do_no_harm() {
     let Some(tshark) = Tshark::new() else { return };
     let mut frames = Frames::default();
-    let mut send = |packet: &[u8]| frames.udp(50_000, PORT, To::Server, packet);
+    let mut send = |packet: &[u8]| frames.udp(PORT, To::Server, packet);
     for (_, packet) in packets() {
         // The bodies of packets that bind end with many zeros.
         let used = packet
@@ -73,8 +72,8 @@ fn truncated_packets_do_no_harm() {
     let mut frames = Frames::default();
     for (_, packet) in packets() {
         for length in 0..packet.len() {
-            frames.udp(50_000, PORT, To::Server, &packet[..length]);
-            frames.udp(50_000, PORT, To::Server, &with_checks(packet[..length].to_vec()));
+            frames.udp(PORT, To::Server, &packet[..length]);
+            frames.udp(PORT, To::Server, &with_checks(packet[..length].to_vec()));
             // The capture is cut short, but the packet was complete.
             frames.ethernet(&[&[0, 1, 0, 2], &packet[..]].concat());
             frames.keep_only(14 + 4 + length);
@@ -93,7 +92,7 @@ fn changed_messages_do_no_harm() {
     check(&tshark, &frames);
     // The same, when the dissector knows the binding and has the call.
     let mut frames = Frames::default();
-    let mut connection = Connection::new(50_000, PORT);
+    let mut connection = Connection::new(1, PORT);
     for (is_from_client, message) in messages() {
         let to = if is_from_client { To::Server } else { To::Client };
         connection.send(&mut frames, to, &message);
@@ -152,7 +151,7 @@ fn vectors_of_the_documents_do_no_harm() {
 fn failure_of_a_script_is_detected() {
     let Some(tshark) = Tshark::new() else { return };
     let mut frames = Frames::default();
-    frames.udp(50_000, 9, To::Server, b"four");
+    frames.udp(9, To::Server, b"four");
     assert!(tshark.failures(&frames).is_empty());
     let directory = tempfile::tempdir().unwrap();
     let script = directory.path().join("wrong.lua");

@@ -5,6 +5,8 @@ use std::path::Path;
 
 /// The server's port in made-up frames. The dissector expects Peregrine there.
 pub(crate) const PORT: u16 = 7193;
+/// The client's port. No protocol is known to use it.
+const CLIENT_PORT: u16 = 50_000;
 /// The type of Peregrine's Ethernet frames.
 pub(crate) const ETHER_TYPE: u16 = 0x88b5;
 
@@ -24,15 +26,17 @@ pub(crate) enum To {
 
 /// A TCP connection of a capture.
 pub(crate) struct Connection {
-    client_port: u16,
+    client: [u8; 4],
     server_port: u16,
     /// The numbers of the next bytes to the server and to the client.
     next: [u32; 2],
 }
 
 impl Connection {
-    pub(crate) const fn new(client_port: u16, server_port: u16) -> Self {
-        Self { client_port, server_port, next: [1000, 2000] }
+    /// Makes a connection of the client machine with this number.
+    pub(crate) const fn new(client: usize, server_port: u16) -> Self {
+        let [.., high, middle, low] = (client as u32).to_be_bytes();
+        Self { client: [10, high, middle, low], server_port, next: [1000, 2000] }
     }
 
     /// Adds a segment to a capture.
@@ -40,13 +44,13 @@ impl Connection {
         let from = usize::from(to == To::Client);
         let (sequence, acknowledged) = (self.next[from], self.next[1 - from]);
         self.next[from] += payload.len() as u32;
-        let mut segment = ports(self.client_port, self.server_port, to);
+        let mut segment = ports(CLIENT_PORT, self.server_port, to);
         segment.extend(sequence.to_be_bytes());
         segment.extend(acknowledged.to_be_bytes());
         // 20 bytes of header; PSH and ACK; a window; no checksum; no urgent data.
         segment.extend([0x50, 0x18, 0xff, 0xff, 0, 0, 0, 0]);
         segment.extend(payload);
-        frames.push(ipv4(6, to, &segment));
+        frames.push(ipv4(6, self.client, to, &segment));
     }
 }
 
@@ -55,8 +59,8 @@ fn ports(client: u16, server: u16, to: To) -> Vec<u8> {
     [from.to_be_bytes(), to.to_be_bytes()].concat()
 }
 
-fn ipv4(protocol: u8, to: To, payload: &[u8]) -> Vec<u8> {
-    let (client, server) = ([10, 213, 77, 1], [10, 213, 77, 2]);
+fn ipv4(protocol: u8, client: [u8; 4], to: To, payload: &[u8]) -> Vec<u8> {
+    let server = [192, 0, 2, 1];
     let [from, to] = if to == To::Server { [client, server] } else { [server, client] };
     let length = u16::try_from(20 + payload.len()).expect("a packet of IPv4");
     let mut packet = vec![0x45, 0];
@@ -85,13 +89,13 @@ impl Frames {
         self.frames.len()
     }
 
-    /// Adds a datagram between the ports `client` and `server`.
-    pub(crate) fn udp(&mut self, client: u16, server: u16, to: To, payload: &[u8]) {
-        let mut datagram = ports(client, server, to);
+    /// Adds a datagram to or from the port `server` of the server.
+    pub(crate) fn udp(&mut self, server: u16, to: To, payload: &[u8]) {
+        let mut datagram = ports(CLIENT_PORT, server, to);
         datagram.extend(u16::try_from(8 + payload.len()).expect("a datagram").to_be_bytes());
         datagram.extend([0, 0]);
         datagram.extend(payload);
-        self.push(ipv4(17, to, &datagram));
+        self.push(ipv4(17, [10, 0, 0, 1], to, &datagram));
     }
 
     /// Adds a frame of raw Ethernet. `payload` begins with the endpoints.

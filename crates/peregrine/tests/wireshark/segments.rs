@@ -19,17 +19,26 @@ const FIELDS: [&str; 12] = [
     "peregrine.blocks",
 ];
 
-/// The bytes that a client sends, and those that its server sends.
-fn directions() -> [Vec<u8>; 2] {
+/// The messages of a client, and those of its server. The messages of each come one after the other, so each
+/// call has a number of its own.
+fn directions() -> [Vec<Vec<u8>>; 2] {
     [true, false].map(|client| {
         let sent = messages().into_iter().filter(|(from_client, _)| *from_client == client);
-        sent.flat_map(|(_, message)| message).collect()
+        let mut number = 100;
+        sent.map(|(_, mut message)| {
+            if matches!(message[4], 4 | 70) {
+                number += 1;
+                message[8] = number;
+            }
+            message
+        })
+        .collect()
     })
 }
 
 /// Adds a connection over which both sides send their bytes in pieces that end at `cuts`.
-fn add(frames: &mut Frames, client_port: u16, cuts: &[usize], sent: &[Vec<u8>; 2]) {
-    let mut connection = Connection::new(client_port, PORT);
+fn add(frames: &mut Frames, client: usize, cuts: &[usize], sent: &[Vec<u8>; 2]) {
+    let mut connection = Connection::new(client, PORT);
     for (bytes, to) in sent.iter().zip([To::Server, To::Client]) {
         let mut from = 0;
         for cut in cuts.iter().copied().filter(|cut| *cut < bytes.len()).chain([bytes.len()]) {
@@ -60,21 +69,19 @@ fn contents(tshark: &Tshark, frames: &Frames, count: usize) -> Vec<Vec<String>> 
 #[test]
 fn result_is_the_same_wherever_a_stream_is_cut() {
     let Some(tshark) = Tshark::new() else { return };
-    let (mut frames, sent) = (Frames::default(), directions());
+    let (mut frames, messages) = (Frames::default(), directions());
+    let sent = messages.each_ref().map(|messages| messages.concat());
     let longest = sent[0].len().max(sent[1].len());
     // In one segment, then with each border, then with segments of each small size.
     let mut cuts: Vec<Vec<usize>> = vec![vec![]];
     cuts.extend((1..longest).map(|cut| vec![cut]));
     cuts.extend([1, 2, 3, 7, 31, 33].map(|size| (size..longest).step_by(size).collect()));
-    for (cuts, port) in cuts.iter().zip(10_000..) {
-        add(&mut frames, port, cuts, &sent);
+    for (cuts, client) in cuts.iter().zip(1..) {
+        add(&mut frames, client, cuts, &sent);
     }
     let found = contents(&tshark, &frames, cuts.len());
-    let kinds: Vec<String> = [true, false]
-        .iter()
-        .flat_map(|client| messages().into_iter().filter(move |(from, _)| from == client))
-        .map(|(_, message)| message[4].to_string())
-        .collect();
+    let kinds: Vec<String> =
+        messages.concat().iter().map(|message| message[4].to_string()).collect();
     assert_eq!(found[0][1], kinds.join(","));
     for (cuts, other) in cuts.iter().zip(&found) {
         assert_eq!(other, &found[0], "cut at {:?}", &cuts[..cuts.len().min(2)]);
@@ -88,7 +95,7 @@ fn result_is_the_same_wherever_a_stream_is_cut() {
 fn message_beyond_the_limit_is_not_reassembled() {
     let Some(tshark) = Tshark::new() else { return };
     let tshark = tshark.with(&["-o", "peregrine.memory:1"]);
-    let mut connection = Connection::new(50_000, PORT);
+    let mut connection = Connection::new(1, PORT);
     let mut frames = Frames::default();
     let message = crate::samples::message(4, [1, 5, 0, 8, 8], &vec![1; 2 << 20], &[]);
     message.chunks(1 << 15).for_each(|part| connection.send(&mut frames, To::Server, part));

@@ -16,14 +16,14 @@ fn to(is_from_client: bool) -> To {
 fn datagrams(port: u16) -> Frames {
     let mut frames = Frames::default();
     for (is_from_client, packet) in packets() {
-        frames.udp(50_000, port, to(is_from_client), &packet);
+        frames.udp(port, to(is_from_client), &packet);
     }
     frames
 }
 
 /// All messages of the samples, each in a segment of its own.
 fn connection(port: u16) -> Frames {
-    let (mut frames, mut connection) = (Frames::default(), Connection::new(50_000, port));
+    let (mut frames, mut connection) = (Frames::default(), Connection::new(1, port));
     for (is_from_client, message) in messages() {
         connection.send(&mut frames, to(is_from_client), &message);
     }
@@ -298,7 +298,7 @@ fn fragments_are_reassembled_in_any_order() {
     let again = Packet { flags: RESENT, ..parts[0].clone() };
     parts.insert(2, again.clone());
     parts.push(again);
-    let mut send = |bytes: &[u8]| frames.udp(50_000, PORT, To::Server, bytes);
+    let mut send = |bytes: &[u8]| frames.udp(PORT, To::Server, bytes);
     parts.iter().for_each(|part| send(&part.to_bytes()));
     // A capture on the sending machine may have several packets in one datagram.
     send(&fragments(2, 4).iter().flat_map(Packet::to_bytes).collect::<Vec<u8>>());
@@ -335,7 +335,7 @@ fn memory_for_fragments_is_bounded() {
     let Some(tshark) = Tshark::new() else { return };
     let tshark = tshark.with(&["-o", "peregrine.memory:1"]);
     let mut frames = Frames::default();
-    let mut send = |bytes: &[u8]| frames.udp(50_000, PORT, To::Server, bytes);
+    let mut send = |bytes: &[u8]| frames.udp(PORT, To::Server, bytes);
     // The first fragment of each of 3,000 messages, then the rest of the first and of the last of them.
     (1..=3000).for_each(|call| send(&fragments(call, 2)[0].to_bytes()));
     [1, 3000].iter().for_each(|call| send(&fragments(*call, 2)[1].to_bytes()));
@@ -351,7 +351,7 @@ fn damaged_and_incomplete_packets_are_shown_as_such() {
     let Some(tshark) = Tshark::new() else { return };
     let (mut frames, (_, call)) = (Frames::default(), packets().remove(6));
     let (_, bind) = packets().remove(2);
-    let mut datagram = |bytes: &[u8]| frames.udp(50_000, PORT, To::Server, bytes);
+    let mut datagram = |bytes: &[u8]| frames.udp(PORT, To::Server, bytes);
     let with = |packet: &[u8], at: usize, byte: u8| {
         let mut packet = packet.to_vec();
         packet[at] = byte;
@@ -399,13 +399,13 @@ fn packets_of_other_protocols_are_left_alone() {
     let mut frames = Frames::default();
     for payload in foreign {
         for port in [PORT, OTHER_PORT] {
-            frames.udp(50_000, port, To::Server, payload);
+            frames.udp(port, To::Server, payload);
         }
-        Connection::new(50_000, OTHER_PORT).send(&mut frames, To::Server, payload);
+        Connection::new(1, OTHER_PORT).send(&mut frames, To::Server, payload);
         frames.ethernet(payload);
         frames.ethernet(&[&[0, 1, 0, 2], payload].concat());
     }
-    frames.udp(50_000, OTHER_PORT, To::Server, &damaged);
+    frames.udp(OTHER_PORT, To::Server, &damaged);
     assert_eq!(tshark.told(&frames, "peregrine || peregrine_eth || peregrine_tcp"), [""; 0]);
     assert!(tshark.failures(&frames).is_empty());
     let ports = format!("peregrine.udp_ports:{OTHER_PORT}");
