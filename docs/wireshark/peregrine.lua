@@ -1,5 +1,6 @@
 -- A dissector for Wireshark and tshark: the packet exchange over UDP and raw Ethernet, and the stream path
--- over TCP, as docs/PROTOCOL.md describes them. docs/wireshark/README.md says how to install and use it.
+-- over TCP, as docs/PROTOCOL.md describes them. docs/wireshark/README.md says how to install and use it. It is
+-- one file, because Wireshark and `tshark` load a script by its name.
 --
 -- Everything that a packet holds may be wrong. So each read is preceded by a check of the length, and what
 -- contradicts the protocol becomes expert information. What the dissector remembers is bounded.
@@ -22,7 +23,7 @@ local PACKET_KINDS = {
   [13] = "BOUND", [14] = "UNBOUND", [15] = "ASK",
 }
 local CALL, RESULT, HAVE_CALL, HAVE_RESULT, PROBE, QUIT, LET_GO, REFUSED = 1, 2, 3, 4, 5, 6, 7, 8
-local BYE, HELLO, COOKIE, BIND, BOUND, UNBOUND, ASK = 9, 10, 11, 12, 13, 14, 15
+local BYE, HELLO, COOKIE, BIND, BOUND, UNBOUND = 9, 10, 11, 12, 13, 14
 
 local MESSAGE_KINDS = {
   [1] = "bind", [2] = "describe", [3] = "unbind", [4] = "call", [5] = "abandon", [65] = "bound",
@@ -59,9 +60,14 @@ local BAD, GOOD, UNVERIFIED = 0, 1, 2
 local SHOWN_MAX = 1000
 -- How many extensions of a call a receiver reads.
 local EXTENSIONS_MAX = 32
--- How many calls, handles, connections and interfaces are remembered. The oldest ones are forgotten.
-local CALLS_MAX, HANDLES_MAX, CONNECTIONS_MAX, INTERFACES_MAX = 262144, 65536, 16384, 1024
-local MESSAGES_MAX = 65536
+-- How many calls, handles, connections, messages of several fragments, and interfaces are remembered. The
+-- oldest ones are forgotten.
+local CALLS_MAX, HANDLES_MAX, CONNECTIONS_MAX, MESSAGES_MAX = 262144, 65536, 65536, 65536
+local INTERFACES_MAX = 256
+-- How many methods of an interface are remembered.
+local METHODS_MAX = 1024
+-- How many bytes of a text appear in the column of information.
+local TEXT_MAX = 256
 
 ------------------------------------------------------------------------------------------------------------
 -- Fields
@@ -94,6 +100,7 @@ u32("error.kind", "Kind of error", ERROR_KINDS)
 text("error.text", "Reason")
 bytes("head", "Head")
 bytes("blocks", "Blocks")
+bytes("table", "Table of blocks")
 frame("call_in", "Call in frame", frametype.REQUEST)
 frame("response_in", "Reply in frame", frametype.RESPONSE)
 frame("response_to", "Reply to the call in frame", frametype.REQUEST)
@@ -213,8 +220,9 @@ u32("batch.slowest", "Slowest procedure")
 u32("batch.slowest_us", "Microseconds of the slowest procedure")
 u32("batch.failed", "Failed one-way calls")
 u32("batch.not_executed", "Failed one-way calls that were not executed")
+f["batch.record"] = ProtoField.none("peregrine.batch.record", "Record")
 u64("batch.number", "Number of the call in its lane")
-u32("batch.kind", "Record", BATCH_KINDS)
+u32("batch.kind", "Kind", BATCH_KINDS)
 u32("batch.procedure", "Procedure")
 u32("batch.answer", "Answer", ANSWERS)
 u32("batch.head", "Bytes of the head")
@@ -230,7 +238,8 @@ u64("streams.number", "Number of the message")
 hex("streams.flags", "uint32", "Flags")
 flag("streams.flags.open", "The client has open streams", "uint32", 1)
 flag("streams.flags.first", "The client had no open streams before", "uint32", 2)
-u32("streams.kind", "Record", STREAM_KINDS)
+f["streams.record"] = ProtoField.none("peregrine.streams.record", "Record")
+u32("streams.kind", "Kind", STREAM_KINDS)
 u32("streams.stream", "Stream")
 u32("streams.bytes", "Bytes of the record")
 u32("streams.items", "Items in the record")
@@ -320,7 +329,7 @@ local function padded(count) return math.floor((count + 15) / 16) * 16 end
 local function plural(count, what) return count .. " " .. what .. (count == 1 and "" or "s") end
 
 -- Returns a text of a packet in a form that the column of information can show.
-local function shown(name) return (name:gsub("[^%w%-_%.:/@ ]", "?")) end
+local function shown(name) return (name:sub(1, TEXT_MAX):gsub("[^%w%-_%.:,;()`'/@ ]", "?")) end
 
 ------------------------------------------------------------------------------------------------------------
 -- What is remembered
@@ -345,9 +354,11 @@ local function remember(memory, key, value)
 end
 
 -- `interfaces`: by digest. `binds`: by nonce. `handles`: by place and secret. `calls`: by handle and
--- sequence. `messages`: of several fragments, by handle, sequence, direction and piece. `connections`: by the
--- number of the TCP stream. `notes`: the call of a message over TCP, by the frame and place of the message.
-local interfaces, binds, handles, calls, messages, connections, notes
+-- sequence. `messages`: of several fragments, by handle, sequence, direction and piece. Over TCP, the number of
+-- the stream is a part of each key: `connections`; `bindings`; `digests`, of described exports; `numbered`, the
+-- last call or question with a number. `notes`: the call or question of a message, by its frame and place.
+local interfaces, binds, handles, calls, messages
+local connections, bindings, digests, numbered, notes
 -- The messages of which fragments are kept, oldest first, and the bytes of these fragments.
 local kept
 
@@ -355,7 +366,8 @@ local kept
 local function forget()
   interfaces, binds, handles = bounded(INTERFACES_MAX), bounded(HANDLES_MAX), bounded(HANDLES_MAX)
   calls, messages = bounded(CALLS_MAX), bounded(MESSAGES_MAX)
-  connections, notes = bounded(CONNECTIONS_MAX), bounded(CALLS_MAX)
+  connections, bindings = bounded(CONNECTIONS_MAX), bounded(HANDLES_MAX)
+  digests, numbered, notes = bounded(HANDLES_MAX), bounded(CALLS_MAX), bounded(CALLS_MAX)
   kept = { first = 1, last = 0, bytes = 0 }
 end
 forget()
@@ -376,7 +388,7 @@ local function learn(digest, interface, canonical)
   local number = -1
   for line in canonical:gmatch("[^\n]+") do
     if number >= 0 then
-      if line:match("^[^%s(]+#%d+ = ") or number >= 65536 then break end
+      if line:match("^[^%s(]+#%d+ = ") or number >= METHODS_MAX then break end
       known.methods[number] = shown(name_of_procedure(line) or "?")
     end
     number = number + 1
@@ -395,8 +407,9 @@ end
 
 -- Returns the time between two moments in seconds.
 local function span(from, to)
-  local whole, rest = math.modf(to - from)
-  return NSTime.new(whole, math.floor(rest * 1e9 + 0.5))
+  local nanoseconds = math.floor((to - from) * 1e9 + 0.5)
+  local rest = nanoseconds % 1000000000
+  return NSTime.new((nanoseconds - rest) / 1000000000, rest)
 end
 
 ------------------------------------------------------------------------------------------------------------
@@ -409,13 +422,13 @@ local function concluded(tree, field, range, value)
   return item
 end
 
--- Adds fields that follow each other. An entry is a field and its size, or a size that is skipped. Returns
--- where the next field is, or nil if the bytes end before that.
+-- Adds fields that follow each other. An entry is a field and its size. Returns where the next field is, or
+-- nil if the bytes end before that.
 local function add_all(tree, tvb, at, layout)
   for _, entry in ipairs(layout) do
     local field, size = entry[1], entry[2]
     if at + size > tvb:len() then return nil end
-    if field then tree:add_le(field, tvb:range(at, size)) end
+    tree:add_le(field, tvb:range(at, size))
     at = at + size
   end
   return at
@@ -566,9 +579,10 @@ local function add_description(tree, tvb)
   return shown(interface), digest
 end
 
--- Calls `each` for the records of `tvb` from `at` on: with the offset and the number of bytes after the header.
--- `size_at` is the offset of this number in the header. Returns how many records there are.
-local function each_record(tree, tvb, at, size_at, each)
+-- Calls `each` for the records of `tvb` from `at` on: with the tree of the record, the offset of the record
+-- and the number of bytes after its header. `size_at` is the offset of this number in the header. Returns how
+-- many records there are.
+local function each_record(tree, field, tvb, at, size_at, each)
   local count = 0
   while at < tvb:len() do
     if at + RECORD_HEADER_BYTES > tvb:len() then
@@ -581,12 +595,13 @@ local function each_record(tree, tvb, at, size_at, each)
       size = tvb:len() - at - RECORD_HEADER_BYTES
     end
     count = count + 1
+    local stop = padded(at + RECORD_HEADER_BYTES + size)
     if count <= SHOWN_MAX then
-      each(at, size)
+      each(tree:add(field, tvb:range(at, math.min(stop, tvb:len()) - at)), at, size)
     elseif count == SHOWN_MAX + 1 then
       tree:add_proto_expert_info(not_shown, "only the first records are shown")
     end
-    at = padded(at + RECORD_HEADER_BYTES + size)
+    at = stop
   end
   return count
 end
@@ -598,12 +613,12 @@ local function add_batch(tree, tvb, bound)
   end
   add_all(tree, tvb, 0, { { f["batch.token"], 16 }, { f["padding"], 16 } })
   local names, one_way = {}, 0
-  local count = each_record(tree, tvb, 32, 24, function(at, size)
+  local count = each_record(tree, f["batch.record"], tvb, 32, 24, function(item, at, size)
     local kind, procedure = tvb:range(at + 8, 4):le_uint(), tvb:range(at + 12, 4):le_uint()
     local about, method = title(procedure, bound and bound.digest)
-    local item = tree:add_le(f["batch.kind"], tvb:range(at + 8, 4))
+    item:append_text(": " .. (BATCH_KINDS[kind] or "unknown"))
     add_all(item, tvb, at, {
-      { f["batch.number"], 8 }, { nil, 4 }, { f["batch.procedure"], 4 }, { f["batch.head"], 4 },
+      { f["batch.number"], 8 }, { f["batch.kind"], 4 }, { f["batch.procedure"], 4 }, { f["batch.head"], 4 },
       { f["batch.copied"], 4 }, { f["batch.total"], 4 }, { f["batch.left"], 4 },
     })
     if method then concluded(item, f["method"], nil, method) end
@@ -627,13 +642,12 @@ local function add_batch_result(tree, tvb)
   add_flags(tree, tvb, 0, 4, f["batch.flags"], { f["batch.flags.async"] })
   add_all(tree, tvb, 4, {
     { f["batch.pending"], 4 }, { f["batch.slowest"], 4 }, { f["batch.slowest_us"], 4 },
-    { f["batch.failed"], 4 }, { f["batch.not_executed"], 4 },
+    { f["batch.failed"], 4 }, { f["batch.not_executed"], 4 }, { f["padding"], 8 },
   })
-  return each_record(tree, tvb, 32, 20, function(at, size)
-    local item = tree:add_le(f["batch.answer"], tvb:range(at + 8, 4))
+  return each_record(tree, f["batch.record"], tvb, 32, 20, function(item, at, size)
     add_all(item, tvb, at, {
-      { f["batch.number"], 8 }, { nil, 4 }, { f["batch.head_at"], 4 }, { f["batch.head"], 4 },
-      { f["batch.total"], 4 },
+      { f["batch.number"], 8 }, { f["batch.answer"], 4 }, { f["batch.head_at"], 4 },
+      { f["batch.head"], 4 }, { f["batch.total"], 4 }, { f["padding"], 8 },
     })
     add_rest(item, f["batch.message"], tvb, at + 32, size)
   end)
@@ -642,12 +656,11 @@ end
 -- Shows the records of streams. Returns how many there are, and the texts of the first ones.
 local function add_stream_records(tree, tvb)
   local names = {}
-  local count = each_record(tree, tvb, 32, 8, function(at, size)
+  local count = each_record(tree, f["streams.record"], tvb, 32, 8, function(item, at, size)
     local kind, items = tvb:range(at, 4):le_uint(), tvb:range(at + 12, 4):le_uint()
-    local item = tree:add_le(f["streams.kind"], tvb:range(at, 4))
-    add_all(item, tvb, at + 4, {
-      { f["streams.stream"], 4 }, { f["streams.bytes"], 4 }, { f["streams.items"], 4 },
-      { f["streams.credit"], 8 }, { f["streams.count"], 8 },
+    add_all(item, tvb, at, {
+      { f["streams.kind"], 4 }, { f["streams.stream"], 4 }, { f["streams.bytes"], 4 },
+      { f["streams.items"], 4 }, { f["streams.credit"], 8 }, { f["streams.count"], 8 },
     })
     add_rest(item, f[kind == 4 and "streams.reason" or "streams.content"], tvb, at + 32, size)
     local name = STREAM_KINDS[kind]
@@ -656,6 +669,7 @@ local function add_stream_records(tree, tvb)
       name = "unknown record"
     end
     if kind == 1 then name = plural(items, "item") end
+    item:append_text(": " .. name)
     if #names < 3 then
       names[#names + 1] = name .. " of stream " .. tvb:range(at + 4, 4):le_uint()
     end
@@ -671,6 +685,7 @@ local function add_streams(tree, tvb)
   end
   add_all(tree, tvb, 0, { { f["streams.token"], 16 }, { f["streams.number"], 8 } })
   add_flags(tree, tvb, 24, 4, f["streams.flags"], { f["streams.flags.open"], f["streams.flags.first"] })
+  tree:add(f["padding"], tvb:range(28, 4))
   local count, names = add_stream_records(tree, tvb)
   return count > 0 and names or "nothing new"
 end
@@ -680,7 +695,7 @@ local function add_streams_result(tree, tvb)
     tree:add_proto_expert_info(malformed, "the header of the result with streams is incomplete")
     return
   end
-  add_all(tree, tvb, 0, { { f["streams.number"], 8 } })
+  add_all(tree, tvb, 0, { { f["streams.number"], 8 }, { f["padding"], 24 } })
   local count, names = add_stream_records(tree, tvb)
   return count > 0 and names or "nothing new"
 end
@@ -698,6 +713,7 @@ local function add_call_message(tree, tvb, head, procedure, bound)
   head = math.min(head, tvb:len())
   local from = padded(head)
   add_rest(tree, f["head"], tvb, 0, head)
+  if head < from then add_rest(tree, f["padding"], tvb, head, from - head) end
   if procedure == BATCH or procedure == STREAMS then
     local inner = part(tvb, from, tvb:len())
     if not inner then
@@ -707,11 +723,7 @@ local function add_call_message(tree, tvb, head, procedure, bound)
     if procedure == BATCH then return add_batch(tree, inner, bound) end
     return add_streams(tree, inner)
   end
-  if from < tvb:len() then
-    add_rest(tree, f["blocks"], tvb, from)
-  elseif head < tvb:len() then
-    add_rest(tree, f["padding"], tvb, head)
-  end
+  if from < tvb:len() then add_rest(tree, f["blocks"], tvb, from) end
 end
 
 -- Shows the message of a reply. Returns a text about it, and the digest if it is a description.
@@ -741,6 +753,8 @@ local function add_reply_message(tree, tvb, answer, head_at, head, procedure)
   end
   if answer == 0 and (procedure == BATCH or procedure == STREAMS) then
     local filled = tvb:len() >= 4 and tvb:range(0, 4):le_uint() or 0
+    add_rest(tree, f["table"], tvb, 0, 4)
+    add_rest(tree, f["padding"], tvb, 4, 28)
     local inner = part(tvb, 32, filled)
     if not inner then
       tree:add_proto_expert_info(malformed, "the records are missing")
@@ -1000,12 +1014,12 @@ end
 
 -- Shows the message of a call or result, or the part of it that this packet has. Returns a text about it.
 local function add_message(tree, pinfo, tvb, h, size, call, bound)
-  local count, body = fragments_of(h), nil
-  if count == 1 then
+  local body
+  if fragments_of(h) == 1 then
     body = part(tvb, HEADER_BYTES, size)
   else
     add_rest(tree, f["packet.payload"], tvb, HEADER_BYTES, size)
-    if not peregrine.prefs.reassemble then return nil, false end
+    if not peregrine.prefs.reassemble then return nil end
     local message, data = assemble(pinfo, tvb, h, size)
     if not data then
       if message.done_in and message.done_in ~= pinfo.number then
@@ -1013,7 +1027,7 @@ local function add_message(tree, pinfo, tvb, h, size, call, bound)
       elseif message.is_forgotten then
         tree:add_proto_expert_info(not_reassembled, "the memory for fragments is used up")
       end
-      return nil, false
+      return nil
     end
     concluded(tree, f["reassembled_length"], nil, #data)
     body = ByteArray.new(data, true):tvb("Reassembled message")
@@ -1024,15 +1038,15 @@ local function add_message(tree, pinfo, tvb, h, size, call, bound)
     if h.kind == RESULT and h.what ~= 0 and h.what ~= 1 and h.what ~= 4 then
       tree:add_proto_expert_info(malformed, "the reason of the refusal is missing")
     end
-    return nil, true
+    return nil
   end
   add_extensions(tree, body, 0, h.extensions)
   local message = part(body, h.extensions, body:len())
-  if not message then return nil, true end
+  if not message then return nil end
   if h.kind == CALL then
-    return add_call_message(tree, message, h.head, h.what, bound), true
+    return add_call_message(tree, message, h.head, h.what, bound)
   end
-  return add_reply_message(tree, message, h.what, h.at, h.head, call.procedure), true
+  return add_reply_message(tree, message, h.what, h.at, h.head, call.procedure)
 end
 
 -- Returns a text about the positions that a report acknowledges. The position p is fragment p + 1, and
@@ -1071,7 +1085,8 @@ local function summary(h, number, about, contents)
     return "Acknowledgement of " .. call .. ": " .. positions(h)
   elseif h.kind == HAVE_RESULT then
     local said = has(ALL) and "" or ": " .. positions(h)
-    return (has(PLEASE) and "Question about the reply to " or "Acknowledgement of the reply to ") .. call .. said
+    local what = has(PLEASE) and "Question about" or "Acknowledgement of"
+    return what .. " the reply to " .. call .. said
   elseif h.kind == PROBE then
     return "Probe of " .. call
   elseif h.kind == QUIT then
@@ -1079,15 +1094,16 @@ local function summary(h, number, about, contents)
   elseif h.kind == LET_GO then
     return "No part of " .. call .. " runs"
   elseif h.kind == REFUSED then
-    return "Refusal of " .. call .. (has(ELSEWHERE) and ": another address bound the handle" or ": unknown handle")
+    local why = has(ELSEWHERE) and "another address bound the handle" or "unknown handle"
+    return "Refusal of " .. call .. ": " .. why
   elseif h.kind == BYE then
     return "Goodbye: the client does not need the handle any more"
   end
   return "Question: does the caller of " .. call .. " still wait?"
 end
 
--- Dissects a packet that begins at byte 0 of `tvb`. `reported` is the number of bytes that the datagram has from
--- there on, of which the capture may lack some. Returns how many bytes the packet has.
+-- Dissects a packet that begins at byte 0 of `tvb`. `reported` is the number of bytes that the datagram has
+-- from there on, of which the capture may lack some. Returns how many bytes the packet has.
 local function dissect_packet(tvb, pinfo, root, reported)
   local left = reported - HEADER_BYTES
   local version = tvb:len() > 2 and tvb:range(2, 1):uint()
@@ -1159,7 +1175,7 @@ local function dissect_packet(tvb, pinfo, root, reported)
   local bound = recall(handles, h.handle)
   local call, number = call_of(h)
   if h.kind == CALL and not call.procedure then call.procedure = h.what end
-  local about, contents, is_complete
+  local about, contents
   if h.kind ~= BYE then
     concluded(tree, f["call"], nil, number)
     about = add_procedure(tree, h.kind == CALL and tvb:range(32, 4), call.procedure, bound)
@@ -1170,7 +1186,7 @@ local function dissect_packet(tvb, pinfo, root, reported)
   if band(h.flags, RESENT) ~= 0 then tree:add_proto_expert_info(retransmitted) end
   if h.kind == CALL then note_request(call, pinfo) end
   if carries(h.kind) and is_whole then
-    contents, is_complete = add_message(tree, pinfo, tvb, h, size, call, bound)
+    contents = add_message(tree, pinfo, tvb, h, size, call, bound)
   elseif size > 0 then
     add_rest(tree, is_report(h.kind) and f["packet.bitmap"] or f["packet.payload"], tvb, HEADER_BYTES, size)
   end
@@ -1182,8 +1198,8 @@ local function dissect_packet(tvb, pinfo, root, reported)
   return length
 end
 
--- Returns whether bytes look like a packet. `is_sure` says that a port or the user has chosen this protocol, so
--- that damaged packets are shown, too.
+-- Returns whether bytes look like a packet. `is_sure` says that a port or the user has chosen this protocol,
+-- so that damaged packets are shown, too.
 local function is_packet(tvb, at, is_sure)
   if at + 4 > tvb:len() or tvb:raw(at, 2) ~= "PX" then return false end
   if is_sure then return true end
@@ -1235,20 +1251,15 @@ end
 
 local stream_of = Field.new("tcp.stream")
 
--- Returns what is remembered of the connection of this segment, or nil if no message of it was seen.
-local function known_connection()
-  local found = { stream_of() }
-  local number = #found > 0 and found[#found].value or -1
-  return recall(connections, number), number
-end
+-- Returns the number of the TCP stream, and whether a message of it was seen.
 local function connection()
-  local known, number = known_connection()
-  return known
-    or remember(connections, number, { bindings = bounded(4096), calls = bounded(65536), digests = bounded(4096) })
+  local found = { stream_of() }
+  local stream = #found > 0 and found[#found].value or -1
+  return stream, recall(connections, stream) ~= nil
 end
 
--- Shows the body of a message, by its kind. Each function gets the header, the connection and the question or
--- call, and returns a text about the message.
+-- Shows the body of a message, by its kind. Each function gets the header, the number of the stream, the call
+-- or question, and the name of the procedure. It returns a text about the message.
 local CONTENTS = {}
 
 -- Shows fields that a message must have. Returns where the next byte is, or nil.
@@ -1284,20 +1295,20 @@ CONTENTS[M_DESCRIBE] = function(tree, body, _, _, asked)
   return "Describe `" .. asked.name .. "`"
 end
 
-CONTENTS[M_BOUND] = function(tree, body, h, peer, asked)
+CONTENTS[M_BOUND] = function(tree, body, _, stream, asked)
   local at = add_needed(tree, body, {
     { f["bind.epoch"], 8 }, { f["message.binding"], 4 }, { f["bind.representation"], 4 },
     { f["bind.message_bytes"], 8 }, { f["bind.calls"], 4 },
   })
   if not at then return "Bound" end
   local number, name = body:range(8, 4):le_uint(), asked.name
-  local digest = asked.digest or recall(peer.digests, name or "")
-  remember(peer.bindings, number, { name = name, digest = digest })
+  local digest = asked.digest or recall(digests, stream .. ":" .. (name or ""))
+  remember(bindings, stream .. ":" .. number, { name = name, digest = digest })
   if name then concluded(tree, f["export"], nil, name) end
   return "Bound" .. (name and " to `" .. name .. "`" or "") .. ": binding " .. number
 end
 
-CONTENTS[M_REFUSED] = function(tree, body, h, _, asked)
+CONTENTS[M_REFUSED] = function(tree, body, h)
   local at = add_needed(tree, body, { { f["error.kind"], 4 } })
   if not at then return "Refused" end
   local kind = body:range(0, 4):le_uint()
@@ -1308,13 +1319,13 @@ CONTENTS[M_REFUSED] = function(tree, body, h, _, asked)
   return (h.number == 0 and "Connection refused: " or "Refused: ") .. about
 end
 
-CONTENTS[M_DESCRIPTION] = function(tree, body, _, peer, asked)
+CONTENTS[M_DESCRIPTION] = function(tree, body, _, stream, asked)
   if not body then
     tree:add_proto_expert_info(malformed, "the description is missing")
     return "Description"
   end
   local interface, digest = add_description(tree, body)
-  if digest and asked.name then remember(peer.digests, asked.name, digest) end
+  if digest and asked.name then remember(digests, stream .. ":" .. asked.name, digest) end
   return "Description" .. (asked.name and " of `" .. asked.name .. "`" or "")
     .. (interface and ": interface `" .. interface .. "`" or "")
 end
@@ -1349,18 +1360,19 @@ CONTENTS[M_REPLY] = function(tree, body, h, _, call, about)
     .. (ANSWERS[h.what] or "unknown answer " .. h.what) .. (contents and " (" .. contents .. ")" or "")
 end
 
--- Returns the call or question of a message. The numbers of a connection are used again, so the result for each
--- message is remembered.
-local function call_of_message(pinfo, tvb, h, peer)
+-- Returns the call or question of a message. The numbers of a connection are used again, so the result for
+-- each message is remembered.
+local function call_of_message(pinfo, tvb, h, stream)
   local place = table.concat({ pinfo.number, tvb:offset(), h.kind, h.number }, ":")
   local call = recall(notes, place)
   if call then return call end
   local begins = h.kind == M_CALL or h.kind == M_BIND or h.kind == M_DESCRIBE
-  call = not begins and recall(peer.calls, h.number)
+  local key = stream .. ":" .. h.number
+  call = not begins and recall(numbered, key)
   if not call then
     call = {}
     -- A message with number 0 has no answer.
-    if h.number ~= 0 then remember(peer.calls, h.number, call) end
+    if h.number ~= 0 then remember(numbered, key, call) end
   end
   return remember(notes, place, call)
 end
@@ -1388,12 +1400,13 @@ local function dissect_message(tvb, pinfo, root, h)
   if is_call or h.kind == M_UNBIND or h.kind == M_REVOKED then
     tree:add_le(f["message.binding"], tvb:range(12, 4))
   end
-  local peer = connection()
-  local call = call_of_message(pinfo, tvb, h, peer)
+  local stream = connection()
+  remember(connections, stream, true)
+  local call = call_of_message(pinfo, tvb, h, stream)
   local about
   if is_call then
     if not call.procedure then
-      call.procedure, call.bound = h.what, recall(peer.bindings, h.binding)
+      call.procedure, call.bound = h.what, recall(bindings, stream .. ":" .. h.binding)
     end
     about = add_procedure(tree, tvb:range(16, 4), h.what, call.bound)
     note_request(call, pinfo)
@@ -1417,7 +1430,7 @@ local function dissect_message(tvb, pinfo, root, h)
     add_rest(tree, f["unreadable"], tvb, MESSAGE_HEADER_BYTES)
     return tell(pinfo, name .. " " .. h.number .. ", incomplete")
   end
-  local said = CONTENTS[h.kind](tree, part(tvb, MESSAGE_HEADER_BYTES, h.body), h, peer, call, about)
+  local said = CONTENTS[h.kind](tree, part(tvb, MESSAGE_HEADER_BYTES, h.body), h, stream, call, about)
   if whole > MESSAGE_HEADER_BYTES + h.body then
     add_rest(tree, f["padding"], tvb, MESSAGE_HEADER_BYTES + h.body, whole - MESSAGE_HEADER_BYTES - h.body)
   end
@@ -1437,7 +1450,7 @@ local function dissect_messages(tvb, pinfo, root)
     local left = tvb:len() - at
     local is_message = left < 8 or tvb:raw(at + 6, 2) == "Pg"
     if not is_message then
-      if at == 0 and not known_connection() then return 0 end
+      if at == 0 and not select(2, connection()) then return 0 end
       local rest = root:add(peregrine, tvb:range(at), "Peregrine, continuation")
       rest:add(f["unreadable"], tvb:range(at)):add_proto_expert_info(not_aligned)
       tell(pinfo, "Continuation of a message")

@@ -14,10 +14,11 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(docs.join(name)).expect("a document")
 }
 
-/// Returns the part of a document from the heading `from` to the next heading of the same level.
+/// Returns the part of a document from the heading `from` to the next heading of the same level, or of level 2.
 fn part<'t>(text: &'t str, from: &str) -> &'t str {
     let level = &from[..from.find(' ').expect("a heading")];
     let rest = text.split_once(&format!("\n{from}\n")).unwrap_or_else(|| panic!("{from}")).1;
+    let rest = rest.split("\n## ").next().expect("a part");
     rest.split(&format!("\n{level} ")).next().expect("a part")
 }
 
@@ -172,4 +173,33 @@ fn versions_are_those_of_the_protocol() {
     assert!(
         script.contains(&format!("local PACKET_VERSION, MESSAGE_VERSION = {packet}, {message}\n"))
     );
+}
+
+#[test]
+fn fields_and_settings_that_the_documents_name_exist() {
+    let Some(tshark) = Tshark::new() else { return };
+    let fields = tshark.print(&["-G", "fields"]);
+    let settings = tshark.print(&["-G", "defaultprefs"]);
+    let words = |line: &str| line.split('\t').nth(2).map(str::to_owned);
+    let mut known: Vec<String> = fields.lines().filter_map(words).collect();
+    let settings =
+        settings.lines().filter_map(|line| line.strip_prefix("#peregrine.")?.split_once(':'));
+    known.extend(settings.map(|(name, _)| format!("peregrine.{name}")));
+    known.push("peregrine.lua".to_owned());
+    let is_part = |c: char| c.is_ascii_lowercase() || c == '_' || c == '.';
+    let mut named = 0;
+    for name in ["wireshark/README.md", "GUIDE.md"] {
+        let text = document(name);
+        let section = match name {
+            "GUIDE.md" => part(&text, "### Packets in Wireshark"),
+            _ => &text,
+        };
+        for (at, _) in section.match_indices("peregrine.") {
+            let word = section[at..].split(|c| !is_part(c)).next().unwrap_or_default();
+            let word = word.trim_end_matches('.');
+            assert!(known.iter().any(|known| known == word), "{name}: `{word}` is unknown");
+            named += 1;
+        }
+    }
+    assert!(named > 15, "{named}");
 }
