@@ -3,7 +3,7 @@
 -- one file, because Wireshark and `tshark` load a script by its name.
 --
 -- Everything that a packet holds may be wrong. So each read is preceded by a check of the length, and what
--- contradicts the protocol becomes expert information. What the dissector remembers is bounded.
+-- contradicts the protocol becomes expert information. Everything that the dissector remembers is bounded.
 
 local peregrine = Proto("peregrine", "Peregrine")
 local over_tcp = Proto("peregrine_tcp", "Peregrine over TCP")
@@ -373,8 +373,8 @@ end
 forget()
 peregrine.init = forget
 
--- Returns the name of the procedure in a line of a canonical text. Words before a name are told from names by
--- their number: earlier names come in pairs.
+-- Returns the name of the procedure in a line of a canonical text. Before the parameters there are the name and
+-- its earlier names, each after `was`. If `idempotent` or `oneway` precedes them, the number of words is even.
 local function name_of_procedure(line)
   local before = line:match("^([^(]*)%(")
   local words = {}
@@ -457,7 +457,7 @@ local function add_text(tree, tvb, at, field)
 end
 
 -- Writes the columns. A frame may have several packets, whose texts follow each other.
-local function tell(pinfo, about)
+local function set_columns(pinfo, about)
   local again = tostring(pinfo.cols.protocol) == "PEREGRINE"
   pinfo.cols.protocol:set("PEREGRINE")
   pinfo.cols.info:set((again and " | " or "") .. about)
@@ -1119,7 +1119,7 @@ local function dissect_packet(tvb, pinfo, root, reported)
     else
       tree:add_proto_expert_info(cut_short)
     end
-    tell(pinfo, "Incomplete packet")
+    set_columns(pinfo, "Incomplete packet")
     return reported
   end
   local head = tvb:raw(0, HEADER_BYTES)
@@ -1136,7 +1136,7 @@ local function dissect_packet(tvb, pinfo, root, reported)
     if h.kind == UNBOUND and body and body:len() == BIND_BODY_BYTES then
       about = about .. ": " .. BODIES[UNBOUND](tree, body, h)
     end
-    tell(pinfo, about)
+    set_columns(pinfo, about)
     return reported
   end
   local size, why = payload_of(h, left)
@@ -1149,7 +1149,7 @@ local function dissect_packet(tvb, pinfo, root, reported)
   if not size then
     tree:add_proto_expert_info(malformed, why)
     add_rest(tree, f["packet.payload"], tvb, HEADER_BYTES)
-    tell(pinfo, name .. ", malformed: " .. why)
+    set_columns(pinfo, name .. ", malformed: " .. why)
     return length
   end
   local is_whole = there == length
@@ -1163,13 +1163,13 @@ local function dissect_packet(tvb, pinfo, root, reported)
       add_rest(tree, f["packet.payload"], tvb, HEADER_BYTES)
     end
     tree:append_text(", " .. about)
-    tell(pinfo, about .. (is_damaged and " [damaged]" or ""))
+    set_columns(pinfo, about .. (is_damaged and " [damaged]" or ""))
     return length
   end
   -- Receivers drop a damaged packet. So nothing is concluded from it.
   if is_damaged then
     add_rest(tree, f["packet.payload"], tvb, HEADER_BYTES, size)
-    tell(pinfo, name .. " [damaged]")
+    set_columns(pinfo, name .. " [damaged]")
     return length
   end
   local bound = recall(handles, h.handle)
@@ -1194,7 +1194,7 @@ local function dissect_packet(tvb, pinfo, root, reported)
   if h.kind == REFUSED then tree:add_proto_expert_info(refused, "the server does not accept the handle") end
   local said = summary(h, number, about, contents)
   tree:append_text(", " .. said)
-  tell(pinfo, said)
+  set_columns(pinfo, said)
   return length
 end
 
@@ -1389,12 +1389,12 @@ local function dissect_message(tvb, pinfo, root, h)
   if h.version ~= MESSAGE_VERSION then
     tree:add_proto_expert_info(other_version, "version " .. h.version .. " of the stream path")
     add_rest(tree, f["unreadable"], tvb, MESSAGE_HEADER_BYTES, length - MESSAGE_HEADER_BYTES)
-    return tell(pinfo, (name or "Message") .. " of version " .. h.version)
+    return set_columns(pinfo, (name or "Message") .. " of version " .. h.version)
   end
   if not name then
     tree:add_proto_expert_info(malformed, "there is no message of kind " .. h.kind)
     add_rest(tree, f["unreadable"], tvb, MESSAGE_HEADER_BYTES, length - MESSAGE_HEADER_BYTES)
-    return tell(pinfo, "Malformed: unknown kind " .. h.kind)
+    return set_columns(pinfo, "Malformed: unknown kind " .. h.kind)
   end
   local is_call, is_reply = h.kind == M_CALL, h.kind == M_REPLY
   if is_call or h.kind == M_UNBIND or h.kind == M_REVOKED then
@@ -1428,7 +1428,7 @@ local function dissect_message(tvb, pinfo, root, h)
   if h.length > length then
     tree:add_proto_expert_info(h.is_too_large and not_reassembled or cut_short)
     add_rest(tree, f["unreadable"], tvb, MESSAGE_HEADER_BYTES)
-    return tell(pinfo, name .. " " .. h.number .. ", incomplete")
+    return set_columns(pinfo, name .. " " .. h.number .. ", incomplete")
   end
   local said = CONTENTS[h.kind](tree, part(tvb, MESSAGE_HEADER_BYTES, h.body), h, stream, call, about)
   if whole > MESSAGE_HEADER_BYTES + h.body then
@@ -1439,7 +1439,7 @@ local function dissect_message(tvb, pinfo, root, h)
     add_rest(tree, f["padding"], tvb, whole + h.extensions, length - whole - h.extensions)
   end
   tree:append_text(", " .. said)
-  tell(pinfo, said)
+  set_columns(pinfo, said)
 end
 
 -- Dissects the messages of a segment, and asks TCP for the rest of the last one.
@@ -1453,7 +1453,7 @@ local function dissect_messages(tvb, pinfo, root)
       if at == 0 and not select(2, connection()) then return 0 end
       local rest = root:add(peregrine, tvb:range(at), "Peregrine, continuation")
       rest:add(f["unreadable"], tvb:range(at)):add_proto_expert_info(not_aligned)
-      tell(pinfo, "Continuation of a message")
+      set_columns(pinfo, "Continuation of a message")
       return tvb:len()
     end
     if left < MESSAGE_HEADER_BYTES then
@@ -1463,7 +1463,7 @@ local function dissect_messages(tvb, pinfo, root)
       end
       local rest = root:add(peregrine, tvb:range(at), "Peregrine, an incomplete header")
       rest:add(f["unreadable"], tvb:range(at)):add_proto_expert_info(cut_short)
-      tell(pinfo, "Incomplete header of a message")
+      set_columns(pinfo, "Incomplete header of a message")
       return tvb:len()
     end
     local head = tvb:raw(at, MESSAGE_HEADER_BYTES)

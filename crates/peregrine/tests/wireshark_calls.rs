@@ -53,8 +53,8 @@ impl Desk for Object {
     }
 }
 
-/// The port of the servers. The dissector does not expect Peregrine there.
-const PORT: u16 = 7000;
+/// The port of the servers. The dissector does not expect Peregrine there, and no other protocol has it.
+const PORT: u16 = 40_404;
 /// The number of bytes of the large call. Its message has 16 bytes more.
 const LARGE: usize = 5000;
 
@@ -115,7 +115,7 @@ fn check(frames: &Frames, digest: &str, is_tcp: bool) {
     let Some(tshark) = Tshark::new() else { return };
     assert!(frames.len() > 20, "only {} frames were captured", frames.len());
     let wrong = "peregrine.malformed || peregrine.bad_check || peregrine.cut_short";
-    assert_eq!(tshark.told(frames, wrong), [""; 0]);
+    assert_eq!(tshark.summaries(frames, wrong), [""; 0]);
     assert_eq!(tshark.failures(frames), [[""; 0]; 0]);
     let (calls, replies) = match is_tcp {
         true => ("peregrine.message.kind == 4", "peregrine.message.kind == 70"),
@@ -154,9 +154,9 @@ fn check(frames: &Frames, digest: &str, is_tcp: bool) {
         let took: u64 = reply[0].parse::<u64>().unwrap() - call[0].parse::<u64>().unwrap();
         assert_eq!(reply[2..], [format!("0.{:06}000", took), "0".to_owned(), sum.to_owned()]);
     }
-    let info = tshark.told(frames, &of(calls, "add"));
+    let info = tshark.summaries(frames, &of(calls, "add"));
     assert!(
-        info.iter().all(|told| told.contains("of `add`") && told.starts_with("Call ")),
+        info.iter().all(|line| line.contains("of `add`") && line.starts_with("Call ")),
         "{info:?}"
     );
 

@@ -1,6 +1,7 @@
 //! Tests the dissector for Wireshark (`docs/wireshark/peregrine.lua`) with captures that the tests write.
 //! `tests/wireshark_calls.rs` captures the packets of real clients and servers.
 
+mod contents;
 #[path = "../golden/document.rs"]
 #[allow(dead_code)]
 mod document;
@@ -9,5 +10,5 @@ mod names;
 mod pcap;
 mod samples;
 mod segments;
-mod told;
+
 mod tshark;

@@ -105,10 +105,10 @@ fn message_beyond_the_limit_is_not_reassembled() {
         To::Server,
         &crate::samples::message(5, [1, 0, 0, 0, 0], &[], &[]),
     );
-    let told = tshark.told(&frames, "peregrine");
-    assert_eq!(told.first().map(String::as_str), Some("call 1, incomplete"));
-    assert_eq!(told.last().map(String::as_str), Some("Cancellation of call 1"));
-    assert_eq!(told.len(), frames.len());
+    let summaries = tshark.summaries(&frames, "peregrine");
+    assert_eq!(summaries.first().map(String::as_str), Some("call 1, incomplete"));
+    assert_eq!(summaries.last().map(String::as_str), Some("Cancellation of call 1"));
+    assert_eq!(summaries.len(), frames.len());
     let noted = tshark.rows(&frames, "peregrine.not_reassembled", &["frame.number"]);
     assert_eq!(noted, [["1"]]);
     assert!(tshark.failures(&frames).is_empty());

@@ -5,9 +5,10 @@ use std::process::{Command, Output};
 
 use crate::pcap::Frames;
 
-/// What a packet must never cause: an error of the script, or an exception of Wireshark.
-const FAILED: &str = "_ws.lua.error || _ws.short || _ws.malformed.expert \
-    || _ws.malformed.dissector_bug || _ws.malformed.reassembly";
+/// What a packet must never cause: an error of the script, or an exception of Wireshark. Dissectors of other
+/// protocols, which may take packets that are not Peregrine's, do have exceptions.
+const FAILED: &str = "_ws.lua.error || ((peregrine || peregrine_eth || peregrine_tcp) && (_ws.short \
+    || _ws.malformed.expert || _ws.malformed.dissector_bug || _ws.malformed.reassembly))";
 
 /// A directory with the dissector, as a user has it: `tshark` reads its settings and plugins there.
 pub(crate) struct Tshark {
@@ -85,13 +86,17 @@ impl Tshark {
     }
 
     /// Returns the texts in the column of information of the frames that the filter selects.
-    pub(crate) fn told(&self, frames: &Frames, filter: &str) -> Vec<String> {
+    pub(crate) fn summaries(&self, frames: &Frames, filter: &str) -> Vec<String> {
         let rows = self.rows(frames, filter, &["_ws.col.Info"]);
         rows.into_iter().flatten().collect()
     }
 
     /// Returns the frames in which the script failed.
     pub(crate) fn failures(&self, frames: &Frames) -> Vec<Vec<String>> {
-        self.rows(frames, FAILED, &["frame.number", "_ws.lua.error", "_ws.expert.message"])
+        self.rows(
+            frames,
+            FAILED,
+            &["frame.number", "_ws.lua.error", "_ws.expert.message", "frame.protocols"],
+        )
     }
 }

@@ -93,17 +93,17 @@ const MESSAGES: &[&str] = &[
 ];
 
 #[test]
-fn each_kind_of_packet_is_told_in_words() {
+fn each_kind_of_packet_has_its_summary() {
     let Some(tshark) = Tshark::new() else { return };
     for port in [PORT, OTHER_PORT] {
-        assert_eq!(tshark.told(&datagrams(port), "peregrine"), PACKETS);
-        assert_eq!(tshark.told(&connection(port), "peregrine"), MESSAGES);
+        assert_eq!(tshark.summaries(&datagrams(port), "peregrine"), PACKETS);
+        assert_eq!(tshark.summaries(&connection(port), "peregrine"), MESSAGES);
     }
     let mut frames = Frames::default();
     packets()
         .iter()
         .for_each(|(_, packet)| frames.ethernet(&[&[0, 1, 0, 2], &packet[..]].concat()));
-    assert_eq!(tshark.told(&frames, "peregrine"), PACKETS);
+    assert_eq!(tshark.summaries(&frames, "peregrine"), PACKETS);
     let ends = ["peregrine.packet.destination", "peregrine.packet.source"];
     assert_eq!(tshark.rows(&frames, "frame.number == 1", &ends), [["0x0001", "0x0002"]]);
 }
@@ -302,7 +302,7 @@ fn fragments_are_reassembled_in_any_order() {
     parts.iter().for_each(|part| send(&part.to_bytes()));
     // A capture on the sending machine may have several packets in one datagram.
     send(&fragments(2, 4).iter().flat_map(Packet::to_bytes).collect::<Vec<u8>>());
-    let told = [
+    let summaries = [
         "Call 1 of procedure 0, fragment 3 of 4",
         "Call 1 of procedure 0, fragment 2 of 4",
         "Call 1 of procedure 0, fragment 3 of 4 [retransmission]",
@@ -312,7 +312,7 @@ fn fragments_are_reassembled_in_any_order() {
         "Call 2 of procedure 0, fragment 1 of 4 | Call 2 of procedure 0, fragment 2 of 4 | \
          Call 2 of procedure 0, fragment 3 of 4 | Call 2 of procedure 0, fragment 0 of 4",
     ];
-    assert_eq!(tshark.told(&frames, "peregrine"), told);
+    assert_eq!(tshark.summaries(&frames, "peregrine"), summaries);
     let fields = [
         "frame.number",
         "peregrine.reassembled_in",
@@ -367,7 +367,7 @@ fn damaged_and_incomplete_packets_are_shown_as_such() {
     datagram(&with_checks(with(&call, 28, 64)));
     datagram(&call);
     frames.keep_only(14 + 20 + 8 + 60);
-    let told = [
+    let summaries = [
         "CALL [damaged]",
         "Bind to `desk` [damaged]",
         "Incomplete packet",
@@ -378,7 +378,7 @@ fn damaged_and_incomplete_packets_are_shown_as_such() {
         "CALL, malformed: unknown flags are set",
         "Incomplete packet",
     ];
-    assert_eq!(tshark.told(&frames, "peregrine"), told);
+    assert_eq!(tshark.summaries(&frames, "peregrine"), summaries);
     let with = |name: &str| tshark.values(&frames, &format!("peregrine.{name}"), "frame.number");
     assert_eq!(with("bad_check"), ["1", "2"]);
     assert_eq!(with("malformed"), ["3", "4", "5", "7", "8"]);
@@ -406,11 +406,11 @@ fn packets_of_other_protocols_are_left_alone() {
         frames.ethernet(&[&[0, 1, 0, 2], payload].concat());
     }
     frames.udp(OTHER_PORT, To::Server, &damaged);
-    assert_eq!(tshark.told(&frames, "peregrine || peregrine_eth || peregrine_tcp"), [""; 0]);
+    assert_eq!(tshark.summaries(&frames, "peregrine || peregrine_eth || peregrine_tcp"), [""; 0]);
     assert!(tshark.failures(&frames).is_empty());
     let ports = format!("peregrine.udp_ports:{OTHER_PORT}");
     let tshark = tshark.with(&["-o", &ports]);
-    assert_eq!(tshark.told(&frames, "peregrine"), ["CALL [damaged]"]);
+    assert_eq!(tshark.summaries(&frames, "peregrine"), ["CALL [damaged]"]);
     let ours = tshark.rows(&datagrams(PORT), "peregrine", &["frame.number"]);
     assert_eq!(ours.len(), PACKETS.len(), "packets with right checks are found at every port");
 }
