@@ -354,10 +354,10 @@ local function remember(memory, key, value)
 end
 
 -- `interfaces`: by digest. `binds`: by nonce. `handles`: by place and secret. `calls`: by handle and
--- sequence. `messages`: of several fragments, by handle, sequence, direction and piece. Over TCP, the number of
--- the stream is a part of each key: `connections`; `bindings`; `digests`, of described exports; `numbered`, the
--- last call or question with a number. `notes`: the call or question of a message, by its frame and place.
+-- sequence. `messages`: of several fragments, by handle, sequence, direction and piece.
 local interfaces, binds, handles, calls, messages
+-- Over TCP, the number of the stream is a part of each key. `digests`: of described exports. `numbered`: the
+-- last call or question with a number. `notes`: the call or question of a message, by frame and place.
 local connections, bindings, digests, numbered, notes
 -- The messages of which fragments are kept, oldest first, and the bytes of these fragments.
 local kept
@@ -373,8 +373,9 @@ end
 forget()
 peregrine.init = forget
 
--- Returns the name of the procedure in a line of a canonical text. Before the parameters there are the name and
--- its earlier names, each after `was`. If `idempotent` or `oneway` precedes them, the number of words is even.
+-- Returns the name of the procedure in a line of a canonical text. Before the parameters there are the name
+-- and its earlier names, each after `was`. If `idempotent` or `oneway` precedes them, the number of words is
+-- even.
 local function name_of_procedure(line)
   local before = line:match("^([^(]*)%(")
   local words = {}

@@ -38,9 +38,9 @@ fn changed(bytes: &[u8]) -> impl Iterator<Item = Vec<u8>> {
 #[track_caller]
 fn check(tshark: &Tshark, frames: &Frames) {
     let failures = tshark.failures(frames);
-    let mut told = String::new();
-    failures.iter().take(5).for_each(|row| writeln!(told, "{row:?}").expect("memory"));
-    assert!(failures.is_empty(), "{} of {} frames:\n{told}", failures.len(), frames.len());
+    let mut first = String::new();
+    failures.iter().take(5).for_each(|row| writeln!(first, "{row:?}").expect("memory"));
+    assert!(failures.is_empty(), "{} of {} frames:\n{first}", failures.len(), frames.len());
 }
 
 #[test]

@@ -10,5 +10,4 @@ mod names;
 mod pcap;
 mod samples;
 mod segments;
-
 mod tshark;

@@ -156,7 +156,7 @@ pub(crate) fn exchanges() -> Vec<Exchange> {
         (1, Vec::new(), 2, 0, refusal().len() as u32, refusal()),
         (BATCH, carrier(&batch()), 0, 4, 0, carried(&batch_result)),
         (STREAMS, carrier(&sent), 0, 4, 0, carried(&received)),
-        (0, words(&[2, 3]), 1, 0, 8, words(&[1, 2])),
+        (3, words(&[2, 3]), 1, 0, 8, words(&[1, 2])),
     ]
 }
 
