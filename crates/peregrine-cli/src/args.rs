@@ -11,6 +11,7 @@ use peregrine::Wait;
 use peregrine::json::Bytes;
 
 use crate::completions::{self, Shell};
+use crate::keys::args::Keys;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -31,6 +32,7 @@ Exit codes:
 Environment:
   PEREGRINE_DIR    the runtime directory, in which servers export and clients search first
   PEREGRINE_HOSTS  the hosts file, which maps names to the machines that serve them
+  PEREGRINE_KEYS   the directory of the own key and of the keys that are trusted
   NO_COLOR         disables colours, also on a terminal";
 
 /// Calls procedures of servers on this machine and over networks, and inspects servers.
@@ -172,6 +174,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Remove files of dead servers from the runtime directories
     Clean(Clean),
+    /// Make the key of this user, show it, and say which keys of others are trusted
+    Keys(Keys),
     /// Print a completion script for a shell: commands, options, exports, procedures, parameters
     Completions {
         /// Which shell

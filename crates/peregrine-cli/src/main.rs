@@ -20,6 +20,7 @@ mod health;
 mod home;
 mod import;
 mod interrupt;
+mod keys;
 mod link;
 mod list;
 mod man;
@@ -73,6 +74,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Stat(stat) => stat::run(&stat, format),
         Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),
+        Command::Keys(keys) => keys::run(&keys, format),
         Command::Completions { shell } => completions::run(shell, format),
         Command::Man(man) => man::run(&man, format),
         Command::DemoServer(part) => demo::serve_directions(&part),

@@ -41,8 +41,9 @@ fn write(dir: &Path, format: Format) -> Result<(), Failure> {
     let mut built = whole();
     // `build` adds the global options to each command.
     built.build();
-    let commands = built.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
-    let pages: Vec<_> = [whole()].into_iter().chain(commands).map(page).collect();
+    let mut commands = vec![whole()];
+    add_commands(&built, &mut commands);
+    let pages: Vec<_> = commands.into_iter().map(page).collect();
     std::fs::create_dir_all(dir).or_fail(format_args!("cannot create {}", dir.display()))?;
     let mut files = Vec::new();
     for one in pages {
@@ -60,6 +61,15 @@ fn write(dir: &Path, format: Format) -> Result<(), Failure> {
         dir.display(),
         files[0]
     ))
+}
+
+/// Adds the commands below a command, each followed by those below it.
+fn add_commands(above: &Command, commands: &mut Vec<Command>) {
+    let is_shown = |one: &&Command| !one.is_hide_set() && one.get_name() != "help";
+    for one in above.get_subcommands().filter(is_shown) {
+        commands.push(one.clone());
+        add_commands(one, commands);
+    }
 }
 
 fn page(command: Command) -> Result<Page, Failure> {

@@ -156,6 +156,7 @@
 //! * `uuid`: `Uuid` is [`Plain`].
 //! * `tokio`: the handle of a tokio runtime is an [`Executor`] of async servers. Implies `async`.
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
+//! * `secure`: adds the module `secure`: identities, and which peers are trusted.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!
 //! Types with the same meaning are the same type in an interface. So a client with `chrono::NaiveDate` can
@@ -194,6 +195,9 @@ mod path;
 mod protocol;
 mod registry;
 mod rpcbind;
+#[cfg(feature = "secure")]
+#[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+pub mod secure;
 mod server;
 pub mod server_info;
 mod serving;

@@ -29,6 +29,22 @@
 //! * [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] (1 MiB, 64): a larger hosts file is refused. A name with more
 //!   addresses is also refused.
 //!
+//! Limits of keys and certificates, with the feature `secure`:
+//!
+//! * [`TRUSTED_BYTES_MAX`], [`TRUSTED_KEYS_MAX`], [`TRUSTED_LINE_BYTES_MAX`] (1 MiB, 4096, 4096 bytes): a
+//!   larger list of trusted keys is refused, and so is a longer line. If the file is changed while it is in
+//!   use, what is beyond the limit trusts nobody.
+//! * [`PUBLIC_KEY_TEXT_MAX`], [`KEY_COMMENT_MAX`], [`SPIFFE_ID_BYTES_MAX`] (1536, 256, 2048): longer keys,
+//!   comments, and SPIFFE IDs or patterns are refused.
+//! * [`TRUST_PROBLEMS_MAX`], [`REMOVED_KEYS_MAX`] (16, 4096): further problems of a list are not reported.
+//!   Further keys that were removed from it are refused as unknown keys.
+//! * [`AUTHORITIES_BYTES_MAX`], [`AUTHORITIES_MAX`] (1 MiB, 256): a file with more CAs is refused.
+//! * [`IDENTITY_BYTES_MAX`], [`CERTIFICATES_MAX`] (64 KiB, 8): a larger certificate or key is refused, and so
+//!   is a peer with more certificates.
+//! * [`TLS_SESSIONS_MAX`], [`TLS_SESSION_BYTES_MAX`], [`TLS_SESSION_TIME`] (1024, 8 KiB, 1 hour): a server
+//!   keeps this number of handshakes that clients may resume. Others make a full handshake.
+//! * [`TLS_SERVERS_MAX`] (64): a client resumes handshakes with the servers that it used last.
+//!
 //! Limits of memory and sessions on one machine:
 //!
 //! * [`ESTACK_BYTES_KEPT`] (1 MiB): larger memory for arguments is released after use.
@@ -170,6 +186,55 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// The maximum size in bytes of a hosts file.
 pub const HOSTS_BYTES_MAX: usize = 1 << 20;
+
+/// The maximum size in bytes of a list of trusted keys.
+pub const TRUSTED_BYTES_MAX: usize = 1 << 20;
+
+/// The maximum number of keys in a list of trusted keys.
+pub const TRUSTED_KEYS_MAX: usize = 4096;
+
+/// The maximum number of bytes in a line of a list of trusted keys.
+pub const TRUSTED_LINE_BYTES_MAX: usize = 4096;
+
+/// The maximum number of characters of a public key in base64. An RSA key of 8192 bits has fewer.
+pub const PUBLIC_KEY_TEXT_MAX: usize = 1536;
+
+/// The maximum number of characters in the comment of a trusted key.
+pub const KEY_COMMENT_MAX: usize = 256;
+
+/// The maximum number of bytes of a SPIFFE ID, and of a pattern for identities.
+pub const SPIFFE_ID_BYTES_MAX: usize = 2048;
+
+/// The maximum number of problems of its files that a `Trust` reports.
+pub const TRUST_PROBLEMS_MAX: usize = 16;
+
+/// The maximum number of keys that a `Trust` remembers as removed from its list.
+pub const REMOVED_KEYS_MAX: usize = 4096;
+
+/// The maximum size in bytes of a file with certificates of CAs.
+pub const AUTHORITIES_BYTES_MAX: usize = 1 << 20;
+
+/// The maximum number of trusted CAs.
+pub const AUTHORITIES_MAX: usize = 256;
+
+/// The maximum size in bytes of a file with the certificates, or the private key, of an identity.
+pub const IDENTITY_BYTES_MAX: usize = 64 << 10;
+
+/// The maximum number of certificates that an identity has, or that a peer shows.
+pub const CERTIFICATES_MAX: usize = 8;
+
+/// The maximum number of handshakes that a server lets its clients resume.
+pub const TLS_SESSIONS_MAX: usize = 1024;
+
+/// The maximum number of bytes that a server keeps of a handshake. They contain the certificates of the
+/// client.
+pub const TLS_SESSION_BYTES_MAX: usize = 8 << 10;
+
+/// How long a handshake can be resumed.
+pub const TLS_SESSION_TIME: core::time::Duration = core::time::Duration::from_secs(3600);
+
+/// The maximum number of servers whose handshakes a client resumes with one identity and one trust.
+pub const TLS_SERVERS_MAX: usize = 64;
 
 /// The maximum number of addresses that a hosts file lists for one name.
 pub const OFFERS_MAX: usize = 64;

@@ -2,7 +2,10 @@
 //!
 //! To document a new command, add an entry to [`CASES`]. Nothing else is needed.
 
-use super::world::{World, leave_interfaces, leave_onc_interfaces, leave_something_dead, nothing};
+use super::world::{
+    World, leave_interfaces, leave_keys, leave_no_keys, leave_onc_interfaces, leave_open_key,
+    leave_something_dead, leave_trusted_keys, nothing,
+};
 
 /// A section of the document.
 pub(crate) struct Case {
@@ -398,6 +401,64 @@ pub(crate) static CASES: &[Case] = &[
                 ..STEP
             },
             Step { line: "clean", before: leave_something_dead, ..STEP },
+        ],
+    },
+    Case {
+        title: "keys",
+        text: "Makes the key of this user, shows it, and says which keys of others are trusted. `keys new` and \
+               `keys show` print one line for peers on standard output: a name, the public key and a comment. A \
+               peer passes that line to `keys trust`, as arguments or, with `-`, by standard input, and may \
+               change the name: it is what this peer calls the key from then on. Both sides compare the \
+               fingerprint. `keys untrust` removes a key by its name, its fingerprint or itself. A key is never \
+               replaced without `--force`, and a private key that others can read is not used. The files are \
+               in `~/.config/peregrine/keys`, or in `$PEREGRINE_KEYS` or `--dir`. The chapter [From one \
+               machine to many, safely](GUIDE.md#from-one-machine-to-many-safely) explains them.",
+        steps: &[
+            Step {
+                line: "keys new --name ada --comment ada@laptop",
+                before: leave_no_keys,
+                held: false,
+                ..STEP
+            },
+            Step {
+                line: "keys new --name ada --comment ada@laptop",
+                code: 3,
+                before: leave_keys,
+                ..STEP
+            },
+            Step {
+                line: "keys show --name ada --comment ada@laptop",
+                before: leave_trusted_keys,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step {
+                line: "keys show --trusted",
+                before: leave_trusted_keys,
+                shown: &[Human, Ndjson],
+                ..STEP
+            },
+            Step {
+                line: "keys trust bob MCowBQYDK2VwAyEAn7IvDwfFKAYLRXLiQnFg7arDuneRo6Sa5w/jkiNYRfI= bob@desk",
+                before: leave_keys,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step {
+                line: "keys trust cara MCowBQYDK2VwAyEAn7IvDwfFKAYLRXLiQnFg7arDuneRo6Sa5w/jkiNYRfJ=",
+                code: 3,
+                before: leave_trusted_keys,
+                ..STEP
+            },
+            Step {
+                line: "keys untrust cara",
+                before: leave_trusted_keys,
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step { line: "keys untrust kara", code: 3, before: leave_trusted_keys, ..STEP },
+            Step { line: "keys show", code: 3, before: leave_open_key, ..STEP },
+            Step { line: "keys", code: 2, shown: &[], ..STEP },
         ],
     },
     Case {

@@ -79,8 +79,14 @@ fn every_command_is_in_the_book() {
         .filter_map(|page| page.strip_prefix("pages/peregrine-")?.strip_suffix(".1"))
         .collect();
     let shown = CASES.iter().flat_map(|case| case.steps);
-    let shown: BTreeSet<&str> = shown.filter_map(|step| step.line.split(' ').next()).collect();
+    // The page of the command `keys new` is `peregrine-keys-new.1`.
+    let begins = |line: &str, command: &str| {
+        let mut words = line.split(' ');
+        command.split('-').all(|part| words.next() == Some(part))
+    };
+    let shown: Vec<&str> = shown.map(|step| step.line).collect();
     assert!(commands.len() > 8, "{commands:?}");
-    let missing: Vec<_> = commands.difference(&shown).collect();
+    let is_missing = |command: &&&str| !shown.iter().any(|line| begins(line, command));
+    let missing: Vec<_> = commands.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "tests/cli_book/cases.rs does not show {missing:?}");
 }

@@ -2,6 +2,7 @@
 //! path.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use peregrine::directory;
@@ -101,6 +102,63 @@ pub(crate) fn leave_interfaces(world: &World) {
     for (name, text) in INTERFACES {
         std::fs::write(world.sandbox.path(name), text).unwrap();
     }
+}
+
+/// An identity for the document. Nothing else uses it.
+const IDENTITY: [(&str, u32, &str); 2] = [
+    (
+        "identity.pem",
+        0o644,
+        "-----BEGIN CERTIFICATE-----\n\
+         MIIBNDCB56ADAgECAhQ3XiMqmDaDm+W2Cy7atlkEpomlEzAFBgMrZXAwDzENMAsG\n\
+         A1UEAwwEdGVzdDAgFw0yNjExMjYyMDUxMTVaGA8yMTI2MTEwMjIwNTExNVowDzEN\n\
+         MAsGA1UEAwwEdGVzdDAqMAUGAytlcAMhALbIWz92eYRtITCoFAPdwizyJkS/ZdSC\n\
+         pTBAb948cb24o1MwUTAdBgNVHQ4EFgQUQ3Jq2fRVz2hIIFxvrN9zx01c2pgwHwYD\n\
+         VR0jBBgwFoAUQ3Jq2fRVz2hIIFxvrN9zx01c2pgwDwYDVR0TAQH/BAUwAwEB/zAF\n\
+         BgMrZXADQQBZrSmf0Vh9/mvLr+uO9Q4pOQ439WOFgECZIXN90bhjh2VcTOi2gqF9\n\
+         uFrclYX7cgK2N/uFLs6Mqq4hThPJb5sN\n\
+         -----END CERTIFICATE-----\n\n",
+    ),
+    (
+        "identity.key",
+        0o600,
+        "-----BEGIN PRIVATE KEY-----\n\
+         MC4CAQAwBQYDK2VwBCIEIAPOfC2n0m7Pqb9UaU43NUc1AW0mTWBF9rnkqgxJBcO5\n\
+         -----END PRIVATE KEY-----\n\n",
+    ),
+];
+
+/// Removes all keys.
+pub(crate) fn leave_no_keys(world: &World) {
+    let _ = std::fs::remove_dir_all(world.sandbox.path(".config/peregrine"));
+}
+
+/// Writes an identity whose peers are not trusted yet.
+pub(crate) fn leave_keys(world: &World) {
+    leave_no_keys(world);
+    let directory = std::path::PathBuf::from(world.sandbox.path(".config/peregrine/keys"));
+    std::fs::create_dir_all(&directory).unwrap();
+    for (name, mode, text) in IDENTITY {
+        let file = directory.join(name);
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+}
+
+/// Writes an identity that trusts two peers.
+pub(crate) fn leave_trusted_keys(world: &World) {
+    leave_keys(world);
+    let trusted = "# who may call\n\
+        bob MCowBQYDK2VwAyEAn7IvDwfFKAYLRXLiQnFg7arDuneRo6Sa5w/jkiNYRfI= bob@desk\n\
+        cara MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE= cara@lab\n";
+    std::fs::write(world.sandbox.path(".config/peregrine/keys/trusted"), trusted).unwrap();
+}
+
+/// Writes an identity whose private key others can read.
+pub(crate) fn leave_open_key(world: &World) {
+    leave_keys(world);
+    let key = world.sandbox.path(".config/peregrine/keys/identity.key");
+    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o644)).unwrap();
 }
 
 /// Writes the files that `import` and `export` read. One of them causes a warning, and another one has two

@@ -42,7 +42,7 @@ impl Sandbox {
         // The environment of the test must not influence the command: exports, hosts files and preferences
         // are hidden.
         command.env("HOME", self.0.path()).current_dir(self.0.path());
-        let others = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS"];
+        let others = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS", "PEREGRINE_KEYS"];
         for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
             command.env_remove(name);
         }

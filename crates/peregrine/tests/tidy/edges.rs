@@ -21,6 +21,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
     ("address", &["call", "error", "interface"]),
     ("directory", &["address", "error", "interface", "limits", "sys"]),
     ("keeper", &["sync", "sys"]),
+    ("secure", &["digest", "error", "limits", "sync", "sys"]),
     (
         "serving",
         &["call", "counters", "error", "interface", "keeper", "limits", "sync", "sys", "value"],
