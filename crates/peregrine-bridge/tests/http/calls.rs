@@ -136,3 +136,28 @@ fn page_shows_each_procedure() {
         assert!(file.status == 200 && file.header("content-type").unwrap().starts_with(media));
     }
 }
+
+#[test]
+fn headers_become_metadata_of_the_call() {
+    let world = World::new();
+    let call = |procedure: &str, headers: &str| {
+        ask(world.at, &post(world.at, &format!("/demo/{procedure}"), headers, "{}"))
+    };
+    let both = "Peregrine-Meta-Tenant: birds\r\nPEREGRINE-META-a.b_1: \u{e9}\r\n";
+    assert_eq!(call("metadata", both).json()["result"], json!(["tenant=birds", "a.b_1=\u{e9}"]));
+    assert_eq!(call("metadata", "").json()["result"], json!([]));
+    let one = call("note_metadata", "Peregrine-Meta-Tenant: birds\r\n");
+    assert_eq!(one.status, 200, "{one:?}");
+    let many: String = (0..33).map(|n| format!("Peregrine-Meta-{n}: v\r\n")).collect();
+    let long = format!("Peregrine-Meta-K: {}\r\n", "v".repeat(3072));
+    for (headers, kind) in [
+        (&*many, "BadArguments"),
+        (&*long, "BadArguments"),
+        ("Peregrine-Meta-: v\r\n", "BadArguments"),
+        ("Peregrine-Meta-a!: v\r\n", "BadArguments"),
+        ("Peregrine-Meta-K: 1\r\nPeregrine-Meta-k: 2\r\n", "BadRequest"),
+    ] {
+        call("metadata", headers).failure(400, kind, "no");
+        call("note_metadata", headers).failure(400, kind, "no");
+    }
+}

@@ -18,7 +18,6 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
     ("device", &["limits", "registry", "sync", "sys", "value"]),
     ("call", &["error", "growing", "interface", "limits", "stats", "sync", "sys", "value"]),
     ("counters", &["call", "interface", "limits", "sync", "sys"]),
-    ("server_info", &["call", "counters", "error", "interface"]),
     ("address", &["call", "error", "interface"]),
     ("directory", &["address", "error", "interface", "limits", "sys"]),
     ("keeper", &["sync", "sys"]),
@@ -27,6 +26,8 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
         "serving",
         &["call", "counters", "error", "interface", "keeper", "limits", "sync", "sys", "value"],
     ),
+    ("server_info", &["call", "counters", "error", "interface", "serving"]),
+    ("systemd", &["error", "sys"]),
     (
         "path",
         &[
@@ -91,6 +92,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "serving",
             "sync",
             "sys",
+            "systemd",
         ],
     ),
     (

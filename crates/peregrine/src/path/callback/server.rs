@@ -103,6 +103,7 @@ impl ObjectSide {
             hardware: None,
             claimed: None,
             ending: None,
+            carried: None,
         });
         let side = Side::new(ends, Requests { caller, state: Mutex::default() });
         side.receive();

@@ -190,6 +190,11 @@ impl Work {
         self.place
     }
 
+    /// Returns whether this is a call of the export through which clients ask for the server's health.
+    pub(crate) fn is_of_health(&self) -> bool {
+        self.row.is_of_health()
+    }
+
     /// Returns the number of bytes of the message, not counting the extensions.
     const fn body(&self) -> u32 {
         self.shape.total.saturating_sub(self.shape.extension as u32)
@@ -577,7 +582,7 @@ impl ServerSocket {
     /// send.
     pub(crate) fn run(&self, receiver: &mut ReceiverState, mut work: Work) -> Moment {
         let is_given_up = work.message.begins_given_up(self, work.place);
-        if self.host.is_stopping() {
+        if self.host.is_stopping() && !work.row.is_of_health() {
             self.refuse_work(receiver, work, &Refusal::stopping());
             return moment();
         }

@@ -132,6 +132,7 @@ impl Callers {
             hardware: None,
             claimed,
             ending: None,
+            carried: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&info));
         let row = export.bind(info, export.message_bytes_max(), tally);

@@ -51,6 +51,7 @@ impl ExportHost for Only {
             hardware: None,
             claimed: None,
             ending: None,
+            carried: None,
         };
         let phase = Arc::new(AtomicU32::new(0));
         Ok(Arc::new(BindingRow::new(

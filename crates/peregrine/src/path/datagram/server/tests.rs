@@ -51,6 +51,7 @@ impl ExportHost for Nothing {
             hardware: None,
             claimed: None,
             ending: None,
+            carried: None,
         };
         let row = BindingRow::new(
             0,

@@ -127,6 +127,7 @@ impl ExportHost for Waiting {
             hardware: None,
             claimed: None,
             ending: None,
+            carried: None,
         };
         let (serve, caller) = (Arc::new(Self(Arc::clone(&self.0))), Arc::new(caller));
         let phase = Arc::default();
