@@ -174,7 +174,7 @@ impl CallerInfo {
         Arc::new(Self { carried: Some(carried), ..(*plain).clone() })
     }
 
-    fn plain<'a>(self: &'a Arc<Self>) -> &'a Arc<Self> {
+    fn plain(self: &Arc<Self>) -> &Arc<Self> {
         self.carried.as_ref().map_or(self, |carried| &carried.plain)
     }
 }
