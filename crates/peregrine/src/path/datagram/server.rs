@@ -383,7 +383,7 @@ impl ServerSocket {
             self.send_postponed(&mut receiver.reply);
         }
         if self.departed.any() {
-            self.departed.drop_all();
+            self.drop_departed();
         }
         match work {
             Some(work) => ReceiveOutcome::Work(work),

@@ -212,7 +212,7 @@ impl ServerSocket {
     }
 
     /// Revokes the handle of a record, and releases the memory of its call and its result. The caller must
-    /// see to it that [`DepartedRows::drop_all`] is called when this thread holds no lock any more.
+    /// see to it that [`drop_departed`](Self::drop_departed) is called when this thread holds no lock any more.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
         debug_assert!(inner.deferred.is_none(), "a procedure still runs");
         inner.server_end.forget();
@@ -241,12 +241,29 @@ impl ServerSocket {
             table.release(handle.place);
         }
         drop((inner, table));
-        self.departed.drop_all();
+        self.drop_departed();
+    }
+
+    /// Drops the rows of clients that have gone. The caller must hold no lock.
+    #[cold]
+    pub(super) fn drop_departed(&self) {
+        if !self.departed.any.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let rows = core::mem::take(&mut *self.departed.rows.lock());
+        let (last, others): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| self.host.is_withdrawn(row));
+        drop(others);
+        if !last.is_empty() {
+            // If no thread can be started, the closure is dropped here, and the rows with it.
+            let _ = std::thread::Builder::new().name("peregrine-drop".into()).spawn(|| drop(last));
+        }
     }
 }
 
-/// The rows of clients that have gone. A row may be the last owner of the exported object, and dropping the
-/// object runs code of the application. So these rows are dropped when the thread holds no lock.
+/// The rows of clients that have gone. The row of a withdrawn export may be the last owner of the exported
+/// object, and dropping the object runs code of the application, which may take any time and call this server.
+/// So such rows are dropped on a thread of their own, and no row while a lock is held.
 #[derive(Default)]
 pub(super) struct DepartedRows {
     any: AtomicBool,
@@ -263,14 +280,5 @@ impl DepartedRows {
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
-    }
-
-    /// Drops the rows. The caller must hold no lock.
-    #[cold]
-    pub(super) fn drop_all(&self) {
-        if self.any.swap(false, Ordering::AcqRel) {
-            let rows = core::mem::take(&mut *self.rows.lock());
-            drop(rows);
-        }
     }
 }
