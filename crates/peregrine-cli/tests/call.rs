@@ -284,7 +284,7 @@ fn metadata_is_sent_on_every_path() {
         let error = &report["error"];
         assert_eq!(
             (code, &error["kind"], &error["executed"]),
-            (1, &json!("BadArguments"), &json!("no"))
+            (3, &json!("BadArguments"), &json!("no"))
         );
         assert_eq!(call(&["metadata", "--metadata", "pair"]).0, 2);
     }

@@ -282,7 +282,7 @@ pub(crate) static CASES: &[Case] = &[
         steps: &[
             Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
             Step { line: "call files size path=hello --metadata tenant=birds", ..STEP },
-            Step { line: "call files size path=hello --metadata Tenant=birds", code: 1, ..STEP },
+            Step { line: "call files size path=hello --metadata Tenant=birds", code: 3, ..STEP },
             Step { line: "call files write path=note offset=0 bytes=words", code: 1, ..STEP },
             Step { line: "call files read path=hello offset=0 into=3 --bytes hex", ..STEP },
             Step {
