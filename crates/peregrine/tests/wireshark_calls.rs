@@ -164,10 +164,8 @@ fn check(frames: &Frames, digest: &str, is_tcp: bool) {
     let blocks = tshark.values(frames, &of(calls, "upload"), "peregrine.blocks");
     assert_eq!(blocks, ["01".repeat(LARGE)]);
     if !is_tcp {
-        let mut fragments =
-            tshark.values(frames, &of(calls, "upload"), "peregrine.packet.fragment");
+        let fragments = tshark.values(frames, &of(calls, "upload"), "peregrine.packet.fragment");
         assert_eq!(fragments, ["1", "2", "3", "0"]);
-        fragments.dedup();
         let total = tshark.values(frames, &of(calls, "upload"), "peregrine.reassembled_length");
         assert_eq!(total, [(LARGE + 16).to_string()]);
     }
@@ -184,8 +182,6 @@ fn check(frames: &Frames, digest: &str, is_tcp: bool) {
     let left = tshark.values(frames, &of(calls, "add"), "peregrine.extension.deadline");
     let left: Vec<u64> = left.iter().map(|left| left.parse().unwrap()).collect();
     assert!(left.len() == 1 && (1..=60_000_000).contains(&left[0]), "{left:?}");
-    let ended = if is_tcp { "peregrine.message.kind == 3" } else { "peregrine.packet.kind == 9" };
-    assert!(!tshark.rows(frames, ended, &["frame.number"]).is_empty());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::World;
-use crate::world::client::{get, post, rest, send};
+use crate::world::client::{ask, get, post, rest, send};
 
 #[test]
 fn arguments_and_results_are_json() {

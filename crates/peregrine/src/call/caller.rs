@@ -113,7 +113,7 @@ pub(crate) struct CallerInfo {
     /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
     /// The identity that the caller claims, for calls of other RPC systems.
-    pub(crate) claimed: Option<Claimed>,
+    pub(crate) claimed: Option<Box<Claimed>>,
     /// Whether the called server ends. `None` for calls within one process.
     pub(crate) ending: Option<Ending>,
     /// The metadata of the call. Most calls have none, and all calls of a binding then share one value.
@@ -174,7 +174,7 @@ impl CallerInfo {
         Arc::new(Self { carried: Some(carried), ..(*plain).clone() })
     }
 
-    fn plain<'a>(self: &'a Arc<Self>) -> &'a Arc<Self> {
+    fn plain(self: &Arc<Self>) -> &Arc<Self> {
         self.carried.as_ref().map_or(self, |carried| &carried.plain)
     }
 }
@@ -384,7 +384,7 @@ impl Caller {
     ///
     /// **Nothing proves this claim.** Do not use it for decisions that protect anything.
     pub fn claimed(&self) -> Option<&Claimed> {
-        self.info.claimed.as_ref()
+        self.info.claimed.as_deref()
     }
 
     /// Returns the address and port from which the call came over an IP network. `None` on paths

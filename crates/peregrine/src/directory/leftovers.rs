@@ -330,7 +330,7 @@ mod tests {
         fs::rename(dir.path().join("kept"), &draining).unwrap();
         let found = leftovers_in(dir.path());
         let files: Vec<_> = found.iter().flat_map(|one| one.files().to_vec()).collect();
-        assert_eq!(files, [draining.clone()]);
+        assert_eq!(files, std::slice::from_ref(&draining));
         assert!(found[0].remove().unwrap().contains(&draining));
         assert!(leftovers_in(dir.path()).is_empty() && !draining.exists());
     }

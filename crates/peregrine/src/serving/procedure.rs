@@ -408,7 +408,7 @@ mod tests {
                 }
                 Err(refusal) => {
                     assert_eq!(refusal.kind, Kind::BadArguments);
-                    assert!(extensions == &invalid && refusal.executed == Executed::No);
+                    assert!(*extensions == invalid && refusal.executed == Executed::No);
                 }
             }
         }

@@ -392,6 +392,47 @@ pub(crate) fn calls_of_withdrawn_export_fail_and_others_succeed(by: Carrier) {
     assert!(other.is_alive());
 }
 
+/// An object that calls its own server when it is dropped.
+struct LastCall {
+    room: Arc<Mutex<Option<RoomClient>>>,
+    answered: std::sync::mpsc::Sender<Result<(), CallError>>,
+}
+
+#[interface]
+trait Idle {
+    fn idle(&self) -> peregrine::Result<()>;
+}
+
+impl Idle for LastCall {
+    fn idle(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LastCall {
+    fn drop(&mut self) {
+        let room = self.room.lock().unwrap().take();
+        let _ = self.answered.send(room.expect("a client").null());
+    }
+}
+
+/// The last client of a withdrawn export is the last owner of the object. Whatever the object does when it is
+/// dropped, the server goes on.
+pub(crate) fn drop_of_an_object_may_call_its_server(by: Carrier) {
+    let _home = home();
+    let (answered, answer) = channel();
+    let room = Arc::<Mutex<Option<RoomClient>>>::default();
+    let last = LastCall { room: Arc::clone(&room), answered };
+    let server = Server::new().export("idle", IdleServer::new(last)).unwrap();
+    let (running, address) = serve(server, Inside::of(1), &by.loopback());
+    *room.lock().unwrap() = Some(RoomClient::bind(&address).unwrap());
+    let idle = IdleClient::bind(&address.replace("/room", "/idle")).unwrap();
+    idle.idle().unwrap();
+    assert!(running.withdraw("idle"));
+    drop(idle);
+    answer.recv_timeout(2 * LONG).expect("the object is dropped").expect("its last call");
+}
+
 pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
     let _home = home();
     let inside = Inside::of(1);

@@ -111,7 +111,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "sys",
         ],
     ),
-    ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
+    ("fuzzing", &["binding", "call", "device", "interface", "path", "protocol", "value"]),
 ];
 
 /// The edges (uses of one room by another) that close a cycle, each with its reason.

@@ -33,6 +33,7 @@ use std::time::Duration;
 use self::deferred::{PostponedReply, REPLY_STATES_KEPT};
 use self::in_place::{ExpectedPieces, place};
 use self::pacing::{Flows, Pacer};
+use self::places::DepartedRows;
 use self::records::{Inner, Record, Records, call_number};
 use self::replying::ReplyState;
 use self::retention::{FreeList, MemoryBudget, ResultFrame, RetainedResults, ThreadCache};
@@ -115,6 +116,7 @@ pub(crate) struct ServerSocket {
     host: Arc<dyn ExportHost>,
     records: Arc<Records>,
     table: Mutex<Table>,
+    departed: DepartedRows,
     cookies: Cookies,
     /// The secret from which the numbers of peers are computed. Without this secret, clients could choose two
     /// addresses that share a number.
@@ -246,6 +248,7 @@ impl ServerSocket {
             host,
             records: Arc::new(Records::new(Weak::clone(this), deferrals)),
             table: Mutex::ranked(Rank::Callers, Table::new(callers as u32, share as u32)),
+            departed: DepartedRows::default(),
             cookies,
             peers,
             number,
@@ -378,6 +381,9 @@ impl ServerSocket {
         }
         if self.replies.any() {
             self.send_postponed(&mut receiver.reply);
+        }
+        if self.departed.any() {
+            self.departed.drop_all();
         }
         match work {
             Some(work) => ReceiveOutcome::Work(work),

@@ -130,7 +130,7 @@ impl Callers {
             group: CallerInfo::NOBODY,
             from: Some(caller.from),
             hardware: None,
-            claimed,
+            claimed: claimed.map(Box::new),
             ending: None,
             carried: None,
         };

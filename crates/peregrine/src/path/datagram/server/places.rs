@@ -4,7 +4,7 @@
 //! Lock order: first the table, then a record.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::records::Record;
 use super::retention::ThreadCache;
@@ -23,6 +23,7 @@ use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
 use crate::protocol::exchange::table::is_evictable;
 use crate::protocol::exchange::time::Moment;
 use crate::serving::binding_table::BindingRow;
+use crate::sync::Mutex;
 use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 
@@ -210,7 +211,8 @@ impl ServerSocket {
         }
     }
 
-    /// Revokes the handle of a record, and releases the memory of its call and its result.
+    /// Revokes the handle of a record, and releases the memory of its call and its result. The caller must
+    /// see to it that [`DepartedRows::drop_all`] is called when this thread holds no lock any more.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
         debug_assert!(inner.deferred.is_none(), "a procedure still runs");
         inner.server_end.forget();
@@ -221,6 +223,7 @@ impl ServerSocket {
         }
         if let Some(row) = inner.row.take() {
             row.release();
+            self.departed.add(row);
         }
     }
 
@@ -236,6 +239,38 @@ impl ServerSocket {
         {
             self.forget(&mut inner, spare);
             table.release(handle.place);
+        }
+        drop((inner, table));
+        self.departed.drop_all();
+    }
+}
+
+/// The rows of clients that have gone. A row may be the last owner of the exported object, and dropping the
+/// object runs code of the application. So these rows are dropped when the thread holds no lock.
+#[derive(Default)]
+pub(super) struct DepartedRows {
+    any: AtomicBool,
+    rows: Mutex<Vec<Arc<BindingRow>>>,
+}
+
+impl DepartedRows {
+    fn add(&self, row: Arc<BindingRow>) {
+        self.rows.lock().push(row);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns whether there are rows to drop.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Drops the rows. The caller must hold no lock.
+    #[cold]
+    pub(super) fn drop_all(&self) {
+        if self.any.swap(false, Ordering::AcqRel) {
+            let rows = core::mem::take(&mut *self.rows.lock());
+            drop(rows);
         }
     }
 }
