@@ -47,7 +47,7 @@ local ERROR_KINDS = {
 }
 local PING, DESCRIBE, BATCH, STREAMS = 0xffffffff, 0xfffffffe, 0xfffffffd, 0xfffffffc
 local PROCEDURES = { [PING] = "ping", [DESCRIBE] = "describe", [BATCH] = "batch", [STREAMS] = "streams" }
-local EXTENSION_TAGS = { [0] = "padding", [1] = "chain", [2] = "deadline" }
+local EXTENSION_TAGS = { [0] = "padding", [1] = "chain", [2] = "deadline", [3] = "metadata" }
 local BATCH_KINDS = { [0] = "skipped", [1] = "call", [2] = "cancellation", [3] = "one-way call" }
 local STREAM_KINDS = {
   [1] = "items", [2] = "credit", [3] = "end", [4] = "no more wanted", [5] = "given up", [6] = "question",
@@ -58,8 +58,9 @@ local BAD, GOOD, UNVERIFIED = 0, 1, 2
 
 -- How many records, entries or texts of one message are shown. A message may have millions.
 local SHOWN_MAX = 1000
--- How many extensions of a call a receiver reads.
+-- How many extensions of a call, and how many pairs of metadata, a receiver reads.
 local EXTENSIONS_MAX = 32
+local PAIRS_MAX = 32
 -- How many calls, handles, connections, messages of several fragments, and interfaces are remembered. The
 -- oldest ones are forgotten.
 local CALLS_MAX, HANDLES_MAX, CONNECTIONS_MAX, MESSAGES_MAX = 262144, 65536, 65536, 65536
@@ -210,6 +211,8 @@ bytes("extension.content", "Content")
 hex("extension.domain", "uint64", "Domain of a caller")
 u32("extension.process", "Process of a caller")
 u64("extension.deadline", "Microseconds that remain")
+text("extension.key", "Key of metadata")
+text("extension.value", "Value of metadata")
 
 -- Of batches.
 bytes("batch.token", "Token of the lane")
@@ -502,6 +505,19 @@ end
 ------------------------------------------------------------------------------------------------------------
 -- The contents of messages
 
+-- Shows the pairs of metadata at `from..to`. Returns whether they fill this space.
+local function add_metadata(tree, tvb, from, to)
+  local count = 0
+  while from + 4 <= to and count < PAIRS_MAX do
+    local key, value = tvb:range(from, 2):le_uint(), tvb:range(from + 2, 2):le_uint()
+    if from + 4 + key + value > to then return false end
+    if key > 0 then tree:add(f["extension.key"], tvb:range(from + 4, key)) end
+    if value > 0 then tree:add(f["extension.value"], tvb:range(from + 4 + key, value)) end
+    from, count = from + 4 + key + value, count + 1
+  end
+  return from == to
+end
+
 local function add_extensions(tree, tvb, at, size)
   local stop, entries = math.min(at + size, tvb:len()), 0
   while at + 8 <= stop and entries < EXTENSIONS_MAX do
@@ -525,6 +541,10 @@ local function add_extensions(tree, tvb, at, size)
       end
     elseif tag == 2 and length == 8 then
       item:add_le(f["extension.deadline"], tvb:range(from, 8))
+    elseif tag == 3 then
+      if not add_metadata(item, tvb, from, to) then
+        item:add_proto_expert_info(malformed, "the content of the extension is not valid")
+      end
     else
       add_rest(item, f["extension.content"], tvb, from, length)
       if tag == 1 or tag == 2 then

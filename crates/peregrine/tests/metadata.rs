@@ -76,7 +76,7 @@ impl Seen for Object {
         Ok(self.0.lock().unwrap().clone())
     }
     fn send(&self, times: u32, mut items: Sink<'_, String>) -> peregrine::Result<()> {
-        (0..times).try_for_each(|_| items.send(seen().join(" "))).map_err(Into::into)
+        (0..times).try_for_each(|_| items.send(seen().join(" ")))
     }
     fn back(&self, listener: Callback<'_, dyn Listener>) -> peregrine::Result<Vec<Vec<String>>> {
         let client = listener.client().expect("the callback is called through a client");

@@ -281,6 +281,8 @@ pub(crate) static CASES: &[Case] = &[
                given several times.",
         steps: &[
             Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
+            Step { line: "call files size path=hello --metadata tenant=birds", ..STEP },
+            Step { line: "call files size path=hello --metadata Tenant=birds", code: 3, ..STEP },
             Step { line: "call files write path=note offset=0 bytes=words", code: 1, ..STEP },
             Step { line: "call files read path=hello offset=0 into=3 --bytes hex", ..STEP },
             Step {

@@ -81,11 +81,13 @@ pub(crate) fn refusal() -> Vec<u8> {
     [words(&[12]), text("too many calls wait")].concat()
 }
 
-/// Extensions of a call: a chain of one link, and a deadline of 1,500 microseconds. Zeros follow up to 48
-/// bytes.
+/// Extensions of a call: a chain of one link, a deadline of 1,500 microseconds, and metadata of one pair.
+/// Zeros follow up to 64 bytes.
 pub(crate) fn extensions() -> Vec<u8> {
     let mut bytes = words(&[1, 16, 7, 0, 42, 0, 2, 8, 1500, 0]);
-    bytes.resize(48, 0);
+    bytes
+        .extend([words(&[3, 14]), vec![5, 0, 5, 0], b"place".to_vec(), b"north".to_vec()].concat());
+    bytes.resize(64, 0);
     bytes
 }
 
