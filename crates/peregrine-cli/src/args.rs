@@ -27,6 +27,7 @@ Exit codes:
   3    the command failed and nothing was executed: it is safe to repeat it
   4    the command failed and the call may have been executed
   5, 6 `health`: the server is about to stop (5), or overloaded (6)
+  7    `health`: the server reports what this version does not know
   130  interrupted by Ctrl-C (128 plus the number of the signal)
 
 Environment:

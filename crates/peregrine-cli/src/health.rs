@@ -10,7 +10,7 @@ use crate::output::{self, BAD, BOLD, Failure, GOOD};
 
 /// The exit code for a server that is about to stop.
 const DRAINING: u8 = 5;
-/// The exit code for a server that runs as many procedures as it may.
+/// The exit code for a server that accepts no more work at once.
 const OVERLOADED: u8 = 6;
 /// The exit code for a report that this version does not know.
 const UNKNOWN: u8 = 7;
@@ -29,7 +29,7 @@ pub(crate) fn run(health: &Health, format: Format) -> Result<(), Failure> {
         let style = if report == Report::Serving { GOOD } else { BAD };
         let why = match report {
             Report::Draining => ": it is about to stop, and refuses new calls",
-            Report::Overloaded => ": all threads that may run procedures are busy",
+            Report::Overloaded => ": it accepts no more work at once",
             _ => "",
         };
         output::say(format_args!(

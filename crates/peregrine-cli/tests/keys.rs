@@ -84,6 +84,10 @@ fn a_second_key_with_the_same_name_must_be_requested() {
     assert_eq!(ada.run(&["keys", "trust", "--also", &second]).code, 0);
     let (_, removed) = ada.json(&["keys", "untrust", "bob"]);
     assert_eq!(removed["removed"].as_array().unwrap().len(), 2);
+    // Two lines of one input count as well.
+    let lines = format!("{}\n{}\n", line("carl"), line("carl"));
+    let refused = piped(&ada, &["keys", "trust", "-"], &lines);
+    assert!(refused.code == 3 && refused.err.contains("the name of another key"), "{refused:?}");
 }
 
 #[test]

@@ -188,13 +188,15 @@ fn procedure_learns_that_its_caller_has_given_up() {
         let mut other = begun.pop().unwrap();
         let mut dropped = begun.pop().unwrap();
         block_on(join_all(begun));
-        until("the procedure waits", || {
+        // A call that is given up before its procedure has begun does not run at all.
+        until("both procedures wait", || {
             assert!(poll_once(dropped.as_mut()).is_none() && poll_once(other.as_mut()).is_none());
-            object.waiting.load(Ordering::SeqCst) > 0
+            object.waiting.load(Ordering::SeqCst) == 2
         });
         drop(dropped);
         until("the procedure has ended", || object.cancelled.load(Ordering::SeqCst) == before + 1);
         block_on(client.open(2)).unwrap();
         block_on(other);
+        until("no procedure waits", || object.waiting.load(Ordering::SeqCst) == 0);
     });
 }

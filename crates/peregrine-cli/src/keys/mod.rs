@@ -144,10 +144,14 @@ fn trust(
     let keys: Vec<TrustedKey> = match words {
         [one] if one == "-" => {
             let (mut text, most) = (String::new(), limits::TRUSTED_BYTES_MAX as u64);
-            let input = io::stdin().take(most).read_to_string(&mut text);
+            let input = io::stdin().take(most + 1).read_to_string(&mut text);
             input.map_err(|error| {
                 Failure::local(format!("cannot read standard input: {error}"), "pass lines as text")
             })?;
+            if text.len() as u64 > most {
+                let why = format!("standard input has more than {most} bytes");
+                return Err(Failure::local(why, "pass fewer keys at once"));
+            }
             let lines = text.lines().map(str::trim);
             lines
                 .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -161,11 +165,12 @@ fn trust(
     }
     // All lines are checked before the first one is trusted.
     let known = trusted(directory)?;
-    let other = |key: &&TrustedKey| {
-        known.iter().any(|known| known.name() == key.name() && known.key() != key.key())
+    let other = |(at, key): &(usize, &TrustedKey)| {
+        let mut earlier = known.iter().chain(&keys[..*at]);
+        earlier.any(|one| one.name() == key.name() && one.key() != key.key())
             && !known.iter().any(|known| known.key() == key.key())
     };
-    if let Some(key) = keys.iter().find(other).filter(|_| !also) {
+    if let Some((_, key)) = keys.iter().enumerate().find(other).filter(|_| !also) {
         return Err(Failure::local(
             format!("`{}` is the name of another key that is trusted", key.name()),
             "use another name, `peregrine keys untrust` first, or --also if both keys are right",

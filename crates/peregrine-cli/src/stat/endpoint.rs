@@ -87,10 +87,11 @@ async fn accept(
     readings: Arc<Mutex<Readings>>,
     connections: Arc<Semaphore>,
 ) {
-    // The semaphore is never closed.
-    while let Ok(permit) = Arc::clone(&connections).acquire_owned().await {
+    loop {
         match listener.accept().await {
             Ok((stream, _)) => {
+                // The semaphore is never closed.
+                let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
                 tokio::spawn(connection(stream, Arc::clone(&readings), permit));
             }
             // The process may have no free descriptor.

@@ -8,6 +8,7 @@ use super::BindOptions;
 use super::disclosure::elsewhere;
 use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
+use crate::path::bind::until;
 use crate::path::local::health as health_of;
 use crate::server_info::{HEALTH_NAME, Health, ServerHealth as _, ServerHealthClient};
 
@@ -64,7 +65,7 @@ pub fn health(address: &str) -> Result<Health, CallError> {
 /// Those of [`health`](fn@health).
 pub fn health_within(address: &str, limit: Duration) -> Result<Health, CallError> {
     let parsed: Address = address.parse()?;
-    let until = Instant::now() + limit;
+    let until = until(limit);
     let health = if parsed.path().is_some_and(|path| path.system().is_some()) {
         let text = "servers of ONC RPC and Courier cannot report their health";
         Err(CallError::not_executed(Kind::BadName, Phase::Bind, text)

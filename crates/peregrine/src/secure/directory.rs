@@ -142,6 +142,10 @@ impl KeyDirectory {
             text.push(b'\n');
         }
         text.extend_from_slice(format!("{key}\n").as_bytes());
+        if text.len() > limits::TRUSTED_BYTES_MAX {
+            let why = format!("the list would have more than {} bytes", limits::TRUSTED_BYTES_MAX);
+            return Err(KeyError::invalid(self.trusted_file().display().to_string(), why));
+        }
         files::write(&self.trusted_file(), &text, Guard::Public, Overwrite::Yes)?;
         Ok(true)
     }

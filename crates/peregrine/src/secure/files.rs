@@ -54,8 +54,8 @@ pub(super) struct Stamp {
     is_recent: bool,
 }
 
-/// File systems note times in steps of up to ten milliseconds.
-const RECENT: Duration = Duration::from_millis(50);
+/// File systems note times in steps of up to two seconds.
+const RECENT: Duration = Duration::from_secs(3);
 
 impl Stamp {
     fn of(file: &Metadata) -> Self {

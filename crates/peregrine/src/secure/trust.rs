@@ -254,6 +254,8 @@ impl Lists {
                 }
                 Err(KeyError::Missing { .. }) => continue,
                 Err(error) => {
+                    // The cause may be elsewhere, as in the directory. So the file is read again next time.
+                    stamps[at] = None;
                     errors.push(error);
                     continue;
                 }

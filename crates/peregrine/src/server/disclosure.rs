@@ -109,7 +109,7 @@ impl StatHandle {
     /// # }
     /// ```
     pub fn stat(&self) -> Option<Stat> {
-        self.0.upgrade().map(|core| own(&core))
+        self.0.upgrade().and_then(|core| own(&core))
     }
 }
 
@@ -120,7 +120,7 @@ impl fmt::Debug for StatHandle {
 }
 
 impl Running {
-    /// Returns what this server has counted. Sessions and bindings cannot begin or end meanwhile, which takes
+    /// Returns what this server has counted, or zeros in a forked child of its process. Sessions and bindings cannot begin or end meanwhile, which takes
     /// microseconds for a server with few clients. Calls are not delayed. Other processes ask with
     /// [`stat`](crate::stat()).
     ///
@@ -135,7 +135,7 @@ impl Running {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub fn stat(&self) -> Stat {
-        own(&self.core)
+        own(&self.core).unwrap_or_default()
     }
 
     /// Returns a handle through which other threads of this process read the counters, such as the thread of
@@ -158,10 +158,13 @@ impl Running {
     }
 }
 
-/// Returns the counters of a server of this process.
-fn own(core: &ServerCore) -> Stat {
+/// Returns the counters of a server of this process. A forked child does not have its parent's counters.
+fn own(core: &ServerCore) -> Option<Stat> {
+    if !core.disclosed.page.memory().is_ours() {
+        return None;
+    }
     core.disclosed.refresh();
     let mut stat = core.disclosed.page.read();
     hide_unused(&mut stat);
-    stat
+    Some(stat)
 }

@@ -40,12 +40,15 @@ impl Supervised {
                     reports.keep_alive();
                     Next::SleepAndTick(every)
                 });
-                let watch = watch.map_err(failed)?;
-                watch.remind(every);
-                Some(watch)
+                Some((watch.map_err(failed)?, every))
             }
         };
         notifier.ready(&status("serving", names, addresses))?;
+        // The first report must be that the server is ready.
+        let watchdog = watchdog.map(|(watch, every)| {
+            watch.remind(every);
+            watch
+        });
         Ok(Self { notifier, _watchdog: watchdog })
     }
 

@@ -15,8 +15,8 @@ pub enum Health {
     Serving,
     /// The server is about to stop. It refuses new calls, and waits for those that run.
     Draining,
-    /// On at least one path, all threads that may run procedures do so. A call that arrives there waits, or
-    /// is refused.
+    /// On at least one path, all threads that may run procedures do so, or no further call may be deferred. A
+    /// call that arrives there waits, or is refused.
     ///
     /// A report is a snapshot. A server with few threads is overloaded for moments, also under normal load.
     Overloaded,

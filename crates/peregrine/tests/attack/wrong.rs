@@ -12,8 +12,9 @@ use rustix::net::Shutdown;
 
 use super::noise::Noise;
 use super::wire::{
-    BIND, BOUND, COUNT, DESCRIBE, DESCRIPTION, GOODBYE, LIMIT, Line, MAGIC, REFUSED, RING, Region,
-    Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
+    BIND, BOUND, COUNT, DESCRIBE, DESCRIPTION, GOODBYE, HEALTH, LIMIT, Line, MAGIC, REFUSED, RING,
+    Region, Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word,
+    words,
 };
 
 /// The server that a hostile client attacks, and a binding of an honest client of that server.
@@ -76,6 +77,7 @@ fn all_requests() -> Vec<Vec<u8>> {
         bind(4, 4096, &[[7; 16]; 8]),
         describe(),
         words(&[MAGIC, VERSION, COUNT]),
+        words(&[MAGIC, VERSION, HEALTH]),
         request(RING, 0),
         request(UNBIND, 1),
     ]
@@ -116,7 +118,7 @@ fn foreign(stage: Stage<'_>) {
 }
 
 fn unknown(stage: Stage<'_>) {
-    for kind in [0, 6, 7, 100, BOUND, GOODBYE, u32::MAX] {
+    for kind in [0, 7, 8, 100, BOUND, GOODBYE, u32::MAX] {
         let refused = refusal(stage, &words(&[MAGIC, VERSION, kind]));
         assert_eq!(refused, Some(Kind::ProtocolMismatch as u32), "request {kind}");
     }

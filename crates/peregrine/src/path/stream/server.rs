@@ -391,7 +391,9 @@ impl AcceptedConnection {
             return self.send_refusal(number, Kind::Exhausted, text, host);
         };
         if let Err((kind, text)) = host.still_offers(&bind.name) {
-            self.rows().remove(binding);
+            // The row may be the last owner of the exported object. So it is dropped after the lock is released.
+            let row = self.rows().remove(binding);
+            drop(row);
             return self.send_refusal(number, kind, text, host);
         }
         self.bound.store(true, Ordering::Relaxed);
@@ -563,7 +565,10 @@ impl AcceptedConnection {
             bytes: header.body,
             extensions: Window::from(rest.get(..after.len()).unwrap_or(&[])),
             waited: || received.map_or(Duration::ZERO, |received| received.elapsed()),
-            is_given_up: || !self.calls().starts(number),
+            is_given_up: || match row.is_of_health() {
+                true => !self.calls().starts_to_look(number),
+                false => !self.calls().starts(number),
+            },
         };
         let mut guard = match serving.begin(row, call, || host.calls()) {
             Ok(guard) => guard,

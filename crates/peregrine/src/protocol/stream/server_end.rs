@@ -187,6 +187,16 @@ impl Calls {
         })
     }
 
+    /// Does the same as [`starts`](Self::starts) for a procedure that changes nothing. Such a procedure does
+    /// not prevent a goodbye.
+    pub(crate) fn starts_to_look(&mut self, number: u32) -> bool {
+        let starts = self.starts(number);
+        if let Some(call) = self.calls.iter_mut().rev().find(|call| call.number == number) {
+            call.begun = false;
+        }
+        starts
+    }
+
     /// Removes a call, because it now has its reply. Returns whether the call was cancelled while it ran.
     pub(crate) fn end(&mut self, number: u32) -> bool {
         let at = self.calls.iter().position(|call| call.number == number);
@@ -349,6 +359,10 @@ mod tests {
         assert!(calls.bid_farewell(), "call 3 has not begun");
         calls.begin(&call(4));
         assert!(!calls.starts(4) && calls.bid_farewell());
+
+        let mut calls = Calls::default();
+        calls.begin(&call(5));
+        assert!(calls.starts_to_look(5) && calls.bid_farewell());
     }
 
     fn message(kind: MessageKind, number: u32, body: usize) -> Vec<u8> {

@@ -245,6 +245,12 @@ fn a_list_is_read_again_when_it_has_changed() {
     set_mode(&directory.trusted_file(), 0o644);
     fs::write(directory.trusted_file(), &text).unwrap();
     assert!(trust.still_trusts(&peer) && trust.problems().is_empty());
+    // The same holds for the directory. When only the directory changes, the list is read again.
+    set_mode(directory.path(), 0o770);
+    fs::write(directory.trusted_file(), format!("{text}\n")).unwrap();
+    assert!(!trust.still_trusts(&peer));
+    set_mode(directory.path(), 0o700);
+    assert!(trust.still_trusts(&peer) && trust.problems().is_empty());
     directory.remove("ada").unwrap();
     assert!(!trust.still_trusts(&peer));
     let before = trust.changes();

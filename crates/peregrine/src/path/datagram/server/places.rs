@@ -115,6 +115,7 @@ impl ServerSocket {
         }
         row.release();
         if is_withdrawn {
+            self.departed.add(row);
             let text = format!("`{name}` was withdrawn");
             return Err((ErrorKind::Withdrawn, text));
         }
@@ -212,7 +213,7 @@ impl ServerSocket {
     }
 
     /// Revokes the handle of a record, and releases the memory of its call and its result. The caller must
-    /// see to it that [`drop_departed`](Self::drop_departed) is called when this thread holds no lock any more.
+    /// call [`drop_departed`](Self::drop_departed) after it has released all locks.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
         debug_assert!(inner.deferred.is_none(), "a procedure still runs");
         inner.server_end.forget();
@@ -254,7 +255,10 @@ impl ServerSocket {
         let (last, others): (Vec<_>, Vec<_>) =
             rows.into_iter().partition(|row| self.host.is_withdrawn(row));
         drop(others);
-        if !last.is_empty() {
+        if self.host.is_stopping() {
+            // The thread that stops the server drops these rows with the socket, and waits for that.
+            self.departed.rows.lock().extend(last);
+        } else if !last.is_empty() {
             // If no thread can be started, the closure is dropped here, and the rows with it.
             let _ = std::thread::Builder::new().name("peregrine-drop".into()).spawn(|| drop(last));
         }
