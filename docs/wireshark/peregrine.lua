@@ -211,6 +211,8 @@ bytes("extension.content", "Content")
 hex("extension.domain", "uint64", "Domain of a caller")
 u32("extension.process", "Process of a caller")
 u64("extension.deadline", "Microseconds that remain")
+u16("extension.key_bytes", "Bytes of the key")
+u16("extension.value_bytes", "Bytes of the value")
 text("extension.key", "Key of metadata")
 text("extension.value", "Value of metadata")
 
@@ -511,8 +513,11 @@ local function add_metadata(tree, tvb, from, to)
   while from + 4 <= to and count < PAIRS_MAX do
     local key, value = tvb:range(from, 2):le_uint(), tvb:range(from + 2, 2):le_uint()
     if from + 4 + key + value > to then return false end
-    if key > 0 then tree:add(f["extension.key"], tvb:range(from + 4, key)) end
-    if value > 0 then tree:add(f["extension.value"], tvb:range(from + 4 + key, value)) end
+    tree:add_le(f["extension.key_bytes"], tvb:range(from, 2))
+    tree:add_le(f["extension.value_bytes"], tvb:range(from + 2, 2))
+    local function show(field, range) tree:add(f[field], range, range:string(ENC_UTF_8)) end
+    if key > 0 then show("extension.key", tvb:range(from + 4, key)) end
+    if value > 0 then show("extension.value", tvb:range(from + 4 + key, value)) end
     from, count = from + 4 + key + value, count + 1
   end
   return from == to

@@ -109,7 +109,7 @@ fn openapi_document_describes_each_procedure() {
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
     // The document does not contain the procedure `ask`, because it has a callback.
-    assert_eq!(paths.len(), 14);
+    assert_eq!(paths.len(), 16);
     let sum = &paths["/demo/sum"]["post"];
     assert_eq!(sum["description"], "Adds points.");
     let arguments = &sum["requestBody"]["content"]["application/json"]["schema"];

@@ -224,6 +224,7 @@ Texts that differ between runs are replaced:
 | 3 | the command failed and nothing was executed: it is safe to repeat it |
 | 4 | the command failed and the call may have been executed |
 | 5, 6 | `health`: the server is about to stop (5), or overloaded (6) |
+| 7 | `health`: the server reports what this version does not know |
 | 130 | interrupted by Ctrl-C; for another signal, 128 plus its number |
 ";
 
