@@ -110,11 +110,13 @@ impl PublicKey {
             }
         }
         match rsa_bits(spki) {
+            Some(bits) if !RSA_BITS.contains(&bits) => {
+                Err(format!("an RSA key of {bits} bits; 2048 to 8192 are accepted"))
+            }
             Some(_) if spki.len() > limits::PUBLIC_KEY_TEXT_MAX / 4 * 3 => {
                 Err("an RSA key with a very large exponent".to_owned())
             }
-            Some(bits) if RSA_BITS.contains(&bits) => Ok(Self::new(spki, "RSA")),
-            Some(bits) => Err(format!("an RSA key of {bits} bits; 2048 to 8192 are accepted")),
+            Some(_) => Ok(Self::new(spki, "RSA")),
             None => Err("the key is none of Ed25519, ECDSA P-256, ECDSA P-384 and RSA".to_owned()),
         }
     }
