@@ -75,7 +75,7 @@ fn exit_code_says_how_the_server_is() {
     check(0, "serving", "");
     let call = Process::start(&mut sandbox.command(&["call", "gate", "pass"]));
     until("the only thread is busy", || code("gate") == 6);
-    check(6, "overloaded", ": all threads that may run procedures are busy");
+    check(6, "overloaded", ": it accepts no more work at once");
     server.signal(Signal::TERM);
     until("the server drains", || code("gate") == 5);
     check(5, "draining", ": it is about to stop, and refuses new calls");
