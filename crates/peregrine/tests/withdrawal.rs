@@ -408,3 +408,51 @@ fn draining_without_a_call_takes_no_time() {
     assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
     refused(gate.pass(2));
 }
+
+/// A server that stops says which calls it has not executed, also to clients that go on with calls until the
+/// connection ends.
+#[test]
+fn server_that_stops_among_calls_leaves_no_outcome_in_doubt() {
+    #[interface]
+    trait Count {
+        fn count(&self) -> peregrine::Result<u32>;
+    }
+    struct Counter(Arc<AtomicU32>);
+    impl Count for Counter {
+        fn count(&self) -> peregrine::Result<u32> {
+            Ok(self.0.fetch_add(1, Ordering::Relaxed))
+        }
+    }
+    const CALLERS: usize = 4;
+    let _alone = alone();
+    let _directory = support::own_directory();
+    for round in 0..300 {
+        let executed = Arc::new(AtomicU32::new(0));
+        let serve = CountServer::new(Counter(Arc::clone(&executed)));
+        let server = Server::new().threads(3).export("count", serve).unwrap();
+        let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+        let address = format!("{}/count", running.addresses()[0]);
+        let options = BindOptions::default().rebind(Rebind::Never);
+        let client = CountClient::bind_with(&address, &options).unwrap();
+        let (answered, going) = (AtomicU32::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let _keep_going = KeepGoing::new(&going);
+            for _ in 0..CALLERS {
+                scope.spawn(|| {
+                    while going.load(Ordering::Relaxed) {
+                        match client.count() {
+                            Ok(_) => drop(answered.fetch_add(1, Ordering::Relaxed)),
+                            Err(error) => {
+                                assert_eq!(error.executed(), Executed::No, "{round}: {error}");
+                            }
+                        }
+                    }
+                });
+            }
+            until("calls are made", || answered.load(Ordering::Relaxed) > 50);
+            assert!(running.drain(LIMIT));
+        });
+        let counts = [&answered, &executed].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts[0], counts[1], "round {round}: results, and executions");
+    }
+}

@@ -630,7 +630,9 @@ impl AcceptedConnection {
         let mut sending = Sending::new(&self.stream, stall);
         let sent = queue.and_then(|()| sending.part(Window::from(&header[..])));
         let sent = sent.and_then(|()| write(&mut sending)).and_then(|()| sending.end());
-        if sent.is_err() {
+        // After the farewell, nothing can be sent, and the connection must stay: if the client sent anything to
+        // a closed socket, the answer of the system could reach the client before it has read the goodbye.
+        if sent.is_err() && !self.calls().has_ended() {
             self.close();
         }
         // SYNC: unsent replies, the other half is in `send_unsent`.
@@ -683,12 +685,18 @@ impl AcceptedConnection {
     /// Sends a notice, but only if this is possible without waiting. If the connection may have deferred
     /// calls, the caller must then call [`send_unsent`](Self::send_unsent).
     pub(crate) fn send_now(&self, kind: wire::MessageKind, binding: u32, body: &[u8]) {
+        self.notify(kind, binding, body, Instant::now());
+    }
+
+    /// Sends a notice as soon as no other thread sends, but does not wait for space in the socket. Returns
+    /// false if another thread still sends at the time `until`.
+    fn notify(&self, kind: wire::MessageKind, binding: u32, body: &[u8], until: Instant) -> bool {
         let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
         // SYNC: unsent replies, the other half is in `send_unsent`.
-        let Some(lock) = self.output.take(Some(Instant::now())) else { return };
+        let Some(lock) = self.output.take(Some(until)) else { return false };
         let is_empty = self.unsent.is_empty();
         if !is_empty && self.send_queue(&lock, &NoStall, SENDS_MAX).is_err() {
-            return;
+            return true;
         }
         let header = header.to_bytes();
         let mut sending = Sending::new(&self.stream, NoStall);
@@ -698,15 +706,22 @@ impl AcceptedConnection {
         if sent.is_err() && sending.begun {
             self.close();
         }
+        true
     }
 
-    /// Sends `Goodbye` if no call of the connection runs. The client then knows that calls without a reply
-    /// were not executed. If a call runs, only closes the connection.
-    pub(crate) fn farewell(&self) {
-        if !self.calls().may_say_goodbye() {
-            return self.close();
+    /// Sends `Goodbye` unless a procedure still runs for the connection. The client then knows that calls
+    /// without a reply were not executed. If a procedure runs, only closes the connection. Returns false if
+    /// another thread still sends on the connection at the time `until`. The caller should then try again.
+    pub(crate) fn farewell(&self, until: Instant) -> bool {
+        let may_say_goodbye = self.calls().bid_farewell();
+        if !may_say_goodbye {
+            self.close();
+            return true;
         }
-        self.send_now(wire::MessageKind::Goodbye, 0, &[]);
-        self.stream.shut_down_sending();
+        let said = self.notify(wire::MessageKind::Goodbye, 0, &[], until);
+        if said {
+            self.stream.shut_down_sending();
+        }
+        said
     }
 }

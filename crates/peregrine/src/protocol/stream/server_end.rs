@@ -121,7 +121,7 @@ impl Unread {
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     calls: Vec<Call>,
-    /// Whether the connection has ended. If it has, no caller waits for these calls.
+    /// Whether no further procedure may begin, because the connection has ended or is about to end.
     ended: bool,
 }
 
@@ -131,6 +131,8 @@ struct Call {
     binding: u32,
     /// The number of bytes in the body of the call's message.
     bytes: u32,
+    /// Whether the procedure of the call has begun, and may have had effects.
+    begun: bool,
     /// Whether a thread runs the procedure of the call.
     runs: bool,
     cancelled: bool,
@@ -141,7 +143,8 @@ impl Calls {
     /// the cancel of the call.
     pub(crate) fn begin(&mut self, header: &Header) {
         let Header { number, binding, body: bytes, .. } = *header;
-        self.calls.push(Call { number, binding, bytes, runs: false, cancelled: false });
+        let (begun, runs, cancelled) = (false, false, false);
+        self.calls.push(Call { number, binding, bytes, begun, runs, cancelled });
     }
 
     /// Returns the number of calls.
@@ -166,6 +169,11 @@ impl Calls {
         })
     }
 
+    /// Returns whether no further procedure may begin.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     /// Notes that the procedure of a call is about to run. Returns false if the call was cancelled and must
     /// not run.
     pub(crate) fn starts(&mut self, number: u32) -> bool {
@@ -176,6 +184,7 @@ impl Calls {
         let call = self.calls.iter_mut().rev().find(|call| call.number == number);
         call.is_some_and(|call| {
             call.runs = !call.cancelled;
+            call.begun = call.runs;
             call.runs
         })
     }
@@ -220,10 +229,12 @@ impl Calls {
         self.calls.iter().filter(|call| call.cancelled).count() as u64
     }
 
-    /// Returns whether a server that stops may send a goodbye. A goodbye means that calls without a reply
-    /// were not executed.
-    pub(crate) const fn may_say_goodbye(&self) -> bool {
-        self.calls.is_empty()
+    /// Lets no further procedure begin, because the server stops. Returns whether the server may send a
+    /// goodbye. A goodbye means that calls without a reply were not executed. Calls that have arrived, but
+    /// whose procedures have not begun, do not prevent it.
+    pub(crate) fn bid_farewell(&mut self) -> bool {
+        self.ended = true;
+        !self.calls.iter().any(|call| call.begun)
     }
 }
 
@@ -317,13 +328,29 @@ mod tests {
             "the first cancel arrived before its call, and cancels nothing"
         );
         calls.cancel(7);
-        assert!(calls.is_cancelled(7) && !calls.is_cancelled(8) && !calls.may_say_goodbye());
+        assert!(calls.is_cancelled(7) && !calls.is_cancelled(8));
         calls.end(7);
         calls.end(9);
         calls.begin(&call(7));
         assert!(!calls.is_cancelled(7), "a cancel was applied to a later call of the same number");
         (7..9).for_each(|number| assert!(!calls.end(number)));
-        assert!(calls.may_say_goodbye());
+        assert_eq!(calls.len(), 0);
+    }
+
+    #[test]
+    fn only_a_procedure_that_has_begun_prevents_the_goodbye() {
+        let mut calls = Calls::default();
+        (1..4).for_each(|number| calls.begin(&call(number)));
+        assert!(calls.starts(1) && calls.starts(2));
+        calls.defer(2);
+        assert!(!calls.bid_farewell(), "call 1 runs, and call 2 is deferred");
+        assert!(!calls.starts(3), "no procedure may begin after the farewell");
+        calls.end(1);
+        assert!(!calls.bid_farewell(), "call 2 is deferred");
+        calls.end(2);
+        assert!(calls.bid_farewell(), "call 3 has not begun");
+        calls.begin(&call(4));
+        assert!(!calls.starts(4) && calls.bid_farewell());
     }
 
     fn message(kind: MessageKind, number: u32, body: usize) -> Vec<u8> {

@@ -34,8 +34,9 @@ use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// How long a stopping server waits for its clients to close their connections.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// How long a stopping server waits for its clients to close their connections. A client that is slow must
+/// read the goodbye before the connection ends.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The connections of one server.
 pub(crate) struct Connections {
@@ -168,11 +169,17 @@ impl ServerPath for Connections {
 
     fn disconnect(&self) {
         let all = self.table().close();
-        for connection in &all {
+        let now = Instant::now();
+        let until = now + FAREWELL;
+        // Clients that do not read must not delay the goodbye of the others. So the server waits only for
+        // connections on which a thread sends, and after all others.
+        let (_, busy): (Vec<_>, Vec<_>) = all.iter().partition(|connection| {
             connection.watching.end();
-            connection.incoming.farewell();
+            connection.incoming.farewell(now)
+        });
+        for connection in busy {
+            connection.incoming.farewell(until);
         }
-        let until = Instant::now() + FAREWELL;
         for connection in all {
             hear_out(connection.incoming.stream(), until);
             connection.counters.end();
