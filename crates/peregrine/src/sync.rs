@@ -75,6 +75,10 @@ pub(crate) enum Rank {
     Conduit,
     /// One end of a stream.
     Stream,
+    /// The bytes that a sealed connection has received and not decrypted yet.
+    Ciphertext,
+    /// The state of TLS of a sealed connection.
+    Tls,
     /// The default rank. No lock is taken while a lock of this rank is held.
     Leaf,
 }

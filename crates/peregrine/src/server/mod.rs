@@ -2,6 +2,8 @@
 
 mod disclosure;
 mod paths;
+#[cfg(feature = "secure")]
+mod secure;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -56,6 +58,8 @@ pub struct Server {
     signals: Option<Duration>,
     listeners: Vec<Listening>,
     connections: ConnectionTerms,
+    #[cfg(feature = "secure")]
+    secure: secure::Secure,
     ethernet: Option<EthernetDevice>,
     /// Whether to register the programs of ONC RPC at rpcbind.
     registers: bool,
@@ -86,7 +90,10 @@ impl Server {
                 congestion: None,
                 connections: limits::CONNECTIONS_MAX,
                 connections_per_host: limits::CONNECTIONS_PER_HOST,
+                security: None,
             },
+            #[cfg(feature = "secure")]
+            secure: secure::Secure::new(),
             ethernet: None,
             registers: false,
             disclosure: Disclosure::Totals,
@@ -157,9 +164,10 @@ impl Server {
     /// Listens as [`Server::listen`] does, but also accepts endpoints that other machines can reach, such as
     /// `tcp:0.0.0.0:7000`.
     ///
-    /// **Nothing on a network path is encrypted or authenticated in this version.** Any host that can reach
-    /// the port can call. Any host between client and server can read and change calls and results. Use this
-    /// only in a network whose hosts you all trust, or protect the port by a firewall or a tunnel.
+    /// **Nothing is encrypted or authenticated, unless the server is secure** (`Server::secure`, with the
+    /// feature `secure`, for `tcp:`). Any host that can reach the port can call. Any host between client and
+    /// server can read and change calls and results. Use this only in a network whose hosts you all trust, or
+    /// protect the port by a firewall or a tunnel.
     ///
     /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface that
     /// has the address. Clients on the same link then make calls without IP. This requires `CAP_NET_RAW`, and
@@ -360,7 +368,10 @@ impl Server {
     ///
     /// # Errors
     /// If a thread, a descriptor or memory cannot be obtained, or an endpoint is in use.
-    pub fn spawn(self) -> Result<Running, CallError> {
+    #[cfg_attr(not(feature = "secure"), expect(unused_mut, reason = "TLS changes the terms"))]
+    pub fn spawn(mut self) -> Result<Running, CallError> {
+        #[cfg(feature = "secure")]
+        self.secure.begin(&self.listeners, &mut self.connections)?;
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
@@ -406,8 +417,20 @@ impl Server {
         // From here on, an error drops `running`. The drop closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
         let registrations = None;
-        let mut running =
-            Running { stop, drain, core, paths, all, next, addresses, registrations, signals, pid };
+        let mut running = Running {
+            stop,
+            drain,
+            core,
+            paths,
+            all,
+            next,
+            addresses,
+            registrations,
+            signals,
+            #[cfg(feature = "secure")]
+            refused: self.secure.refused(),
+            pid,
+        };
         for listening in self.listeners {
             let endpoint = running.paths.open_endpoint(listening, self.ethernet)?;
             running.addresses.push(endpoint);
@@ -486,6 +509,9 @@ pub struct Running {
     /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
     /// signal shortens the drain.
     signals: Option<Watch>,
+    /// The number of clients that were refused.
+    #[cfg(feature = "secure")]
+    refused: Arc<AtomicU64>,
     pid: u32,
 }
 

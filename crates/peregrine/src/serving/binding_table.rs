@@ -282,6 +282,7 @@ mod tests {
             from: None,
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
         };
         Arc::new(BindingRow::new(

@@ -289,6 +289,7 @@ mod tests {
             from: from.map(|from| from.parse().unwrap()),
             hardware,
             claimed: None,
+            identity: None,
             ending: None,
         };
         assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);

@@ -303,6 +303,7 @@ mod tests {
                 from: None,
                 hardware: None,
                 claimed: None,
+                identity: None,
                 ending: None,
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));

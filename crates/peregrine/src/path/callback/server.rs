@@ -102,6 +102,7 @@ impl ObjectSide {
             from: None,
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
         });
         let side = Side::new(ends, Requests { caller, state: Mutex::default() });

@@ -131,6 +131,7 @@ impl Callers {
             from: Some(caller.from),
             hardware: None,
             claimed,
+            identity: None,
             ending: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&info));

@@ -237,6 +237,7 @@ impl ExportHost for SocketExports {
             from: from.ip(),
             hardware: from.link().map(|(hardware, _)| hardware),
             claimed: None,
+            identity: None,
             ending: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&caller));

@@ -490,6 +490,7 @@ impl ServerSession {
             from: None,
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
         };
         let row = |session: &SessionCounters| {
