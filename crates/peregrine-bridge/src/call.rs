@@ -32,6 +32,8 @@ pub(crate) struct Call {
     pub(crate) procedure: String,
     /// The JSON object of the arguments.
     pub(crate) body: Bytes,
+    /// The metadata of the call, as keys and values that are not validated.
+    pub(crate) metadata: Vec<(String, String)>,
     /// The time by which the call must end, if the request gives a limit.
     pub(crate) deadline: Option<Instant>,
     /// The time by which a call without streams must end, if the request gives no limit.
@@ -70,9 +72,9 @@ impl Call {
             Ok(slots) => slots,
             Err(failure) => return Ok(Err(failure)),
         };
-        let made = {
-            let client = bound.client.with_limit(self.limit(false));
-            caught(make_here(&client, number, &mut slots)).await
+        let made = match self.with_metadata(bound.client.with_limit(self.limit(false))) {
+            Ok(client) => caught(make_here(&client, number, &mut slots)).await,
+            Err(error) => Some(Err(error)),
         };
         let end = match made {
             None => Err(Failure::internal()),
@@ -162,6 +164,15 @@ impl Call {
         }
     }
 
+    /// Returns the client with the metadata of the call.
+    ///
+    /// # Errors
+    /// If the metadata is invalid, or the target cannot take any.
+    fn with_metadata(&self, client: GenericClient) -> Result<GenericClient, CallError> {
+        let mut pairs = self.metadata.iter();
+        pairs.try_fold(client, |client, (key, value)| client.with_metadata(key, value))
+    }
+
     fn limit(&self, has_streams: bool) -> Limit {
         let deadline = self.deadline.or(self.default_deadline.filter(|_| !has_streams));
         deadline.map_or(Limit::None, Limit::Until)
@@ -205,7 +216,8 @@ impl Call {
         let has_streams = procedure.parameters.iter().any(|one| one.direction.is_stream());
         let limit = self.limit(has_streams);
         let made = self.target.call(&bound.client, procedure, limit, |client| {
-            make(client, number, procedure, &mut slots, events, gone)
+            let client = self.with_metadata(client.clone())?;
+            make(&client, number, procedure, &mut slots, events, gone)
         });
         match made {
             Ok(made) => ended(described, number, &slots, made).map(Ok),

@@ -69,6 +69,15 @@ impl Forwarder {
 /// Passes `call` on through `client`: calls the procedure that has the same number.
 fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>, timers: &Handle) -> GenericOutcome {
     let number = call.number();
+    let caller = caller();
+    let with_metadata;
+    let client = match caller.as_ref().filter(|caller| !caller.metadata().is_empty()) {
+        Some(caller) => {
+            with_metadata = client.with_metadata_of(caller)?;
+            &with_metadata
+        }
+        None => client,
+    };
     let parameters = call.parameters().iter_mut();
     let mut arguments: Vec<Argument<'_>> = parameters
         .map(|parameter| match parameter {
@@ -93,7 +102,7 @@ fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>, timers: &Handle) 
         .collect();
     let mut result = Dynamic::Unit;
     // Callers of other systems cannot give up a call.
-    let made = match caller().filter(|caller| caller.path().system().is_none()) {
+    let made = match caller.filter(|caller| caller.path().system().is_none()) {
         Some(caller) => {
             let _timers = timers.enter();
             client.call_unless(number, &mut arguments, &mut result, given_up(caller))

@@ -23,6 +23,8 @@ use crate::{openapi, page};
 
 /// The header with the time limit of a call in milliseconds.
 const TIMEOUT: &str = "peregrine-timeout-ms";
+/// The beginning of the headers that become metadata of the call. The rest of the name is the key.
+const METADATA: &str = "peregrine-meta-";
 /// The largest time limit of a call: a day.
 const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
@@ -140,6 +142,7 @@ impl Shared {
     ) -> Result<Response<Content>, Failure> {
         let (target, procedure) = self.procedure(path)?;
         guard::check_json(parts)?;
+        let metadata = metadata(parts)?;
         let begun = Instant::now();
         let deadline = timeout(parts)?.map(|limit| begun + limit);
         let default_deadline = begun.checked_add(self.limits.call_limit);
@@ -147,7 +150,8 @@ impl Shared {
         let permit = permit.try_acquire_owned().map_err(|_| Failure::busy())?;
         let body = self.body(body).await?;
         let is_repeated = false;
-        let call = Call { target, procedure, body, deadline, default_deadline, is_repeated };
+        let call =
+            Call { target, procedure, body, metadata, deadline, default_deadline, is_repeated };
         let (call, permit) = match call.run_here(permit).await {
             Ok(end) => return end.map(answer::result),
             Err(call) => call,
@@ -177,6 +181,21 @@ impl Shared {
             Err(_) => Err(Failure::slow_body()),
         }
     }
+}
+
+/// Returns the keys and values of the headers that become metadata of the call.
+fn metadata(parts: &Parts) -> Result<Vec<(String, String)>, Failure> {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for (name, value) in &parts.headers {
+        let Some(key) = name.as_str().strip_prefix(METADATA) else { continue };
+        let unfit = |why| Failure::bad_request(format!("`Peregrine-Meta-{key}` {why}"));
+        let value = str::from_utf8(value.as_bytes()).map_err(|_| unfit("must be UTF-8"))?;
+        if parts.headers.get_all(name).iter().nth(1).is_some() {
+            return Err(unfit("must occur once"));
+        }
+        pairs.push((key.to_owned(), value.to_owned()));
+    }
+    Ok(pairs)
 }
 
 /// Returns the time limit that a request asks for.

@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use peregrine::Endpoint;
+use peregrine::systemd::Notifier;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -66,6 +67,8 @@ impl Running {
         let addresses = addresses.map_err(SetupError::Start)?;
         drop(entered);
         let stop = watch::Sender::new(false);
+        let names: Vec<&str> = bridge.targets.iter().map(|target| &*target.name).collect();
+        let names = names.join(", ");
         let shared = Arc::new(Shared::new(bridge.targets, bridge.limits));
         let fronts = match bridge.plan.is_empty() {
             true => None,
@@ -78,7 +81,22 @@ impl Running {
         let watched = fronts.clone().map(|fronts| (fronts, bridge.log));
         let serves = serve(shared, listeners, watched, stop.subscribe());
         let serves = Some(runtime.spawn(serves));
-        Ok(Self { runtime: Some(runtime), serves, stop: StopHandle(stop), addresses, fronts })
+        // From here on, an error drops `running`, which stops the bridge.
+        let mut running =
+            Self { runtime: Some(runtime), serves, stop: StopHandle(stop), addresses, fronts };
+        if let Some(notifier) = bridge.notifier {
+            running.report(notifier, &names)?;
+        }
+        Ok(running)
+    }
+
+    /// Reports to systemd that the bridge is ready. Later reports that it is alive, and that it stops.
+    fn report(&mut self, notifier: Notifier, names: &str) -> Result<(), SetupError> {
+        notifier.ready(&format!("offering {names}")).map_err(SetupError::Notify)?;
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(report(notifier, self.stop.0.subscribe()));
+        }
+        Ok(())
     }
 
     fn runtime(bridge: &Bridge) -> io::Result<Runtime> {
@@ -167,6 +185,25 @@ async fn serve(
     if let Some(graceful) = Arc::into_inner(graceful) {
         let _ = tokio::time::timeout(STOP_LIMIT, graceful.shutdown()).await;
     }
+}
+
+/// Reports to systemd that the bridge is alive, and that it stops. Ends with the runtime.
+async fn report(notifier: Notifier, mut stop: watch::Receiver<bool>) {
+    // Half of the time in which systemd expects a report.
+    let every = notifier.watchdog().map(|time| time / 2);
+    let lives = async {
+        let Some(every) = every else { return core::future::pending().await };
+        loop {
+            notifier.keep_alive();
+            tokio::time::sleep(every).await;
+        }
+    };
+    let stops = async {
+        let _ = stop.wait_for(|stopped| *stopped).await;
+        notifier.stopping("draining: waiting for calls that run");
+        core::future::pending().await
+    };
+    let ((), ()) = tokio::join!(lives, stops);
 }
 
 /// Keeps the exports up to date until the bridge is stopped.

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 
 use std::sync::Arc;
 
+use peregrine::systemd::Notifier;
 use peregrine::{Address, CallError};
 
 use crate::fronts::{GivenProgram, Plan};
@@ -27,6 +28,7 @@ pub struct Bridge {
     pub(crate) plan: Plan,
     pub(crate) limits: Limits,
     pub(crate) log: Log,
+    pub(crate) notifier: Option<Notifier>,
 }
 
 /// The function that receives the messages of a running bridge.
@@ -99,12 +101,14 @@ pub enum SetupError {
     Loop(String),
     /// The threads of the bridge cannot be started.
     Start(io::Error),
+    /// The bridge cannot report to systemd.
+    Notify(CallError),
 }
 
 impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(error) | Self::Front(error) => write!(f, "{error}"),
+            Self::Address(error) | Self::Front(error) | Self::Notify(error) => write!(f, "{error}"),
             Self::Name(name) => write!(
                 f,
                 "`{name}` cannot be the name of an export: a name has 1 to 64 letters, digits, '-', \
@@ -169,7 +173,8 @@ impl Bridge {
             client_limit: Duration::from_secs(10),
         };
         let (targets, listeners) = (Vec::new(), Vec::new());
-        Self { targets, listeners, plan: Plan::default(), limits, log: Log::default() }
+        let (plan, log, notifier) = (Plan::default(), Log::default(), None);
+        Self { targets, listeners, plan, limits, log, notifier }
     }
 
     /// Offers the export at an address, under the name that the address contains. `NAME=ADDRESS` offers it
@@ -382,6 +387,17 @@ impl Bridge {
     pub const fn client_limit(mut self, limit: Duration) -> Self {
         self.limits.client_limit = limit;
         self
+    }
+
+    /// Lets the bridge report to systemd, if systemd has started this process, as
+    /// [`Server::notify_systemd`](peregrine::Server::notify_systemd) does for a server. Call this function
+    /// before the program starts threads.
+    ///
+    /// # Errors
+    /// If one of the environment variables that systemd sets is invalid.
+    pub fn notify_systemd(mut self) -> Result<Self, SetupError> {
+        self.notifier = Notifier::from_environment().map_err(SetupError::Notify)?;
+        Ok(self)
     }
 
     /// Starts the threads of the bridge.

@@ -26,6 +26,7 @@ Exit codes:
   2    usage error
   3    the command failed and nothing was executed: it is safe to repeat it
   4    the command failed and the call may have been executed
+  5, 6 `health`: the server is about to stop (5), or overloaded (6)
   130  interrupted by Ctrl-C (128 plus the number of the signal)
 
 Environment:
@@ -165,6 +166,8 @@ pub(crate) enum Command {
     },
     /// Measure how long a call of an empty procedure takes
     Ping(Ping),
+    /// Ask a server whether it serves, is overloaded, or is about to stop; the exit code says which
+    Health(Health),
     /// Show the counters of a running server: calls, rates, latency, sessions, bindings
     Stat(Stat),
     /// Check what this machine supports, how that affects calls, and how to improve it
@@ -339,6 +342,18 @@ pub(crate) struct Ping {
     pub(crate) wait: WaitOption,
 }
 
+/// Options of `health`.
+#[derive(Args, Debug)]
+pub(crate) struct Health {
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, or @HOST for a server whatever it
+    /// exports, optionally with the prefix local:, eth:, udp: or tcp:
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) address: String,
+    /// How long to wait for the answer, such as 200ms, 1s or 1m
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = time)]
+    pub(crate) timeout: Duration,
+}
+
 /// Options of `stat`.
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
@@ -356,6 +371,16 @@ pub(crate) struct Stat {
     /// Number of intervals [default: 1, or unlimited with --watch]
     #[arg(short, long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
+    /// Print all counts since the start of the server, in the text format of Prometheus
+    #[arg(long, conflicts_with_all = ["interval", "watch", "count"])]
+    pub(crate) prometheus: bool,
+    /// Serve this text at http://HOST:PORT/metrics until Ctrl-C; each request asks the server anew
+    #[arg(long, value_name = "HOST:PORT", requires = "prometheus")]
+    pub(crate) listen: Option<String>,
+    /// Allow --listen at addresses that other machines can reach; HTTP is not encrypted, and every host
+    /// that reaches the port can read the counts
+    #[arg(long, requires = "listen")]
+    pub(crate) beyond_this_machine: bool,
 }
 
 /// Options of `describe`.
@@ -494,6 +519,12 @@ fn definition(text: &str) -> Result<(String, Option<i64>), String> {
     Ok((name.to_owned(), value))
 }
 
+/// Parses the value of `--metadata`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
 /// Options of `call`.
 #[derive(Args, Debug)]
 #[command(after_help = CALL_ARGUMENTS)]
@@ -517,6 +548,9 @@ pub(crate) struct Call {
     /// Time limit of the call, such as 500ms or 2s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
+    /// Send this pair of metadata with the call; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) metadata: Vec<(String, String)>,
     /// Use the interface in this file instead of asking the server for it: JSON, a trait, .x or .cr
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) interface: Option<PathBuf>,

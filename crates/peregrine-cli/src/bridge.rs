@@ -27,7 +27,9 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
         .log(|text| output::note(text))
         .body_bytes_max(usize::try_from(*body_max).unwrap_or(usize::MAX))
         .calls_max((*calls).into())
-        .call_limit(*timeout);
+        .call_limit(*timeout)
+        .notify_systemd()
+        .map_err(unusable)?;
     for address in addresses {
         bridge = match interface_of(arguments, address)? {
             Some(file) => bridge.offer_as(address, file),
@@ -115,7 +117,9 @@ fn interface_of(arguments: &Bridge, offer: &str) -> Result<Option<InterfaceFile>
 
 fn unusable(error: SetupError) -> Failure {
     let advice = match error {
-        SetupError::Address(error) | SetupError::Front(error) => return error.into(),
+        SetupError::Address(error) | SetupError::Front(error) | SetupError::Notify(error) => {
+            return error.into();
+        }
         SetupError::Beyond(_) => "--beyond-this-machine allows it",
         SetupError::NoInterface(_) => "--interface FILE gives it",
         SetupError::Program(_) => "correct --program",

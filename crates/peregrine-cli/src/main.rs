@@ -16,6 +16,7 @@ mod explain;
 mod export;
 mod files;
 mod header;
+mod health;
 mod home;
 mod import;
 mod interrupt;
@@ -69,6 +70,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Call(call) => call::run(&call, format),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
+        Command::Health(health) => health::run(&health, format),
         Command::Stat(stat) => stat::run(&stat, format),
         Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),

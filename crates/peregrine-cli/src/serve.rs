@@ -35,7 +35,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if serve.public {
         options = options.public();
     }
-    let mut server = Server::new().threads(serve.threads.into());
+    let mut server = Server::new().threads(serve.threads.into()).notify_systemd()?;
     for endpoint in &serve.listen {
         server = listen(server, endpoint, serve.beyond_this_machine)?;
     }

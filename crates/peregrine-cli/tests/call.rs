@@ -67,7 +67,28 @@ trait Shelf {
     fn keep(&self, key: &str, #[max_len(KEPT_BYTES_MAX)] value: &[u8]) -> peregrine::Result<u64>;
 }
 
+/// Sees the metadata of its calls.
+#[interface]
+trait Label {
+    /// Returns the metadata of the call.
+    fn metadata(&self) -> peregrine::Result<Vec<String>>;
+    /// Fails unless the call has one pair.
+    #[oneway]
+    fn note(&self) -> peregrine::Result<()>;
+}
+
 struct Object;
+
+impl Label for Object {
+    fn metadata(&self) -> peregrine::Result<Vec<String>> {
+        let caller = peregrine::caller().expect("a procedure has a caller");
+        Ok(caller.metadata().iter().map(|(key, value)| format!("{key}={value}")).collect())
+    }
+    fn note(&self) -> peregrine::Result<()> {
+        assert_eq!(self.metadata()?.len(), 1);
+        Ok(())
+    }
+}
 
 impl Shelf for Object {
     fn keep(&self, _: &str, value: &[u8]) -> peregrine::Result<u64> {
@@ -121,6 +142,7 @@ fn server() {
     }
     let server = Server::new().export("drawer", DrawerServer::new(Object)).unwrap();
     let server = server.export("shelf", ShelfServer::new(Object)).unwrap();
+    let server = server.export("label", LabelServer::new(Object)).unwrap();
     let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
     for endpoint in running.addresses() {
         println!("\nat {endpoint}");
@@ -246,6 +268,26 @@ fn every_kind_of_parameter_is_called_on_every_path() {
     let done = served.fed(input, &["call", "drawer", "sort", "@-", "--format", "json"]);
     let report: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(report["out"], json!({ "numbers": [1, 2], "count": 2 }));
+}
+
+#[test]
+fn metadata_is_sent_on_every_path() {
+    let served = Served::new();
+    for address in served.at.iter().map(|(_, address)| address.replace("drawer", "label")) {
+        let call = |words: &[&str]| served.json(&address, words);
+        let words = ["metadata", "--metadata", "tenant=birds", "--metadata", "a.b=c=d"];
+        let (code, report) = call(&words);
+        assert_eq!((code, &report["result"]), (0, &json!(["tenant=birds", "a.b=c=d"])), "{report}");
+        assert_eq!(call(&["metadata"]).1["result"], json!([]));
+        assert_eq!(call(&["note", "--metadata", "k="]).0, 0);
+        let (code, report) = call(&["metadata", "--metadata", "Not=lower"]);
+        let error = &report["error"];
+        assert_eq!(
+            (code, &error["kind"], &error["executed"]),
+            (3, &json!("BadArguments"), &json!("no"))
+        );
+        assert_eq!(call(&["metadata", "--metadata", "pair"]).0, 2);
+    }
 }
 
 #[test]

@@ -116,6 +116,8 @@ const TAKEN: &[&str] = &[
     "in_process_with",
     "with_timeout",
     "with_deadline",
+    "with_metadata",
+    "with_metadata_of",
     "binding",
     "is_alive",
     "clone",

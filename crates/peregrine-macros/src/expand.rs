@@ -208,6 +208,29 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
+            /// Returns a client that sends a further pair of metadata with each of its calls. The pair
+            /// replaces a pair with the same key.
+            ///
+            /// # Errors
+            /// Fails if the key is invalid, there would be too much metadata, or the server cannot take any.
+            #visibility fn with_metadata(
+                &self,
+                key: &::core::primitive::str,
+                value: &::core::primitive::str,
+            ) -> ::core::result::Result<Self, ::peregrine::__rt::CallError> {
+                let binding = self.binding.with_metadata(key, value)?;
+                ::core::result::Result::Ok(Self { binding })
+            }
+
+            /// Returns a client that sends the metadata of a caller with each of its calls.
+            ///
+            /// # Errors
+            /// Fails if there would be too much metadata, or the server cannot take any.
+            #visibility fn with_metadata_of(&self, caller: &::peregrine::__rt::Caller) -> ::core::result::Result<Self, ::peregrine::__rt::CallError> {
+                let binding = self.binding.with_metadata_of(caller)?;
+                ::core::result::Result::Ok(Self { binding })
+            }
+
             /// Returns the binding of the client.
             #visibility fn binding(&self) -> &::peregrine::__rt::Binding {
                 &self.binding

@@ -26,7 +26,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{SERVER_NAME, System, WATCH_NAME, valid_name};
+use crate::interface::{HEALTH_NAME, SERVER_NAME, System, WATCH_NAME, valid_name};
 
 /// A machine, and a port on this machine.
 ///
@@ -250,11 +250,13 @@ impl<'a> Cursor<'a> {
             let (name, place) = (SERVER_NAME.to_owned(), Some(self.place_of_name()?));
             return Ok(Address { path, name, place });
         }
-        let watched = self.rest().strip_prefix(WATCH_NAME);
-        if !is_here && watched.is_some_and(|place| place.starts_with('@')) {
-            self.at += WATCH_NAME.len();
-            let (name, place) = (WATCH_NAME.to_owned(), Some(self.place_of_name()?));
-            return Ok(Address { path, name, place });
+        for reserved in [WATCH_NAME, HEALTH_NAME] {
+            let rest = self.rest().strip_prefix(reserved);
+            if !is_here && rest.is_some_and(|place| place.starts_with('@')) {
+                self.at += reserved.len();
+                let (name, place) = (reserved.to_owned(), Some(self.place_of_name()?));
+                return Ok(Address { path, name, place });
+            }
         }
         let begin = self.at;
         let name = self.name()?;
@@ -560,6 +562,7 @@ mod tests {
             "eth:x@[fe80::1%eth0]:7",
             "@fs.example.org:7000",
             "udp:@[::1]:9",
+            ".health@fs:7000",
         ] {
             assert_eq!(address(text).to_string(), text);
         }

@@ -42,6 +42,14 @@ pub fn scripted(
     Ok((script, binding.map_err(io::Error::other)?))
 }
 
+/// Reads any bytes as the extensions of a call: its chain, deadline and metadata.
+///
+/// # Panics
+/// Panics if metadata that was read differs after it was written and read again.
+pub fn extensions(bytes: &[u8]) {
+    crate::call::extensions::fuzz(bytes);
+}
+
 /// Reads any bytes as a message on a connection of the stream path (TCP).
 ///
 /// # Panics

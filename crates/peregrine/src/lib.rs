@@ -112,6 +112,11 @@
 //! A [`Limit`] bounds the time of a call. A procedure can ask through [`caller`] how much time is left, and
 //! whether the caller still waits.
 //!
+//! # Metadata
+//!
+//! A client sends pairs of text with its calls ([`Binding::with_metadata`], and the method of each client with
+//! this name). A procedure reads these pairs ([`Metadata`]) through [`caller`].
+//!
 //! # Names
 //!
 //! [`directory`] says where clients look names up, and lists the names of this machine.
@@ -123,7 +128,8 @@
 //! [`Server`] and [`ExportOptions`] determine what a server exports, to which users and with how many
 //! threads. [`Running`] and [`StopHandle`] stop a server. [`Rebind`] determines what a client does after its
 //! server has ended. A server reports [`Fault`] and [`Losses`]. [`stat`](fn@stat) reads the counters of a
-//! server ([`counters::Stat`]). [`Disclosure`] determines which of these counters other processes may read
+//! server ([`counters::Stat`]). [`health`](fn@health) says whether a server serves ([`Health`]), and
+//! [`Server::notify_systemd`] tells systemd ([`systemd`]). [`Disclosure`] determines which of these counters other processes may read
 //! ([`server_info`]).
 //!
 //! # Programs without the trait
@@ -203,21 +209,25 @@ pub mod stub;
 mod sync;
 #[doc(hidden)]
 pub mod sys;
+pub mod systemd;
 #[doc(hidden)]
 pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
     AuthSys, BindOptions, Binding, Candidate, CourierForm, Description, EthernetDevice,
-    Explanation, Rebind, RegisteredProgram, Verdict, describe, explain, exports,
-    registered_programs, stat, watch,
+    Explanation, Rebind, RegisteredProgram, Verdict, describe, explain, exports, health,
+    health_within, registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
-pub use call::{Caller, Claimed, Executor, Limit, OnExhausted, PathKind, Wait, caller};
+pub use call::{Caller, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
-pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
+pub use server::{
+    Disclosure, ExportOptions, Fault, Losses, Running, Server, StatHandle, StopHandle,
+};
+pub use server_info::Health;
 pub use stub::{
     Argument, Callback, GenericCall, GenericClient, GenericOutcome, GenericParameter,
     GenericServer, Registration,
@@ -229,8 +239,8 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
     pub use crate::call::{
-        Answered, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request, Serve,
-        Served, ServedForeign, ServerExecutor, serve_async,
+        Answered, Caller, Executor, ForeignCall, InOut, Limit, OwnedCall, Refusal, Reply, Request,
+        Serve, Served, ServedForeign, ServerExecutor, serve_async,
     };
     pub use crate::error::CallError;
     pub use crate::interface::{

@@ -39,8 +39,8 @@
 //! * [`TRUST_PROBLEMS_MAX`], [`REMOVED_KEYS_MAX`] (16, 4096): further problems of a list are not reported.
 //!   Further keys that were removed from it are refused as unknown keys.
 //! * [`AUTHORITIES_BYTES_MAX`], [`AUTHORITIES_MAX`] (1 MiB, 256): a file with more CAs is refused.
-//! * [`IDENTITY_BYTES_MAX`], [`CERTIFICATES_MAX`] (64 KiB, 8): a larger certificate or key is refused, and so is a
-//!   peer with more certificates.
+//! * [`IDENTITY_BYTES_MAX`], [`CERTIFICATES_MAX`] (64 KiB, 8): a larger certificate or key is refused, and so
+//!   is a peer with more certificates.
 //! * [`TLS_SESSIONS_MAX`], [`TLS_SESSION_BYTES_MAX`], [`TLS_SESSION_TIME`] (1024, 8 KiB, 1 hour): a server
 //!   keeps this number of handshakes that clients may resume. Others make a full handshake.
 //! * [`TLS_SERVERS_MAX`] (64): a client resumes handshakes with the servers that it used last.
@@ -89,6 +89,8 @@
 //!   calls. Calls that have not ended then may be lost.
 //! * [`QUEUE_MAX`] (1024): further calls get `Overloaded`, not executed.
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
+//! * [`METADATA_PAIRS_MAX`], [`METADATA_BYTES_MAX`], [`METADATA_KEY_BYTES_MAX`] (32, 3072, 64): a client with
+//!   more metadata is not made. A call that brings more is refused with `BadArguments`, not executed.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
 //!   again. A silent connection occupies no thread for longer than this time.
 //! * [`LENT_STALL_TIME`] (100 ms): a procedure gets an error if it reads a `Lent` buffer that has not
@@ -224,7 +226,8 @@ pub const CERTIFICATES_MAX: usize = 8;
 /// The maximum number of handshakes that a server lets its clients resume.
 pub const TLS_SESSIONS_MAX: usize = 1024;
 
-/// The maximum number of bytes that a server keeps of a handshake. They contain the certificates of the client.
+/// The maximum number of bytes that a server keeps of a handshake. They contain the certificates of the
+/// client.
 pub const TLS_SESSION_BYTES_MAX: usize = 8 << 10;
 
 /// How long a handshake can be resumed.
@@ -380,6 +383,27 @@ pub const CLOSING_MAX: usize = 256;
 /// A call that comes back to a process gets a thread in addition to those that the process may otherwise use.
 /// So this limits how many threads circular calls can occupy.
 pub const CHAIN_MAX: usize = 32;
+
+/// The maximum number of bytes of everything that a call carries besides its message: the chain of nested
+/// calls, the deadline and the metadata. Servers of all versions accept this number over TCP.
+pub(crate) const EXTENSION_BYTES_MAX: u32 = 4096;
+
+/// The maximum number of pairs in the [metadata](crate::Metadata) of a call.
+///
+/// The number bounds the work of a server that compares each key with all others.
+pub const METADATA_PAIRS_MAX: usize = 32;
+
+/// The maximum number of bytes in the [metadata](crate::Metadata) of a call. Each pair counts four bytes more
+/// than its key and its value have.
+///
+/// Servers over TCP have always closed connections whose calls carry more than 4096 bytes besides their
+/// messages. With the longest chain of nested calls and a deadline, this size leaves some of them free.
+pub const METADATA_BYTES_MAX: usize = 3072;
+
+/// The maximum number of bytes in a key of the [metadata](crate::Metadata) of a call.
+///
+/// Keys are names for programs, and other systems carry names of this length.
+pub const METADATA_KEY_BYTES_MAX: usize = 64;
 
 /// How long a server's thread waits for a client that stops in the middle of a message. It is the sum of all
 /// waits for this message. The time that [`ARRIVAL_BYTES_PER_SECOND`] allows for the message's bytes is

@@ -3,6 +3,7 @@
 use crate::call::streams::Sink;
 use crate::counters::Stat;
 use crate::error::Result;
+pub use crate::serving::health::Health;
 
 /// The reserved name of the export through which a server describes itself where it
 /// [listens](crate::Server::listen). An address without a name, such as `@fs.example.org`, leads to this
@@ -52,6 +53,45 @@ pub trait ServerWatch {
     /// The first reading is sent at once. Ends when the caller wants no more readings, or the server stops.
     /// The interval is at least 10 ms.
     fn watch(&self, every_ms: u32, readings: Sink<'_, Stat>) -> Result<()>;
+}
+
+/// Removes the exports through which clients watch the server, or ask for its health, from `stat`, if no
+/// client has called them.
+pub(crate) fn hide_unused(stat: &mut Stat) {
+    let is_own = |name: &str| [WATCH_NAME, HEALTH_NAME].contains(&name);
+    stat.exports.retain(|export| !is_own(&export.name) || export.counts.calls > 0);
+}
+
+/// The reserved name of the export through which a server reports its health where it
+/// [listens](crate::Server::listen).
+pub const HEALTH_NAME: &str = crate::interface::HEALTH_NAME;
+
+/// The interface through which clients on a network ask for a server's health. [`health`](fn@crate::health)
+/// does so.
+///
+/// A server runs calls of this interface also while all of its threads are busy, and while it stops.
+///
+/// ```
+/// # use peregrine::{interface, Server};
+/// use peregrine::Health;
+/// use peregrine::server_info::{ServerHealth, ServerHealthClient};
+///
+/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+/// # struct Same;
+/// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+/// let server = Server::new().export("server-health-example", EchoServer::new(Same))?;
+/// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
+/// let server = ServerHealthClient::bind(&format!("{}/.health", running.addresses()[0]))?;
+/// assert_eq!(server.check("server-health-example")?, Some(Health::Serving));
+/// assert_eq!(server.check("another")?, None);
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
+#[peregrine_macros::interface(name = "ServerHealth")]
+pub trait ServerHealth {
+    /// Returns the health of the server that exports this name. Returns `None` if networks cannot call an
+    /// export with this name. With the name `.server`, returns the health of the server, whatever it exports.
+    #[idempotent]
+    fn check(&self, export: &str) -> Result<Option<Health>>;
 }
 
 /// One export of a server, as the server describes it.

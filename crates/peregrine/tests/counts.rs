@@ -152,6 +152,9 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     allocates(0, || drop(client.lend(Lent::from(&[1u8; 64]))));
     let limited = client.with_timeout(std::time::Duration::from_secs(10));
     allocates(0, || limited.null().unwrap());
+    // Only calls with metadata allocate memory for it.
+    client.with_metadata("trace", "7").unwrap().null().unwrap();
+    allocates(0, || client.null().unwrap());
     // One allocation is for the caller's argument, and one for the server's copy of the argument, which the
     // object returns. The third is for the client's copy of the result.
     allocates(3, || drop(client.owned("falcon".to_owned())));

@@ -158,7 +158,7 @@ const COLUMNS: usize = 100;
 /// Returns all Markdown files of the repository whose lines are checked.
 fn documents() -> Vec<(String, String)> {
     let mut documents = Vec::new();
-    let directories = ["", "docs", "crates/peregrine-bench/results"];
+    let directories = ["", "docs", "docs/wireshark", "crates/peregrine-bench/results"];
     for directory in directories {
         for entry in fs::read_dir(root().join(directory)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();

@@ -76,6 +76,11 @@ fn running_and_waiting_calls_are_bounded() {
 }
 
 #[test]
+fn drop_of_an_object_may_call_its_server() {
+    by_both_devices(room::drop_of_an_object_may_call_its_server);
+}
+
+#[test]
 fn calls_of_withdrawn_export_fail_and_others_succeed() {
     by_both_devices(room::calls_of_withdrawn_export_fail_and_others_succeed);
 }

@@ -51,6 +51,11 @@ fn running_and_waiting_calls_are_bounded() {
 }
 
 #[test]
+fn drop_of_an_object_may_call_its_server() {
+    room::drop_of_an_object_may_call_its_server(UDP);
+}
+
+#[test]
 fn calls_of_withdrawn_export_fail_and_others_succeed() {
     room::calls_of_withdrawn_export_fail_and_others_succeed(UDP);
 }

@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use peregrine::call::{Call, EStack, FrameGuard, Frames, Incoming, Limit, Serve, execute};
+use peregrine::call::{Call, CallTerms, EStack, FrameGuard, Frames, Incoming, Serve, execute};
 use peregrine::interface::Described;
 use peregrine::value::{
     Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
@@ -290,7 +290,7 @@ impl Caller {
                 ins: &blocks[..used],
                 lent: &[],
                 outs: &mut [],
-                limit: Limit::None,
+                terms: CallTerms::None,
             };
             let message = call.put(usize::MAX)?;
             head.flush();

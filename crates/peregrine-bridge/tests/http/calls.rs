@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use crate::World;
-use crate::world::client::{get, post, rest, send};
+use crate::world::client::{ask, get, post, rest, send};
 
 #[test]
 fn arguments_and_results_are_json() {
@@ -134,5 +134,30 @@ fn page_shows_each_procedure() {
     for (file, media) in [("/page.css", "text/css"), ("/page.js", "text/javascript")] {
         let file = get(world.at, file);
         assert!(file.status == 200 && file.header("content-type").unwrap().starts_with(media));
+    }
+}
+
+#[test]
+fn headers_become_metadata_of_the_call() {
+    let world = World::new();
+    let call = |procedure: &str, headers: &str| {
+        ask(world.at, &post(world.at, &format!("/demo/{procedure}"), headers, "{}"))
+    };
+    let both = "Peregrine-Meta-Tenant: birds\r\nPEREGRINE-META-a.b_1: \u{e9}\r\n";
+    assert_eq!(call("metadata", both).json()["result"], json!(["tenant=birds", "a.b_1=\u{e9}"]));
+    assert_eq!(call("metadata", "").json()["result"], json!([]));
+    let one = call("note_metadata", "Peregrine-Meta-Tenant: birds\r\n");
+    assert_eq!(one.status, 200, "{one:?}");
+    let many: String = (0..33).map(|n| format!("Peregrine-Meta-{n}: v\r\n")).collect();
+    let long = format!("Peregrine-Meta-K: {}\r\n", "v".repeat(3072));
+    for (headers, kind) in [
+        (&*many, "BadArguments"),
+        (&*long, "BadArguments"),
+        ("Peregrine-Meta-: v\r\n", "BadArguments"),
+        ("Peregrine-Meta-a!: v\r\n", "BadArguments"),
+        ("Peregrine-Meta-K: 1\r\nPeregrine-Meta-k: 2\r\n", "BadRequest"),
+    ] {
+        call("metadata", headers).failure(400, kind, "no");
+        call("note_metadata", headers).failure(400, kind, "no");
     }
 }

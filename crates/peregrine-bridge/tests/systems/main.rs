@@ -75,6 +75,12 @@ impl World {
 
     /// Makes a call over HTTP.
     pub(crate) fn http(&self, procedure: &str, body: &str) -> client::Answer {
-        client::call(self.bridge.addresses()[0], &format!("/{}/{procedure}", self.name), body)
+        self.http_with("", procedure, body)
+    }
+
+    /// Makes a call over HTTP, with further headers.
+    pub(crate) fn http_with(&self, headers: &str, procedure: &str, body: &str) -> client::Answer {
+        let to = self.bridge.addresses()[0];
+        client::ask(to, &client::post(to, &format!("/{}/{procedure}", self.name), headers, body))
     }
 }

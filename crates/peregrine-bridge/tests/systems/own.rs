@@ -28,6 +28,8 @@ trait Own {
     /// Fails if the text is empty.
     #[oneway]
     fn note(&self, text: &str) -> peregrine::Result<()>;
+    /// Returns the metadata of the call.
+    fn metadata(&self) -> peregrine::Result<Vec<String>>;
     /// Waits until `count` calls of `note` have succeeded.
     fn notes(&self, count: u32) -> peregrine::Result<()>;
 }
@@ -72,6 +74,11 @@ impl Own for Object {
         Ok(())
     }
 
+    fn metadata(&self) -> peregrine::Result<Vec<String>> {
+        let caller = peregrine::caller().expect("a procedure has a caller");
+        Ok(caller.metadata().iter().map(|(key, value)| format!("{key}={value}")).collect())
+    }
+
     fn notes(&self, count: u32) -> peregrine::Result<()> {
         let notes = self.notes.lock().unwrap();
         drop(self.noted.wait_while(notes, |notes| *notes < count).unwrap());
@@ -112,6 +119,9 @@ fn buffers_streams_callbacks_and_one_way_calls_are_passed_on() {
             let echoed = own.echo(Source::new(0..1000), Sink::new(|number| back.push(number)));
             assert_eq!((echoed.unwrap(), back.len(), back[999]), (1000, 1000, 999), "{pair}");
             assert_eq!(own.ask(Callback::new(&Twice), 21).unwrap(), 42, "{pair}");
+            let traced = own.with_metadata("tenant", "birds").unwrap();
+            assert_eq!(traced.metadata().unwrap(), ["tenant=birds"], "{pair}");
+            assert!(own.metadata().unwrap().is_empty(), "{pair}");
             own.note("a note").unwrap();
             own.notes(count).unwrap();
             // The failure of a one-way call is returned to its caller, and to no other.

@@ -96,6 +96,25 @@ fn clients_of_each_system_call_a_server_of_courier_over_the_packet_exchange() {
 }
 
 #[test]
+fn client_of_another_system_refuses_metadata() {
+    let server = Stocked::start();
+    for target in ["onc+tcp", "courier+tcp", "courier+exchange"] {
+        let world = World::to(&server, target);
+        let client = StockClient::bind(&world.address("tcp")).unwrap();
+        let error = client.with_metadata("tenant", "birds").unwrap().add(1, 1).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::BadArguments, Executed::No), "{error}");
+        assert!(error.to_string().contains("cannot carry metadata"), "{error}");
+        assert_eq!(client.add(1, 1).unwrap(), 2);
+        let headers = "Peregrine-Meta-Tenant: birds\r\n";
+        let answer = world.http_with(headers, "add", r#"{"a": 1, "b": 1}"#);
+        assert!(answer.failure(400, "BadArguments", "no").contains("cannot carry metadata"));
+        let front = StockClient::bind(&world.address(target)).unwrap();
+        let error = front.with_metadata("tenant", "birds").unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::BadArguments, Executed::No), "{error}");
+    }
+}
+
+#[test]
 fn cancellation_is_passed_on_where_both_systems_have_it() {
     let server = Stocked::start();
     let direct = StockClient::bind(&server.address("local")).unwrap();

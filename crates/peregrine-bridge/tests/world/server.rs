@@ -63,6 +63,11 @@ pub(crate) trait Demo {
     #[oneway]
     fn note(&self, text: &str) -> peregrine::Result<()>;
     fn ask(&self, told: Callback<'_, dyn Told>) -> peregrine::Result<()>;
+    /// Returns the metadata of the call.
+    fn metadata(&self) -> peregrine::Result<Vec<String>>;
+    /// Fails if the call has no metadata.
+    #[oneway]
+    fn note_metadata(&self) -> peregrine::Result<()>;
 }
 
 /// A different interface with the name `Demo`, for a server that is started again.
@@ -182,6 +187,17 @@ impl Demo for Object {
 
     fn ask(&self, told: Callback<'_, dyn Told>) -> peregrine::Result<()> {
         told.tell("hello")
+    }
+
+    fn metadata(&self) -> peregrine::Result<Vec<String>> {
+        let caller = caller().expect("a procedure has a caller");
+        let pairs = caller.metadata().iter();
+        Ok(pairs.map(|(key, value)| format!("{key}={value}")).collect())
+    }
+
+    fn note_metadata(&self) -> peregrine::Result<()> {
+        assert_eq!(self.metadata()?, ["tenant=birds"]);
+        Ok(())
     }
 }
 

@@ -54,6 +54,9 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         Some(limit) => client.with_limit(Limit::Within(limit)),
         None => client,
     };
+    let mut metadata = call.metadata.iter();
+    let client =
+        metadata.try_fold(client, |client, (key, value)| client.with_metadata(key, value))?;
     let bind = begun.elapsed();
     if format == Format::Human {
         given.notes.iter().for_each(output::note);

@@ -8,7 +8,8 @@ use clap::{Args, Subcommand, ValueHint};
 #[derive(Args, Debug)]
 #[command(after_help = KEYS_HELP)]
 pub(crate) struct Keys {
-    /// The directory of the keys [default: $PEREGRINE_KEYS, or peregrine/keys in $XDG_CONFIG_HOME or ~/.config]
+    /// The directory of the keys [default: $PEREGRINE_KEYS, or peregrine/keys in $XDG_CONFIG_HOME or
+    /// ~/.config]
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
     /// What to do

@@ -76,9 +76,9 @@ fn hand_over(identity: &Identity, line: &TrustedKey) -> Result<(), Failure> {
 }
 
 fn show(directory: &KeyDirectory, line: &Line, format: Format) -> Result<(), Failure> {
-    let identity = directory.identity().map_err(|error| {
-        failed("cannot read the key", &error, "`peregrine keys new` makes one; nothing was changed")
-    })?;
+    let advice = "see the cause; nothing was changed";
+    let identity =
+        directory.identity().map_err(|error| failed("cannot read the key", &error, advice))?;
     let line = line.with(&identity)?;
     let trusted = trusted(directory)?;
     if format.is_json() {

@@ -66,6 +66,8 @@ pub(crate) enum Failure {
     /// The two compared interfaces do not fit each other, or a checked file is not up to date. The output
     /// says why.
     Differs,
+    /// A server does not serve, as the output says. This is the exit code.
+    NotServing(u8),
     /// The reader of standard output has closed the pipe. The exit code is 0.
     Closed,
 }
@@ -116,6 +118,7 @@ impl Failure {
                 Executed::Maybe if error.oneway_failed() > 0 && error.oneway_not_run() == 0 => 1,
                 Executed::Maybe => 4,
             },
+            Self::NotServing(code) => *code,
             Self::Unwritten { .. } => 4,
             Self::Interrupted { signal, .. } => 128 + *signal as u8,
             Self::With { failure, .. } => failure.code(),
@@ -160,7 +163,7 @@ impl Failure {
 
     fn explain(self) -> Option<Explained> {
         Some(match self {
-            Self::Closed | Self::Differs => return None,
+            Self::Closed | Self::Differs | Self::NotServing(_) => return None,
             Self::Refused(what) => Explained {
                 executed: "yes",
                 advice: "the procedure returned an error: check the arguments".into(),

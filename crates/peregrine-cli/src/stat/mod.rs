@@ -1,6 +1,8 @@
-//! `stat`: shows the counters of a running server, once or periodically.
+//! `stat`: shows the counters of a running server, once or periodically, or as text for Prometheus.
 
+mod endpoint;
 mod json;
+mod prometheus;
 mod readings;
 mod screen;
 mod tables;
@@ -34,13 +36,7 @@ impl Interval {
     /// Returns the interval between two readings. If another server replaced the server of the first reading,
     /// the interval begins at the start of the new server.
     fn new(address: &str, before: &Stat, now: Stat, took: Option<Duration>) -> Self {
-        // A new server can have the same process ID as the old server, so the start times are compared, too.
-        let began =
-            |stat: &Stat| (stat.server.at_ns / 1_000_000).saturating_sub(stat.server.age_ms);
-        let same = before.server.process == now.server.process
-            && before.server.at_ns <= now.server.at_ns
-            && began(before).abs_diff(began(&now)) <= 2;
-        let before = if same { before.clone() } else { Stat::default() };
+        let before = if is_same(before, &now) { before.clone() } else { Stat::default() };
         Self { address: address.to_owned(), before, now, took }
     }
 
@@ -61,12 +57,29 @@ impl Interval {
     }
 }
 
+/// Returns whether two readings are of the same server.
+fn is_same(before: &Stat, now: &Stat) -> bool {
+    // A new server can have the same process ID as the old server, so the start times are compared, too.
+    before.server.process == now.server.process
+        && before.server.at_ns <= now.server.at_ns
+        && began_ms(before, before.server.age_ms).abs_diff(began_ms(now, now.server.age_ms)) <= 2
+}
+
+/// Returns when a part of a server began, in milliseconds since the start of its machine. `age_ms` is the age
+/// of the part at the time of the reading.
+const fn began_ms(stat: &Stat, age_ms: u64) -> u64 {
+    (stat.server.at_ns / 1_000_000).saturating_sub(age_ms)
+}
+
 /// Shows the counters of a server.
 pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     let address = match &stat.address {
         Some(address) => address.clone(),
         None => the_only_server()?,
     };
+    if stat.prometheus {
+        return prometheus::run(stat, &address, format);
+    }
     if format == Format::Json && stat.watch && stat.count.is_none() {
         return Err(Failure::Usage {
             what: "`--format json` prints one object, but `--watch` has no end".to_owned(),

@@ -277,7 +277,8 @@ pub(crate) static CASES: &[Case] = &[
                json`, the one object has all items. A callback needs no argument: the command serves its \
                interface. Each call that arrives is printed like an item, with its arguments, and returns an \
                empty value: `()`, zero, an empty text or list, `None`. A call whose result has no empty value, \
-               such as an enum, fails.",
+               such as an enum, fails. `--metadata KEY=VALUE` sends a pair of metadata with the call, and may be \
+               given several times.",
         steps: &[
             Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
             Step { line: "call files write path=note offset=0 bytes=words", code: 1, ..STEP },
@@ -313,11 +314,25 @@ pub(crate) static CASES: &[Case] = &[
         ],
     },
     Case {
+        title: "health",
+        text: "Asks a server whether it serves, is overloaded, or is about to stop. It answers also while all of \
+               its threads are busy. The exit code is for supervisors: 0 if it serves, 5 if it is about to \
+               stop, 6 if it is overloaded, and 3 if it is gone or does not answer within `--timeout`.",
+        steps: &[
+            Step { line: "health ADDRESS", shown: &[Human, Json], ..STEP },
+            Step { line: "health fiels", code: 3, shown: &[Human, Json], ..STEP },
+            Step { line: "health tcp:files@127.0.0.1:1 --timeout 1s", code: 3, ..STEP },
+            Step { line: "health files --timeout soon", code: 2, ..STEP },
+        ],
+    },
+    Case {
         title: "stat",
         text: "Shows live counters of a server and of its exports, sessions and bindings. On the same machine, it \
                reads them from memory that the server shares, at no cost for the server. `--watch` shows one \
                interval after the other, in place on a terminal, until `q` or Ctrl-C. Over a network, it shows \
-               what the server discloses.",
+               what the server discloses.\n\n\
+               `--prometheus` prints the counts for Prometheus, and with `--listen` it serves them over HTTP. \
+               [METRICS.md](METRICS.md) lists the metrics.",
         steps: &[
             Step {
                 line: "stat ADDRESS --interval 100ms",
@@ -332,6 +347,16 @@ pub(crate) static CASES: &[Case] = &[
                 held: false,
                 ..STEP
             },
+            Step { line: "stat files --prometheus", lines: 6, held: false, ..SCRIPT },
+            Step {
+                line: "stat files --prometheus --listen 127.0.0.1:0",
+                code: 130,
+                shown: &[Human, Json],
+                until: "(not encrypted)",
+                held: false,
+                ..STEP
+            },
+            Step { line: "stat files --prometheus --listen 192.0.2.7:9464", code: 3, ..STEP },
         ],
     },
     Case {

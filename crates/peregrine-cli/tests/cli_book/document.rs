@@ -223,6 +223,7 @@ Texts that differ between runs are replaced:
 | 2 | usage error |
 | 3 | the command failed and nothing was executed: it is safe to repeat it |
 | 4 | the command failed and the call may have been executed |
+| 5, 6 | `health`: the server is about to stop (5), or overloaded (6) |
 | 130 | interrupted by Ctrl-C; for another signal, 128 plus its number |
 ";
 

@@ -128,6 +128,10 @@ const IDENTITY: [(&str, u32, &str); 2] = [
     ),
 ];
 
+fn set_mode(path: impl AsRef<std::path::Path>, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
 /// Removes all keys.
 pub(crate) fn leave_no_keys(world: &World) {
     let _ = std::fs::remove_dir_all(world.sandbox.path(".config/peregrine"));
@@ -138,10 +142,11 @@ pub(crate) fn leave_keys(world: &World) {
     leave_no_keys(world);
     let directory = std::path::PathBuf::from(world.sandbox.path(".config/peregrine/keys"));
     std::fs::create_dir_all(&directory).unwrap();
+    set_mode(&directory, 0o700);
     for (name, mode, text) in IDENTITY {
         let file = directory.join(name);
         std::fs::write(&file, text).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        set_mode(&file, mode);
     }
 }
 
@@ -151,14 +156,15 @@ pub(crate) fn leave_trusted_keys(world: &World) {
     let trusted = "# who may call\n\
         bob MCowBQYDK2VwAyEAn7IvDwfFKAYLRXLiQnFg7arDuneRo6Sa5w/jkiNYRfI= bob@desk\n\
         cara MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE= cara@lab\n";
-    std::fs::write(world.sandbox.path(".config/peregrine/keys/trusted"), trusted).unwrap();
+    let file = world.sandbox.path(".config/peregrine/keys/trusted");
+    std::fs::write(&file, trusted).unwrap();
+    set_mode(file, 0o644);
 }
 
 /// Writes an identity whose private key others can read.
 pub(crate) fn leave_open_key(world: &World) {
     leave_keys(world);
-    let key = world.sandbox.path(".config/peregrine/keys/identity.key");
-    std::fs::set_permissions(key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    set_mode(world.sandbox.path(".config/peregrine/keys/identity.key"), 0o644);
 }
 
 /// Writes the files that `import` and `export` read. One of them causes a warning, and another one has two

@@ -16,6 +16,7 @@ use crate::path::bind::violated;
 use crate::path::local::counters as counters_of;
 use crate::server_info::{
     Exported, ServerInfo as _, ServerInfoClient, ServerWatch as _, ServerWatchClient, WATCH_NAME,
+    hide_unused,
 };
 use crate::sys::Memory;
 
@@ -48,8 +49,7 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
         },
     };
     let mut stat = stat.map_err(|error| error.at(address))?;
-    // The export through which clients watch the server is listed only if a client has called it.
-    stat.exports.retain(|export| export.name != WATCH_NAME || export.counts.calls > 0);
+    hide_unused(&mut stat);
     Ok(stat)
 }
 
@@ -163,7 +163,7 @@ fn far(address: &Address) -> Option<Address> {
 }
 
 /// Returns the address of the server at the first place that a hosts file lists for a name.
-fn elsewhere(address: &Address) -> Option<Address> {
+pub(super) fn elsewhere(address: &Address) -> Option<Address> {
     if address.is_on_this_machine() {
         return None;
     }

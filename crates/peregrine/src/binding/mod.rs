@@ -8,6 +8,7 @@ mod disclosure;
 mod explain;
 #[cfg(test)]
 mod foreign;
+mod health;
 mod rebind;
 mod select;
 
@@ -16,6 +17,7 @@ pub use crate::path::onc::{RegisteredProgram, registered_programs};
 pub use crate::path::options::{BindOptions, CourierForm, EthernetDevice, Rebind};
 pub use disclosure::{exports, stat, watch};
 pub use explain::{Candidate, Explanation, Verdict};
+pub use health::{health, health_within};
 
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
@@ -27,7 +29,7 @@ pub(crate) use self::select::explain_all;
 use core::fmt;
 use std::sync::Arc;
 
-use crate::call::{Frames, Limit, PathKind, Serve};
+use crate::call::{Caller, Frames, Limit, Metadata, PathKind, Serve, Terms};
 use crate::error::{CallError, Executed, Kind, Phase};
 pub use crate::interface::Description;
 use crate::interface::{Digest, InterfaceRef};
@@ -57,14 +59,15 @@ pub struct Binding {
     /// newer state here.
     pub(crate) bound: Replaceable<Bound>,
     pub(crate) home: Arc<Home>,
-    pub(crate) limit: Limit,
+    /// What holds for each call.
+    pub(crate) terms: Terms,
 }
 
 impl Clone for Binding {
     /// Returns a binding to the same export. If this binding was bound again, the clone uses the newest
     /// server.
     fn clone(&self) -> Self {
-        self.with_limit(self.limit)
+        self.with_terms(self.terms.clone())
     }
 }
 
@@ -142,7 +145,11 @@ impl Binding {
     ) -> Result<Self, Unbound> {
         let home = Home::new(address, interface, digest, options);
         let bound = Arc::new(home.bind()?);
-        Ok(Self { bound: Replaceable::new(bound), home: home.shared(), limit: options.limit })
+        Ok(Self {
+            bound: Replaceable::new(bound),
+            home: home.shared(),
+            terms: options.limit.into(),
+        })
     }
 
     /// Returns a binding over an existing path. The binding is not bound again if the server ends.
@@ -158,7 +165,7 @@ impl Binding {
         let short = options.on_exhausted_or_default();
         let bound = Bound::new(path, fit, interface, explanation, short)?;
         let bound = Replaceable::new(Arc::new(bound));
-        Ok(Self { bound, home: home.shared(), limit: options.limit })
+        Ok(Self { bound, home: home.shared(), terms: options.limit.into() })
     }
 
     /// Returns the state that calls use now. If the binding was bound again, returns the new state. Later
@@ -218,7 +225,67 @@ impl Binding {
     /// Returns a clone of this binding with another limit for its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
-        Self { bound: Replaceable::new(self.now()), home: Arc::clone(&self.home), limit }
+        self.with_terms(self.terms.with_limit(limit))
+    }
+
+    fn with_terms(&self, terms: Terms) -> Self {
+        Self { bound: Replaceable::new(self.now()), home: Arc::clone(&self.home), terms }
+    }
+
+    /// Returns a clone of this binding that sends a further pair of [metadata](Metadata) with each of its
+    /// calls. The pair replaces a pair with the same key.
+    ///
+    /// One-way calls with metadata do not share messages: such a call waits until it has ended.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// use peregrine::{Executed, Kind};
+    ///
+    /// let echo = EchoClient::in_process(Same);
+    /// let traced = echo.binding().with_metadata("trace", "7f3a")?;
+    /// assert_eq!(traced.metadata().get("trace"), Some("7f3a"));
+    /// let error = echo.binding().with_metadata("Not a key", "").unwrap_err();
+    /// assert_eq!((error.kind(), error.executed()), (Kind::BadArguments, Executed::No));
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Kind::BadArguments`] if the key is invalid, there would be too many pairs or bytes, or the server
+    /// belongs to another RPC system: ONC RPC and Courier cannot carry metadata.
+    pub fn with_metadata(&self, key: &str, value: &str) -> Result<Self, CallError> {
+        self.with_pairs([(key, value)])
+    }
+
+    /// Returns a clone of this binding that sends the metadata of a caller with each of its calls, in
+    /// addition to its own. A procedure uses this function to pass on what its caller has sent: the calls of
+    /// a procedure carry none of it otherwise.
+    ///
+    /// # Errors
+    /// As for [`with_metadata`](Self::with_metadata).
+    pub fn with_metadata_of(&self, caller: &Caller) -> Result<Self, CallError> {
+        self.with_pairs(caller.metadata().iter())
+    }
+
+    fn with_pairs<'a>(
+        &self,
+        pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, CallError> {
+        let metadata = self.metadata().with(pairs).map_err(|error| error.at(self.address()))?;
+        if let (false, Some(system)) = (metadata.is_empty(), self.now().system()) {
+            let text = format!("{system} cannot carry metadata");
+            let error = CallError::not_executed(Kind::BadArguments, Phase::Marshal, text);
+            let advice = "pass the data as arguments of the calls";
+            return Err(error.with_advice(advice).at(self.address()));
+        }
+        Ok(self.with_terms(self.terms.with_metadata(metadata)))
+    }
+
+    /// Returns the metadata that the calls of this binding carry.
+    pub const fn metadata(&self) -> &Metadata {
+        self.terms.metadata()
     }
 
     /// Returns which path calls take, what carries the calls, and why the other paths were not chosen.

@@ -11,6 +11,7 @@ use super::batch::Account;
 use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
 use super::extensions;
+use super::metadata::Metadata;
 use super::request::Refusal;
 use crate::interface::System;
 use crate::value::Window;
@@ -107,7 +108,7 @@ pub(crate) type Identified = crate::secure::Peer;
 #[cfg(not(feature = "secure"))]
 pub(crate) type Identified = core::convert::Infallible;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct CallerInfo {
     pub(crate) path: PathKind,
     pub(crate) export: String,
@@ -119,11 +120,21 @@ pub(crate) struct CallerInfo {
     /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
     /// The identity that the caller claims, for calls of other RPC systems.
-    pub(crate) claimed: Option<Claimed>,
+    pub(crate) claimed: Option<Box<Claimed>>,
     /// Who the caller is, if TLS has proven it.
     pub(crate) identity: Option<Identified>,
     /// Whether the called server ends. `None` for calls within one process.
     pub(crate) ending: Option<Ending>,
+    /// The metadata of the call. Most calls have none, and all calls of a binding then share one value.
+    pub(crate) carried: Option<Carried>,
+}
+
+/// What the [`CallerInfo`] of a call with metadata has in addition.
+#[derive(Clone, Debug)]
+pub(crate) struct Carried {
+    metadata: Metadata,
+    /// The value that the calls without metadata share.
+    plain: Arc<CallerInfo>,
 }
 
 /// The identity that a caller of another RPC system claims. Nothing proves the claim: any program that can
@@ -163,6 +174,18 @@ impl CallerInfo {
     /// The user and group number of callers whose identity the kernel does not confirm. No system
     /// assigns this number.
     pub(crate) const NOBODY: u32 = u32::MAX;
+
+    /// Returns what the procedure of a call with this metadata sees.
+    #[cold]
+    pub(crate) fn with_metadata(self: &Arc<Self>, metadata: &Metadata) -> Arc<Self> {
+        let plain = Arc::clone(self.plain());
+        let carried = Carried { metadata: metadata.clone(), plain: Arc::clone(&plain) };
+        Arc::new(Self { carried: Some(carried), ..(*plain).clone() })
+    }
+
+    fn plain(self: &Arc<Self>) -> &Arc<Self> {
+        self.carried.as_ref().map_or(self, |carried| &carried.plain)
+    }
 }
 
 /// The source of the calls that a thread runs, such as a session or a connection. Each call has a number that
@@ -333,6 +356,15 @@ impl Caller {
         ending.is_some_and(|ending| ending.stopping.load(Ordering::Relaxed))
     }
 
+    /// Returns the pairs that the client has set for the call by `with_metadata`. There are none if it has
+    /// set none. They do not arrive at servers that the procedure calls, unless the procedure passes them on
+    /// by `with_metadata_of`.
+    ///
+    /// Nothing proves what metadata says: a caller can send any pairs.
+    pub fn metadata(&self) -> &Metadata {
+        self.info.carried.as_ref().map_or(Metadata::EMPTY, |carried| &carried.metadata)
+    }
+
     /// Returns the name of the export to which the call was made. The name is empty for calls within a
     /// process.
     pub fn export(&self) -> &str {
@@ -361,7 +393,7 @@ impl Caller {
     ///
     /// **Nothing proves this claim.** Do not use it for decisions that protect anything.
     pub fn claimed(&self) -> Option<&Claimed> {
-        self.info.claimed.as_ref()
+        self.info.claimed.as_deref()
     }
 
     /// Returns who the caller is, if its connection is encrypted: the key that it has proven to have, and the
@@ -599,6 +631,18 @@ pub(crate) fn due() -> Option<Instant> {
 /// Sets the deadline of the current call, and returns the previous value.
 pub(crate) fn set_due(due: Option<Instant>) -> Option<Instant> {
     DUE.replace(due)
+}
+
+/// Sets the metadata of the current call, or removes that of the previous call.
+pub(super) fn set_metadata(metadata: Option<&Metadata>) {
+    CALLER.with_borrow_mut(|caller| {
+        let Some(info) = caller else { return };
+        match metadata {
+            Some(metadata) => *info = info.with_metadata(metadata),
+            None if info.carried.is_some() => *info = Arc::clone(info.plain()),
+            None => {}
+        }
+    });
 }
 
 /// The state of a thread that runs a call, as [`caller`] and nested calls see it. A deferred procedure keeps

@@ -10,32 +10,43 @@
 //! | 0 | nothing: zeros may pad the sequence |
 //! | 1 | the chain of nested calls: links of 16 bytes |
 //! | 2 | deadline: microseconds (`u64`) that the caller had left when the call was sent |
+//! | 3 | metadata: pairs, as in `metadata.rs` |
 
 use core::time::Duration;
 use std::time::Instant;
 
-use super::caller::set_due;
+use super::caller::{set_due, set_metadata};
 use super::chain::{self, LINK_BYTES};
+use super::metadata::Metadata;
 use super::request::Refusal;
+use super::terms::CallTerms;
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
 use crate::value::{Window, align_up};
 
 const CHAIN: u32 = 1;
 const DEADLINE: u32 = 2;
+const METADATA: u32 = 3;
 
 /// The size in bytes of an entry's tag and length.
 const HEADER_BYTES: usize = 8;
 /// The largest number of entries of one call that are examined. A peer may send thousands of entries.
 const TAGS_MAX: usize = 32;
-/// The largest size in bytes of the extensions that this process sends: the longest chain and a deadline.
+/// The largest size in bytes of the extensions that this process sends with a call without metadata: the
+/// longest chain and a deadline.
 pub(crate) const BYTES_MAX: usize =
     align_up(2 * HEADER_BYTES + limits::CHAIN_MAX * LINK_BYTES + size_of::<u64>());
+
+/// The largest size in bytes of all extensions that this process sends with a call.
+const ALL_BYTES_MAX: usize = align_up(BYTES_MAX + HEADER_BYTES + limits::METADATA_BYTES_MAX);
+const _: () = assert!(ALL_BYTES_MAX <= limits::EXTENSION_BYTES_MAX as usize);
 
 /// The extensions of one outgoing call.
 pub(crate) struct Extensions {
     /// The buffer: the written bytes, and zeros after them.
     bytes: [u8; BYTES_MAX],
+    /// The buffer of a call with metadata, which is used instead of `bytes`. Empty for other calls.
+    large: Vec<u8>,
     /// The number of written bytes.
     length: usize,
 }
@@ -45,18 +56,21 @@ const TOO_NESTED: &str = "let procedures call each other less deeply";
 
 impl Extensions {
     /// Makes the extensions of a call that is sent now. They contain the time until the deadline, if there is
-    /// one. If a procedure makes the call, they also contain the chain. `inside` is then the ID of the
-    /// process that called the procedure.
+    /// one, and the metadata. If a procedure makes the call, they also contain the chain. `inside` is then
+    /// the ID of the process that called the procedure.
     ///
     /// # Errors
     /// Fails if calls nest too deeply, or if no time is left.
     #[cold]
-    pub(crate) fn of(inside: Option<u32>, deadline: Option<Instant>) -> Result<Self, CallError> {
-        let mut extensions = Self { bytes: [0; BYTES_MAX], length: 0 };
+    pub(crate) fn of(inside: Option<u32>, terms: CallTerms<'_>) -> Result<Self, CallError> {
+        let mut extensions = Self { bytes: [0; BYTES_MAX], large: Vec::new(), length: 0 };
+        if let Some(metadata) = terms.metadata() {
+            extensions.metadata(metadata);
+        }
         if let Some(caller) = inside {
             extensions.chain(caller)?;
         }
-        if let Some(deadline) = deadline {
+        if let Some(deadline) = terms.deadline() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(no_time_left());
@@ -68,6 +82,14 @@ impl Extensions {
             extensions.put(&left.to_le_bytes());
         }
         Ok(extensions)
+    }
+
+    #[cold]
+    fn metadata(&mut self, metadata: &Metadata) {
+        let bytes = metadata.as_bytes();
+        self.large = vec![0; align_up(BYTES_MAX + HEADER_BYTES + bytes.len())];
+        self.begin(METADATA, bytes.len());
+        self.put(bytes);
     }
 
     fn chain(&mut self, caller: u32) -> Result<(), CallError> {
@@ -94,18 +116,23 @@ impl Extensions {
     /// Appends bytes. The buffer is large enough for everything that is ever appended.
     fn put(&mut self, bytes: &[u8]) {
         let end = self.length + bytes.len();
-        self.bytes[self.length..end].copy_from_slice(bytes);
+        let buffer = if self.large.is_empty() { &mut self.bytes[..] } else { &mut self.large };
+        buffer[self.length..end].copy_from_slice(bytes);
         self.length = end;
+    }
+
+    fn buffer(&self) -> &[u8] {
+        if self.large.is_empty() { &self.bytes } else { &self.large }
     }
 
     /// Returns the written bytes.
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+        &self.buffer()[..self.length]
     }
 
     /// Returns the written bytes, padded with zeros to a multiple of 16.
     pub(crate) fn padded(&self) -> &[u8] {
-        &self.bytes[..align_up(self.length)]
+        &self.buffer()[..align_up(self.length)]
     }
 }
 
@@ -142,31 +169,39 @@ fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
     })
 }
 
+/// Returns the metadata in the extensions, if there is any.
+fn metadata_of(extensions: Window<'_>) -> Option<Result<Metadata, Refusal>> {
+    find(extensions, METADATA).map(Metadata::received)
+}
+
 /// Applies the extensions of the call that this thread is about to run. `waited` returns how long ago the
 /// call was received.
 ///
 /// # Errors
-/// Fails if the deadline has passed: the call must not run.
+/// Fails if the deadline has passed, or the metadata is invalid: the call must not run.
 #[cold]
 pub(crate) fn enter(
     extensions: Window<'_>,
     waited: impl FnOnce() -> Duration,
 ) -> Result<(), Refusal> {
     chain::enter(links(extensions));
+    let metadata = metadata_of(extensions).transpose();
+    set_metadata(metadata.as_ref().ok().and_then(Option::as_ref));
     let left = find(extensions, DEADLINE).filter(|left| left.len() == size_of::<u64>());
     let Some(left) = left.and_then(|left| left.read_plain(0)).map(u64::from_le_bytes) else {
         set_due(None);
-        return Ok(());
+        return metadata.map(drop);
     };
     let left = Duration::from_micros(left).saturating_sub(waited());
     // A deadline beyond the range of the clock counts as no deadline.
     set_due(Instant::now().checked_add(left));
-    if left.is_zero() { Err(Refusal::late()) } else { Ok(()) }
+    if left.is_zero() { Err(Refusal::late()) } else { metadata.map(drop) }
 }
 
 /// Removes what [`enter`] set for the call that this thread ran.
 pub(crate) fn leave() {
     chain::leave();
+    set_metadata(None);
     set_due(None);
 }
 
@@ -175,6 +210,24 @@ pub(crate) fn leave() {
 pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
     let own = chain::own_link();
     links(extensions).any(|link| link == own)
+}
+
+/// Reads any bytes as the extensions of a call.
+///
+/// # Panics
+/// If metadata that was read differs after it was written and read again.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn fuzz(bytes: &[u8]) {
+    let extensions = Window::from(bytes);
+    let _ = enter(extensions, || Duration::ZERO);
+    let _ = is_from_inside(extensions);
+    leave();
+    let Some(Ok(metadata)) = metadata_of(extensions) else { return };
+    let again = Metadata::EMPTY.with(metadata.iter()).expect("metadata that was read is valid");
+    let terms = CallTerms::Metadata { metadata: &again, deadline: None };
+    let written = Extensions::of(None, terms).expect("the call has no deadline");
+    let read = metadata_of(Window::from(written.padded()));
+    assert!(read.is_some_and(|read| read.is_ok_and(|read| read == metadata)) || again.is_empty());
 }
 
 #[cfg(test)]
@@ -191,7 +244,7 @@ mod tests {
     }
 
     fn of(inside: Option<u32>, deadline: Option<Instant>) -> Vec<u8> {
-        Extensions::of(inside, deadline).unwrap().as_bytes().to_vec()
+        Extensions::of(inside, CallTerms::until(deadline)).unwrap().as_bytes().to_vec()
     }
 
     /// Returns the bytes of an entry: its tag, the length that it claims, and its content.
@@ -230,7 +283,7 @@ mod tests {
         entered(&bytes).unwrap();
         assert_eq!(processes(), [77, std::process::id()]);
         let mut deep = 2;
-        while let Ok(extensions) = Extensions::of(Some(1), None) {
+        while let Ok(extensions) = Extensions::of(Some(1), CallTerms::None) {
             deep += 1;
             entered(extensions.as_bytes()).unwrap();
             assert_eq!(processes().len(), deep);
@@ -257,7 +310,8 @@ mod tests {
         assert_eq!((refusal.kind, refusal.executed), (Kind::TimedOut, Executed::No));
         entered(&[]).unwrap();
         assert_eq!(due(), None);
-        let error = Extensions::of(None, Some(Instant::now())).err().expect("no time is left");
+        let late = CallTerms::until(Some(Instant::now()));
+        let error = Extensions::of(None, late).err().expect("no time is left");
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
         // A deadline that is far in the future does not overflow the clock.
         entered(&one(DEADLINE, 8, &[0xff; 8])).unwrap();
@@ -308,7 +362,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_harm(
             bytes in proptest::collection::vec(any::<u8>(), 0..600),
-            tags in proptest::collection::vec((0_u32..4, 0_u32..40), 0..8),
+            tags in proptest::collection::vec((0_u32..5, 0_u32..40), 0..8),
         ) {
             let sequence = tags.iter().flat_map(|(tag, length)| one(*tag, *length, &bytes));
             for bytes in [bytes.clone(), sequence.collect()] {

@@ -17,12 +17,14 @@ pub(crate) mod extensions;
 mod foreign;
 mod frames;
 mod in_flight;
+pub(crate) mod metadata;
 pub(crate) mod pending;
 mod pool;
 mod reply;
 mod request;
 mod serve;
 pub(crate) mod streams;
+mod terms;
 pub(crate) mod words;
 
 pub(crate) use batch::{Account, Batched, append, with_scratch};
@@ -41,11 +43,14 @@ pub(crate) use frames::future::{DeadlineBell, FutureWait};
 pub use frames::{FrameGuard, FrameLayout, Frames};
 pub(crate) use frames::{is_short, sparse_memory};
 pub(crate) use in_flight::{InFlight, InFlightNow};
+pub use metadata::Metadata;
 pub use pending::{Begun, Bell};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
 pub(crate) use serve::{Placed, execute_in_place, pack_later, refuse, write_later};
+pub use terms::CallTerms;
+pub(crate) use terms::Terms;
 
 use core::time::Duration;
 use std::time::Instant;
@@ -89,17 +94,6 @@ impl Limit {
             // A limit beyond the clock's range counts as no limit.
             Self::Within(limit) => Instant::now().checked_add(limit),
             Self::Until(moment) => Some(moment),
-        }
-    }
-
-    /// Returns this limit as a moment, for a call that begins now. A call that a procedure makes may not last
-    /// longer than the procedure's own caller waits.
-    #[inline]
-    pub(crate) fn begun(self) -> Self {
-        match (self.deadline(), due()) {
-            (None, None) => Self::None,
-            (Some(one), None) | (None, Some(one)) => Self::Until(one),
-            (Some(own), Some(due)) => Self::Until(own.min(due)),
         }
     }
 }
@@ -156,8 +150,8 @@ pub struct Call<'a, 'f, 'o> {
     pub lent: &'a [Block<'a>],
     /// The memory into which the path copies the blocks of the result.
     pub outs: &'a mut [OutBlock<'o>],
-    /// How long the caller waits. Stubs pass [`Limit::Until`] or [`Limit::None`].
-    pub limit: Limit,
+    /// How long the caller waits, and the metadata of the call.
+    pub terms: CallTerms<'a>,
 }
 
 /// A result: the location of its head in the frame's reply space, and what the head contains.
@@ -598,8 +592,8 @@ mod tests {
         (0..blocks.len() as u64 * 3).for_each(|n| head.plain(&n).unwrap());
         let windows: Vec<_> = blocks.iter().map(|block| Window::from(*block).into()).collect();
         let (ins, lent) = windows.split_at(blocks.len() - 1);
-        let (head, limit) = (&mut head, Limit::None);
-        body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs, limit })
+        let (head, terms) = (&mut head, CallTerms::None);
+        body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs, terms })
     }
 
     fn message(call: &Call<'_, '_, '_>, bytes: usize) -> Vec<u8> {
@@ -676,7 +670,7 @@ mod tests {
                     ins: &ins,
                     lent: &lent,
                     outs: &mut [],
-                    limit: Limit::None,
+                    terms: CallTerms::None,
                 };
                 assert!(!call.is_unconverted());
                 let total = call.layout().total;

@@ -156,7 +156,7 @@ impl Sends {
                 outs[0].contents(),
             ];
             let lent = [Window::from(&*self.lent).into()];
-            let limit = Limit::None;
+            let terms = CallTerms::None;
             let mut call = Call {
                 procedure: 1,
                 frame: &frame,
@@ -164,7 +164,7 @@ impl Sends {
                 ins: &ins,
                 lent: &lent,
                 outs: &mut outs,
-                limit,
+                terms,
             };
             let layout = call.put(usize::MAX).expect("space");
             assert_eq!(call.layout(), layout);
@@ -498,6 +498,7 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
         claimed: None,
         identity: None,
         ending: None,
+        carried: None,
     })
 }
 
@@ -631,9 +632,9 @@ fn with_reply<T>(
     let mut head = Writer::new(frame.call_space());
     let [mut one, mut other] = outs.map(Out::from);
     let mut outs = [one.block(), other.block()];
-    let (head, limit) = (&mut head, Limit::None);
+    let (head, terms) = (&mut head, CallTerms::None);
     let (ins, lent) = (&[], &[]);
-    body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs: &mut outs, limit })
+    body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs: &mut outs, terms })
 }
 
 #[test]
@@ -699,9 +700,9 @@ fn message_written_in_parts_is_equal_for_every_split() {
         head.plain(&7u8).unwrap();
         let ins = [Window::from(&source[..37]).into(), Window::from(&source[37..60]).into()];
         let lent = [Window::from(&source[60..]).into()];
-        let (head, outs, limit) = (&mut head, &mut [], Limit::None);
+        let (head, outs, terms) = (&mut head, &mut [], CallTerms::None);
         let mut call =
-            Call { procedure: 1, frame: &frame, head, ins: &ins, lent: &lent, outs, limit };
+            Call { procedure: 1, frame: &frame, head, ins: &ins, lent: &lent, outs, terms };
         let layout = call.layout();
         if parts.is_empty() {
             assert_eq!(call.put(layout.total), Some(layout));

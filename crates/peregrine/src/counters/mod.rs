@@ -6,12 +6,14 @@
 //! sequence number in each row keeps a reader from using a row that is only half written.
 //!
 //! `layout` has the layout of the pages, `page` writes rows, `counting` counts for one thread, and `reading`
-//! makes a [`Stat`] from the pages of any server. See `docs/STAT.md`.
+//! makes a [`Stat`] from the pages of any server. See `docs/STAT.md`. `prometheus` turns a [`Stat`] into text.
+//! See `docs/METRICS.md`.
 
 mod counting;
 mod histogram;
 mod layout;
 mod page;
+mod prometheus;
 mod reading;
 mod stat;
 #[cfg(test)]
@@ -20,6 +22,7 @@ mod tests;
 pub(crate) use counting::{Counting, ThreadKind};
 pub(crate) use layout::{PAGE_BYTES, THREAD_KINDS};
 pub(crate) use page::{ExportCounters, Gauges, Page, SessionCounters, Tally, Visitor};
+pub use prometheus::PROMETHEUS_CONTENT_TYPE;
 pub(crate) use reading::read;
 pub use stat::{
     BindingStat, Counts, ExportStat, InFlightCounts, Latency, ServerStat, SessionStat, Stat,

@@ -18,6 +18,7 @@ use super::layout::{
     COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, THREAD_KINDS, VERSION, binding, binding_at,
     export, export_at, header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
+use super::{Stat, reading};
 use crate::call::{CallerInfo, InFlightNow, PathKind};
 use crate::interface::InterfaceRef;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
@@ -143,6 +144,17 @@ impl Page {
 
     pub(crate) const fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Returns the counts of this process's own server. No session or binding begins or ends meanwhile, so no
+    /// count is missing.
+    ///
+    /// # Panics
+    /// If the pages are invalid. Only this process can write them.
+    pub(crate) fn read(&self) -> Stat {
+        // In a forked child, the lock may be locked for ever.
+        let _rows = self.memory.is_ours().then(|| self.rows());
+        reading::read(&self.memory).expect("a server writes valid counters")
     }
 
     #[track_caller]

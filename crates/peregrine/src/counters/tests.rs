@@ -370,3 +370,44 @@ fn reading_ends_for_any_contents() {
     assert!(read(&memory).is_err());
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
+
+/// Returns the calls that have ended, which is a counter of Prometheus.
+fn ended(stat: &Stat) -> u64 {
+    let text = stat.to_prometheus();
+    let line = text.lines().find_map(|line| line.strip_prefix("peregrine_calls_total "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn counter_of_calls_does_not_decrease_when_a_call_is_deferred() {
+    let server = Server::new();
+    let tally = server.tally();
+    let mut counting = Counting::new(&server.page, ThreadKind::Local);
+    counting.begin(&tally);
+    assert_eq!((server.read().server.counts.calls, ended(&server.read())), (1, 0));
+    counting.leave(&tally);
+    assert_eq!((server.read().server.counts.calls, ended(&server.read())), (0, 0));
+    counting.end_deferred(&tally, 9, Answer::Ok, 10, 20);
+    assert_eq!((server.read().server.counts.calls, ended(&server.read())), (1, 1));
+}
+
+#[test]
+fn no_count_is_missing_for_the_server_itself_while_bindings_end() {
+    const BINDINGS: u64 = 20_000;
+    let server = Server::new();
+    std::thread::scope(|scope| {
+        let churn = scope.spawn(|| {
+            let mut counting = Counting::new(&server.page, ThreadKind::Local);
+            for _ in 0..BINDINGS {
+                call(&mut counting, &server.tally());
+            }
+        });
+        let mut last = 0;
+        while !churn.is_finished() {
+            let now = ended(&server.page.read());
+            assert!(now >= last, "{now} after {last}");
+            last = now;
+        }
+    });
+    assert_eq!(ended(&server.page.read()), BINDINGS);
+}

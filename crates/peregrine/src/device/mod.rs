@@ -2,6 +2,7 @@
 
 pub(crate) mod ethernet;
 mod gso;
+mod inherited;
 pub(crate) mod socket;
 pub(crate) mod tcp;
 pub(crate) mod udp;

@@ -15,6 +15,7 @@ use rustix::net::{
     socket_with, sockopt,
 };
 
+use super::inherited::{self, Taken};
 use crate::limits;
 use crate::sys::{Parts, TcpHealth, receive_two, tcp_health};
 use crate::value::{Space, Window};
@@ -71,7 +72,11 @@ pub(crate) trait Seal: Send + Sync {
 
 /// A listening socket. An operation never blocks.
 #[derive(Debug)]
-pub(crate) struct Listener(OwnedFd);
+pub(crate) struct Listener {
+    socket: OwnedFd,
+    /// The use of the inherited socket, if this is one.
+    inherited: Option<Taken>,
+}
 
 /// The kind of readiness that ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -370,7 +375,15 @@ impl Stream {
 }
 
 impl Listener {
+    /// Listens at an address. If this process has inherited a socket that listens there, takes this socket.
+    ///
+    /// # Errors
+    /// Those of `bind` and `listen`, for example that the address is in use.
     pub(crate) fn listen(address: &SocketAddr) -> io::Result<Self> {
+        if let Some((socket, taken)) = inherited::take(SocketType::STREAM, address)? {
+            rustix::io::ioctl_fionbio(&socket, true)?;
+            return Ok(Self { socket, inherited: Some(taken) });
+        }
         let socket = socket_for(address, SocketFlags::NONBLOCK)?;
         // Without this option, a restarted server could not listen until the kernel has forgotten the
         // connections of the previous run.
@@ -378,20 +391,25 @@ impl Listener {
         if address.is_ipv6() {
             sockopt::set_ipv6_v6only(&socket, true)?;
         }
-        bind(&socket, address)?;
-        listen(&socket, 1024)?;
-        Ok(Self(socket))
+        let bound = bind(&socket, address).and_then(|()| listen(&socket, 1024));
+        bound.map_err(|error| inherited::explain(error.into(), SocketType::STREAM))?;
+        Ok(Self { socket, inherited: None })
+    }
+
+    /// Returns whether this process has inherited the socket.
+    pub(crate) const fn is_inherited(&self) -> bool {
+        self.inherited.is_some()
     }
 
     /// Returns the address at which the socket listens. A port of 0 is replaced by the actual port.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        Ok(SocketAddr::try_from(getsockname(&self.0)?)?)
+        Ok(SocketAddr::try_from(getsockname(&self.socket)?)?)
     }
 
     /// Accepts the next connection, if there is one. Returns the connection and the address of the peer.
     pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         // The accepted socket does not inherit the listener's non-blocking mode.
-        let socket = accept_with(&self.0, SocketFlags::CLOEXEC)?;
+        let socket = accept_with(&self.socket, SocketFlags::CLOEXEC)?;
         let from = getpeername(&socket)?;
         let from = from.map(SocketAddr::try_from).transpose()?;
         let from = from.ok_or(io::ErrorKind::NotConnected)?;
@@ -413,6 +431,6 @@ impl core::fmt::Debug for Stream {
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }

@@ -16,12 +16,15 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use rustix::net::SocketType;
+
 use super::SendDatagrams;
+use super::inherited::{self, Taken};
 pub(crate) use crate::sys::Arrival;
 use crate::sys::{Address, Datagrams, IfFull};
 use crate::value::{Space, Window};
@@ -58,6 +61,16 @@ pub(crate) struct Udp {
     merges: AtomicBool,
     /// The receive timeout of the socket, in nanoseconds. 0 means no timeout.
     limit_ns: AtomicU64,
+    /// Set if this process has inherited the socket.
+    inherited: Option<Inherited>,
+}
+
+/// What must be known of an inherited socket.
+#[derive(Debug)]
+struct Inherited {
+    _taken: Taken,
+    /// Whether the socket was [closed](Udp::close).
+    closed: AtomicBool,
 }
 
 impl Udp {
@@ -67,6 +80,9 @@ impl Udp {
     /// Those of `bind`: another socket has the address, or the address does not belong to this machine.
     pub(crate) fn bound(to: SocketAddr) -> io::Result<Self> {
         let everywhere = to.ip().is_unspecified();
+        if let Some((socket, taken)) = inherited::take(SocketType::DGRAM, &to)? {
+            return Self::adopted(Datagrams::of(socket), taken, &to.into(), everywhere);
+        }
         let to = Address::from(to);
         let mut socket = Self::new(&to)?;
         if to.is_v6() {
@@ -79,8 +95,28 @@ impl Udp {
             socket.socket.report_local_address(to.is_v6())?;
             socket.everywhere = true;
         }
-        socket.socket.bind(&to)?;
+        let bound = socket.socket.bind(&to);
+        bound.map_err(|error| inherited::explain(error, SocketType::DGRAM))?;
         Ok(socket)
+    }
+
+    /// Prepares an inherited socket, which may have the settings of the server that used it before.
+    fn adopted(
+        socket: Datagrams,
+        taken: Taken,
+        at: &Address,
+        everywhere: bool,
+    ) -> io::Result<Self> {
+        if everywhere {
+            socket.report_local_address(at.is_v6())?;
+        }
+        rustix::io::ioctl_fionbio(&socket, false)?;
+        // Kernels without GRO do not know the option, and need not.
+        let _ = socket.merge(false);
+        socket.limit(Duration::ZERO)?;
+        let inherited = Inherited { _taken: taken, closed: AtomicBool::new(false) };
+        let new = Self::of(socket, at)?;
+        Ok(Self { everywhere, inherited: Some(inherited), ..new })
     }
 
     /// Creates a socket that sends to and receives from one peer only.
@@ -96,7 +132,10 @@ impl Udp {
     }
 
     fn new(like: &Address) -> io::Result<Self> {
-        let socket = Datagrams::new(like)?;
+        Self::of(Datagrams::new(like)?, like)
+    }
+
+    fn of(socket: Datagrams, like: &Address) -> io::Result<Self> {
         // A 16-bit number identifies the IP fragments that belong together. At a high rate, numbers repeat
         // soon, and the kernel combines fragments of different packets. The checksum then misses one case in
         // 65,536. So fragmentation is disabled, and messages are divided into pieces that fit the MTU of the
@@ -108,6 +147,7 @@ impl Udp {
             everywhere: false,
             merges: AtomicBool::new(false),
             limit_ns: AtomicU64::new(0),
+            inherited: None,
         })
     }
 
@@ -180,8 +220,34 @@ impl Udp {
 
     /// Wakes all threads that sleep in [`receive`](Self::receive). Later calls of `receive` do not sleep.
     pub(crate) fn close(&self) {
+        /// More threads than this do not sleep on a server's socket.
+        const SLEEPERS_MAX: usize = 16;
+        if let Some(inherited) = &self.inherited {
+            // Shutting the socket down would also shut it down for the next process that gets it. So each
+            // sleeping thread is woken by a datagram. The next process drops those that are left.
+            inherited.closed.store(true, Ordering::SeqCst);
+            (0..SLEEPERS_MAX).for_each(|_| drop(self.wake_one()));
+            return;
+        }
         // For an unconnected socket, the kernel returns an error. But before that, it wakes all threads.
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
+    }
+
+    /// Sends an empty datagram to this socket.
+    fn wake_one(&self) -> io::Result<()> {
+        let mut at = self.local()?;
+        if at.ip().is_unspecified() {
+            at.set_ip(match at {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        self.socket.send(Window::of(&[]), Some(&at.into()), IfFull::Fail).map(drop)
+    }
+
+    /// Returns whether this is an inherited socket that was closed.
+    fn is_closed(&self) -> bool {
+        self.inherited.as_ref().is_some_and(|inherited| inherited.closed.load(Ordering::SeqCst))
     }
 
     /// Receives a datagram into the spaces `into`, which are filled one after another. With
@@ -205,6 +271,7 @@ impl Udp {
                 let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&limit));
             }
             Until::After(limit) => self.limit(limit)?,
+            Until::Ever if self.is_closed() => return Ok(None),
             Until::Ever => self.limit(Duration::ZERO)?,
         }
         let arrived = match into {

@@ -78,7 +78,8 @@ impl Leftover {
         // The lock file is removed last. Until it is removed, no other process can take the name.
         let is_socket =
             |path: &Path| path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
-        for path in [socket, aside, lock_path.clone()] {
+        let draining = dead_draining(&self.directory, &self.name);
+        for path in [socket, aside].into_iter().chain(draining).chain([lock_path.clone()]) {
             if path != lock_path && !is_socket(&path) {
                 continue;
             }
@@ -117,6 +118,7 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
         let hidden = file_name.strip_prefix('.');
         let lock = hidden.and_then(|name| name.strip_suffix(".lock"));
         let aside = hidden.and_then(|name| name.strip_suffix(".new"));
+        let aside = aside.or_else(|| hidden.and_then(|name| name.strip_suffix(".draining")));
         let name = match (lock, aside) {
             (Some(name), _) if kind.is_file() => name,
             (_, Some(name)) if kind.is_socket() => name,
@@ -134,8 +136,11 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
         let dead = lock_is_free(lock).unwrap_or(false) && is_deserted(socket).unwrap_or(false);
         // The files are searched again here, because a server that started meanwhile may have renamed one of
         // them.
-        let files: Vec<_> =
-            paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+        let files: Vec<_> = paths
+            .into_iter()
+            .filter(|path| path.symlink_metadata().is_ok())
+            .chain(dead_draining(directory, &name))
+            .collect();
         let directory = directory.to_owned();
         (dead && !files.is_empty()).then_some(Leftover { name, directory, files })
     };
@@ -148,6 +153,25 @@ pub(super) fn paths(directory: &Path, name: &str) -> [PathBuf; 3] {
     [directory.join(name), hidden("new"), hidden("lock")]
 }
 
+/// Returns the path of the socket of a name while its server stops. The name itself is free then.
+pub(super) fn draining_path(directory: &Path, name: &str) -> PathBuf {
+    directory.join(format!(".{name}.draining"))
+}
+
+/// Returns the path of the socket that a server left which was killed while it stopped.
+fn dead_draining(directory: &Path, name: &str) -> Option<PathBuf> {
+    let path = draining_path(directory, name);
+    let is_left = path.symlink_metadata().is_ok() && is_deserted(&path).unwrap_or(false);
+    is_left.then_some(path)
+}
+
+/// Removes the socket that a server of this name left which was killed while it stopped.
+pub(super) fn remove_dead_draining(directory: &Path, name: &str) {
+    if let Some(path) = dead_draining(directory, name) {
+        let _ = fs::remove_file(path);
+    }
+}
+
 /// Returns whether Peregrine could have created this file of a runtime directory.
 pub(super) fn is_ours(file: &DirEntry) -> bool {
     let (Ok(kind), Ok(name)) = (file.file_type(), file.file_name().into_string()) else {
@@ -155,7 +179,8 @@ pub(super) fn is_ours(file: &DirEntry) -> bool {
     };
     let Some(hidden) = name.strip_prefix('.') else { return kind.is_socket() && valid_name(&name) };
     let lock = hidden.strip_suffix(".lock").filter(|_| kind.is_file());
-    let aside = hidden.strip_suffix(".new").filter(|_| kind.is_socket());
+    let aside = hidden.strip_suffix(".new").or_else(|| hidden.strip_suffix(".draining"));
+    let aside = aside.filter(|_| kind.is_socket());
     hidden == "processors" && kind.is_file() || lock.or(aside).is_some_and(valid_name)
 }
 
@@ -289,6 +314,25 @@ mod tests {
         Seqpacket::connect(&dir.path().join("alive")).unwrap();
         drop(alive);
         assert!(dir.path().join("notes").exists() && dir.path().join(".processors").exists());
+    }
+
+    #[test]
+    fn socket_of_a_server_that_was_killed_while_it_stopped_is_a_leftover() {
+        let dir = tempfile::tempdir().unwrap();
+        let draining = draining_path(dir.path(), "files");
+        let server = publish_in(dir.path(), "files", Audience::Private).unwrap();
+        server.begin_to_drain();
+        assert!(draining.exists() && !dir.path().join("files").exists());
+        assert!(leftovers_in(dir.path()).is_empty(), "the server is still there");
+        // After the next lines, the directory is as after the death of the server.
+        fs::rename(&draining, dir.path().join("kept")).unwrap();
+        drop(server);
+        fs::rename(dir.path().join("kept"), &draining).unwrap();
+        let found = leftovers_in(dir.path());
+        let files: Vec<_> = found.iter().flat_map(|one| one.files().to_vec()).collect();
+        assert_eq!(files, std::slice::from_ref(&draining));
+        assert!(found[0].remove().unwrap().contains(&draining));
+        assert!(leftovers_in(dir.path()).is_empty() && !draining.exists());
     }
 
     #[test]

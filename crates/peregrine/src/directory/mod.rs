@@ -36,7 +36,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{CWD, FlockOperation, RenameFlags, flock, renameat_with};
 
 use self::runtime::{export_directory, unsafe_directory};
 
@@ -100,21 +100,50 @@ pub(crate) struct Published {
     /// The lock file of the name. While this process holds the lock, the name is alive.
     lock: File,
     lock_path: PathBuf,
+    /// The path of the socket while the server stops.
+    draining: PathBuf,
+    /// What identifies the file of the socket: its device and its inode.
+    file: (u64, u64),
     pid: u32,
-    withdrawn: AtomicBool,
+    is_named: AtomicBool,
 }
 
 impl Published {
-    /// Withdraws the name. Does nothing if the name was withdrawn before.
+    /// Releases the name, and keeps the socket at the path that [`resolve_draining`] finds. Another server
+    /// can take the name at once. Does nothing if the name was released before.
+    pub(crate) fn begin_to_drain(&self) {
+        self.release(|socket| {
+            // If an earlier server of this name has not stopped yet, its socket stays. The earlier server
+            // also reports that it is about to stop.
+            let kept = renameat_with(CWD, socket, CWD, &self.draining, RenameFlags::NOREPLACE);
+            if kept.is_err() {
+                let _ = fs::remove_file(socket);
+            }
+        });
+    }
+
+    /// Withdraws the name, and removes the socket. Does nothing if the name was withdrawn before.
     pub(crate) fn withdraw(&self) {
-        // In a forked child, nothing is withdrawn, because the name belongs to the parent.
-        if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
+        self.release(|socket| {
+            let _ = fs::remove_file(socket);
+        });
+        let is_own = |about: fs::Metadata| (about.dev(), about.ino()) == self.file;
+        if self.pid == std::process::id() && fs::symlink_metadata(&self.draining).is_ok_and(is_own)
+        {
+            let _ = fs::remove_file(&self.draining);
+        }
+    }
+
+    /// Releases the name, unless it was released before. `remove` removes the socket from its path.
+    fn release(&self, remove: impl FnOnce(&Path)) {
+        // In a forked child, nothing is released, because the name belongs to the parent.
+        if self.pid == std::process::id() && self.is_named.swap(false, Ordering::AcqRel) {
             // The name is removed before the lock is released, so a process that then gets the lock finds no
             // name. Another process may have opened the lock file earlier. When that process finds that the
             // file was removed, it creates a new lock file. If another server already has a new lock file,
             // the name belongs to that server and is not removed here.
             if leftovers::is_named(&self.lock, &self.lock_path) {
-                let _ = fs::remove_file(&self.path);
+                remove(&self.path);
                 let _ = fs::remove_file(&self.lock_path);
             }
             let _ = flock(&self.lock, FlockOperation::Unlock);
@@ -175,9 +204,20 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
     let mode = if audience == Audience::Public { 0o666 } else { 0o600 };
     fs::set_permissions(&aside, fs::Permissions::from_mode(mode))
         .map_err(|error| failed("opening up", &aside, error))?;
+    let about =
+        fs::symlink_metadata(&aside).map_err(|error| failed("looking at", &aside, error))?;
+    leftovers::remove_dead_draining(dir, name);
     fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
-    let (pid, withdrawn) = (std::process::id(), AtomicBool::new(false));
-    Ok(Published { socket, path, lock, lock_path, pid, withdrawn })
+    Ok(Published {
+        socket,
+        path,
+        lock,
+        lock_path,
+        draining: leftovers::draining_path(dir, name),
+        file: (about.dev(), about.ino()),
+        pid: std::process::id(),
+        is_named: AtomicBool::new(true),
+    })
 }
 
 /// Gives other users access to a runtime directory that was created for private exports, so that they can
@@ -297,6 +337,13 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
     why.extend(unsafe_directory());
     let text = why.join(", ");
     Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text))
+}
+
+/// Connects to a server that exported a name until it began to stop, and that has not ended yet. Returns
+/// `None` if there is no such server.
+pub(crate) fn resolve_draining(name: &str, until: Instant) -> Option<Seqpacket> {
+    let path = |dir: PathBuf| leftovers::draining_path(&dir, name);
+    search_path().into_iter().find_map(|dir| connect(&path(dir), until).ok())
 }
 
 fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {

@@ -49,6 +49,11 @@ fn datagrams_survive_their_corpus() {
 }
 
 #[test]
+fn extensions_survive_their_corpus() {
+    replay("extensions", 10, super::extensions);
+}
+
+#[test]
 fn handshake_survives_its_corpus() {
     replay("handshake", 30, handshake::run);
 }

@@ -627,6 +627,8 @@ impl NamedTypes {
 pub(crate) const SERVER_NAME: &str = ".server";
 /// The reserved name of the export through which a server sends its counters again and again.
 pub(crate) const WATCH_NAME: &str = ".watch";
+/// The reserved name of the export through which a server reports its health.
+pub(crate) const HEALTH_NAME: &str = ".health";
 
 /// Returns whether a name may be exported. It must consist of 1 to 64 letters, digits, `-`, `_` or `.`, and
 /// must not begin with a dot.

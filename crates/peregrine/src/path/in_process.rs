@@ -63,6 +63,7 @@ impl InProcess {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         Self { serve, caller: Arc::new(caller), slots: Slots::new(frames) }
     }
@@ -71,7 +72,7 @@ impl InProcess {
     fn run(&self, call: &mut Call<'_, '_, '_>) -> Result<Ran, CallError> {
         let Some(layout) = call.put(usize::MAX) else { return Err(too_large(call)) };
         call.head.flush();
-        let due = call.limit.deadline();
+        let due = call.terms.deadline();
         if is_late(due) {
             return Err(extensions::no_time_left());
         }
@@ -91,7 +92,10 @@ impl InProcess {
             return self.run_on_thread(call, &layout, number);
         }
         let calls = Arc::clone(&self.slots) as Arc<dyn Calls>;
-        let ran = procedure::within(&self.caller, due, calls, number, || {
+        let with_metadata =
+            call.terms.metadata().map(|metadata| self.caller.with_metadata(metadata));
+        let caller = with_metadata.as_ref().unwrap_or(&self.caller);
+        let ran = procedure::within(caller, due, calls, number, || {
             execute(&*self.serve, &incoming, reply, &mut estack)
         });
         estack.trim();
@@ -111,9 +115,13 @@ impl InProcess {
         let mut message: Vec<u128> = vec![0; total.div_ceil(16)];
         let bytes = &mut bytes_of_blocks(&mut message)[..total];
         call.frame.call_space().window().read(0, bytes).ok_or_else(|| too_large(call))?;
-        let (procedure, due) = (call.procedure, call.limit.deadline());
+        let (procedure, due) = (call.procedure, call.terms.deadline());
         let reply_bytes = call.frame.reply_to().window().len();
-        let (serve, caller) = (Arc::clone(&self.serve), Arc::clone(&self.caller));
+        let serve = Arc::clone(&self.serve);
+        let caller = match call.terms.metadata() {
+            None => Arc::clone(&self.caller),
+            Some(metadata) => self.caller.with_metadata(metadata),
+        };
         let slots = Arc::clone(&self.slots);
         let run = move || {
             let incoming = Incoming {
@@ -155,7 +163,7 @@ impl CallPath for InProcess {
         if ran.answer != Answer::Deferred {
             return take_result(call, ran);
         }
-        match self.slots.wait(call.frame.index(), call.limit.deadline()) {
+        match self.slots.wait(call.frame.index(), call.terms.deadline()) {
             Some(late) => late.take(call),
             None => Err(self.give_up(call)),
         }

@@ -148,6 +148,11 @@ pub(in crate::path) trait PacketService: Send + Sync + 'static {
     /// calls.
     fn is_from_inside(&self, receiver: &mut Self::ReceiverState, work: &mut Self::Work) -> bool;
 
+    /// Returns whether a call is answered as a packet that needs no procedure, because it never waits.
+    fn needs_no_permit(&self, _: &Self::Work) -> bool {
+        false
+    }
+
     /// Wakes the threads that sleep in the kernel. From then on, no thread sleeps in the kernel.
     fn close(&self);
 
@@ -525,7 +530,9 @@ impl<P: PacketService> Receivers<P> {
     /// Runs a call that has arrived, or queues it.
     #[inline]
     fn take(self: &Arc<Self>, thread: &mut ReceivingThread<P::ReceiverState>, mut work: P::Work) {
-        if self.admission.try_begin(false) {
+        if self.service.needs_no_permit(&work) {
+            self.service.run(&mut thread.state, work);
+        } else if self.admission.try_begin(false) {
             self.run(thread, work);
         } else {
             let inside = self.service.is_from_inside(&mut thread.state, &mut work);

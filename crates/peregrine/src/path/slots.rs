@@ -66,7 +66,7 @@ impl Late {
 /// Takes the result of a call whose reply is in its frame.
 pub(super) fn take_result(call: &mut Call<'_, '_, '_>, ran: Ran) -> Result<Returned, CallError> {
     let Ran { answer, head_at, head_bytes, .. } = ran;
-    if is_late(call.limit.deadline()) {
+    if is_late(call.terms.deadline()) {
         return Err(late());
     }
     if answer == Answer::Ok {
@@ -165,7 +165,7 @@ impl Slots {
     ) -> Option<Result<Returned, CallError>> {
         let frame = call.frame.index();
         let answered = self.slots[frame as usize].pending.lock().answered.take()?;
-        if call.limit.deadline().is_some() {
+        if call.terms.deadline().is_some() {
             Bells::of_process().forget(&self.rings(), frame);
         }
         Some(answered.take(call))

@@ -39,8 +39,9 @@ impl KeyDirectory {
         Self { path: path.into() }
     }
 
-    /// Returns the directory that the environment selects: `$PEREGRINE_KEYS`, `$XDG_CONFIG_HOME/peregrine/keys`
-    /// or `~/.config/peregrine/keys`, the first of these whose variable is set.
+    /// Returns the directory that the environment selects: `$PEREGRINE_KEYS`,
+    /// `$XDG_CONFIG_HOME/peregrine/keys` or `~/.config/peregrine/keys`, the first of these whose variable is
+    /// set.
     ///
     /// # Errors
     /// [`KeyError::NoDirectory`] if none of the variables is set, or if the program has more rights than its

@@ -75,8 +75,8 @@ const CERTIFICATE: &str = "`peregrine keys new` makes a certificate";
 const KEY: &str = "`peregrine keys new` makes a private key";
 
 impl Identity {
-    /// Makes a new key (Ed25519), with a certificate that the key itself has signed. Such a certificate has no
-    /// name: peers that trust the key give it one.
+    /// Makes a new key (Ed25519), with a certificate that the key itself has signed. Such a certificate has
+    /// no name: peers that trust the key give it one.
     ///
     /// # Errors
     /// [`KeyError::System`] if the operating system gives no random numbers.
@@ -86,8 +86,7 @@ impl Identity {
             source: std::io::Error::other(error.to_string()),
         };
         let mut pair = KeyPair::generate_for(&PKCS_ED25519).map_err(failed)?;
-        let secret = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(pair.serialize_der()));
-        let secret = Zeroizing::new(secret);
+        let secret = version_1(&Zeroizing::new(pair.serialize_der()));
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, "Peregrine");
@@ -177,8 +176,8 @@ impl Identity {
         self.current().certificate_pem()
     }
 
-    /// Returns the SPIFFE ID that the certificate contains. A peer believes it if it trusts the CA that signed
-    /// the certificate.
+    /// Returns the SPIFFE ID that the certificate contains. A peer believes it if it trusts the CA that
+    /// signed the certificate.
     pub fn spiffe(&self) -> Option<SpiffeId> {
         let current = self.current();
         let cert = EndEntityCert::try_from(current.certified.cert.first()?).ok()?;
@@ -236,7 +235,8 @@ impl Identity {
                     self.inner.changes.fetch_add(1, Ordering::Release);
                 }
             }
-            // The stamps stay as they are, so the files are read again: perhaps only one of them was replaced.
+            // The stamps stay as they are, so the files are read again: perhaps only one of them was
+            // replaced.
             Err(error) => state.problem = Some(error.to_string()),
         }
     }
@@ -310,6 +310,24 @@ impl Current {
         };
         pem(label, self.secret.secret_der())
     }
+}
+
+/// What is before the 32 bytes of a key of Ed25519 in version 1 of PKCS #8 (RFC 8410).
+const ED25519: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
+
+/// Returns a new key in version 1 of PKCS #8. ring makes version 2 (RFC 5958), which also contains the public
+/// key, and which OpenSSL 3.0 cannot read.
+fn version_1(key: &[u8]) -> Zeroizing<PrivateKeyDer<'static>> {
+    let mut plain = Vec::with_capacity(ED25519.len() + 32);
+    // Both versions differ in the length and the number of the version, which are before the rest.
+    match key.get(5..48) {
+        Some(rest) if rest[..11] == ED25519[5..] => {
+            plain.extend_from_slice(&ED25519[..5]);
+            plain.extend_from_slice(rest);
+        }
+        _ => plain.extend_from_slice(key),
+    }
+    Zeroizing::new(PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(plain)))
 }
 
 /// Reads the certificates of a text in the PEM format. There is at least one, and at most `most`.

@@ -75,6 +75,8 @@ impl FromStr for Fingerprint {
 pub struct PublicKey {
     spki: Arc<[u8]>,
     algorithm: &'static str,
+    /// Computed once, because patterns are compared with it at each call.
+    fingerprint: Fingerprint,
 }
 
 /// The `SubjectPublicKeyInfo` of a key on a curve has one length, and everything before the key is the same.
@@ -104,16 +106,18 @@ impl PublicKey {
     pub(super) fn of_spki(spki: &[u8]) -> Result<Self, String> {
         for (algorithm, before, len) in CURVES {
             if spki.starts_with(before) && spki.len() == before.len() + len {
-                return Ok(Self { spki: spki.into(), algorithm });
+                return Ok(Self::new(spki, algorithm));
             }
         }
         match rsa_bits(spki) {
-            Some(bits) if RSA_BITS.contains(&bits) => {
-                Ok(Self { spki: spki.into(), algorithm: "RSA" })
-            }
+            Some(bits) if RSA_BITS.contains(&bits) => Ok(Self::new(spki, "RSA")),
             Some(bits) => Err(format!("an RSA key of {bits} bits; 2048 to 8192 are accepted")),
             None => Err("the key is none of Ed25519, ECDSA P-256, ECDSA P-384 and RSA".to_owned()),
         }
+    }
+
+    fn new(spki: &[u8], algorithm: &'static str) -> Self {
+        Self { spki: spki.into(), algorithm, fingerprint: Fingerprint(sha256(spki)) }
     }
 
     /// Returns the name of the algorithm, such as `Ed25519`.
@@ -123,7 +127,7 @@ impl PublicKey {
 
     /// Returns the fingerprint of the key.
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint(sha256(&self.spki))
+        self.fingerprint
     }
 
     /// Returns the `SubjectPublicKeyInfo` in DER.

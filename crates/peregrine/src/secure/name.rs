@@ -97,8 +97,9 @@ pub(super) fn is_segment(segment: &str) -> bool {
 
 /// Which server a client expects.
 ///
-/// A server whose key is in the client's list of trusted keys satisfies a DNS name, an IP address and a SPIFFE
-/// ID without having them in its certificate: the key is its name. `Key` and `Listed` are always compared.
+/// A server whose key is in the client's list of trusted keys satisfies a DNS name, an IP address and a
+/// SPIFFE ID without having them in its certificate: the key is its name. `Key` and `Listed` are always
+/// compared.
 ///
 /// The text is `spiffe://...`, `SHA256:...`, `key:NAME` for a name of the list, an IP address or a DNS name.
 ///

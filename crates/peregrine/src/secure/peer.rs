@@ -10,8 +10,8 @@ use super::name::SpiffeId;
 
 /// Who the other side of a connection is.
 ///
-/// A name is there only if it is proven. Names in a certificate are proven by a trusted CA that signed it. The
-/// name in the list of trusted keys is given by this side. A peer has at least one of them.
+/// A name is there only if it is proven. Names in a certificate are proven by a trusted CA that signed it.
+/// The name in the list of trusted keys is given by this side. A peer has at least one of them.
 ///
 /// Displayed, it is the name in the list, the SPIFFE ID, the first DNS name, or the fingerprint: the first of
 /// these that it has.

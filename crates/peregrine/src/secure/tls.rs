@@ -30,8 +30,8 @@ use super::refusal::{PeerReason, Refusal};
 use super::sessions::{ClientSessions, ServerSessions};
 use super::trust::Trust;
 
-/// What TLS protects. A handshake for one of them is refused by the other (ALPN, RFC 7301), so that nobody can
-/// pass messages of one on to the other.
+/// What TLS protects. A handshake for one of them is refused by the other (ALPN, RFC 7301), so that nobody
+/// can pass messages of one on to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// Messages on a TCP connection.
@@ -120,13 +120,15 @@ pub(crate) fn server(identity: &Identity, trust: &Trust, wire: Wire) -> Server {
 }
 
 impl Client {
-    /// Returns the name for a connection to a server at an address. It is also by which name sessions are found.
+    /// Returns the name for a connection to a server at an address. It is also by which name sessions are
+    /// found.
     pub(crate) fn name(&self, address: IpAddr) -> ServerName<'static> {
         self.expected.server_name(address)
     }
 
-    /// Returns the server after a handshake. If the handshake was resumed, the server's certificates are those
-    /// of the first handshake, and they are checked again. A refused server's connection must be closed.
+    /// Returns the server after a handshake. If the handshake was resumed, the server's certificates are
+    /// those of the first handshake, and they are checked again. A refused server's connection must be
+    /// closed.
     pub(crate) fn peer(&self, state: &CommonState) -> Result<Peer, Refusal> {
         let expected = Some(&*self.expected);
         let peer = peer(state, self.wire, &self.trust, Role::Server, expected);
@@ -140,8 +142,9 @@ impl Client {
 }
 
 impl Server {
-    /// Returns the client after a handshake. If the handshake was resumed, the client's certificates are those
-    /// of the first handshake, and they are checked again. A refused client's connection must be closed.
+    /// Returns the client after a handshake. If the handshake was resumed, the client's certificates are
+    /// those of the first handshake, and they are checked again. A refused client's connection must be
+    /// closed.
     pub(crate) fn peer(&self, state: &CommonState) -> Result<Peer, Refusal> {
         let peer = peer(state, self.wire, &self.trust, Role::Client, None);
         peer.inspect_err(|_| self.sessions.forget())
@@ -208,8 +211,8 @@ fn refusal(error: &Error) -> Refusal {
     }
 }
 
-/// Explains an alert of the peer. [`rustls::quic`] leaves it to its user to send alerts, so it does not report
-/// them as errors.
+/// Explains an alert of the peer. [`rustls::quic`] leaves it to its user to send alerts, so it does not
+/// report them as errors.
 pub(crate) fn refused_by_peer(alert: AlertDescription) -> Refusal {
     use AlertDescription as Alert;
     Refusal::RefusedByPeer(match alert {

@@ -109,8 +109,8 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Reads a list of keys, and the certificates of CAs. A file that does not exist trusts nobody, and is read
-    /// when it appears.
+    /// Reads a list of keys, and the certificates of CAs. A file that does not exist trusts nobody, and is
+    /// read when it appears.
     ///
     /// # Errors
     /// [`KeyError::Permissions`] if others than the owner can change a file; [`KeyError::Invalid`] names the
@@ -140,7 +140,8 @@ impl Trust {
     /// Replaces the list of keys of a trust that was made in memory.
     ///
     /// # Errors
-    /// [`KeyError::Invalid`] if a key is there twice, if there are too many, or if the list comes from a file.
+    /// [`KeyError::Invalid`] if a key is there twice, if there are too many, or if the list comes from a
+    /// file.
     pub fn set_keys(&self, keys: impl IntoIterator<Item = TrustedKey>) -> Result<(), KeyError> {
         let invalid = |why: String| Err(KeyError::invalid("the list of trusted keys", why));
         if let Some(file) = &self.inner.files[0] {

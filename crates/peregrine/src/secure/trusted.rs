@@ -9,8 +9,8 @@ use crate::limits;
 
 /// A line of the list of trusted keys: `NAME KEY COMMENT`, separated by spaces.
 ///
-/// The name is what this side calls the holder of the key: 1 to 64 letters, digits, `.`, `-`, `_` and `@`. The
-/// comment is optional, and has at most 256 characters, none of them a control character.
+/// The name is what this side calls the holder of the key: 1 to 64 letters, digits, `.`, `-`, `_` and `@`.
+/// The comment is optional, and has at most 256 characters, none of them a control character.
 ///
 /// ```
 /// use peregrine::secure::TrustedKey;

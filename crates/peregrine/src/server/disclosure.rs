@@ -1,12 +1,17 @@
-//! The export through which clients on networks read a server's exports and counters.
+//! How a server's exports and counters are read: by its own process, and through an export by clients on
+//! networks.
 
+use core::fmt;
 use std::sync::{Arc, Weak};
 
+use super::Running;
 use crate::call::Refusal;
 use crate::counters::{self, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
-use crate::server_info::{Exported, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME};
+use crate::server_info::{
+    Exported, HEALTH_NAME, SERVER_NAME, ServerInfo, ServerInfoServer, WATCH_NAME, hide_unused,
+};
 use crate::serving::ServerCore;
 use crate::serving::disclosure::Disclosure;
 use crate::serving::export::{Export, ExportOptions};
@@ -74,7 +79,7 @@ impl ServerInfo for Discloser {
         })?;
         let offered = offered(&core);
         let known = |name: &str| {
-            [SERVER_NAME, WATCH_NAME].contains(&name)
+            [SERVER_NAME, WATCH_NAME, HEALTH_NAME].contains(&name)
                 || offered.iter().any(|export| export.name == name)
         };
         stat.exports.retain(|export| known(&export.name));
@@ -87,4 +92,76 @@ impl ServerInfo for Discloser {
         }
         Ok(stat)
     }
+}
+
+/// A handle through which any thread of the server's process can read the server's counters. It does not
+/// keep the server alive.
+#[derive(Clone)]
+pub struct StatHandle(Weak<ServerCore>);
+
+impl StatHandle {
+    /// Returns what the server has counted, as [`Running::stat`] does. Returns `None` after the server has
+    /// ended.
+    ///
+    /// ```no_run
+    /// # fn answer(handle: &peregrine::StatHandle) -> Option<String> {
+    /// handle.stat().map(|stat| stat.to_prometheus())
+    /// # }
+    /// ```
+    pub fn stat(&self) -> Option<Stat> {
+        self.0.upgrade().map(|core| own(&core))
+    }
+}
+
+impl fmt::Debug for StatHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StatHandle")
+    }
+}
+
+impl Running {
+    /// Returns what this server has counted. Sessions and bindings cannot begin or end meanwhile, which takes
+    /// microseconds for a server with few clients. Calls are not delayed. Other processes ask with
+    /// [`stat`](crate::stat()).
+    ///
+    /// ```
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let running = Server::new().export("own-stat-example", EchoServer::new(Same))?.spawn()?;
+    /// EchoClient::bind("own-stat-example")?.echo(7)?;
+    /// assert_eq!(running.stat().server.counts.calls, 1);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn stat(&self) -> Stat {
+        own(&self.core)
+    }
+
+    /// Returns a handle through which other threads of this process read the counters, such as the thread of
+    /// an HTTP endpoint.
+    ///
+    /// ```
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let running = Server::new().export("stat-handle-example", EchoServer::new(Same))?.spawn()?;
+    /// let handle = running.stat_handle();
+    /// let reader = std::thread::spawn(move || handle.stat().map(|stat| stat.to_prometheus()));
+    /// let text = reader.join().expect("no panic").expect("the server runs");
+    /// assert!(text.contains("\nperegrine_calls_total 0\n"));
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn stat_handle(&self) -> StatHandle {
+        StatHandle(Arc::downgrade(&self.core))
+    }
+}
+
+/// Returns the counters of a server of this process.
+fn own(core: &ServerCore) -> Stat {
+    core.disclosed.refresh();
+    let mut stat = core.disclosed.page.read();
+    hide_unused(&mut stat);
+    stat
 }

@@ -1,9 +1,11 @@
 //! `Server`: exports objects, listens at endpoints, and lets running calls finish when the server stops.
 
 mod disclosure;
+mod health;
 mod paths;
 #[cfg(feature = "secure")]
 mod secure;
+mod supervised;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -13,8 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use self::disclosure::StatHandle;
 use self::disclosure::server_export;
+use self::health::health_export;
 use self::paths::{Listening, Paths};
+use self::supervised::Supervised;
 use self::watch::watch_export;
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
@@ -35,6 +40,7 @@ use crate::serving::faults::Faults;
 pub use crate::serving::stop::StopHandle;
 use crate::serving::stop::{Drain, Signals, Stop};
 use crate::serving::{ServerCore, ServerPath, Threads};
+use crate::systemd::Notifier;
 use crate::{limits, sys};
 
 /// How long a stopping server waits for procedures that still run.
@@ -66,6 +72,8 @@ pub struct Server {
     disclosure: Disclosure,
     /// Reports faults. Created by the first export or by `on_fault`.
     faults: Option<Arc<Faults>>,
+    /// Reports to systemd.
+    notifier: Option<Notifier>,
 }
 
 impl Default for Server {
@@ -98,6 +106,7 @@ impl Server {
             registers: false,
             disclosure: Disclosure::Totals,
             faults: None,
+            notifier: None,
         }
     }
 
@@ -355,6 +364,32 @@ impl Server {
         self
     }
 
+    /// Lets the server report to systemd, if systemd has started this process (`Type=notify`): that it is
+    /// ready, that it is about to stop, and that it is alive (`WatchdogSec=`). Does nothing if the environment
+    /// variable `NOTIFY_SOCKET` is not set.
+    ///
+    /// Call this function before the program starts threads. The variables are then removed, so that child
+    /// processes do not notify systemd ([`Notifier::from_environment`]).
+    ///
+    /// ```no_run
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().notify_systemd()?.export("echo", EchoServer::new(Same))?;
+    /// server.stop_on_signals().run()?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If one of the variables `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` is invalid.
+    /// [`spawn`](Self::spawn) and [`run`](Self::run) fail if systemd does not receive that the server is
+    /// ready.
+    pub fn notify_systemd(mut self) -> Result<Self, CallError> {
+        self.notifier = Notifier::from_environment()?;
+        Ok(self)
+    }
+
     /// Serves until a signal stops the server: see [`Server::stop_on_signals`].
     ///
     /// # Errors
@@ -405,6 +440,7 @@ impl Server {
         let named = exports.clone();
         if !self.listeners.is_empty() {
             exports.extend(named.iter().filter_map(|export| exchange_export(export)));
+            exports.push(health_export(&core));
             if self.disclosure != Disclosure::Nothing {
                 exports.extend([server_export(&core), watch_export(&core)]);
             }
@@ -416,7 +452,7 @@ impl Server {
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on, an error drops `running`. The drop closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
-        let registrations = None;
+        let (registrations, supervised) = (None, None);
         let mut running = Running {
             stop,
             drain,
@@ -426,6 +462,7 @@ impl Server {
             next,
             addresses,
             registrations,
+            supervised,
             signals,
             #[cfg(feature = "secure")]
             refused: self.secure.refused(),
@@ -444,6 +481,11 @@ impl Server {
         }
         if self.registers {
             running.registrations = Some(Registrations::make(&named, &running.addresses)?);
+        }
+        if let Some(notifier) = self.notifier {
+            let (names, keeper) = (running.names(), &running.core.keeper);
+            let begun = Supervised::begin(notifier, keeper, &names, &running.addresses)?;
+            running.supervised = Some(begun);
         }
         Ok(running)
     }
@@ -506,6 +548,8 @@ pub struct Running {
     addresses: Vec<Endpoint>,
     /// The programs that are registered at rpcbind.
     registrations: Option<Registrations>,
+    /// Reports to systemd.
+    supervised: Option<Supervised>,
     /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
     /// signal shortens the drain.
     signals: Option<Watch>,
@@ -633,19 +677,26 @@ impl Running {
         if self.pid != std::process::id() || core::mem::replace(&mut self.pid, 0) == 0 {
             return true;
         }
+        if let Some(supervised) = &self.supervised {
+            supervised.stops();
+        }
         if let Some(registrations) = &self.registrations {
             registrations.keep(&[]);
         }
-        self.core.stopping.store(true, Ordering::Relaxed);
-        self.core.exports.lock().iter().for_each(|export| export.close());
+        self.core.begin_to_stop();
+        // Clients can ask for the health of the server until it has stopped.
+        let ends = |export: &mut Arc<Export>| export.number != Export::OF_HEALTH;
+        let exports: Vec<_> = self.core.exports.lock().extract_if(.., ends).collect();
+        exports.iter().for_each(|export| export.close());
         self.all.iter().for_each(|path| path.close());
-        let exports = core::mem::take(&mut *self.core.exports.lock());
         drop(exports);
         let drain = Drain::new(limit, Arc::clone(&self.stop));
         self.all.iter().for_each(|path| path.refuse());
         let ended: Vec<bool> = self.all.iter().map(|path| path.drain(&drain)).collect();
         self.signals = None;
         self.all.iter().for_each(|path| path.disconnect());
+        self.core.exports.lock().clear();
+        self.supervised = None;
         ended.into_iter().all(|ended| ended)
     }
 

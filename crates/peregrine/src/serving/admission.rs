@@ -80,6 +80,11 @@ impl Admission {
         self.running.load(Ordering::SeqCst)
     }
 
+    /// Returns whether as many procedures run as may run.
+    pub(crate) fn is_full(&self) -> bool {
+        self.running() >= self.bound(false)
+    }
+
     /// Returns the number by which the running procedures exceed the configured bound.
     pub(crate) fn excess(&self) -> usize {
         self.running().saturating_sub(self.running_max)
@@ -317,6 +322,7 @@ mod tests {
             }
             let refusal = admission.begin(false, &mut || Ok(())).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::Overloaded, Executed::No));
+            assert!(admission.is_full());
             for part in
                 ["1 threads run procedures", "1 calls wait", "Server::threads", "Server::queue"]
             {

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 
+use super::export::Export;
 use crate::call::{CallerInfo, Refusal, Serve};
 use crate::counters::Tally;
 use crate::error::Kind;
@@ -104,6 +105,11 @@ impl BindingRow {
     /// called for a row that is added to a table.
     pub(crate) fn add_to_count(&self) {
         self.bindings.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether this is a binding to the export through which clients ask for the server's health.
+    pub(crate) const fn is_of_health(&self) -> bool {
+        self.export == Export::OF_HEALTH
     }
 
     /// Returns why a call with a message of `bytes` bytes is refused.
@@ -284,6 +290,7 @@ mod tests {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         Arc::new(BindingRow::new(
             0,

@@ -131,6 +131,11 @@ impl Deferrals {
         (pending.all.calls - pending.carriers) as u64
     }
 
+    /// Returns whether no further call may be deferred.
+    pub(crate) fn is_full(&self) -> bool {
+        self.pending.lock().all.calls >= limits::DEFERRED_MAX
+    }
+
     /// Returns how many one-way calls and streams the server has.
     pub(crate) fn in_flight(&self) -> InFlightNow {
         self.in_flight.now()
@@ -291,6 +296,7 @@ mod tests {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         assert_eq!(Client::of(&caller(1, None, None)), HOSTILE);
         // Over a network, a client can claim any process number. So this number does not distinguish clients.

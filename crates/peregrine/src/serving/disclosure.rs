@@ -48,6 +48,12 @@ impl Disclosed {
         let _ = self.paths.set(paths);
     }
 
+    /// Returns whether on any path as many procedures run as may run.
+    pub(crate) fn is_full(&self) -> bool {
+        let paths = self.paths.get().into_iter().flatten();
+        paths.filter_map(Weak::upgrade).any(|path| path.is_full())
+    }
+
     /// Measures the load of the paths, and writes the load into the pages of counters.
     pub(crate) fn refresh(&self) {
         let Some(paths) = self.paths.get() else { return };

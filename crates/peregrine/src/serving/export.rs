@@ -163,6 +163,9 @@ impl Export {
     pub(crate) const OF_SERVER: u64 = u64::MAX;
     /// The number of the export through which clients on networks watch the server's counters.
     pub(crate) const OF_WATCH: u64 = u64::MAX - 1;
+    /// The number of the export through which clients on networks ask for the server's health. Its calls run
+    /// also if no thread is free for other calls, and while the server stops.
+    pub(crate) const OF_HEALTH: u64 = u64::MAX - 2;
 
     pub(crate) fn new(
         name: String,
@@ -218,9 +221,10 @@ impl Export {
     }
 
     /// Returns whether the owner of the server made this export, and named it. The server itself makes the
-    /// exports [`OF_SERVER`](Self::OF_SERVER) and [`OF_WATCH`](Self::OF_WATCH), and [views](Self::viewed).
+    /// exports [`OF_SERVER`](Self::OF_SERVER), [`OF_WATCH`](Self::OF_WATCH) and
+    /// [`OF_HEALTH`](Self::OF_HEALTH), and [views](Self::viewed).
     pub(crate) const fn is_named(&self) -> bool {
-        self.number < Self::OF_WATCH && self.reserved.is_none()
+        self.number < Self::OF_HEALTH && self.reserved.is_none()
     }
 
     /// Returns the row of a new binding of `caller`. The binding's messages have at most `bytes` bytes.

@@ -10,6 +10,7 @@ pub(crate) mod deferrals;
 pub(crate) mod disclosure;
 pub(crate) mod export;
 pub(crate) mod faults;
+pub(crate) mod health;
 pub(crate) mod procedure;
 pub(crate) mod spares;
 pub(crate) mod stop;
@@ -23,6 +24,7 @@ use self::deferrals::Deferrals;
 use self::disclosure::{Disclosed, Disclosure};
 use self::export::{Export, Exports};
 use self::faults::Faults;
+use self::health::DrainingNames;
 use self::stop::Drain;
 use crate::call::Wait;
 use crate::counters::{Page, ThreadKind};
@@ -52,6 +54,8 @@ pub(crate) struct ServerCore {
     pub(crate) listens: Arc<OnceLock<Vec<String>>>,
     /// Whether the server is stopping.
     pub(crate) stopping: Arc<AtomicBool>,
+    /// Set when the server begins to stop.
+    draining: DrainingNames,
     /// A random number that differs between two servers that listened at the same address one after the
     /// other.
     pub(crate) epoch: u64,
@@ -79,6 +83,7 @@ impl ServerCore {
             deferrals,
             listens: Arc::default(),
             stopping: Arc::default(),
+            draining: DrainingNames::new(),
             epoch: u64::from_le_bytes(sys::random()?),
         })
     }
@@ -113,7 +118,7 @@ pub(crate) trait ServerPath: Send + Sync {
     /// Returns the kind of thread under which the counters count the threads of this path.
     fn counted_as(&self) -> ThreadKind;
 
-    /// Refuses new clients.
+    /// Refuses new clients. A path may still accept clients, so that they can ask for the server's health.
     fn close(&self);
 
     /// Revokes all bindings to a closed export. The calls of these bindings are refused from now on.
@@ -131,6 +136,10 @@ pub(crate) trait ServerPath: Send + Sync {
 
     /// Returns how many calls are captured and how many wait.
     fn load(&self) -> Load;
+
+    /// Returns whether as many procedures run as may run, so that a further call would have to wait. Takes
+    /// little time, because any client may ask for it.
+    fn is_full(&self) -> bool;
 
     /// Returns the number of threads that run procedures or wait for calls.
     fn threads(&self) -> usize;

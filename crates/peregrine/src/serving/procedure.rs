@@ -245,7 +245,9 @@ mod tests {
     use core::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::call::{PathKind, Reply, Request, Served, caller, due, extensions::Extensions};
+    use crate::call::{
+        CallTerms, Metadata, PathKind, Reply, Request, Served, caller, due, extensions::Extensions,
+    };
     use crate::counters::{ExportCounters, Page, Tally, ThreadKind, Visitor, read};
     use crate::error::{Executed, Kind};
     use crate::interface::{Digest, Interface, InterfaceRef};
@@ -305,6 +307,7 @@ mod tests {
                 claimed: None,
                 identity: None,
                 ending: None,
+                carried: None,
             };
             let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = counters.tally_of(&Visitor::of(&caller));
@@ -348,7 +351,8 @@ mod tests {
 
     /// Returns the extensions of a call whose deadline passes after `limit`.
     fn left(limit: Duration) -> Vec<u8> {
-        let sent = Extensions::of(None, Some(Instant::now() + limit)).expect("time is left");
+        let terms = CallTerms::Until(Instant::now() + limit);
+        let sent = Extensions::of(None, terms).expect("time is left");
         sent.as_bytes().to_vec()
     }
 
@@ -374,6 +378,45 @@ mod tests {
         assert_eq!(Arc::strong_count(&server.calls), 3, "this test holds two references");
         server.serving.forget();
         assert_eq!(Arc::strong_count(&server.calls), 2);
+    }
+
+    #[test]
+    fn metadata_is_that_of_the_running_call() {
+        let mut server = Server::new();
+        let metadata = |key: &str| {
+            let metadata = Metadata::EMPTY.with([(key, "v")]).unwrap();
+            let terms = CallTerms::Metadata { metadata: &metadata, deadline: None };
+            Extensions::of(None, terms).unwrap().as_bytes().to_vec()
+        };
+        let (one, other) = (metadata("one"), metadata("other"));
+        let invalid = vec![3, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0xff];
+        for (extensions, expected) in [
+            (&one, Some("one")),
+            (&other, Some("other")),
+            (&left(Duration::from_secs(100)), None),
+            (&one, Some("one")),
+            (&invalid, None),
+            (&Vec::new(), None),
+        ] {
+            let seen = server.call(0, extensions, false, || {
+                let caller = caller().expect("a call runs");
+                let keys = caller.metadata().iter().map(|(key, _)| key.to_owned());
+                (keys.collect::<Vec<_>>(), caller.process())
+            });
+            match seen {
+                Ok(seen) => {
+                    assert_eq!(seen, (expected.into_iter().map(str::to_owned).collect(), 7))
+                }
+                Err(refusal) => {
+                    assert_eq!(refusal.kind, Kind::BadArguments);
+                    assert!(*extensions == invalid && refusal.executed == Executed::No);
+                }
+            }
+        }
+        // The thread keeps the caller of its last call, and nothing of earlier metadata.
+        assert_eq!(Arc::strong_count(&server.row.caller), 3);
+        server.serving.forget();
+        assert_eq!(Arc::strong_count(&server.row.caller), 1);
     }
 
     #[test]

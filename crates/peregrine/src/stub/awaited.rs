@@ -20,7 +20,7 @@ use super::streams::{OpenConduit, Streams};
 use crate::binding::{BindOptions, Binding, Bound};
 use crate::call::batch::ResultRecord;
 use crate::call::pending::unblock;
-use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, Wait, fill_outs, inside};
+use crate::call::{self, Answer, Begun, Call, CallTerms, FrameGuard, Wait, fill_outs, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::foreign::Cells;
 use crate::interface::InterfaceRef;
@@ -54,7 +54,7 @@ pub struct AsyncCall<'b> {
     binding: &'b Binding,
     bound: Arc<Bound>,
     procedure: u32,
-    limit: Limit,
+    terms: CallTerms<'b>,
     /// Whether a first attempt may have executed the call. `None` before the first attempt has failed.
     before: Option<Executed>,
     /// Whether the call must not share a batch, because an attempt to share one has failed.
@@ -71,7 +71,7 @@ pub struct AsyncFrame<'a> {
     place: Place<'a>,
     /// The server's number of the procedure.
     procedure: u32,
-    limit: Limit,
+    terms: CallTerms<'a>,
     state: State,
     /// What carries the streams of the call.
     conduit: Option<OpenConduit<'a>>,
@@ -115,12 +115,12 @@ impl Scratch {
 impl<'b> AsyncCall<'b> {
     /// Begins a call of a procedure. All waits of the call have the same deadline.
     pub fn new(binding: &'b Binding, procedure: u32) -> Self {
-        let limit = binding.limit.begun();
+        let terms = binding.terms.begun();
         Self {
             binding,
             bound: binding.now(),
             procedure,
-            limit,
+            terms,
             before: None,
             alone: false,
             shares: AtomicBool::new(false),
@@ -176,7 +176,7 @@ impl<'b> AsyncCall<'b> {
             return Err(forked());
         }
         let (bound, procedure) = self.bound.target(self.procedure)?;
-        let conduit = self.bound.conduit()?.open(&self.bound, self.limit.deadline()).await?;
+        let conduit = self.bound.conduit()?.open(&self.bound, self.terms.deadline()).await?;
         streams.open(&conduit.conduit, &self.bound);
         let mut frame = self.own_frame(bound, procedure).await?;
         frame.conduit = Some(conduit);
@@ -189,8 +189,8 @@ impl<'b> AsyncCall<'b> {
         procedure: u32,
         place: Place<'a>,
     ) -> AsyncFrame<'a> {
-        let (limit, state) = (self.limit, State::Idle);
-        AsyncFrame { call: self, bound, place, procedure, limit, state, conduit: None }
+        let (terms, state) = (self.terms, State::Idle);
+        AsyncFrame { call: self, bound, place, procedure, terms, state, conduit: None }
     }
 
     /// Takes a frame that only this call uses.
@@ -199,7 +199,7 @@ impl<'b> AsyncCall<'b> {
         bound: &'a Bound,
         procedure: u32,
     ) -> Result<AsyncFrame<'a>, CallError> {
-        let taken = take(bound, self.limit.deadline()).await?;
+        let taken = take(bound, self.terms.deadline()).await?;
         let index = taken.index();
         let mut frame = self.placed(bound, procedure, Place::Frame(taken));
         if !bound.path.is_prepared(index) {
@@ -209,12 +209,13 @@ impl<'b> AsyncCall<'b> {
     }
 
     /// Returns the lane whose batches the call may share. A nested call shares no batch: it carries a chain,
-    /// and a record of a batch has no space for a chain.
+    /// and a record of a batch has no space for a chain. It has no space for metadata either.
     fn lane(&self, bound: &Bound, procedure: u32) -> Option<(&Lane, Company)> {
         let shares = !self.alone
             && core::ptr::eq(bound, &raw const *self.bound)
             && self.is_native()
             && inside().is_none()
+            && self.terms.metadata().is_none()
             // If no other call is pending, the batch would carry this call only. Then a separate message is
             // faster.
             && bound.frames.pending() > 0;
@@ -225,7 +226,7 @@ impl<'b> AsyncCall<'b> {
     #[cold]
     fn prepare(&self, index: u32) -> impl Future<Output = Result<(), CallError>> + Send + 'static {
         let (bound, procedure, deadline) =
-            (Arc::clone(&self.bound), self.procedure, self.limit.deadline());
+            (Arc::clone(&self.bound), self.procedure, self.terms.deadline());
         async move {
             let prepare = move || bound.target(procedure)?.0.path.prepare(index, deadline);
             unblock(prepare).await.unwrap_or_else(|error| Err(no_thread(error)))
@@ -273,7 +274,7 @@ impl<'b> AsyncCall<'b> {
         self.before = Some(error.executed());
         let was_native = self.is_native();
         let (gone, procedure, deadline) =
-            (Arc::clone(&self.bound), self.procedure, self.limit.deadline());
+            (Arc::clone(&self.bound), self.procedure, self.terms.deadline());
         let home = Arc::clone(&self.binding.home);
         let again = move || home.again_for(&gone, procedure, error, deadline);
         let bound = unblock(again).await.unwrap_or_else(|error| Err(no_thread(error)));
@@ -367,7 +368,7 @@ impl<'a> AsyncFrame<'a> {
     where
         'a: 'm,
     {
-        let (procedure, limit) = (self.procedure, self.limit);
+        let (procedure, terms) = (self.procedure, self.terms);
         let head = &mut *arguments.head;
         let frame: &FrameGuard<'m> = match &self.place {
             Place::Gone => return Ok(()),
@@ -375,8 +376,8 @@ impl<'a> AsyncFrame<'a> {
                 head.flush();
                 let head = head.space().window().range(0, head.len());
                 let outs = outs.iter().map(|out| out.capacity()).sum();
-                let begun =
-                    lane.begin(self.bound, (procedure, *company), head, [ins, lent], outs, limit);
+                let (called, deadline) = ((procedure, *company), terms.deadline());
+                let begun = lane.begin(self.bound, called, head, [ins, lent], outs, deadline);
                 let Some(begun) = begun else {
                     // The call is made alone after this error, so no user sees the error.
                     return Err(CallError::too_large(0, 0, None));
@@ -389,7 +390,7 @@ impl<'a> AsyncFrame<'a> {
             }
             Place::Frame(frame) => frame,
         };
-        let mut call = Call { procedure, frame, head, ins, lent, outs, limit };
+        let mut call = Call { procedure, frame, head, ins, lent, outs, terms };
         match self.bound.path.begin(&mut call) {
             Ok(Begun::Ended(returned)) => self.state = State::Ended(returned),
             Ok(Begun::Pending) => {
@@ -478,19 +479,19 @@ impl<'a> AsyncFrame<'a> {
         outs: &mut [OutBlock<'_>],
         context: &mut Context<'_>,
     ) -> Poll<Result<State, CallError>> {
-        let Self { bound, place, limit, state, .. } = self;
-        let (bound, limit) = (*bound, *limit);
+        let Self { bound, place, terms, state, .. } = self;
+        let (bound, terms) = (*bound, *terms);
         let (State::Pending { looking }, Place::Frame(frame)) = (state, &*place) else {
             return Poll::Pending;
         };
         let mut head = Writer::new(frame.call_space());
         let mut call =
-            Call { procedure: 0, frame, head: &mut head, ins: &[], lent: &[], outs, limit };
+            Call { procedure: 0, frame, head: &mut head, ins: &[], lent: &[], outs, terms };
         let ended = 'ended: {
             if let Some(ended) = bound.path.poll(&mut call) {
                 break 'ended ended;
             }
-            if is_late(limit) {
+            if is_late(terms) {
                 break 'ended Err(bound.path.give_up(&mut call));
             }
             let only = || bound.frames.pending() == 1;
@@ -503,7 +504,7 @@ impl<'a> AsyncFrame<'a> {
                 Looked::Sleep => {}
             }
             bound.frames.bell(frame.index()).set(waker);
-            bound.path.arm(frame.index(), limit.deadline());
+            bound.path.arm(frame.index(), terms.deadline());
             match bound.path.poll(&mut call) {
                 Some(ended) => ended,
                 None => return Poll::Pending,
@@ -556,7 +557,7 @@ impl<'a> AsyncFrame<'a> {
                 }
                 return Poll::Ready(Ok(()));
             }
-            if is_late(self.limit) {
+            if is_late(self.terms) {
                 let text = "the items of a stream have not arrived";
                 return Poll::Ready(Err(CallError::new(Kind::TimedOut, Executed::Maybe, text)));
             }
@@ -581,7 +582,7 @@ impl<'a> AsyncFrame<'a> {
             if Instant::now() >= until {
                 if let (State::Pending { .. }, Place::Frame(frame)) = (&self.state, &self.place) {
                     self.bound.frames.bell(frame.index()).set(context.waker());
-                    self.bound.path.arm(frame.index(), self.limit.deadline());
+                    self.bound.path.arm(frame.index(), self.terms.deadline());
                 }
                 if let Some(open) = &self.conduit {
                     open.sleep();
@@ -607,25 +608,25 @@ impl<'a> AsyncFrame<'a> {
         self.bound.frames.count_pending(false);
         self.bound.frames.bell(frame.index()).clear();
         let mut head = Writer::new(frame.call_space());
-        let (procedure, limit, ins, lent) = (self.procedure, self.limit, &[], &[]);
+        let (procedure, terms, ins, lent) = (self.procedure, self.terms, &[], &[]);
         let outs = &mut [];
-        let mut call = Call { procedure, frame, head: &mut head, ins, lent, outs, limit };
+        let mut call = Call { procedure, frame, head: &mut head, ins, lent, outs, terms };
         Some(self.bound.path.give_up(&mut call))
     }
 
     /// Looks for the reply in the frame, once. Returns whether it was found.
     fn look_for_reply(&mut self, outs: &mut [OutBlock<'_>]) -> Result<bool, CallError> {
-        let Self { bound, place, limit, state, .. } = self;
+        let Self { bound, place, terms, state, .. } = self;
         let (State::Pending { .. }, Place::Frame(frame)) = (&*state, &*place) else {
             return Ok(false);
         };
         let mut head = Writer::new(frame.call_space());
         let (ins, lent) = (&[], &[]);
         let mut call =
-            Call { procedure: 0, frame, head: &mut head, ins, lent, outs, limit: *limit };
+            Call { procedure: 0, frame, head: &mut head, ins, lent, outs, terms: *terms };
         let ended = match bound.path.poll(&mut call) {
             Some(ended) => ended,
-            None if is_late(*limit) => Err(bound.path.give_up(&mut call)),
+            None if is_late(*terms) => Err(bound.path.give_up(&mut call)),
             None => return Ok(false),
         };
         bound.frames.count_pending(false);
@@ -641,14 +642,14 @@ impl<'a> AsyncFrame<'a> {
         outs: &mut [OutBlock<'_>],
         context: &mut Context<'_>,
     ) -> Poll<Result<State, CallError>> {
-        let Self { call, bound, place, limit, state, .. } = self;
-        let (bound, limit) = (*bound, *limit);
+        let Self { call, bound, place, terms, state, .. } = self;
+        let (bound, terms) = (*bound, *terms);
         let (State::Shared { ticket, looking }, Place::Lane(lane, _)) = (state, &*place) else {
             return Poll::Pending;
         };
         let (ticket, waker) = (*ticket, context.waker());
         let ended = 'ended: {
-            if is_late(limit) {
+            if is_late(terms) {
                 let executed = match lane.end_late(bound, ticket) {
                     Ok(ended) => break 'ended ended,
                     Err(executed) => executed,
@@ -660,7 +661,7 @@ impl<'a> AsyncFrame<'a> {
             match lane.wait(bound, ticket, waker) {
                 Ok(ended) => break 'ended ended,
                 Err(Role::Sleeps) => {
-                    if let Some(deadline) = limit.deadline() {
+                    if let Some(deadline) = terms.deadline() {
                         lane.time(bound, ticket, deadline);
                     }
                     return Poll::Pending;
@@ -675,7 +676,7 @@ impl<'a> AsyncFrame<'a> {
                 Looked::Again => return Poll::Pending,
                 Looked::Sleep => {}
             }
-            if let Some(deadline) = limit.deadline() {
+            if let Some(deadline) = terms.deadline() {
                 lane.time(bound, ticket, deadline);
             }
             match lane.sleep(bound, ticket, waker) {
@@ -714,8 +715,8 @@ fn came(
     Ok(State::Came(answer, record, bytes))
 }
 
-fn is_late(limit: Limit) -> bool {
-    limit.deadline().is_some_and(|deadline| deadline <= Instant::now())
+fn is_late(terms: CallTerms<'_>) -> bool {
+    terms.deadline().is_some_and(|deadline| deadline <= Instant::now())
 }
 
 impl Drop for AsyncFrame<'_> {
@@ -744,7 +745,7 @@ impl Drop for AsyncFrame<'_> {
                     ins: &[],
                     lent: &[],
                     outs: &mut [],
-                    limit: self.limit,
+                    terms: self.terms,
                 };
                 let error = self.bound.path.give_up(&mut call);
                 if error.executed() == Executed::Maybe || self.bound.path.captures(frame.index()) {

@@ -6,7 +6,7 @@
 use core::ops::{Deref, DerefMut};
 
 use crate::binding::{Binding, Bound};
-use crate::call::{self, Answer, Call, FrameGuard, Frames, Limit};
+use crate::call::{self, Answer, Call, CallTerms, FrameGuard, Frames};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{System, Type};
 use crate::value::{
@@ -98,7 +98,7 @@ impl<T: Value, E: Failure> Outcome for Result<T, E> {
 #[derive(Debug)]
 pub struct Stub<'a, R: Representation = Native> {
     bound: &'a Bound,
-    limit: Limit,
+    terms: CallTerms<'a>,
     frame: FrameGuard<'a>,
     arguments: Arguments<'a, R>,
     /// The number of the procedure at the server.
@@ -219,18 +219,18 @@ pub(super) fn made<O, R: Representation>(
         make_special(binding, procedure, &mut body)
     } else {
         // All waits of the call have the same deadline.
-        let limit = binding.limit.begun();
-        attempt(bound, limit, procedure, &mut body)
-            .or_else(|error| repeat(binding, bound, limit, procedure, error, &mut body))
+        let terms = binding.terms.begun();
+        attempt(bound, terms, procedure, &mut body)
+            .or_else(|error| repeat(binding, bound, terms, procedure, error, &mut body))
     };
     made.map_err(|error| failed(binding, procedure, error))
 }
 
 /// Makes one attempt at a call, over the path to which the client is bound.
 #[inline(always)]
-fn attempt<O, R: Representation>(
-    bound: &Bound,
-    limit: Limit,
+fn attempt<'a, O, R: Representation>(
+    bound: &'a Bound,
+    terms: CallTerms<'a>,
     number: u32,
     body: &mut impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> Result<O, CallError> {
@@ -238,12 +238,12 @@ fn attempt<O, R: Representation>(
     if bound.mark.wiped() {
         return Err(forked());
     }
-    let Some(frame) = bound.frames.take(|| limit.deadline(), is_released, bound.on_exhausted)
+    let Some(frame) = bound.frames.take(|| terms.deadline(), is_released, bound.on_exhausted)
     else {
         return Err(no_frame(&bound.frames));
     };
     let arguments = Arguments { head: Writer::represented(frame.call_space()) };
-    let mut stub = Stub { bound, limit, frame, arguments, procedure: number };
+    let mut stub = Stub { bound, terms, frame, arguments, procedure: number };
     let made = body(&mut stub);
     if let Err(error) = &made
         && (error.executed() == Executed::Maybe || bound.path.captures(stub.frame.index()))
@@ -266,14 +266,14 @@ fn make_special<O, R: Representation>(
     procedure: u32,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
-    let limit = binding.limit.begun();
+    let terms = binding.terms.begun();
     let bound = binding.now();
     if bound.is_swapped(procedure) != R::SWAPPED {
         return Err(turned_over());
     }
     let (target, number) = bound.target(procedure)?;
-    attempt(target, limit, number, &mut body)
-        .or_else(|error| repeat(binding, &bound, limit, procedure, error, body))
+    attempt(target, terms, number, &mut body)
+        .or_else(|error| repeat(binding, &bound, terms, procedure, error, body))
 }
 
 /// Makes a failed call once more after binding again, if the server has gone and the policy allows it.
@@ -282,17 +282,17 @@ fn make_special<O, R: Representation>(
 fn repeat<O, R: Representation>(
     binding: &Binding,
     gone: &Bound,
-    limit: Limit,
+    terms: CallTerms<'_>,
     procedure: u32,
     error: CallError,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
     let before = error.executed();
-    let bound = binding.home.again(&binding.bound, gone, procedure, error, limit.deadline())?;
+    let bound = binding.home.again(&binding.bound, gone, procedure, error, terms.deadline())?;
     let made = if bound.is_swapped(procedure) == R::SWAPPED {
         bound
             .target(procedure)
-            .and_then(|(target, number)| attempt(target, limit, number, &mut body))
+            .and_then(|(target, number)| attempt(target, terms, number, &mut body))
     } else {
         Err(turned_over())
     };
@@ -504,7 +504,7 @@ impl<'a, R: Representation> Stub<'a, R> {
             ins,
             lent,
             outs,
-            limit: self.limit,
+            terms: self.terms,
         };
         let returned = self.bound.path.transport(&mut call)?;
         Returned::of(&self.frame, returned)

@@ -31,7 +31,7 @@ use crate::binding::Bound;
 use crate::call::batch::{BATCH, CallRecord, HEADER_BYTES, RecordKind, Token};
 use crate::call::extensions::no_time_left;
 use crate::call::pending::{Bells, Rings};
-use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, PathKind};
+use crate::call::{self, Answer, Begun, Call, CallTerms, FrameGuard, PathKind};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -177,7 +177,7 @@ impl Lane {
         head: Window<'_>,
         [ins, lent]: [&[Block<'_>]; 2],
         outs: usize,
-        limit: Limit,
+        deadline: Option<Instant>,
     ) -> Option<Result<Ticket, CallError>> {
         let after = |at: usize, block: &Block<'_>| Some(align_up(at) + block.unconverted()?.len());
         let at = ins.iter().try_fold(head.len(), after)?;
@@ -186,7 +186,6 @@ impl Lane {
         if total > RECORD_BYTES || outs > RECORD_BYTES {
             return None;
         }
-        let deadline = limit.deadline();
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Some(Err(no_time_left()));
         }
@@ -713,10 +712,10 @@ impl Lane {
 pub(super) fn give_up(bound: &Bound, frame: u32, procedure: u32) {
     bound.frames.bell(frame).clear();
     let kept = bound.frames.kept(frame);
-    let (frame, limit) = (&kept, Limit::None);
+    let (frame, terms) = (&kept, CallTerms::None);
     let head = &mut *Writer::<Native>::new(frame.call_space());
     let (ins, lent, outs) = (&[], &[], &mut []);
-    let error = bound.path.give_up(&mut Call { procedure, frame, head, ins, lent, outs, limit });
+    let error = bound.path.give_up(&mut Call { procedure, frame, head, ins, lent, outs, terms });
     if error.executed() == Executed::Maybe || bound.path.captures(kept.index()) {
         kept.capture();
     }
@@ -729,7 +728,7 @@ pub(super) fn batch_call<'a, 'f, 'o>(
     ins: &'a [Block<'a>],
     outs: &'a mut [crate::value::OutBlock<'o>],
 ) -> Call<'a, 'f, 'o> {
-    Call { procedure: BATCH, frame, head, ins, lent: &[], outs, limit: Limit::None }
+    Call { procedure: BATCH, frame, head, ins, lent: &[], outs, terms: CallTerms::None }
 }
 
 /// Writes the message of a call to the records of a chunk, at the offset `at`. `records` already has the

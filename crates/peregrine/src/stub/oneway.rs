@@ -42,7 +42,7 @@ use super::looking::{Looked, Looking, spin};
 use crate::binding::{Bound, Home};
 use crate::call::batch::{BATCH, CallRecord, HEADER_BYTES, ResultHeader, ResultRecord};
 use crate::call::pending::{Bells, Rings};
-use crate::call::{self, Answer, Begun, Call, DeadlineBell, FrameGuard, Limit};
+use crate::call::{self, Answer, Begun, Call, CallTerms, DeadlineBell, FrameGuard};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
@@ -676,9 +676,9 @@ fn begin_foreign(
     head.bytes(1, message, None).map_err(does_not_fit)?;
     let procedure = record.procedure;
     let deadline = record.left.and_then(|left| Instant::now().checked_add(left));
-    let limit = deadline.map_or(Limit::None, Limit::Until);
+    let terms = CallTerms::until(deadline);
     let (ins, lent, outs) = (&[], &[], &mut []);
-    bound.path.begin(&mut Call { procedure, frame, head: &mut head, ins, lent, outs, limit })
+    bound.path.begin(&mut Call { procedure, frame, head: &mut head, ins, lent, outs, terms })
 }
 
 impl Wake for OneWay {

@@ -35,7 +35,7 @@ use crate::call::pending::{block_on, park, unblock};
 use crate::call::streams::{
     CallbackEnds, Flow, HEADER_BYTES, Left, Record, STREAMS, Token, message_header, result_number,
 };
-use crate::call::{self, Answer, Begun, Call, FrameGuard, Limit, Reserved, inside};
+use crate::call::{self, Answer, Begun, Call, CallTerms, FrameGuard, Reserved, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -572,7 +572,7 @@ fn message_call<'a, 'f, 'o>(
     ins: &'a [Block<'a>],
     outs: &'a mut [OutBlock<'o>],
 ) -> Call<'a, 'f, 'o> {
-    Call { procedure: STREAMS, frame, head, ins, lent: &[], outs, limit: Limit::None }
+    Call { procedure: STREAMS, frame, head, ins, lent: &[], outs, terms: CallTerms::None }
 }
 
 impl State {

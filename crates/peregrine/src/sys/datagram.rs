@@ -277,6 +277,11 @@ impl Datagrams {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
+    /// Wraps a socket for datagrams.
+    pub(crate) const fn of(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
     /// Binds the socket to a local address. Port 0 means any free port.
     ///
     /// # Errors

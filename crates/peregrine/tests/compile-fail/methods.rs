@@ -34,6 +34,8 @@ trait Methods {
     fn in_process_with(&self) -> peregrine::Result<()>;
     fn with_timeout(&self) -> peregrine::Result<()>;
     fn with_deadline(&self) -> peregrine::Result<()>;
+    fn with_metadata(&self) -> peregrine::Result<()>;
+    fn with_metadata_of(&self) -> peregrine::Result<()>;
     fn binding(&self) -> peregrine::Result<()>;
     fn is_alive(&self) -> peregrine::Result<()>;
     fn clone(&self) -> peregrine::Result<()>;

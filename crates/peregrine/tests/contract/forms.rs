@@ -172,6 +172,20 @@ macro_rules! interface_in_both_forms {
                 }
             }
 
+            $visibility fn with_metadata(&self, key: &str, value: &str) -> ::peregrine::Result<Self> {
+                Ok(match self {
+                    Self::Blocking(client) => Self::Blocking(client.with_metadata(key, value)?),
+                    Self::Async(client) => Self::Async(client.with_metadata(key, value)?),
+                })
+            }
+
+            $visibility fn with_metadata_of(&self, caller: &::peregrine::Caller) -> ::peregrine::Result<Self> {
+                Ok(match self {
+                    Self::Blocking(client) => Self::Blocking(client.with_metadata_of(caller)?),
+                    Self::Async(client) => Self::Async(client.with_metadata_of(caller)?),
+                })
+            }
+
             $visibility fn binding(&self) -> &::peregrine::Binding {
                 match self {
                     Self::Blocking(client) => client.binding(),

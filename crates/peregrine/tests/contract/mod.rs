@@ -49,6 +49,7 @@ const CASES: &[Case] = cases![
     many_threads,
     calls_overlap,
     limits_hold,
+    metadata_arrives,
 ];
 
 /// The cases of async clients that hold on every path.
@@ -60,7 +61,7 @@ const FUTURES: &[Case] = cases![
 ];
 
 /// The cases whose procedures call their own process.
-const NESTED: &[Case] = cases![callers_and_nesting];
+const NESTED: &[Case] = cases![callers_and_nesting, metadata_is_passed_on_if_told];
 
 /// The cases that also hold for calls through any number of bridges (generic servers that forward calls).
 const BRIDGED: &[Case] = cases![
@@ -94,6 +95,13 @@ fn waits_in_place(over: &str, forms: Forms) -> bool {
 const IN_PLACE: &str =
     "within a process, a blocking procedure runs on the thread that polls the call";
 
+fn waits_for_executor(over: &str, forms: Forms) -> bool {
+    over == "in process, swapped" && forms.server == Form::Async
+}
+
+const FEW_THREADS: &str = "a server that converts results waits on the thread of its caller, which is one \
+                           of the few threads of the executor";
+
 /// All exceptions.
 const EXCEPTIONS: &[Exception] = &[
     Exception { case: "calls_overlap", applies: waits_in_place, reason: IN_PLACE },
@@ -107,11 +115,11 @@ const EXCEPTIONS: &[Exception] = &[
         applies: waits_in_place,
         reason: IN_PLACE,
     },
+    Exception { case: "callers_and_nesting", applies: waits_for_executor, reason: FEW_THREADS },
     Exception {
-        case: "callers_and_nesting",
-        applies: |over, forms| over == "in process, swapped" && forms.server == Form::Async,
-        reason: "a server that converts results waits on the thread of its caller, which is one of the \
-                 few threads of the executor",
+        case: "metadata_is_passed_on_if_told",
+        applies: waits_for_executor,
+        reason: FEW_THREADS,
     },
 ];
 
@@ -460,6 +468,62 @@ fn limits_hold(make: Make<'_>) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// Checks that metadata arrives with each call of its client, and only with these calls.
+fn metadata_arrives(make: Make<'_>) {
+    let client = make(Object::default());
+    assert!(client.metadata().unwrap().is_empty());
+    let one = client.with_metadata("tenant", "birds").unwrap();
+    let two = one.with_metadata("trace.id", "7f \u{e9}").unwrap();
+    for _ in 0..3 {
+        assert_eq!(one.metadata().unwrap(), ["tenant=birds"]);
+        assert!(client.metadata().unwrap().is_empty());
+        assert_eq!(two.metadata().unwrap(), ["tenant=birds", "trace.id=7f \u{e9}"]);
+    }
+    // A limit and metadata hold together, whichever is set first.
+    for limited in
+        [two.with_timeout(LONG), two.with_timeout(LONG).with_metadata("tenant", "birds").unwrap()]
+    {
+        assert_eq!(limited.metadata().unwrap().len(), 2);
+        assert!(limited.left().unwrap().0.is_some());
+    }
+    assert!(client.left().unwrap().0.is_none());
+    // As much as is allowed arrives, with messages of all sizes.
+    let keys = (1..limits::METADATA_PAIRS_MAX).map(|n| format!("{n:0>64}"));
+    let full = keys.fold(client.clone(), |client, key| client.with_metadata(&key, "v").unwrap());
+    let left = limits::METADATA_BYTES_MAX - (limits::METADATA_PAIRS_MAX - 1) * (4 + 64 + 1);
+    let full = full.with_metadata("last", &"v".repeat(left - 4 - 4)).unwrap();
+    let sent: Vec<_> =
+        full.binding().metadata().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    for bytes in [0, 1, 1000, 1400, 9000, 100_000, 1 << 20] {
+        let data = vec![7; bytes];
+        assert_eq!(full.metadata_of(&data).unwrap(), sent, "{bytes} bytes");
+        assert_eq!(full.with_timeout(LONG).metadata_of(&data).unwrap(), sent, "{bytes} bytes");
+        assert!(client.metadata_of(&data).unwrap().is_empty());
+    }
+    let ran = client.ran().unwrap();
+    let shared = client.to_async();
+    let traced = two.to_async();
+    let calls = (0..20).map(|n| if n % 2 == 0 { shared.clone() } else { traced.clone() });
+    let calls = calls.map(|client| async move { client.metadata().await });
+    for (n, seen) in join_all(calls).into_iter().enumerate() {
+        assert_eq!(seen.unwrap().len(), n % 2 * 2);
+    }
+    assert_eq!(client.ran().unwrap(), ran + 20);
+    for (key, value) in [("Key", "v"), ("", "v"), ("k", &*"v".repeat(limits::METADATA_BYTES_MAX))] {
+        assert_eq!(refused(client.with_metadata(key, value)), Kind::BadArguments);
+    }
+    assert_eq!(refused(full.with_metadata("k", "")), Kind::BadArguments);
+}
+
+/// Checks that the calls of a procedure carry the metadata of its caller only if the procedure says so.
+fn metadata_is_passed_on_if_told(make: Make<'_>) {
+    let inner = make(Object::default());
+    let outer = make(Object { peer: Some(inner), ..Object::default() });
+    let traced = outer.with_metadata("trace", "7").unwrap();
+    assert_eq!(traced.innermost_metadata().unwrap(), [&[][..], &["trace=7"], &["own=1"]]);
+    assert_eq!(outer.innermost_metadata().unwrap(), [&[][..], &[], &["own=1"]]);
 }
 
 fn callers_and_nesting(make: Make<'_>) {

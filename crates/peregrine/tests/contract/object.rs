@@ -95,6 +95,9 @@ macro_rules! procedure {
     ($self:ident innermost) => {
         innermost(&$self.object).await
     };
+    ($self:ident innermost_metadata) => {
+        innermost_metadata(&$self.object).await
+    };
     ($self:ident outlive $into:ident) => {
         outlive($self, $into).await
     };
@@ -210,6 +213,12 @@ interface_in_both_forms! {
         /// Makes nested calls as `through` does. Returns what the innermost procedure knows of its caller:
         /// how many milliseconds the call has left, and the processes through which the call came.
         fn innermost(&self) -> peregrine::Result<(Option<u64>, Vec<u32>)>;
+        /// Returns the metadata of the call, as `key=value`.
+        fn metadata(&self) -> peregrine::Result<Vec<String>>;
+        /// As `metadata`, with an argument of any length.
+        fn metadata_of(&self, #[max_len(1 << 20)] data: &[u8]) -> peregrine::Result<Vec<String>>;
+        /// Makes three nested calls of `metadata`, of which the second passes on the metadata of this call.
+        fn innermost_metadata(&self) -> peregrine::Result<Vec<Vec<String>>>;
         /// Returns when `callers` calls are inside this procedure.
         fn meet(&self, callers: u32) -> peregrine::Result<()>;
     }
@@ -488,6 +497,29 @@ impl Contract for Object {
         }
     }
 
+    fn metadata(&self) -> peregrine::Result<Vec<String>> {
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        let caller = peregrine::caller().expect("a caller");
+        Ok(caller.metadata().iter().map(|(key, value)| format!("{key}={value}")).collect())
+    }
+
+    fn metadata_of(&self, _: &[u8]) -> peregrine::Result<Vec<String>> {
+        self.metadata()
+    }
+
+    fn innermost_metadata(&self) -> peregrine::Result<Vec<Vec<String>>> {
+        let peer = self.peer.as_ref().expect("a peer");
+        let caller = peregrine::caller().expect("a caller");
+        let before = self.metadata()?;
+        let all = [
+            peer.metadata()?,
+            peer.with_metadata_of(&caller)?.metadata()?,
+            peer.with_metadata("own", "1")?.metadata()?,
+        ];
+        assert_eq!(self.metadata()?, before, "a nested call leaves the metadata as it was");
+        Ok(all.into())
+    }
+
     fn meet(&self, callers: u32) -> peregrine::Result<()> {
         self.entered.fetch_add(1, Ordering::SeqCst);
         let until = Instant::now() + LONG;
@@ -517,6 +549,21 @@ async fn innermost(object: &Object) -> peregrine::Result<(Option<u64>, Vec<u32>)
         Some(peer) => peer.to_async().innermost().await,
         None => object.innermost(),
     }
+}
+
+/// Does what [`Object::innermost_metadata`] does, but awaits the nested calls.
+async fn innermost_metadata(object: &Object) -> peregrine::Result<Vec<Vec<String>>> {
+    yielded().await;
+    let peer = object.peer.as_ref().expect("a peer");
+    let caller = peregrine::caller().expect("a caller");
+    let before = object.metadata()?;
+    let all = [
+        peer.to_async().metadata().await?,
+        peer.to_async().with_metadata_of(&caller)?.metadata().await?,
+        peer.to_async().with_metadata("own", "1")?.metadata().await?,
+    ];
+    assert_eq!(object.metadata()?, before, "a nested call leaves the metadata as it was");
+    Ok(all.into())
 }
 
 /// Does what [`Object::meet`] does, but yields while it waits, so that the executor's thread can run other

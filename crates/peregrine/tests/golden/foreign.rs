@@ -30,6 +30,7 @@ pub(crate) const HANDSHAKE: &[&str] = &[
     "unbind",
     "revoked",
     "deadline",
+    "metadata",
     "count",
     "counters",
     "counters header",
@@ -126,9 +127,23 @@ impl Foreign {
             // not taken the call.
             let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         }
+        // This call has metadata, which is in an extension. Its message has no bytes.
+        let posted = rung_for(calls + 1);
+        let (call_word, reply_word) = (memory.word(call), memory.word(reply));
+        memory.word(taken).store(posted, Ordering::Relaxed);
+        let flags = memory.word(call + 28).load(Ordering::Relaxed);
+        assert_eq!(flags, 29, "bytes of extensions");
+        let mut metadata = [0; 29];
+        memory.read(call + 32, &mut metadata).unwrap();
+        check("metadata", &metadata);
+        memory.write(reply + 4, &bytes("reply nothing header", 0)).unwrap();
+        if reply_word.swap(posted, Ordering::AcqRel) == 2 {
+            sys::futex_wake(reply_word);
+        }
+        let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         // This call has a time limit, and its message has no bytes. An extension after the message contains
         // the remaining time.
-        let posted = rung_for(calls + 1);
+        let posted = rung_for(calls + 2);
         memory.word(taken).store(posted, Ordering::Relaxed);
         let manner = memory.word(call + 28).load(Ordering::Relaxed);
         assert_eq!(manner, 16, "bytes of extensions");
@@ -263,6 +278,9 @@ fn client_writes_and_reads_documented_bytes() {
     for case in CASES.iter().chain(SERVER_CASES) {
         call(&client, case);
     }
+    let traced = client.with_metadata("trace", "7f3a").unwrap().with_metadata("user", "").unwrap();
+    traced.nothing().unwrap();
+    drop(traced);
     let error = client.with_timeout(LIMIT).nothing().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
     took_all.send(()).expect("the server waits for this signal");

@@ -13,8 +13,8 @@ use crate::contract::{self, Client, pressure};
 use crate::support;
 use crate::support::link::{self, ENDS};
 use peregrine::{
-    BindOptions, CallError, Endpoint, Executed, ExportOptions, Kind, OnExhausted, Out, PathKind,
-    Phase, Running, Server, Wait, interface,
+    BindOptions, CallError, Endpoint, Executed, ExportOptions, Health, Kind, OnExhausted, Out,
+    PathKind, Phase, Running, Server, Wait, health, interface,
 };
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -412,6 +412,47 @@ pub(crate) fn calls_of_withdrawn_export_fail_and_others_succeed(by: Carrier) {
     assert!(other.is_alive());
 }
 
+/// An object that calls its own server when it is dropped.
+struct LastCall {
+    room: Arc<Mutex<Option<RoomClient>>>,
+    answered: std::sync::mpsc::Sender<Result<(), CallError>>,
+}
+
+#[interface]
+trait Idle {
+    fn idle(&self) -> peregrine::Result<()>;
+}
+
+impl Idle for LastCall {
+    fn idle(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for LastCall {
+    fn drop(&mut self) {
+        let room = self.room.lock().unwrap().take();
+        let _ = self.answered.send(room.expect("a client").null());
+    }
+}
+
+/// The last client of a withdrawn export is the last owner of the object. Whatever the object does when it is
+/// dropped, the server goes on.
+pub(crate) fn drop_of_an_object_may_call_its_server(by: Carrier) {
+    let _home = home();
+    let (answered, answer) = channel();
+    let room = Arc::<Mutex<Option<RoomClient>>>::default();
+    let last = LastCall { room: Arc::clone(&room), answered };
+    let server = Server::new().export("idle", IdleServer::new(last)).unwrap();
+    let (running, address) = serve(server, Inside::of(1), &by.loopback());
+    *room.lock().unwrap() = Some(RoomClient::bind(&address).unwrap());
+    let idle = IdleClient::bind(&address.replace("/room", "/idle")).unwrap();
+    idle.idle().unwrap();
+    assert!(running.withdraw("idle"));
+    drop(idle);
+    answer.recv_timeout(2 * LONG).expect("the object is dropped").expect("its last call");
+}
+
 pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
     let _home = home();
     let inside = Inside::of(1);
@@ -443,6 +484,91 @@ pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
         assert_eq!(error.kind(), Kind::ServerGone, "{error}");
     }
     assert_eq!(refused(bind(&address).map(drop)), Kind::Unreachable);
+}
+
+pub(crate) fn health_is_reported_while_all_threads_are_busy(by: Carrier) {
+    /// More calls than threads that receive.
+    const CALLS: u32 = 40;
+    let _home = home();
+    for is_local in [false, true] {
+        let inside = Inside::of(1);
+        let door = Arc::clone(&inside.door);
+        let (running, address) = serve(Server::new().threads(1), inside, &by.loopback());
+        let called = if is_local { "room" } else { &*address };
+        // The address of the server, such as `tcp:@127.0.0.1:7000`.
+        let whole = address.replace("/room", "").replacen(':', ":@", 1);
+        let all = ["room", &*address, &*whole];
+        for asked in all {
+            assert_eq!(health(asked).unwrap(), Health::Serving, "{asked}");
+        }
+        std::thread::scope(|scope| {
+            let calls: Vec<_> = (0..CALLS)
+                .map(|_| {
+                    RoomClient::bind_with(called, &BindOptions::default().astacks(64)).unwrap()
+                })
+                .map(|room| scope.spawn(move || room.stay()))
+                .collect();
+            door.await_entered(1);
+            support::until("all other calls wait", || {
+                peregrine::stat("room").unwrap().server.queued == u64::from(CALLS) - 1
+            });
+            for asked in all {
+                assert_eq!(health(asked).unwrap(), Health::Overloaded, "{asked}");
+            }
+            door.set(true);
+            calls.into_iter().for_each(|call| call.join().unwrap().unwrap());
+        });
+        support::until("the server serves again", || health("room").unwrap() == Health::Serving);
+        for asked in all {
+            assert_eq!(health(asked).unwrap(), Health::Serving, "{asked}");
+        }
+        running.stop();
+        assert_eq!(refused(health("room")), Kind::NotFound);
+        assert_eq!(refused(health(&address)), Kind::Unreachable);
+    }
+}
+
+pub(crate) fn stopping_server_reports_that_it_drains(by: Carrier) {
+    let _home = home();
+    let inside = Inside::of(1);
+    let door = Arc::clone(&inside.door);
+    let (running, address) = serve(Server::new(), inside, &by.loopback());
+    let room = RoomClient::bind(&address).unwrap();
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| room.stay());
+        door.await_entered(1);
+        let stops = scope.spawn(|| running.drain(LONG));
+        support::until("the server drains", || {
+            health("room").is_ok_and(|health| health == Health::Draining)
+        });
+        support::until("the server refuses calls", || match room.null() {
+            Ok(()) => false,
+            refusal => refused(refusal) == Kind::Withdrawn,
+        });
+        for asked in ["room", &*address] {
+            assert_eq!(health(asked).unwrap(), Health::Draining, "{asked}");
+        }
+        let unknown = address.replace("/room", "/attic");
+        assert_eq!(refused(health(&unknown)), Kind::NotFound);
+        // The name is free.
+        assert_eq!(refused(RoomClient::bind("room").map(drop)), Kind::NotFound);
+        assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Withdrawn);
+
+        // Another server can take the name at once.
+        let next = Server::new().export("room", RoomServer::new(Inside::of(1))).unwrap();
+        let next = next.spawn().unwrap();
+        assert_eq!(health("room").unwrap(), Health::Serving);
+        next.stop();
+        assert_eq!(health("room").unwrap(), Health::Draining);
+
+        assert!(!stops.is_finished(), "the drain ended although a call still runs");
+        door.set(true);
+        runs.join().unwrap().unwrap();
+        assert!(stops.join().unwrap());
+    });
+    assert_eq!(refused(health("room")), Kind::NotFound);
+    assert_eq!(refused(health(&address)), Kind::Unreachable);
+    assert!(peregrine::directory::leftovers().iter().all(|one| one.name() != "room"));
 }
 
 pub(crate) fn calls_cut_short_by_drain_may_have_executed(by: Carrier) {

@@ -18,8 +18,8 @@ pub(crate) const VNET_HEADER_BYTES: usize = 10;
 const PACKET_VNET_HDR: libc::c_int = 15;
 const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
 
-/// A socket that receives the frames that arrive at an interface, including those for other hosts. It does
-/// not receive the frames that this machine sends from the interface.
+/// A socket that receives the frames that arrive at an interface, including those for other hosts. Unless it
+/// is made for both directions, it does not receive the frames that this machine sends from the interface.
 pub(crate) struct Tap(OwnedFd);
 
 fn done(result: libc::c_int) -> io::Result<()> {
@@ -30,6 +30,14 @@ impl Tap {
     /// Makes a tap at an interface of this thread's namespace, for frames of one type.
     pub(crate) fn at(interface: &str, ether_type: u16) -> io::Result<Self> {
         Self::open(interface, ether_type, false)
+    }
+
+    /// Does the same as [`at`](Self::at), but the tap also receives the frames that this machine sends from
+    /// the interface, except for those of sockets that bypass the queues of the kernel.
+    pub(crate) fn of_both_directions(interface: &str, ether_type: u16) -> io::Result<Self> {
+        let tap = Self::at(interface, ether_type)?;
+        tap.set(PACKET_IGNORE_OUTGOING, 0)?;
+        Ok(tap)
     }
 
     /// Makes a tap for forwarding all frames. In `receive` and in `send`, [`VNET_HEADER_BYTES`] bytes precede

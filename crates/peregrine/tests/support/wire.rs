@@ -22,6 +22,7 @@ pub(crate) const DESCRIBE: u32 = 2;
 pub(crate) const RING: u32 = 3;
 pub(crate) const UNBIND: u32 = 4;
 pub(crate) const COUNT: u32 = 5;
+pub(crate) const HEALTH: u32 = 6;
 pub(crate) const BOUND: u32 = 101;
 pub(crate) const REFUSED: u32 = 102;
 pub(crate) const DESCRIPTION: u32 = 103;

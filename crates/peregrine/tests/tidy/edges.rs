@@ -22,7 +22,6 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
         &["error", "growing", "interface", "limits", "secure", "stats", "sync", "sys", "value"],
     ),
     ("counters", &["call", "interface", "limits", "sync", "sys"]),
-    ("server_info", &["call", "counters", "error", "interface"]),
     ("address", &["call", "error", "interface"]),
     ("directory", &["address", "error", "interface", "limits", "sys"]),
     ("keeper", &["sync", "sys"]),
@@ -30,6 +29,8 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
         "serving",
         &["call", "counters", "error", "interface", "keeper", "limits", "sync", "sys", "value"],
     ),
+    ("server_info", &["call", "counters", "error", "interface", "serving"]),
+    ("systemd", &["error", "sys"]),
     (
         "path",
         &[
@@ -96,6 +97,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "serving",
             "sync",
             "sys",
+            "systemd",
         ],
     ),
     (
@@ -114,7 +116,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "sys",
         ],
     ),
-    ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
+    ("fuzzing", &["binding", "call", "device", "interface", "path", "protocol", "value"]),
 ];
 
 /// The edges (uses of one room by another) that close a cycle, each with its reason.

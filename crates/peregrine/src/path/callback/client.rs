@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::wire::{Handles, RequestHeader, RequestKind, Side, item_bytes, take_result};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{self, Extensions};
+use crate::call::metadata::no_space_for_metadata;
 use crate::call::streams::{CallbackEnds, Opening};
 use crate::call::words::HEADER_BYTES;
 use crate::call::{
@@ -78,10 +79,9 @@ impl CallbackPath {
     fn send(&self, call: &mut Call<'_, '_, '_>) -> Result<(), CallError> {
         let Some(layout) = call.put(usize::MAX) else { return Err(too_large(call)) };
         call.head.flush();
-        let extensions = match (inside(), call.limit.deadline()) {
-            (None, None) => None,
-            (inside, deadline) => Some(Extensions::of(inside, deadline)?),
-        };
+        let inside = inside();
+        let has_extensions = inside.is_some() || !call.terms.are_none();
+        let extensions = has_extensions.then(|| Extensions::of(inside, call.terms)).transpose()?;
         let extensions = extensions.as_ref().map_or(&[][..], Extensions::as_bytes);
         let number = self.slots.begin(call.frame.index());
         // If the callback ends after this check, `Results::end` fails the call in its slot.
@@ -105,7 +105,10 @@ impl CallbackPath {
         let message = message.ok_or_else(|| too_large(call))?;
         let header = header.to_bytes();
         let parts = [Window::from(&header[..]), message, Window::from(extensions)];
-        self.side.send(number, &parts).map_err(|_| too_large(call))
+        self.side.send(number, &parts).map_err(|_| match call.terms.metadata() {
+            None => too_large(call),
+            Some(_) => no_space_for_metadata(layout.total),
+        })
     }
 }
 
@@ -144,7 +147,7 @@ impl CallPath for CallbackPath {
         // Notes that this thread waits, so that another thread can run calls meanwhile: the object may call
         // this server again.
         let _waits = inside().map(|_| WaitingInside::begin());
-        match self.wait_for(call.frame.index(), call.limit.deadline()) {
+        match self.wait_for(call.frame.index(), call.terms.deadline()) {
             Some(late) => late.take(call),
             None => Err(self.give_up(call)),
         }

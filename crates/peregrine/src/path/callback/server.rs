@@ -104,6 +104,7 @@ impl ObjectSide {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         });
         let side = Side::new(ends, Requests { caller, state: Mutex::default() });
         side.receive();

@@ -21,7 +21,14 @@ pub(in crate::path) trait Admit: Send + Sync {
 
 /// The listening sockets of one path.
 #[derive(Default)]
-pub(in crate::path) struct Acceptors(Mutex<Vec<Watch>>);
+pub(in crate::path) struct Acceptors(Mutex<Vec<Accepting>>);
+
+/// The watch of one listening socket.
+struct Accepting {
+    watch: Watch,
+    /// Whether other processes have the socket, too, and accept connections after this server.
+    is_inherited: bool,
+}
 
 impl Acceptors {
     /// Starts to accept connections at a listening socket. `admits` takes the connections.
@@ -34,17 +41,27 @@ impl Acceptors {
         listener: Listener,
         admits: &Arc<A>,
     ) -> io::Result<()> {
+        let is_inherited = listener.is_inherited();
         let acceptor = Arc::new(Acceptor { listener, admits: Arc::clone(admits) });
         let watch = keeper.watch(acceptor)?;
-        self.0.lock().push(watch);
+        self.0.lock().push(Accepting { watch, is_inherited });
         Ok(())
+    }
+
+    /// Stops accepting at sockets that the process inherited. Connections then wait there for the next
+    /// server, which gets the same socket.
+    pub(in crate::path) fn leave_to_others(&self) {
+        let mut all = self.0.lock();
+        let left: Vec<_> = all.extract_if(.., |one| one.is_inherited).collect();
+        drop(all);
+        drop(left);
     }
 
     /// Closes the sockets.
     pub(in crate::path) fn close(&self) {
         // Dropping a watch takes a lock of the keeper. So the watches are dropped after the lock is released.
-        let watches = core::mem::take(&mut *self.0.lock());
-        drop(watches);
+        let watches: Vec<Accepting> = core::mem::take(&mut *self.0.lock());
+        watches.into_iter().for_each(|one| drop(one.watch));
     }
 }
 

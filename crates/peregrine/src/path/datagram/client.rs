@@ -30,6 +30,7 @@ use super::peer::moment;
 use super::wire::message::{Message, PARTS_MAX, Parts};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{BYTES_MAX, Extensions, no_time_left};
+use crate::call::metadata::no_space_for_metadata;
 use crate::call::{Begun, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
 use crate::error::{CallError, Kind, Phase};
@@ -37,6 +38,7 @@ use crate::growing::Growing;
 use crate::limits;
 use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
 use crate::protocol::exchange::client_end::{BeginError, ClientEnd, ClientTerms};
+use crate::protocol::exchange::message::Shape;
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, Rank};
 use crate::sys;
@@ -244,9 +246,11 @@ impl<R: HandleProvider> DatagramPath<R> {
     }
 
     #[cold]
-    fn not_begun(&self, error: BeginError, bytes: u32) -> CallError {
+    fn not_begun(&self, error: BeginError, shape: Shape) -> CallError {
+        let bytes = shape.total as usize - usize::from(shape.extension);
         match error {
-            BeginError::TooLarge => self.too_large(bytes as usize),
+            BeginError::TooLarge if bytes <= self.call_bytes_max() => no_space_for_metadata(bytes),
+            BeginError::TooLarge => self.too_large(bytes),
             // After this error, `transport` requests a new handle. The caller sees the error only if this
             // request fails.
             BeginError::Busy | BeginError::Closed => {
@@ -361,14 +365,14 @@ impl<R: HandleProvider> CallPath for DatagramPath<R> {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.layout();
         self.check(&layout)?;
-        let deadline = call.limit.deadline();
+        let deadline = call.terms.deadline();
         let index = call.frame.index();
         let activity = self.activity(index, deadline)?;
         let activity_guard = activity.lock();
         let (inside, carried) = (inside(), &mut None);
-        let extension = if inside.is_some() || deadline.is_some() {
+        let extension = if inside.is_some() || !call.terms.are_none() {
             // The padded length of an extension is a multiple of 16.
-            Window::from(carried.insert(Extensions::of(inside, deadline)?).padded())
+            Window::from(carried.insert(Extensions::of(inside, call.terms)?).padded())
         } else {
             Window::empty()
         };

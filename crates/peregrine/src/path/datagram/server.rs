@@ -33,6 +33,7 @@ use std::time::Duration;
 use self::deferred::{PostponedReply, REPLY_STATES_KEPT};
 use self::in_place::{ExpectedPieces, place};
 use self::pacing::{Flows, Pacer};
+use self::places::DepartedRows;
 use self::records::{Inner, Record, Records, call_number};
 use self::replying::ReplyState;
 use self::retention::{FreeList, MemoryBudget, ResultFrame, RetainedResults, ThreadCache};
@@ -115,6 +116,7 @@ pub(crate) struct ServerSocket {
     host: Arc<dyn ExportHost>,
     records: Arc<Records>,
     table: Mutex<Table>,
+    departed: DepartedRows,
     cookies: Cookies,
     /// The secret from which the numbers of peers are computed. Without this secret, clients could choose two
     /// addresses that share a number.
@@ -190,6 +192,11 @@ impl Work {
         self.place
     }
 
+    /// Returns whether this is a call of the export through which clients ask for the server's health.
+    pub(crate) fn is_of_health(&self) -> bool {
+        self.row.is_of_health()
+    }
+
     /// Returns the number of bytes of the message, not counting the extensions.
     const fn body(&self) -> u32 {
         self.shape.total.saturating_sub(self.shape.extension as u32)
@@ -241,6 +248,7 @@ impl ServerSocket {
             host,
             records: Arc::new(Records::new(Weak::clone(this), deferrals)),
             table: Mutex::ranked(Rank::Callers, Table::new(callers as u32, share as u32)),
+            departed: DepartedRows::default(),
             cookies,
             peers,
             number,
@@ -373,6 +381,9 @@ impl ServerSocket {
         }
         if self.replies.any() {
             self.send_postponed(&mut receiver.reply);
+        }
+        if self.departed.any() {
+            self.drop_departed();
         }
         match work {
             Some(work) => ReceiveOutcome::Work(work),
@@ -577,7 +588,7 @@ impl ServerSocket {
     /// send.
     pub(crate) fn run(&self, receiver: &mut ReceiverState, mut work: Work) -> Moment {
         let is_given_up = work.message.begins_given_up(self, work.place);
-        if self.host.is_stopping() {
+        if self.host.is_stopping() && !work.row.is_of_health() {
             self.refuse_work(receiver, work, &Refusal::stopping());
             return moment();
         }

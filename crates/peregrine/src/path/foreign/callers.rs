@@ -130,9 +130,10 @@ impl Callers {
             group: CallerInfo::NOBODY,
             from: Some(caller.from),
             hardware: None,
-            claimed,
+            claimed: claimed.map(Box::new),
             identity: None,
             ending: None,
+            carried: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&info));
         let row = export.bind(info, export.message_bytes_max(), tally);

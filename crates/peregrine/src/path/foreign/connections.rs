@@ -160,6 +160,10 @@ impl<S: StreamService> ServerPath for ForeignConnections<S> {
         Load { captured: 0, waiting: self.threads.admission.waiting() as u64 }
     }
 
+    fn is_full(&self) -> bool {
+        self.threads.admission.is_full()
+    }
+
     fn threads(&self) -> usize {
         self.threads.count()
     }

@@ -234,6 +234,10 @@ impl<S: DatagramService> ServerPath for Datagrams<S> {
         Load { captured: 0, waiting }
     }
 
+    fn is_full(&self) -> bool {
+        self.all().iter().any(|socket| socket.admission().is_full())
+    }
+
     fn threads(&self) -> usize {
         self.all().iter().map(|socket| socket.threads()).sum()
     }

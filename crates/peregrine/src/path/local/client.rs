@@ -72,10 +72,10 @@ impl CallPath for LocalPath {
         if apart && astack.next_reply.get() != 0 {
             return self.transport_large_reply(call, layout);
         }
-        let (inside, deadline) = (inside(), call.limit.deadline());
+        let (inside, deadline) = (inside(), call.terms.deadline());
         let mut flags = CallFlags::EMPTY;
-        if inside.is_some() || deadline.is_some() {
-            flags = flags.with_extensions(extend(call, layout.total, inside, deadline)?);
+        if inside.is_some() || !call.terms.are_none() {
+            flags = flags.with_extensions(extend(call, layout.total, inside)?);
         }
         let _waiting = inside.map(|_| WaitingInside::begin());
 
@@ -283,15 +283,10 @@ fn unknown_answer() -> CallError {
 }
 
 /// Writes the extensions of a call after its message. A call has extensions if a procedure makes the call, or
-/// if the call has a deadline. Returns the size of the extensions in bytes.
+/// if the call has a deadline or metadata. Returns the size of the extensions in bytes.
 #[cold]
-fn extend(
-    call: &Call<'_, '_, '_>,
-    total: usize,
-    inside: Option<u32>,
-    deadline: Option<Instant>,
-) -> Result<u32, CallError> {
-    let extensions = Extensions::of(inside, deadline)?;
+fn extend(call: &Call<'_, '_, '_>, total: usize, inside: Option<u32>) -> Result<u32, CallError> {
+    let extensions = Extensions::of(inside, call.terms)?;
     let extensions = extensions.as_bytes();
     let written = call.head.space().write(align_up(total), extensions);
     // Wherever the largest message begins, the space after it suffices for the extensions.

@@ -27,6 +27,7 @@ use crate::path::bind::{
 };
 use crate::path::options::BindOptions;
 use crate::registry::Registry;
+use crate::serving::health::Health;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{Memory, Process, Received, Seqpacket};
 
@@ -352,6 +353,27 @@ pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), Cal
     match (answer, file) {
         (ServerMessage::Counters(bytes), Some(file)) => Ok((bytes, file)),
         (answer, _) => Err(unexpected(answer)),
+    }
+}
+
+/// Asks the server that exports `name` for its health. If no server exports the name, asks the server that
+/// exported it until it began to stop.
+pub(crate) fn health(name: &str, until: Instant) -> Result<Health, CallError> {
+    let socket = match directory::resolve(name, until) {
+        Err(error) if error.kind() == Kind::NotFound => {
+            directory::resolve_draining(name, until).ok_or(error)?
+        }
+        found => found?,
+    };
+    match ask(&socket, &ClientMessage::Health, until)?.0 {
+        ServerMessage::Health(health) => Ok(health),
+        // The server has as many clients as it may have. So it would refuse calls of further clients, too.
+        ServerMessage::Refused { kind, .. } if kind == Kind::Exhausted as u32 => {
+            Ok(Health::Overloaded)
+        }
+        // The server began to stop after this client had found the name.
+        ServerMessage::Goodbye => Ok(Health::Draining),
+        answer => Err(unexpected(answer)),
     }
 }
 

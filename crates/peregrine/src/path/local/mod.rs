@@ -18,7 +18,7 @@ mod server;
 mod wire;
 
 pub(crate) use client::LocalPath;
-pub(crate) use connect::{Local, counters};
+pub(crate) use connect::{Local, counters, health};
 pub(crate) use peer::ClientRegion;
 pub(crate) use peer::session::Session;
 pub(crate) use region::RegionLayout;

@@ -7,6 +7,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
 use crate::interface::Digest;
 use crate::limits;
+use crate::serving::health::Health;
 use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 
 /// The first word of every request: the letters "PRG" and the byte 1.
@@ -31,6 +32,8 @@ pub(crate) enum ClientMessage {
     Ring(u32),
     /// Asks for the server's counters.
     Count,
+    /// Asks for the server's health.
+    Health,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub(crate) enum ServerMessage {
     /// Reports the size in bytes of the server's counters. The descriptor of the counters' memory comes with
     /// this message, for reading only.
     Counters(u64),
+    /// Reports the server's health.
+    Health(Health),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,12 +89,14 @@ const DESCRIBE: u32 = 2;
 const RING: u32 = 3;
 const UNBIND: u32 = 4;
 const COUNT: u32 = 5;
+const HEALTH: u32 = 6;
 const BOUND: u32 = 101;
 const REFUSED: u32 = 102;
 const DESCRIPTION: u32 = 103;
 const GOODBYE: u32 = 104;
 const REVOKED: u32 = 105;
 const COUNTERS: u32 = 106;
+const HEALTH_IS: u32 = 107;
 
 /// Returns the bytes of the message that `write` writes. Returns `None` if the message has more than
 /// [`limits::HANDSHAKE_BYTES_MAX`] bytes.
@@ -133,6 +140,7 @@ impl ClientMessage {
                 }
                 Self::Describe => head.plain(&DESCRIBE),
                 Self::Count => head.plain(&COUNT),
+                Self::Health => head.plain(&HEALTH),
                 Self::Ring(_) => Ok(()),
             }
         });
@@ -163,6 +171,7 @@ impl ClientMessage {
             UNBIND => Self::Unbind(head.plain().map_err(unreadable)?),
             DESCRIBE => Self::Describe,
             COUNT => Self::Count,
+            HEALTH => Self::Health,
             RING => Self::Ring(head.plain().map_err(unreadable)?),
             kind => return Err((Kind::ProtocolMismatch, format!("unknown request {kind}"))),
         };
@@ -201,6 +210,10 @@ impl ServerMessage {
                 head.plain(&COUNTERS)?;
                 bytes.encode(head)
             }
+            Self::Health(health) => {
+                head.plain(&HEALTH_IS)?;
+                head.plain(&health.number())
+            }
         });
         let long = || Self::refused(Kind::TooLarge, "the description is too long for one message");
         written.unwrap_or_else(|| long().to_bytes())
@@ -229,6 +242,7 @@ impl ServerMessage {
                 GOODBYE => Self::Goodbye,
                 REVOKED => Self::Revoked(head.plain()?),
                 COUNTERS => Self::Counters(Value::decode(head)?),
+                HEALTH_IS => Self::Health(Health::of_number(head.plain()?)),
                 _ => return Err(Invalid::Bits),
             };
             head.finish()?;
@@ -293,6 +307,7 @@ mod tests {
             bind,
             ClientMessage::Describe,
             ClientMessage::Count,
+            ClientMessage::Health,
             ClientMessage::Ring(3),
             ClientMessage::Unbind(9),
         ] {
@@ -330,6 +345,7 @@ mod tests {
             ServerMessage::Goodbye,
             revoked,
             ServerMessage::Counters(8),
+            ServerMessage::Health(Health::Overloaded),
         ] {
             let bytes = answer.to_bytes();
             assert_eq!(ServerMessage::from_bytes(&bytes).unwrap(), answer);

@@ -540,7 +540,7 @@ impl AcceptedConnection {
         let inside = header.procedure == STREAMS
             || received.is_some() && extensions::is_from_inside(extensions);
         let mut begins = begins;
-        let begun = host.begin_procedure(inside, &mut || {
+        let mut waits = || {
             // The bytes after a waiting call may contain the cancellation of that call. So another thread
             // must receive these bytes.
             self.hand_on(host);
@@ -551,15 +551,18 @@ impl AcceptedConnection {
             // Another thread receives from now on. So this thread keeps only the bytes of its call.
             begins = worker.keep_only(begins..extensions_at(begins).end);
             Ok(())
-        });
+        };
+        let begun = match row.is_of_health() {
+            true => Ok(None),
+            false => host.begin_procedure(inside, &mut waits).map(|()| Some(Permit(host))),
+        };
         // Until here, the memory in which the call has waited counts as reserved.
         drop(reserved);
         let room = |worker: &mut StreamWorker| {
             let room = worker.room(row.message_bytes);
             room.map_err(|_| Refusal::exhausted("no memory for the result"))
         };
-        let permit = begun.map(|()| Permit(host));
-        let permit = permit.and_then(|permit| room(worker).map(|()| permit));
+        let permit = begun.and_then(|permit| room(worker).map(|()| permit));
         let permit = match permit {
             Ok(permit) => permit,
             Err(refusal) => {

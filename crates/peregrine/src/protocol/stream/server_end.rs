@@ -8,8 +8,6 @@ use crate::limits;
 
 /// The largest number of bytes in the body of a message, unless the message is a call.
 const REQUEST_BYTES_MAX: u32 = 1024;
-/// The largest number of bytes of extensions. It is enough for the longest chain of nested calls.
-const EXTENSION_BYTES_MAX: u32 = 4096;
 
 /// What the received bytes contain next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +78,7 @@ impl Unread {
             | MessageKind::Abandon => header.body <= REQUEST_BYTES_MAX,
             _ => false,
         };
-        if !is_allowed || header.extensions > EXTENSION_BYTES_MAX {
+        if !is_allowed || header.extensions > limits::EXTENSION_BYTES_MAX {
             return Next::Violated(Unreadable::Foreign);
         }
         if header.kind == MessageKind::Call && !admits(&header) {
@@ -406,8 +404,10 @@ mod tests {
         let foreign = Next::Violated(Unreadable::Foreign);
         assert_eq!(next(&message(MessageKind::Reply, 1, 0)), foreign);
         assert_eq!(next(&message(MessageKind::Bind, 1, REQUEST_BYTES_MAX as usize + 1)), foreign);
-        let header =
-            Header { extensions: EXTENSION_BYTES_MAX + 1, ..Header::new(MessageKind::Call, 1) };
+        let header = Header {
+            extensions: limits::EXTENSION_BYTES_MAX + 1,
+            ..Header::new(MessageKind::Call, 1)
+        };
         assert_eq!(next(&header.to_bytes()), foreign);
     }
 

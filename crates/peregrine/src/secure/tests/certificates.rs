@@ -108,7 +108,7 @@ proptest! {
         let cert = shown(&root.issue(&parameters(&["spiffe://example.org/x", "a.example"])));
         let mut bytes = cert[0].to_vec();
         let at = at.index(bytes.len());
-        bytes[at] ^= 1 << bit;
+        bytes[at] ^= 1u8 << bit;
         prop_assert!(judge(&root.trust(), &cert).is_ok());
         prop_assert!(judge(&root.trust(), &[CertificateDer::from(bytes)]).is_err());
     }

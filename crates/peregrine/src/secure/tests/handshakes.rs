@@ -1,5 +1,5 @@
-//! Handshakes in memory, over the bytes of a stream and over those of packets. Each refusal is checked on both
-//! sides.
+//! Handshakes in memory, over the bytes of a stream and over those of packets. Each refusal is checked on
+//! both sides.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -167,8 +167,10 @@ fn peers_that_trust_each_others_keys_accept_each_other() {
 fn unknown_keys_are_refused() {
     for wire in WIRES {
         let [ada, bob, eve] = [(), (), ()].map(|()| Identity::generate().unwrap());
-        let client = |identity| tls::client(identity, &keys(&[&bob]), expected("192.0.2.7"), wire);
-        let server = |identity| tls::server(identity, &keys(&[&ada]), wire);
+        let client = |identity: &Identity| {
+            tls::client(identity, &keys(&[&bob]), expected("192.0.2.7"), wire)
+        };
+        let server = |identity: &Identity| tls::server(identity, &keys(&[&ada]), wire);
         let of = |key: &Identity| {
             let key = key.public_key();
             move |found: &Refusal| *found == Refusal::UnknownKey { key: key.clone() }
@@ -188,8 +190,9 @@ fn certificates_of_other_authorities_are_refused() {
     let names = parameters(&["192.0.2.7", "spiffe://example.org/ops/ada"]);
     for wire in WIRES {
         let (ada, bob, eve) = (good.issue(&names), good.issue(&names), evil.issue(&names));
-        let client = |identity| tls::client(identity, &good.trust(), expected("192.0.2.7"), wire);
-        let server = |identity| tls::server(identity, &good.trust(), wire);
+        let client =
+            |identity: &Identity| tls::client(identity, &good.trust(), expected("192.0.2.7"), wire);
+        let server = |identity: &Identity| tls::server(identity, &good.trust(), wire);
         let ended = shake(&client(&ada), &server(&bob), wire);
         let peer = ended.server.unwrap();
         assert_eq!(peer.to_string(), "spiffe://example.org/ops/ada");
@@ -215,9 +218,10 @@ fn certificates_are_refused_after_and_before_their_time() {
     let mut young = parameters(&["192.0.2.7"]);
     young.not_before = date_time_ymd(2980, 4, 5);
     for wire in WIRES {
-        let client =
-            |identity| tls::client(identity, &authority.trust(), expected("192.0.2.7"), wire);
-        let server = |identity| tls::server(identity, &authority.trust(), wire);
+        let client = |identity: &Identity| {
+            tls::client(identity, &authority.trust(), expected("192.0.2.7"), wire)
+        };
+        let server = |identity: &Identity| tls::server(identity, &authority.trust(), wire);
         for (names, date, reason) in [
             (&old, "2021-02-03T00:00:00Z", PeerReason::Expired),
             (&young, "2980-04-05T00:00:00Z", PeerReason::NotYetValid),
@@ -294,7 +298,10 @@ fn a_server_with_another_name_than_expected_is_refused() {
             "key:a",
             &other,
         ] {
-            let is_wrong = |found: &Refusal| matches!(found, Refusal::WrongName { presented, .. } if presented.len() == 3);
+            let is_wrong = |found: &Refusal| match found {
+                Refusal::WrongName { presented, .. } => presented.len() == 3,
+                _ => false,
+            };
             let ended = shake_as(text, &authority.trust());
             refused(&ended, Refuses::Client, is_wrong, PeerReason::WrongName);
         }
@@ -357,9 +364,10 @@ fn weak_keys_and_purposes_are_refused() {
                 matches!(found, Refusal::Unsupported { .. }) && found.to_string().contains(text)
             }
         };
-        let client =
-            |identity| tls::client(identity, &authority.trust(), expected("192.0.2.7"), wire);
-        let server = |identity| tls::server(identity, &authority.trust(), wire);
+        let client = |identity: &Identity| {
+            tls::client(identity, &authority.trust(), expected("192.0.2.7"), wire)
+        };
+        let server = |identity: &Identity| tls::server(identity, &authority.trust(), wire);
         let mut bad = server(&good);
         bad.show(with_certificate(weak.clone()));
         let ended = shake(&client(&good), &bad, wire);
@@ -398,7 +406,10 @@ fn a_certificate_without_its_private_key_is_of_no_use() {
         thief.show(with_certificate(ada.certified().cert[0].clone()));
         let server = tls::server(&bob, &keys(&[&ada]), wire);
         let ended = shake(&thief, &server, wire);
-        let is_thief = |found: &Refusal| matches!(found, Refusal::Broken { why } if why.contains("does not have the private key"));
+        let is_thief = |found: &Refusal| match found {
+            Refusal::Broken { why } => why.contains("does not have the private key"),
+            _ => false,
+        };
         refused(&ended, Refuses::Server, is_thief, PeerReason::Alert(51));
     }
 }

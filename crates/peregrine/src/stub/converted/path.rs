@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use super::convert::{Done, Stopped, swap_of};
 use super::program::{Blocks, Elements, OpId, Program, Routine};
-use crate::call::{Answer, Begun, Call, CallPath, FrameGuard, Frames, Limit, Returned, pass_on};
+use crate::call::{
+    Answer, Begun, Call, CallPath, CallTerms, FrameGuard, Frames, Returned, pass_on,
+};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Direction;
 use crate::stub::compiled::{does_not_fit, unreadable};
@@ -160,7 +162,7 @@ impl ConvertedPath {
             ins: ins.all(),
             lent: lent.all(),
             outs: outs.all(),
-            limit: call.limit,
+            terms: call.terms,
         })?;
         drop((ins, lent, outs));
         let Begun::Ended(returned) = begun else { return Ok(Begun::Pending) };
@@ -193,8 +195,8 @@ impl ConvertedPath {
         if let Err(error) = offered {
             return Some(Err(error.may_have_executed()));
         }
-        let (frame, limit) = (call.frame.index(), call.limit);
-        let ended = self.of_server(frame, outs.all(), limit, |call| self.path.poll(call))?;
+        let (frame, terms) = (call.frame.index(), call.terms);
+        let ended = self.of_server(frame, outs.all(), terms, |call| self.path.poll(call))?;
         drop(outs);
         Some(
             ended.and_then(|returned| {
@@ -208,12 +210,12 @@ impl ConvertedPath {
         &self,
         frame: u32,
         outs: &mut [OutBlock<'_>],
-        limit: Limit,
+        terms: CallTerms<'_>,
         with: impl FnOnce(&mut Call<'_, '_, '_>) -> T,
     ) -> T {
         let frame = self.server_frame(frame);
         let head = &mut Writer::<Native>::represented(frame.call_space());
-        with(&mut Call { procedure: 0, frame: &frame, head, ins: &[], lent: &[], outs, limit })
+        with(&mut Call { procedure: 0, frame: &frame, head, ins: &[], lent: &[], outs, terms })
     }
 
     /// Converts a result back. The head of the client's result is written after the blocks in `received`.
@@ -489,7 +491,7 @@ impl CallPath for ConvertedPath {
     }
 
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        self.of_server(call.frame.index(), &mut [], call.limit, |call| self.path.give_up(call))
+        self.of_server(call.frame.index(), &mut [], call.terms, |call| self.path.give_up(call))
     }
 
     pass_on! {

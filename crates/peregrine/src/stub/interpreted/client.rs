@@ -11,7 +11,7 @@ use super::server::GenericServer;
 use super::solid::swap_of;
 use crate::binding::{BindOptions, Binding, describe};
 use crate::call::streams::{Opening, Sink, Source};
-use crate::call::{Answer, Limit, Serve};
+use crate::call::{Answer, Caller, Limit, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Described, Direction};
 use crate::stub::compiled::{
@@ -192,6 +192,26 @@ impl GenericClient {
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { binding: self.binding.with_limit(limit), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Returns a clone of the client that sends a further pair of [metadata](crate::Metadata) with each of
+    /// its calls.
+    ///
+    /// # Errors
+    /// As for [`Binding::with_metadata`].
+    pub fn with_metadata(&self, key: &str, value: &str) -> Result<Self, CallError> {
+        let binding = self.binding.with_metadata(key, value)?;
+        Ok(Self { binding, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Returns a clone of the client that sends the metadata of a caller with each of its calls, in addition
+    /// to its own.
+    ///
+    /// # Errors
+    /// As for [`Binding::with_metadata`].
+    pub fn with_metadata_of(&self, caller: &Caller) -> Result<Self, CallError> {
+        let binding = self.binding.with_metadata_of(caller)?;
+        Ok(Self { binding, shared: Arc::clone(&self.shared) })
     }
 
     /// Calls the procedure of this name. Returns the procedure's result, or the procedure's own error.

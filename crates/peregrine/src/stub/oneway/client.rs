@@ -11,7 +11,7 @@ use super::sleeper::block_on;
 use super::state::{Appended, Place, State, Turn};
 use super::{OneWay, Taken, Waiting};
 use crate::binding::{Binding, Bound};
-use crate::call::{Limit, inside};
+use crate::call::{CallTerms, Limit, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::foreign::Cells;
 use crate::limits;
@@ -88,10 +88,10 @@ pub fn call_oneway(
     mut marshal: impl FnMut(&mut Queued<'_>) -> Result<(), CallError>,
 ) -> Result<Option<InPlace<'_>>, CallError> {
     let Some(oneway) = &binding.home.oneway else { return Ok(Some(InPlace::at_once(binding))) };
-    let deadline = binding.limit.begun().deadline();
-    match attempt(binding, oneway, procedure, deadline, &mut marshal) {
+    let terms = binding.terms.begun();
+    match attempt(binding, oneway, procedure, terms, &mut marshal) {
         Ok(Taken::Queued) => Ok(None),
-        taken => call_slowly(binding, oneway, procedure, deadline, taken, &mut marshal)
+        taken => call_slowly(binding, oneway, procedure, terms, taken, &mut marshal)
             .map_err(|error| failed(binding, procedure, error)),
     }
 }
@@ -105,7 +105,7 @@ fn call_slowly<'b>(
     binding: &'b Binding,
     oneway: &Arc<OneWay>,
     procedure: u32,
-    deadline: Option<Instant>,
+    terms: CallTerms<'_>,
     mut taken: Result<Taken, CallError>,
     mut marshal: Marshal<'_>,
 ) -> Result<Option<InPlace<'b>>, CallError> {
@@ -114,12 +114,12 @@ fn call_slowly<'b>(
             Taken::Queued => return Ok(None),
             Taken::Told(error) => return Err(error),
             Taken::InPlace => break,
-            Taken::Full => wait(oneway, deadline, has_space)?,
+            Taken::Full => wait(oneway, terms.deadline(), has_space)?,
             Taken::Again => {}
         }
-        taken = attempt(binding, oneway, procedure, deadline, &mut marshal);
+        taken = attempt(binding, oneway, procedure, terms, &mut marshal);
     }
-    take_turn(binding, oneway, deadline).map(Some)
+    take_turn(binding, oneway, terms.deadline()).map(Some)
 }
 
 /// Begins a one-way call that is made in place, as an ordinary call.
@@ -134,7 +134,7 @@ pub(in crate::stub) fn in_place(
     if oneway.is_forked() {
         return Err(failed(binding, procedure, forked()));
     }
-    let deadline = binding.limit.begun().deadline();
+    let deadline = binding.terms.begun().deadline();
     take_turn(binding, oneway, deadline).map_err(|error| failed(binding, procedure, error))
 }
 
@@ -150,7 +150,7 @@ pub(in crate::stub) async fn in_place_async(
     if oneway.is_forked() {
         return Err(failed(binding, procedure, forked()));
     }
-    let deadline = binding.limit.begun().deadline();
+    let deadline = binding.terms.begun().deadline();
     let begun = take_turn_async(binding, oneway, deadline).await;
     begun.map_err(|error| failed(binding, procedure, error))
 }
@@ -177,10 +177,11 @@ pub async fn call_oneway_async<'b>(
     mut marshal: impl FnMut(&mut Queued<'_>) -> Result<(), CallError>,
 ) -> Result<Option<InPlace<'b>>, CallError> {
     let Some(oneway) = &binding.home.oneway else { return Ok(Some(InPlace::at_once(binding))) };
-    let deadline = binding.limit.begun().deadline();
+    let terms = binding.terms.begun();
+    let deadline = terms.deadline();
     let explained = |error| failed(binding, procedure, error);
     loop {
-        let taken = attempt(binding, oneway, procedure, deadline, &mut marshal);
+        let taken = attempt(binding, oneway, procedure, terms, &mut marshal);
         match taken.map_err(explained)? {
             Taken::Queued => return Ok(None),
             Taken::Told(error) => return Err(explained(error)),
@@ -210,18 +211,19 @@ fn attempt(
     binding: &Binding,
     oneway: &OneWay,
     procedure: u32,
-    deadline: Option<Instant>,
+    terms: CallTerms<'_>,
     marshal: &mut impl FnMut(&mut Queued<'_>) -> Result<(), CallError>,
 ) -> Result<Taken, CallError> {
     if oneway.is_forked() {
         return Err(forked());
     }
-    // A call that a procedure makes carries the chain of its callers, and a batch has no space for a chain.
-    if inside().is_some() {
+    // A call that a procedure makes carries the chain of its callers, and other calls may carry metadata. A
+    // batch has no space for either.
+    if inside().is_some() || terms.metadata().is_some() {
         return Ok(Taken::InPlace);
     }
     let bound = binding.bound.get();
-    let (own, mut number) = (procedure, procedure);
+    let (own, mut number, deadline) = (procedure, procedure, terms.deadline());
     if bound.is_special() {
         let now = binding.now();
         if !core::ptr::eq(Arc::as_ptr(&now), bound) {
@@ -498,7 +500,7 @@ pub fn after_oneway(binding: &Binding, procedure: u32) -> Result<Ordered<'_>, Ca
 #[cold]
 #[inline(never)]
 fn await_others<'b>(binding: &'b Binding, oneway: &OneWay) -> Result<Ordered<'b>, CallError> {
-    let deadline = binding.limit.begun().deadline();
+    let deadline = binding.terms.begun().deadline();
     let made = oneway.made()?;
     wait(oneway, deadline, move |_, state| (state.ended >= made).then_some(()))?;
     oneway.told()?;
@@ -525,7 +527,7 @@ async fn await_others_async<'b>(
     binding: &'b Binding,
     oneway: &OneWay,
 ) -> Result<Ordered<'b>, CallError> {
-    let deadline = binding.limit.begun().deadline();
+    let deadline = binding.terms.begun().deadline();
     let made = oneway.made()?;
     let ended = move |_: &OneWay, state: &mut State| (state.ended >= made).then_some(());
     wait_async(oneway, deadline, ended).await?;

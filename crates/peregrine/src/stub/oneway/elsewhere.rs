@@ -9,7 +9,7 @@ use super::state::{Chunk, Entry, State, Turn, frame_of};
 use super::{OneWay, Returned};
 use crate::binding::Bound;
 use crate::call::batch::CallRecord;
-use crate::call::{Answer, Call, Limit};
+use crate::call::{Answer, Call, CallTerms};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::stub::compiled::no_frame;
 use crate::value::{Block, Native, Reader, Window, Writer, align_up};
@@ -159,10 +159,10 @@ fn make_one(
     head.bytes(1, &message[..head_bytes], None).map_err(super::does_not_fit)?;
     let blocks = [Block::from(Window::from(&message[align_up(head_bytes).min(copied)..copied]))];
     let ins = if copied > head_bytes { &blocks[..] } else { &[] };
-    let limit = deadline.map_or(Limit::None, Limit::Until);
+    let terms = CallTerms::until(deadline);
     let procedure = record.procedure;
     let mut call =
-        Call { procedure, frame: &frame, head: &mut head, ins, lent: &[], outs: &mut [], limit };
+        Call { procedure, frame: &frame, head: &mut head, ins, lent: &[], outs: &mut [], terms };
     let made = bound.path.transport(&mut call).and_then(|returned| {
         let mut returned = Returned::<Native>::of(&frame, returned)?;
         match returned.answer() {

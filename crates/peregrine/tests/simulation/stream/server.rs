@@ -293,7 +293,7 @@ impl Server {
     /// Sends a goodbye on a connection before it is closed, if the protocol allows that.
     pub(crate) fn farewell(&mut self, id: u64, context: &mut Context<'_>) {
         let Some(connection) = self.connection(id) else { return };
-        let mut in_good_order = connection.calls.may_say_goodbye() && connection.output.is_empty();
+        let mut in_good_order = connection.calls.bid_farewell() && connection.output.is_empty();
         if in_good_order {
             let bytes = Header::new(MessageKind::Goodbye, 0).to_bytes();
             let sent = context.down.write(context.now, context.delay, &bytes, context.random);

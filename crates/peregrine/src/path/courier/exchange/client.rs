@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::CALL;
 use crate::call::{
-    Answer, Begun, Call, CallPath, FrameGuard, Frames, Layout, Limit, PING, PathKind, Returned,
+    Answer, Begun, Call, CallPath, CallTerms, FrameGuard, Frames, Layout, PING, PathKind, Returned,
     pass_on,
 };
 use crate::error::CallError;
@@ -80,11 +80,11 @@ impl ExchangePath {
         }
         call.head.flush();
         let begun = match self.header(call.procedure)? {
-            None => self.of_server(call.frame.index(), PING, &[], call.limit, send)?,
+            None => self.of_server(call.frame.index(), PING, &[], call.terms, send)?,
             Some(header) => {
                 let arguments = call.frame.call_space().window().range(0, head);
                 let blocks = [Window::from(&header[..]), arguments].map(Block::from);
-                self.of_server(call.frame.index(), CALL, &blocks, call.limit, send)?
+                self.of_server(call.frame.index(), CALL, &blocks, call.terms, send)?
             }
         };
         match begun {
@@ -100,12 +100,12 @@ impl ExchangePath {
         frame: u32,
         procedure: u32,
         ins: &[Block<'_>],
-        limit: Limit,
+        terms: CallTerms<'_>,
         with: impl FnOnce(&mut Call<'_, '_, '_>) -> T,
     ) -> T {
         let frame: ServerFrame<'_> = ManuallyDrop::new(self.frames.kept(frame));
         let head = &mut Writer::<Native>::represented(frame.call_space());
-        with(&mut Call { procedure, frame: &frame, head, ins, lent: &[], outs: &mut [], limit })
+        with(&mut Call { procedure, frame: &frame, head, ins, lent: &[], outs: &mut [], terms })
     }
 
     /// Converts a result to the form that the stub expects, and copies it to the private memory.
@@ -150,14 +150,14 @@ impl CallPath for ExchangePath {
     }
 
     fn poll(&self, call: &mut Call<'_, '_, '_>) -> Option<Result<Returned, CallError>> {
-        let (frame, procedure, limit) = (call.frame.index(), call.procedure, call.limit);
-        let ended = self.of_server(frame, procedure, &[], limit, |call| self.path.poll(call))?;
+        let (frame, procedure, terms) = (call.frame.index(), call.procedure, call.terms);
+        let ended = self.of_server(frame, procedure, &[], terms, |call| self.path.poll(call))?;
         Some(ended.and_then(|returned| self.take(call, returned)))
     }
 
     fn give_up(&self, call: &mut Call<'_, '_, '_>) -> CallError {
-        let (frame, procedure, limit) = (call.frame.index(), call.procedure, call.limit);
-        self.of_server(frame, procedure, &[], limit, |call| self.path.give_up(call))
+        let (frame, procedure, terms) = (call.frame.index(), call.procedure, call.terms);
+        self.of_server(frame, procedure, &[], terms, |call| self.path.give_up(call))
     }
 
     fn message_bytes(&self) -> usize {

@@ -52,7 +52,7 @@ impl<R: HandleProvider> DatagramPath<R> {
             activity.client_end.reduce_piece(piece, moment());
         }
         if let Err(error) = activity.client_end.begin(shape) {
-            return Err(self.not_begun(error, shape.total));
+            return Err(self.not_begun(error, shape));
         }
         if let CallSocket::Shared(shared) = call_socket {
             shared.begin(activity);

@@ -109,7 +109,7 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         if self.silent.load(Ordering::Relaxed) > 0 {
-            return self.instead(call.frame.index(), call.limit.deadline())?.transport(call);
+            return self.instead(call.frame.index(), call.terms.deadline())?.transport(call);
         }
         self.link.transport(call).inspect_err(|error| self.note(error))
     }

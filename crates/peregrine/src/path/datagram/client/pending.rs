@@ -121,13 +121,13 @@ impl<R: HandleProvider> DatagramPath<R> {
     pub(super) fn begin_pending(&self, call: &mut Call<'_, '_, '_>) -> Result<Begun, CallError> {
         let layout = call.layout();
         self.check(&layout)?;
-        let deadline = call.limit.deadline();
+        let deadline = call.terms.deadline();
         let index = call.frame.index();
         // The frame is prepared, so this does not wait.
         let mutex = self.activity(index, deadline)?;
         let inside = inside();
-        let has_extensions = inside.is_some() || deadline.is_some();
-        let extensions = has_extensions.then(|| Extensions::of(inside, deadline)).transpose()?;
+        let has_extensions = inside.is_some() || !call.terms.are_none();
+        let extensions = has_extensions.then(|| Extensions::of(inside, call.terms)).transpose()?;
         call.put(usize::MAX).ok_or_else(|| self.too_large(layout.total))?;
         call.head.flush();
         let extension = extensions.as_ref().map_or(0, |extensions| extensions.padded().len());
@@ -231,7 +231,7 @@ impl<R: HandleProvider> DatagramPath<R> {
             }
             Stage::Ended | Stage::Begins | Stage::Runs => {
                 let now = moment();
-                let deadline = call.limit.deadline();
+                let deadline = call.terms.deadline();
                 let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
                 if is_late || now.since(began) >= SILENT_AFTER {
                     self.note_failure(&activity, began, false);
@@ -300,7 +300,7 @@ impl<R: HandleProvider> DatagramPath<R> {
             Ok(call_socket) => call_socket,
             Err(error) => return Some(Err(error)),
         };
-        let deadline = call.limit.deadline();
+        let deadline = call.terms.deadline();
         loop {
             let result = match &mut pending.stage {
                 Stage::Ended => return None,

@@ -52,6 +52,7 @@ impl ExportHost for Only {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         let phase = Arc::new(AtomicU32::new(0));
         Ok(Arc::new(BindingRow::new(

@@ -79,6 +79,7 @@ impl ServerSocket {
         for place in gone.orphans {
             self.forget_orphan(now, place);
         }
+        self.drop_departed();
         for cancels in gone.deferred {
             cancels.cancel();
         }

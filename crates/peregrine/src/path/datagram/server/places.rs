@@ -4,7 +4,7 @@
 //! Lock order: first the table, then a record.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::records::Record;
 use super::retention::ThreadCache;
@@ -23,6 +23,7 @@ use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
 use crate::protocol::exchange::table::is_evictable;
 use crate::protocol::exchange::time::Moment;
 use crate::serving::binding_table::BindingRow;
+use crate::sync::Mutex;
 use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 
@@ -210,7 +211,8 @@ impl ServerSocket {
         }
     }
 
-    /// Revokes the handle of a record, and releases the memory of its call and its result.
+    /// Revokes the handle of a record, and releases the memory of its call and its result. The caller must
+    /// see to it that [`drop_departed`](Self::drop_departed) is called when this thread holds no lock any more.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
         debug_assert!(inner.deferred.is_none(), "a procedure still runs");
         inner.server_end.forget();
@@ -221,6 +223,7 @@ impl ServerSocket {
         }
         if let Some(row) = inner.row.take() {
             row.release();
+            self.departed.add(row);
         }
     }
 
@@ -237,5 +240,45 @@ impl ServerSocket {
             self.forget(&mut inner, spare);
             table.release(handle.place);
         }
+        drop((inner, table));
+        self.drop_departed();
+    }
+
+    /// Drops the rows of clients that have gone. The caller must hold no lock.
+    #[cold]
+    pub(super) fn drop_departed(&self) {
+        if !self.departed.any.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let rows = core::mem::take(&mut *self.departed.rows.lock());
+        let (last, others): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| self.host.is_withdrawn(row));
+        drop(others);
+        if !last.is_empty() {
+            // If no thread can be started, the closure is dropped here, and the rows with it.
+            let _ = std::thread::Builder::new().name("peregrine-drop".into()).spawn(|| drop(last));
+        }
+    }
+}
+
+/// The rows of clients that have gone. The row of a withdrawn export may be the last owner of the exported
+/// object, and dropping the object runs code of the application, which may take any time and call this server.
+/// So such rows are dropped on a thread of their own, and no row while a lock is held.
+#[derive(Default)]
+pub(super) struct DepartedRows {
+    any: AtomicBool,
+    rows: Mutex<Vec<Arc<BindingRow>>>,
+}
+
+impl DepartedRows {
+    fn add(&self, row: Arc<BindingRow>) {
+        self.rows.lock().push(row);
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// Returns whether there are rows to drop.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
     }
 }

@@ -13,7 +13,7 @@ use crate::counters::{ThreadKind, Visitor};
 use crate::device::udp::Udp;
 use crate::device::{Ethernet, LinkAddress, LinkDevice, LinkPort, Socket, SocketUse};
 use crate::error::Kind;
-use crate::interface::Description;
+use crate::interface::{Description, HEALTH_NAME};
 use crate::keeper::Next;
 use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use crate::serving::admission::Admission;
@@ -203,6 +203,10 @@ impl ServerPath for Datagrams {
         })
     }
 
+    fn is_full(&self) -> bool {
+        self.all().iter().any(|socket| socket.admission().is_full())
+    }
+
     fn threads(&self) -> usize {
         self.all().iter().map(|socket| socket.threads()).sum()
     }
@@ -210,7 +214,7 @@ impl ServerPath for Datagrams {
 
 impl SocketExports {
     fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
-        if self.is_stopping() {
+        if self.is_stopping() && name != HEALTH_NAME {
             let Refusal { kind, text, .. } = Refusal::stopping();
             return Err((kind, text));
         }
@@ -239,6 +243,7 @@ impl ExportHost for SocketExports {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         let tally = export.counters.tally_of(&Visitor::of(&caller));
         Ok(export.bind(caller, bytes, tally))
@@ -346,6 +351,10 @@ impl PacketService for Arc<ServerSocket> {
 
     fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
         ServerSocket::is_from_inside(self, receiver, work)
+    }
+
+    fn needs_no_permit(&self, work: &Work) -> bool {
+        work.is_of_health()
     }
 
     fn close(&self) {

@@ -52,6 +52,7 @@ impl ExportHost for Nothing {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         let row = BindingRow::new(
             0,

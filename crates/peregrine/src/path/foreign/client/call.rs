@@ -75,7 +75,7 @@ impl<D: Dialect> ForeignPath<D> {
             return Err(CallError::too_large(head, most, None));
         }
         call.head.flush();
-        let deadline = call.limit.deadline();
+        let deadline = call.terms.deadline();
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.link.begin(call.frame.index(), procedure, head, left, may_wait)
     }
@@ -108,7 +108,7 @@ impl<D: Dialect> CallPath for ForeignPath<D> {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.start(call, true)?;
         let _waiting = inside().map(|_| WaitingInside::begin());
-        let (frame, deadline) = (call.frame.index(), call.limit.deadline());
+        let (frame, deadline) = (call.frame.index(), call.terms.deadline());
         let ended = match self.link.sends(frame, deadline) {
             true => self.link.wait(frame, self.wait, deadline),
             false => None,

@@ -62,9 +62,9 @@ impl LocalPath {
         if astack.next_reply.get() != 0 {
             flags = region.expect_large_reply(index, flags);
         }
-        let (inside, deadline) = (inside(), call.limit.deadline());
-        if inside.is_some() || deadline.is_some() {
-            flags = flags.with_extensions(extend(call, layout.total, inside, deadline)?);
+        let (inside, deadline) = (inside(), call.terms.deadline());
+        if inside.is_some() || !call.terms.are_none() {
+            flags = flags.with_extensions(extend(call, layout.total, inside)?);
         }
         let _waiting = inside.map(|_| WaitingInside::begin());
         let state = CallState { astack, index, cpu, deadline };

@@ -35,10 +35,10 @@ impl LocalPath {
         if layout.total.max(outs) > SMALL_BYTES || index >= limits::ASTACKS {
             region.note_large(index);
         }
-        let (inside, deadline) = (inside(), call.limit.deadline());
+        let (inside, deadline) = (inside(), call.terms.deadline());
         let mut flags = CallFlags::EMPTY;
-        if inside.is_some() || deadline.is_some() {
-            flags = flags.with_extensions(extend(call, layout.total, inside, deadline)?);
+        if inside.is_some() || !call.terms.are_none() {
+            flags = flags.with_extensions(extend(call, layout.total, inside)?);
         }
         let cpu = crate::sys::current_cpu();
         astack.client_cpu.store(cpu, Ordering::Relaxed);

@@ -166,6 +166,11 @@ impl<M: Machine> WorkerHandle<M> {
         self.awake.load()
     }
 
+    /// Returns whether the worker runs a procedure.
+    pub(super) fn runs(&self) -> bool {
+        self.current.load() != 0
+    }
+
     /// Returns the A-stack whose call the worker runs.
     pub(super) fn serving(&self) -> Option<M::Astack> {
         let current = self.current.load();

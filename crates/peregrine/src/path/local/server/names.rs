@@ -38,6 +38,12 @@ impl NameSocket {
         Ok(socket)
     }
 
+    /// Releases the name, because the server stops. Clients can still connect at another path, and ask for
+    /// the health of the server. All other requests are refused.
+    pub(super) fn begin_to_drain(&self) {
+        self.published.begin_to_drain();
+    }
+
     /// Removes the name from the directory and accepts no more clients. The caller has already closed the
     /// export.
     pub(super) fn close(&self) {

@@ -672,6 +672,12 @@ impl WorkerPool {
         Load { captured, waiting }
     }
 
+    /// Returns whether all workers that there may be run procedures.
+    pub(super) fn is_full(&self) -> bool {
+        let running = self.state().workers.iter().filter(|one| one.handle.runs()).count();
+        running >= self.admission.bound(false)
+    }
+
     /// Returns the largest number of workers, without the additional workers for nested calls.
     pub(super) fn threads_max(&self) -> usize {
         self.admission.running_max()

@@ -101,6 +101,11 @@ impl Sessions {
         close.iter().for_each(|socket| socket.close());
     }
 
+    /// Returns whether the server stops.
+    fn is_stopping(&self) -> bool {
+        self.core.stopping.load(Ordering::Relaxed)
+    }
+
     #[track_caller]
     fn table(&self) -> MutexGuard<'_, SessionTable> {
         self.table.lock()
@@ -140,7 +145,8 @@ impl Sessions {
             refuse(Kind::Denied, text);
             return Ok(());
         }
-        if export.is_closed() {
+        // A server that stops still admits clients, because they may ask for its health.
+        if export.is_closed() && !self.is_stopping() {
             refuse(Kind::Withdrawn, export.withdrawn());
             return Ok(());
         }
@@ -230,7 +236,8 @@ impl ServerPath for Sessions {
     }
 
     fn close(&self) {
-        self.close_names(|_| true);
+        // The names are free from now on. The sockets stay open, so that clients can ask for the health.
+        self.names.lock().iter().for_each(|socket| socket.begin_to_drain());
     }
 
     fn revoke(&self, export: &Export) {
@@ -254,6 +261,7 @@ impl ServerPath for Sessions {
     }
 
     fn disconnect(&self) {
+        self.close_names(|_| true);
         let entries: Vec<_> = {
             let mut table = self.table();
             table.closed = true;
@@ -287,6 +295,10 @@ impl ServerPath for Sessions {
 
     fn load(&self) -> Load {
         self.pool.load()
+    }
+
+    fn is_full(&self) -> bool {
+        self.pool.is_full()
     }
 
     fn threads(&self) -> usize {
@@ -356,6 +368,13 @@ impl ServerSession {
                 Ok(ClientMessage::Unbind(binding)) => {
                     let row = self.region.get()?.bindings().remove(binding);
                     drop(row);
+                }
+                Ok(ClientMessage::Health) => {
+                    self.send(&ServerMessage::Health(self.sessions.core.health()))?;
+                }
+                Ok(_) if self.region.get().is_none() && self.sessions.is_stopping() => {
+                    self.send(&ServerMessage::refused(Kind::Withdrawn, "the server is stopping"));
+                    return None;
                 }
                 Ok(ClientMessage::Describe) => match self.export.upgrade() {
                     Some(export) => self.send(&ServerMessage::Description(export.description()))?,
@@ -492,6 +511,7 @@ impl ServerSession {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         let row = |session: &SessionCounters| {
             export.bind(caller, export.message_bytes_max(), export.counters.tally(session.number()))

@@ -36,7 +36,7 @@ impl CallPath for StreamPath {
         if layout.total > self.message_bytes {
             return Err(self.too_large(layout.total));
         }
-        let deadline = call.limit.deadline();
+        let deadline = call.terms.deadline();
         // Blocks are sent from the caller's memory. If blocks must be converted, they are first converted
         // into the frame, and sent from there.
         let straight = call.is_unconverted();
@@ -46,8 +46,8 @@ impl CallPath for StreamPath {
         let there = if straight { layout.head } else { layout.total };
         call.head.flush();
         let (inside, carried) = (inside(), &mut None);
-        let extensions: &[u8] = if inside.is_some() || deadline.is_some() {
-            carried.insert(Extensions::of(inside, deadline)?).as_bytes()
+        let extensions: &[u8] = if inside.is_some() || !call.terms.are_none() {
+            carried.insert(Extensions::of(inside, call.terms)?).as_bytes()
         } else {
             &[]
         };

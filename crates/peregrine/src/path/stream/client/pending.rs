@@ -35,9 +35,9 @@ impl StreamPath {
             return Err(self.too_large(call.layout().total));
         };
         call.head.flush();
-        let (inside, deadline, carried) = (inside(), call.limit.deadline(), &mut None);
-        let extensions: &[u8] = if inside.is_some() || deadline.is_some() {
-            carried.insert(Extensions::of(inside, deadline)?).as_bytes()
+        let (inside, carried) = (inside(), &mut None);
+        let extensions: &[u8] = if inside.is_some() || !call.terms.are_none() {
+            carried.insert(Extensions::of(inside, call.terms)?).as_bytes()
         } else {
             &[]
         };

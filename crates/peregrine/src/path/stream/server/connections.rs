@@ -18,7 +18,7 @@ use crate::call::{Account, CallerInfo, Calls, PathKind, Refusal, Wait};
 use crate::counters::{Counting, SessionCounters, ThreadKind, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
-use crate::interface::Description;
+use crate::interface::{Description, HEALTH_NAME};
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::connections::acceptor::{Acceptors, Admit};
@@ -198,9 +198,7 @@ impl ServerPath for Connections {
     }
 
     fn close(&self) {
-        self.acceptors.close();
-        let watch = self.trust.get().and_then(|watch| watch.lock().take());
-        drop(watch);
+        self.acceptors.leave_to_others();
     }
 
     fn revoke(&self, export: &Export) {
@@ -231,6 +229,9 @@ impl ServerPath for Connections {
     }
 
     fn disconnect(&self) {
+        let watch = self.trust.get().and_then(|watch| watch.lock().take());
+        drop(watch);
+        self.acceptors.close();
         let all = self.table().close();
         let now = Instant::now();
         let until = now + FAREWELL;
@@ -255,6 +256,10 @@ impl ServerPath for Connections {
     fn load(&self) -> Load {
         let captured = self.all().iter().map(|connection| connection.incoming.captured()).sum();
         Load { captured, waiting: self.threads.admission.waiting() as u64 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.threads.admission.is_full()
     }
 
     fn threads(&self) -> usize {
@@ -423,12 +428,27 @@ impl Watched for ServerConnection {
 /// What a connection uses of its server while a thread attends to the connection.
 pub(super) struct Visit<'a>(pub(super) &'a Arc<ServerConnection>);
 
+impl Visit<'_> {
+    /// Returns the connections of the server, and the export with this name.
+    ///
+    /// # Errors
+    /// If there is no such export, or the server is stopping. A server that stops offers only its health.
+    fn offered(&self, name: &str) -> Result<(Arc<Connections>, Arc<Export>), (Kind, String)> {
+        let is_offered = |connections: &Arc<Connections>| {
+            name == HEALTH_NAME || !connections.core.stopping.load(Ordering::Relaxed)
+        };
+        let Some(connections) = self.0.connections.upgrade().filter(is_offered) else {
+            let Refusal { kind, text, .. } = Refusal::stopping();
+            return Err((kind, text));
+        };
+        let export = connections.core.exports.offered(name)?;
+        Ok((connections, export))
+    }
+}
+
 impl Host for Visit<'_> {
     fn bind(&self, bind: &BindRequest) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)> {
-        let Some(connections) = self.0.connections.upgrade() else {
-            return Err((Kind::Withdrawn, "the server is stopping".into()));
-        };
-        let export = connections.core.exports.offered(&bind.name)?;
+        let (connections, export) = self.offered(&bind.name)?;
         let bytes = export.admitted_bytes(bind.digest, bind.bytes)?;
         let caller = CallerInfo {
             path: PathKind::Tcp,
@@ -441,6 +461,7 @@ impl Host for Visit<'_> {
             claimed: None,
             identity: self.0.incoming.security().and_then(SecureConnection::peer),
             ending: None,
+            carried: None,
         };
         let tally = export.counters.tally(self.0.counters.number());
         let row = export.bind(caller, bytes, tally);
@@ -449,17 +470,11 @@ impl Host for Visit<'_> {
     }
 
     fn still_offers(&self, name: &str) -> Result<(), (Kind, String)> {
-        match self.0.connections.upgrade() {
-            Some(connections) => connections.core.exports.offered(name).map(drop),
-            None => Err((Kind::Withdrawn, "the server is stopping".into())),
-        }
+        self.offered(name).map(drop)
     }
 
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)> {
-        let Some(connections) = self.0.connections.upgrade() else {
-            return Err((Kind::Withdrawn, "the server is stopping".into()));
-        };
-        Ok(connections.core.exports.offered(name)?.description())
+        Ok(self.offered(name)?.1.description())
     }
 
     fn calls(&self) -> Arc<dyn Calls> {

@@ -128,6 +128,7 @@ impl ExportHost for Waiting {
             claimed: None,
             identity: None,
             ending: None,
+            carried: None,
         };
         let (serve, caller) = (Arc::new(Self(Arc::clone(&self.0))), Arc::new(caller));
         let phase = Arc::default();
