@@ -122,6 +122,7 @@ pub(crate) struct CallerInfo {
     /// The identity that the caller claims, for calls of other RPC systems.
     pub(crate) claimed: Option<Box<Claimed>>,
     /// Who the caller is, if TLS has proven it.
+    #[cfg_attr(not(feature = "secure"), expect(dead_code, reason = "only TLS has such callers"))]
     pub(crate) identity: Option<Identified>,
     /// Whether the called server ends. `None` for calls within one process.
     pub(crate) ending: Option<Ending>,
