@@ -81,7 +81,8 @@ pub const HEALTH_NAME: &str = crate::interface::HEALTH_NAME;
 /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
 /// let server = Server::new().export("server-health-example", EchoServer::new(Same))?;
 /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
-/// let server = ServerHealthClient::bind(&format!("{}/.health", running.addresses()[0]))?;
+/// let address = running.addresses()[0].to_string().replace("tcp:", "tcp:.health@");
+/// let server = ServerHealthClient::bind(&address)?;
 /// assert_eq!(server.check("server-health-example")?, Some(Health::Serving));
 /// assert_eq!(server.check("another")?, None);
 /// # Ok::<(), peregrine::CallError>(())
