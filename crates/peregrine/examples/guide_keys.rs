@@ -17,7 +17,7 @@ fn main() -> Result<(), KeyError> {
         println!("{:?}", text.parse::<Expected>()?);
     }
 
-    // Who is meant when a server says who may do what.
+    // Patterns select the peers that may do something.
     let operators: IdentityPattern = "ops/*".parse()?;
     for id in ["spiffe://example.org/ops/backup", "spiffe://example.org/dev/test"] {
         println!("{id}: {}", operators.matches_spiffe(&id.parse()?));

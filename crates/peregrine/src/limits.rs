@@ -33,7 +33,7 @@
 //!
 //! * [`TRUSTED_BYTES_MAX`], [`TRUSTED_KEYS_MAX`], [`TRUSTED_LINE_BYTES_MAX`] (1 MiB, 4096, 4096 bytes): a
 //!   larger list of trusted keys is refused, and so is a longer line. If the file is changed while it is in
-//!   use, what is beyond the limit trusts nobody.
+//!   use, what is beyond the limit is ignored.
 //! * [`PUBLIC_KEY_TEXT_MAX`], [`KEY_COMMENT_MAX`], [`SPIFFE_ID_BYTES_MAX`] (1536, 256, 2048): longer keys,
 //!   comments, and SPIFFE IDs or patterns are refused.
 //! * [`TRUST_PROBLEMS_MAX`], [`REMOVED_KEYS_MAX`] (16, 4096): further problems of a list are not reported.

@@ -89,7 +89,7 @@ impl KeyDirectory {
         Identity::load(self.identity_file(), self.key_file())
     }
 
-    /// Reads which peers are trusted. A file that does not exist trusts nobody, and is read when it appears.
+    /// Reads which peers are trusted. A file that does not exist counts as empty, and is read later.
     ///
     /// # Errors
     /// Those of [`Trust::load`].

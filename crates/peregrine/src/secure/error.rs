@@ -35,7 +35,7 @@ pub enum KeyError {
         /// The file.
         path: PathBuf,
     },
-    /// Users other than the owner can read a private key, or can change a file that decides who is trusted.
+    /// Users other than the owner can read a private key, or can change a list of trusted peers.
     Permissions {
         /// The file or directory.
         path: PathBuf,

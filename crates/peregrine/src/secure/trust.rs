@@ -33,8 +33,8 @@ use crate::sync::Mutex;
 ///
 /// A clone is the same trust. One that was loaded from files reads them again when they have changed, at the
 /// next handshake. [`changes`](Self::changes) and [`still_trusts`](Self::still_trusts) find connections that
-/// must end. When a file was changed and a part of it is not valid, that part trusts nobody, and
-/// [`problems`](Self::problems) says what is wrong. A file that cannot be read trusts nobody.
+/// must end. When a file was changed and a part of it is not valid, that part is ignored, and
+/// [`problems`](Self::problems) says what is wrong. A file that cannot be read counts as empty.
 ///
 /// ```
 /// use peregrine::secure::{Identity, Trust, TrustedKey};
@@ -64,7 +64,7 @@ struct State {
     lists: Arc<Lists>,
 }
 
-/// Who is trusted at some time.
+/// The peers that are trusted at some time.
 #[derive(Default)]
 struct Lists {
     keys: HashMap<Fingerprint, TrustedKey>,
@@ -109,7 +109,7 @@ impl Trust {
         Ok(trust)
     }
 
-    /// Reads a list of keys, and the certificates of CAs. A file that does not exist trusts nobody, and is
+    /// Reads a list of keys, and the certificates of CAs. A file that does not exist counts as empty, and is
     /// read when it appears.
     ///
     /// # Errors

@@ -115,7 +115,7 @@ impl FromStr for TrustedKey {
 #[derive(Debug, Default)]
 pub(super) struct Parsed {
     pub(super) keys: Vec<TrustedKey>,
-    /// Each with the number of its line. A wrong line trusts nobody.
+    /// Each with the number of its line. A wrong line is ignored.
     pub(super) wrong: Vec<(usize, String)>,
 }
 

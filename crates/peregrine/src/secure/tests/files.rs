@@ -233,12 +233,12 @@ fn a_list_is_read_again_when_it_has_changed() {
     assert_ne!(trust.changes(), before);
     let peer = judge().unwrap();
     assert!(trust.still_trusts(&peer) && trust.problems().is_empty());
-    // A damaged line trusts nobody, and the others stay.
+    // A damaged line is ignored, and the others stay.
     let text = fs::read_to_string(directory.trusted_file()).unwrap();
     fs::write(directory.trusted_file(), format!("bob !!!\n{text}")).unwrap();
     assert!(trust.still_trusts(&peer));
     assert!(trust.problems()[0].contains("trusted:1:"), "{:?}", trust.problems());
-    // A list that others can change trusts nobody.
+    // A list that others can change is ignored.
     set_mode(&directory.trusted_file(), 0o666);
     assert!(!trust.still_trusts(&peer) && judge().is_err());
     assert!(trust.problems()[0].contains("chmod go-w"), "{:?}", trust.problems());
