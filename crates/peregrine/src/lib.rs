@@ -156,7 +156,8 @@
 //! * `uuid`: `Uuid` is [`Plain`].
 //! * `tokio`: the handle of a tokio runtime is an [`Executor`] of async servers. Implies `async`.
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
-//! * `secure`: adds the module `secure`: identities, and which peers are trusted.
+//! * `secure`: adds the module `secure`: identities, and which peers are trusted. `Server::secure` and
+//!   `BindOptions::secure` encrypt calls over TCP with them.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!
 //! Types with the same meaning are the same type in an interface. So a client with `chrono::NaiveDate` can

@@ -75,6 +75,12 @@ pub(crate) enum Rank {
     Conduit,
     /// One end of a stream.
     Stream,
+    /// The bytes that a sealed connection has received and not decrypted yet.
+    #[cfg(feature = "secure")]
+    Ciphertext,
+    /// The state of TLS of a sealed connection.
+    #[cfg(feature = "secure")]
+    Tls,
     /// The default rank. No lock is taken while a lock of this rank is held.
     Leaf,
 }

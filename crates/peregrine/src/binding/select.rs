@@ -19,6 +19,7 @@ use crate::path::courier::{CourierExchange, CourierTcp, CourierUdp};
 use crate::path::datagram::{OverEthernet, OverUdp};
 use crate::path::local::Local;
 use crate::path::onc::{OncTcp, OncUdp};
+use crate::path::security;
 use crate::path::stream::Tcp;
 use crate::protocol::description;
 use crate::stub;
@@ -130,9 +131,14 @@ fn try_all(
     explanation: &mut Explanation,
 ) -> Result<Selection, CallError> {
     let address: Address = address.parse()?;
+    let is_secure = options.security.is_some();
+    if is_secure {
+        security::check_asked(address.path())?;
+    }
     let (targets, no_more) = targets(&address, options);
     let searched = searched(&address, &targets, &no_more);
-    let attempts = attempts(CONNECTS, &address, &targets, &no_more.cause(), explanation);
+    let connects = connects(is_secure, explanation);
+    let attempts = attempts(&connects, &address, &targets, &no_more.cause(), explanation);
     // If a directory cannot be read, this explains why binding failed. If a directory lacks the name, this
     // explains the failure only if there is no address to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
@@ -298,6 +304,22 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
         Err(error) => error,
     };
     (targets, no_more)
+}
+
+/// Returns the client sides of the paths that a binding may use, the fastest path first.
+fn connects(is_secure: bool, explanation: &mut Explanation) -> Vec<&'static dyn Connect> {
+    let mut connects = CONNECTS.to_vec();
+    if is_secure {
+        connects.retain(|connect| {
+            let may = security::may_carry(connect.kind());
+            if !may {
+                let why = security::NOT_SEALED.to_owned();
+                explanation.set(connect.kind(), Verdict::Excluded, why);
+            }
+            may
+        });
+    }
+    connects
 }
 
 /// Returns the attempts to reach the targets by these paths, in the order of `connects`. If a path has no

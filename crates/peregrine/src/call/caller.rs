@@ -101,6 +101,13 @@ impl core::fmt::Display for PathKind {
     }
 }
 
+/// Who a caller is, as TLS has proven. Without the feature `secure`, there is no such caller.
+#[cfg(feature = "secure")]
+pub(crate) type Identified = crate::secure::Peer;
+/// Who a caller is, as TLS has proven. Without the feature `secure`, there is no such caller.
+#[cfg(not(feature = "secure"))]
+pub(crate) type Identified = core::convert::Infallible;
+
 #[derive(Clone, Debug)]
 pub(crate) struct CallerInfo {
     pub(crate) path: PathKind,
@@ -114,6 +121,9 @@ pub(crate) struct CallerInfo {
     pub(crate) hardware: Option<[u8; 6]>,
     /// The identity that the caller claims, for calls of other RPC systems.
     pub(crate) claimed: Option<Box<Claimed>>,
+    /// Who the caller is, if TLS has proven it.
+    #[cfg_attr(not(feature = "secure"), expect(dead_code, reason = "only TLS has such callers"))]
+    pub(crate) identity: Option<Identified>,
     /// Whether the called server ends. `None` for calls within one process.
     pub(crate) ending: Option<Ending>,
     /// The metadata of the call. Most calls have none, and all calls of a binding then share one value.
@@ -385,6 +395,24 @@ impl Caller {
     /// **Nothing proves this claim.** Do not use it for decisions that protect anything.
     pub fn claimed(&self) -> Option<&Claimed> {
         self.info.claimed.as_deref()
+    }
+
+    /// Returns who the caller is, if its connection is encrypted: the key that it has proven to have, and the
+    /// names that the server's [`Trust`](crate::secure::Trust) gives it. `None` on all other paths. On this
+    /// machine, [`user`](Self::user) and [`group`](Self::group) say who the caller is.
+    ///
+    /// ```
+    /// fn is_operator() -> bool {
+    ///     let caller = peregrine::caller();
+    ///     let identity = caller.as_ref().and_then(|caller| caller.identity());
+    ///     identity.is_some_and(|peer| peer.name() == Some("operator"))
+    /// }
+    /// # assert!(!is_operator());
+    /// ```
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    pub fn identity(&self) -> Option<&crate::secure::Peer> {
+        self.info.identity.as_ref()
     }
 
     /// Returns the address and port from which the call came over an IP network. `None` on paths

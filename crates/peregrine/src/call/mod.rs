@@ -31,8 +31,8 @@ pub(crate) use batch::{Account, Batched, append, with_scratch};
 pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, Claimed, PathKind, caller, undeferred};
 pub(crate) use caller::{
-    CallerInfo, Calls, Ending, Nested, NestedReceived, due, inside, leave_call, serve_call,
-    serve_calls_of, source_of_thread, tell_caller,
+    CallerInfo, Calls, Ending, Identified, Nested, NestedReceived, due, inside, leave_call,
+    serve_call, serve_calls_of, source_of_thread, tell_caller,
 };
 pub use deferred::{Answered, Executor, OwnedCall, ServerExecutor, serve_async};
 pub(crate) use exported::Exported;

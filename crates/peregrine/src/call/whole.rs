@@ -496,6 +496,7 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
         from: Some(([127, 0, 0, 1], 7).into()),
         hardware: Some([1, 2, 3, 4, 5, 6]),
         claimed: None,
+        identity: None,
         ending: None,
         carried: None,
     })

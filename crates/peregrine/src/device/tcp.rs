@@ -5,6 +5,7 @@ use core::net::{Ipv4Addr, SocketAddr};
 use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,14 +18,57 @@ use rustix::net::{
 use super::inherited::{self, Taken};
 use crate::limits;
 use crate::sys::{Parts, TcpHealth, receive_two, tcp_health};
-use crate::value::Space;
+use crate::value::{Space, Window};
 
 /// The first port that [`Stream::privileged`] uses. Servers have most of the ports below it.
 const FIRST_PRIVILEGED: u16 = 600;
 
 /// A connected socket. An operation blocks only if the caller requests that.
-#[derive(Debug)]
-pub(crate) struct Stream(OwnedFd);
+pub(crate) struct Stream {
+    socket: OwnedFd,
+    /// What encrypts the bytes. `None`: they are sent as they are.
+    seal: Option<Arc<dyn Seal>>,
+}
+
+/// Encrypts and authenticates the bytes of one [`Stream`].
+///
+/// One thread at a time receives, and another one may send at the same time. All bytes go through the seal,
+/// and no operation but a receive with `wait` blocks.
+pub(crate) trait Seal: Send + Sync {
+    /// Sends as many bytes of `parts` as the socket accepts without blocking, and removes these bytes from
+    /// `parts`.
+    ///
+    /// Bytes count as sent when the system has taken their ciphertext. If it took only a part of the
+    /// ciphertext, the last byte does not count, so the caller knows that it must continue. The caller must
+    /// then continue with the same message, or end the connection. The next call first sends the rest.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing of `parts` was sent because the socket is full.
+    fn send(&self, socket: BorrowedFd<'_>, parts: &mut Parts<'_>, more: bool) -> io::Result<()>;
+
+    /// Receives bytes into `first`, and those that do not fit there into `then`. Returns their number, or 0
+    /// at the end of the stream. If `wait` is true, blocks until bytes arrive. It may also return with
+    /// [`io::ErrorKind::WouldBlock`] earlier, when bytes have arrived that say nothing yet.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing has arrived. [`io::ErrorKind::InvalidData`] if the peer is
+    /// refused or has refused this side, or if the bytes were changed on their way.
+    fn receive(
+        &self,
+        socket: BorrowedFd<'_>,
+        first: &mut [u8],
+        then: Space<'_>,
+        wait: bool,
+    ) -> io::Result<usize>;
+
+    /// Returns whether bytes were received from the socket and not taken yet. `poll` and epoll do not know of
+    /// them. After [`receive`](Self::receive) has failed with `WouldBlock` in the only thread that receives,
+    /// there are none.
+    fn holds_received(&self) -> bool;
+
+    /// Says to the peer that no more bytes follow.
+    fn finish(&self, socket: BorrowedFd<'_>);
+}
 
 /// A listening socket. An operation never blocks.
 #[derive(Debug)]
@@ -66,6 +110,23 @@ fn left(until: Option<Instant>) -> Option<rustix::time::Timespec> {
 }
 
 impl Stream {
+    const fn plain(socket: OwnedFd) -> Self {
+        Self { socket, seal: None }
+    }
+
+    /// Encrypts all further bytes with `seal`.
+    #[cfg(feature = "secure")]
+    pub(crate) fn set_seal(&mut self, seal: Arc<dyn Seal>) {
+        self.seal = Some(seal);
+    }
+
+    /// Returns whether bytes were received from the socket and not taken yet. A thread must not sleep until
+    /// the socket is readable, or leave the socket to the keeper, while this is true.
+    #[inline]
+    pub(crate) fn holds_received(&self) -> bool {
+        self.seal.as_ref().is_some_and(|seal| seal.holds_received())
+    }
+
     /// Connects to one of `addresses`: the first that accepts a connection before `until`. Attempts overlap
     /// (RFC 8305). The next attempt begins `stagger` after the previous attempt, or as soon as an attempt
     /// fails. The sockets of the unsuccessful attempts are closed.
@@ -102,7 +163,7 @@ impl Stream {
                 return Err(Some((*first, io::ErrorKind::TimedOut.into())));
             }
             let mut fds: Vec<PollFd<'_>> =
-                attempts.iter().map(|(_, one)| PollFd::new(&one.0, PollFlags::OUT)).collect();
+                attempts.iter().map(|(_, one)| PollFd::new(&one.socket, PollFlags::OUT)).collect();
             let limit = if next.len() > 0 { until.min(starts) } else { until };
             match poll(&mut fds, left(Some(limit)).as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -112,7 +173,7 @@ impl Stream {
             drop(fds);
             for at in (0..attempts.len()).rev().filter(|at| ready[*at]) {
                 let (address, stream) = attempts.remove(at);
-                let done = sockopt::socket_error(&stream.0).and_then(|error| error);
+                let done = sockopt::socket_error(&stream.socket).and_then(|error| error);
                 match done.map_err(io::Error::from).and_then(|()| stream.connected()) {
                     Ok(stream) => return Ok(stream),
                     Err(error) => {
@@ -132,7 +193,7 @@ impl Stream {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Self(socket).connected()
+        Self::plain(socket).connected()
     }
 
     /// Connects to an IPv4 port of this machine from a port below 1024, which proves to the peer that this
@@ -148,11 +209,11 @@ impl Stream {
             let bound = from.map_or(Ok(()), |from| bind(&socket, &from));
             match bound.and_then(|()| connect(&socket, to)) {
                 Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {
-                    let stream = Self(socket);
+                    let stream = Self::plain(socket);
                     if !stream.wait(WaitFor::Writable, Some(until))?.writable {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
-                    sockopt::socket_error(&stream.0).and_then(|error| error)?;
+                    sockopt::socket_error(&stream.socket).and_then(|error| error)?;
                     return stream.connected();
                 }
                 // Another program uses the port, or has used it for a connection to the peer, or this program
@@ -170,8 +231,8 @@ impl Stream {
 
     /// Begins to connect. Returns the stream, and whether it is already connected.
     fn begin(address: &SocketAddr) -> io::Result<(Self, bool)> {
-        let stream = Self(socket_for(address, SocketFlags::NONBLOCK)?);
-        match connect(&stream.0, address) {
+        let stream = Self::plain(socket_for(address, SocketFlags::NONBLOCK)?);
+        match connect(&stream.socket, address) {
             Ok(()) => Ok((stream, true)),
             Err(rustix::io::Errno::INPROGRESS) => Ok((stream, false)),
             Err(error) => Err(error.into()),
@@ -180,14 +241,14 @@ impl Stream {
 
     /// Sets a newly connected socket to blocking mode. While connecting, the socket was in non-blocking mode.
     fn connected(self) -> io::Result<Self> {
-        rustix::io::ioctl_fionbio(&self.0, false)?;
+        rustix::io::ioctl_fionbio(&self.socket, false)?;
         Ok(self)
     }
 
     /// Prepares the socket for calls. Small messages are then sent at once, and a peer that does not answer
     /// is noticed within [`limits::SILENCE`].
     pub(crate) fn prepare(&self, congestion: Option<&str>) -> io::Result<()> {
-        let socket = &self.0;
+        let socket = &self.socket;
         sockopt::set_tcp_nodelay(socket, true)?;
         sockopt::set_socket_keepalive(socket, true)?;
         let silence = limits::SILENCE;
@@ -207,12 +268,12 @@ impl Stream {
 
     /// Sets the longest time that a blocking [`receive`](Self::receive) waits.
     pub(crate) fn set_receive_timeout(&self, limit: Duration) -> io::Result<()> {
-        Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(limit))?)
+        Ok(sockopt::set_socket_timeout(&self.socket, sockopt::Timeout::Recv, Some(limit))?)
     }
 
     /// Returns what the kernel reports about the connection and the peer.
     pub(crate) fn health(&self) -> io::Result<TcpHealth> {
-        tcp_health(self.0.as_fd())
+        tcp_health(self.socket.as_fd())
     }
 
     /// Sends as many bytes of `parts` as the socket accepts without blocking, and removes these bytes from
@@ -221,7 +282,10 @@ impl Stream {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if the socket accepts no bytes now.
     pub(crate) fn send(&self, parts: &mut Parts<'_>, more: bool) -> io::Result<()> {
-        parts.send(self.0.as_fd(), more)
+        match &self.seal {
+            None => parts.send(self.socket.as_fd(), more),
+            Some(seal) => seal.send(self.socket.as_fd(), parts, more),
+        }
     }
 
     /// Sends as many of `bytes` as the socket accepts without blocking. Returns their number.
@@ -229,14 +293,23 @@ impl Stream {
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if the socket accepts no bytes now.
     pub(crate) fn send_some(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(&self.0, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?)
+        let Some(seal) = &self.seal else {
+            return Ok(send(&self.socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?);
+        };
+        let mut parts = Parts::new();
+        parts.push(Window::from(bytes));
+        seal.send(self.socket.as_fd(), &mut parts, false)?;
+        Ok(bytes.len() - parts.left())
     }
 
     /// Receives the bytes that have arrived. If `wait` is true, blocks until bytes arrive. Returns the number
     /// of bytes, or 0 if the peer has closed the connection.
     pub(crate) fn receive(&self, into: &mut [u8], wait: bool) -> io::Result<usize> {
+        if let Some(seal) = &self.seal {
+            return seal.receive(self.socket.as_fd(), into, Space::none(), wait);
+        }
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
-        Ok(recv(&self.0, into, flags)?.1)
+        Ok(recv(&self.socket, into, flags)?.1)
     }
 
     /// Receives as [`receive`](Self::receive) does. The bytes go into `first`. The bytes that do not fit into
@@ -247,7 +320,10 @@ impl Stream {
         then: Space<'_>,
         wait: bool,
     ) -> io::Result<usize> {
-        receive_two(self.0.as_fd(), first, then, wait)
+        match &self.seal {
+            None => receive_two(self.socket.as_fd(), first, then, wait),
+            Some(seal) => seal.receive(self.socket.as_fd(), first, then, wait),
+        }
     }
 
     /// Waits until the socket has the readiness `what`, or until the time `until`.
@@ -257,8 +333,11 @@ impl Stream {
             WaitFor::Writable => PollFlags::OUT,
             WaitFor::Either => PollFlags::IN | PollFlags::OUT,
         };
+        if what != WaitFor::Writable && self.holds_received() {
+            return Ok(Ready { readable: true, writable: false });
+        }
         loop {
-            let mut one = [PollFd::new(&self.0, flags)];
+            let mut one = [PollFd::new(&self.socket, flags)];
             match poll(&mut one, left(until).as_ref()) {
                 Ok(_) => {
                     let events = one[0].revents();
@@ -276,19 +355,22 @@ impl Stream {
 
     /// Shuts down both directions. Threads that wait on the socket stop waiting.
     pub(crate) fn end(&self) {
-        let _ = shutdown(&self.0, Shutdown::Both);
+        let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
     /// Returns the address of the peer.
     pub(crate) fn peer(&self) -> io::Result<SocketAddr> {
-        let peer = getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
+        let peer = getpeername(&self.socket)?.ok_or(io::ErrorKind::NotConnected)?;
         Ok(SocketAddr::try_from(peer)?)
     }
 
     /// Shuts down the sending direction. The peer still receives all bytes that were sent before. This socket
     /// can still receive.
     pub(crate) fn shut_down_sending(&self) {
-        let _ = shutdown(&self.0, Shutdown::Write);
+        if let Some(seal) = &self.seal {
+            seal.finish(self.socket.as_fd());
+        }
+        let _ = shutdown(&self.socket, Shutdown::Write);
     }
 }
 
@@ -331,13 +413,19 @@ impl Listener {
         let from = getpeername(&socket)?;
         let from = from.map(SocketAddr::try_from).transpose()?;
         let from = from.ok_or(io::ErrorKind::NotConnected)?;
-        Ok((Stream(socket), from))
+        Ok((Stream::plain(socket), from))
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
+    }
+}
+
+impl core::fmt::Debug for Stream {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Stream({:?}, sealed: {})", self.socket, self.seal.is_some())
     }
 }
 

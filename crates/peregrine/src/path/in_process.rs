@@ -61,6 +61,7 @@ impl InProcess {
             from: None,
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         };

@@ -16,6 +16,7 @@ pub(crate) mod onc;
 pub(crate) mod options;
 mod receivers;
 mod rings;
+pub(crate) mod security;
 mod slots;
 pub(crate) mod stream;
 mod tidying;

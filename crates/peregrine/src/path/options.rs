@@ -10,6 +10,9 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
 use crate::path::auth_sys::AuthSys;
+use crate::path::security::ClientSecurity;
+#[cfg(feature = "secure")]
+use crate::secure::{Expected, Identity, Trust};
 
 /// The device through which raw Ethernet frames are sent and received.
 ///
@@ -138,6 +141,8 @@ pub struct BindOptions {
     pub(crate) rebind: Rebind,
     pub(crate) onc_auth_sys: Option<AuthSys>,
     pub(crate) courier_form: CourierForm,
+    /// TLS on connections that leave the machine. `None`: they are not encrypted.
+    pub(crate) security: Option<ClientSecurity>,
 }
 
 impl Default for BindOptions {
@@ -157,6 +162,7 @@ impl Default for BindOptions {
             rebind: Rebind::WhenNotExecuted,
             onc_auth_sys: None,
             courier_form: CourierForm::Records,
+            security: None,
         }
     }
 }
@@ -292,6 +298,57 @@ impl BindOptions {
     /// on other paths.
     pub const fn courier_form(mut self, form: CourierForm) -> Self {
         self.courier_form = form;
+        self
+    }
+
+    /// Encrypts the calls, proves to the server who the client is, and accepts only a server that is trusted.
+    ///
+    /// Such a binding uses TLS 1.3 over TCP, or a path within this machine. It never uses a path that is not
+    /// encrypted: binding fails if the server does not use TLS. It expects a server with the name or the
+    /// address of the host in the binding's address; [`expect`](Self::expect) changes this. A server whose
+    /// key is in the list of trusted keys needs no name.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// use peregrine::secure::{Identity, Trust, TrustedKey};
+    /// use peregrine::{BindOptions, Server};
+    ///
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// # let name = format!("doc-secure-{}", std::process::id());
+    /// let (ada, bob) = (Identity::generate()?, Identity::generate()?);
+    /// let trusts = |name: &str, peer: &Identity| {
+    ///     Trust::of_keys([TrustedKey::new(name, peer.public_key(), "")?])
+    /// };
+    /// let server = Server::new().export(&name, EchoServer::new(Same))?;
+    /// let server = server.secure(bob.clone(), trusts("ada", &ada)?);
+    /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
+    ///
+    /// let options = BindOptions::default().secure(ada.clone(), trusts("bob", &bob)?);
+    /// let echo = EchoClient::bind_with(&format!("{}/{name}", running.addresses()[0]), &options)?;
+    /// assert_eq!(echo.echo(7)?, 7);
+    /// assert!(echo.binding().explain().summary().contains("encrypted by TLS 1.3"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    pub fn secure(mut self, identity: Identity, trust: Trust) -> Self {
+        self.security = Some(ClientSecurity::new(identity, trust));
+        self
+    }
+
+    /// Sets which server a [secure](Self::secure) binding expects, wherever it is. By default, the server has
+    /// the name or the address of the host in the binding's address.
+    ///
+    /// # Panics
+    /// If [`secure`](Self::secure) was not called before.
+    #[cfg(feature = "secure")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
+    #[track_caller]
+    pub fn expect(mut self, server: Expected) -> Self {
+        let security = self.security.as_mut();
+        security.expect("`BindOptions::secure` is called before `expect`").expect(server);
         self
     }
 

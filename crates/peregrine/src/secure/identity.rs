@@ -202,6 +202,11 @@ impl Identity {
         Arc::clone(&self.current().certified)
     }
 
+    /// Returns whether this is a clone of the other identity.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Returns how often the identity has changed.
     pub(super) fn changes(&self) -> u64 {
         self.refresh();

@@ -41,12 +41,9 @@ mod pattern;
 mod peer;
 mod refusal;
 mod sessions;
+pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "no path uses TLS yet; the tests of this room do")
-)]
 pub(crate) mod tls;
 mod trust;
 mod trusted;

@@ -4,6 +4,7 @@ mod certificates;
 mod files;
 mod handshakes;
 mod resumption;
+mod streams;
 
 use std::sync::Arc;
 

@@ -202,6 +202,11 @@ impl Trust {
         self.lists().judge(chain, role, expected, now)
     }
 
+    /// Returns whether this is a clone of the other trust.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     fn lists(&self) -> Arc<Lists> {
         let files = &self.inner.files;
         let mut state = self.inner.state.lock();

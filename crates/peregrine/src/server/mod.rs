@@ -3,6 +3,8 @@
 mod disclosure;
 mod health;
 mod paths;
+#[cfg(feature = "secure")]
+mod secure;
 mod supervised;
 #[cfg(test)]
 mod tests;
@@ -62,6 +64,8 @@ pub struct Server {
     signals: Option<Duration>,
     listeners: Vec<Listening>,
     connections: ConnectionTerms,
+    #[cfg(feature = "secure")]
+    secure: secure::Secure,
     ethernet: Option<EthernetDevice>,
     /// Whether to register the programs of ONC RPC at rpcbind.
     registers: bool,
@@ -94,7 +98,10 @@ impl Server {
                 congestion: None,
                 connections: limits::CONNECTIONS_MAX,
                 connections_per_host: limits::CONNECTIONS_PER_HOST,
+                security: None,
             },
+            #[cfg(feature = "secure")]
+            secure: secure::Secure::new(),
             ethernet: None,
             registers: false,
             disclosure: Disclosure::Totals,
@@ -166,9 +173,10 @@ impl Server {
     /// Listens as [`Server::listen`] does, but also accepts endpoints that other machines can reach, such as
     /// `tcp:0.0.0.0:7000`.
     ///
-    /// **Nothing on a network path is encrypted or authenticated in this version.** Any host that can reach
-    /// the port can call. Any host between client and server can read and change calls and results. Use this
-    /// only in a network whose hosts you all trust, or protect the port by a firewall or a tunnel.
+    /// **Nothing is encrypted or authenticated, unless the server is secure** (`Server::secure`, with the
+    /// feature `secure`, for `tcp:`). Any host that can reach the port can call. Any host between client and
+    /// server can read and change calls and results. Use this only in a network whose hosts you all trust, or
+    /// protect the port by a firewall or a tunnel.
     ///
     /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface that
     /// has the address. Clients on the same link then make calls without IP. This requires `CAP_NET_RAW`, and
@@ -395,7 +403,10 @@ impl Server {
     ///
     /// # Errors
     /// If a thread, a descriptor or memory cannot be obtained, or an endpoint is in use.
-    pub fn spawn(self) -> Result<Running, CallError> {
+    #[cfg_attr(not(feature = "secure"), expect(unused_mut, reason = "TLS changes the terms"))]
+    pub fn spawn(mut self) -> Result<Running, CallError> {
+        #[cfg(feature = "secure")]
+        self.secure.begin(&self.listeners, &mut self.connections)?;
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
@@ -453,6 +464,8 @@ impl Server {
             registrations,
             supervised,
             signals,
+            #[cfg(feature = "secure")]
+            refused: self.secure.refused(),
             pid,
         };
         for listening in self.listeners {
@@ -540,6 +553,9 @@ pub struct Running {
     /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
     /// signal shortens the drain.
     signals: Option<Watch>,
+    /// The number of clients that were refused.
+    #[cfg(feature = "secure")]
+    refused: Arc<AtomicU64>,
     pid: u32,
 }
 

@@ -176,6 +176,20 @@ pub(super) enum Listening {
     Datagrams(SocketAddr),
 }
 
+#[cfg(feature = "secure")]
+impl Listening {
+    /// Returns the path in words, if it cannot be encrypted.
+    pub(super) const fn unsealed(&self) -> Option<&'static str> {
+        match self {
+            Self::Tcp(_) => None,
+            Self::Udp(_) | Self::Datagrams(_) => Some("UDP"),
+            Self::Ethernet(_) => Some("raw Ethernet"),
+            Self::OncTcp(_) | Self::OncUdp(_) => Some("ONC RPC"),
+            Self::CourierUdp(_) | Self::CourierTcp(_) => Some("Courier"),
+        }
+    }
+}
+
 /// The advice for an endpoint that other machines can reach.
 const BEYOND: &str = "listen at an address of this machine alone, such as 127.0.0.1, or call \
      Server::listen_beyond_this_machine";

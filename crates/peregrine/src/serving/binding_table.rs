@@ -288,6 +288,7 @@ mod tests {
             from: None,
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         };

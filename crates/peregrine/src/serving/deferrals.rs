@@ -294,6 +294,7 @@ mod tests {
             from: from.map(|from| from.parse().unwrap()),
             hardware,
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         };

@@ -305,6 +305,7 @@ mod tests {
                 from: None,
                 hardware: None,
                 claimed: None,
+                identity: None,
                 ending: None,
                 carried: None,
             };

@@ -67,6 +67,21 @@ impl<'a> Parts<'a> {
         (self.first, self.end) = (0, 0);
     }
 
+    /// Copies bytes from the first one that has not been sent on, as many as fit into `into`. Returns their
+    /// number.
+    #[cfg(feature = "secure")]
+    pub(crate) fn copy_to(&self, into: &mut [u8]) -> usize {
+        let mut at = 0;
+        for part in &self.list[self.first..self.end] {
+            let bytes = part.iov_len.min(into.len() - at);
+            // SAFETY: the window of the part stays mapped for 'a, and has at least `bytes` bytes. There is
+            // space for them in `into`, which is private.
+            unsafe { super::fetch(part.iov_base.cast(), into[at..].as_mut_ptr(), bytes) };
+            at += bytes;
+        }
+        at
+    }
+
     /// Sends as many bytes as the socket accepts without blocking. `more` is true if more bytes follow at
     /// once.
     ///
@@ -149,6 +164,9 @@ mod tests {
         let mut parts = Parts::new();
         assert!(parts.push(Window::from(&b"abc"[..])) && parts.push(Window::from(&b"de"[..])));
         parts.advance(2);
+        let mut copied = [0; 4];
+        assert_eq!((parts.copy_to(&mut copied[..2]), &copied[..2]), (2, &b"cd"[..]));
+        assert_eq!((parts.copy_to(&mut copied), &copied[..3]), (3, &b"cde"[..]));
         let left: Vec<usize> =
             parts.list[parts.first..parts.end].iter().map(|p| p.iov_len).collect();
         assert_eq!((left, parts.left()), (vec![1, 2], 3));

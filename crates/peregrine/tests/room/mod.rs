@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::contract::{self, Client, pressure};
@@ -43,9 +43,30 @@ impl Carrier {
     }
 }
 
+/// What a test program adds to its servers and to the options of its clients.
+pub(crate) struct Security {
+    pub(crate) server: fn(Server) -> Server,
+    pub(crate) client: fn(BindOptions) -> BindOptions,
+}
+
+/// What this test program adds. Without a value, nothing.
+pub(crate) static SECURITY: OnceLock<Security> = OnceLock::new();
+
+fn options() -> BindOptions {
+    let options = BindOptions::default();
+    SECURITY.get().map_or(options.clone(), |security| (security.client)(options))
+}
+
+fn bind(address: &str) -> Result<RoomClient, CallError> {
+    RoomClient::bind_with(address, &options())
+}
+
 /// Starts a server that listens at `at`. With raw Ethernet, the server listens at the far end of the link
 /// whose near end this thread has entered.
-fn start(server: Server, at: &str) -> Running {
+fn start(mut server: Server, at: &str) -> Running {
+    if let Some(security) = SECURITY.get() {
+        server = (security.server)(server);
+    }
     if !at.starts_with("eth:") {
         return server.listen(at).unwrap().spawn().unwrap();
     }
@@ -190,18 +211,18 @@ fn check_contract(by: Carrier, options: &BindOptions, wait: Wait) {
 
 pub(crate) fn contract_holds(by: Carrier) {
     let _home = home();
-    check_contract(by, &BindOptions::default(), Wait::Adaptive);
+    check_contract(by, &options(), Wait::Adaptive);
 }
 
 pub(crate) fn contract_holds_when_threads_sleep(by: Carrier) {
     let _home = home();
-    let options = BindOptions::default().wait(Wait::Block).astacks(1);
+    let options = options().wait(Wait::Block).astacks(1);
     check_contract(by, &options.on_exhausted(OnExhausted::More), Wait::Block);
 }
 
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
     let _home = home();
-    let (running, options) = (Mutex::new(Vec::new()), BindOptions::default());
+    let (running, options) = (Mutex::new(Vec::new()), options());
     pressure::calls_within_their_bounds_wait_for_each_other(&|server, form| {
         let mut running = running.lock().unwrap();
         let name = format!("pressure-{}", running.len());
@@ -219,7 +240,7 @@ pub(crate) fn long_procedures_do_not_delay_other_calls(by: Carrier) {
     let door = Arc::clone(&inside.door);
     let (_running, address) = serve(Server::new(), inside, &by.loopback());
     for (round, wait) in (0..).zip([Wait::Block, Wait::Adaptive]) {
-        let options = BindOptions::default().wait(wait).astacks(20);
+        let options = options().wait(wait).astacks(20);
         let room = RoomClient::bind_with(&address, &options).unwrap();
         std::thread::scope(|scope| {
             // No call returns before 12 callers are inside.
@@ -239,7 +260,7 @@ pub(crate) fn each_thread_gets_its_own_replies(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
-        let options = BindOptions::default().wait(wait).astacks(16);
+        let options = options().wait(wait).astacks(16);
         let rooms = [(); 2].map(|()| RoomClient::bind_with(&address, &options).unwrap());
         std::thread::scope(|scope| {
             for thread in 0..24usize {
@@ -297,7 +318,7 @@ pub(crate) fn late_reply_releases_frame_of_given_up_call(by: Carrier) {
     let door = Arc::clone(&inside.door);
     let (_running, address) = serve(Server::new(), inside, &by.loopback());
     for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
-        let options = BindOptions::default().astacks(1).wait(wait);
+        let options = options().astacks(1).wait(wait);
         let room = RoomClient::bind_with(&address, &options).unwrap();
         door.set(false);
         give_up_call_inside(&room.with_timeout(Duration::from_millis(30)), &door);
@@ -312,7 +333,7 @@ pub(crate) fn large_messages_arrive_intact_in_both_directions(by: Carrier) {
     let _home = home();
     let room = Inside::of(1);
     let (_running, address) = serve(Server::new(), room, &by.loopback());
-    let client = RoomClient::bind_with(&address, &BindOptions::default().astacks(2)).unwrap();
+    let client = RoomClient::bind_with(&address, &options().astacks(2)).unwrap();
     const BYTES: usize = 64 << 20;
     let sent: Vec<u8> = (0..BYTES).map(byte).collect();
     let sum = sent.iter().copied().map(u64::from).sum::<u64>();
@@ -347,7 +368,7 @@ pub(crate) fn running_and_waiting_calls_are_bounded(by: Carrier) {
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
     let (running, address) = serve(Server::new().threads(2).queue(1), inside, &by.loopback());
-    let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(8)).unwrap();
+    let room = RoomClient::bind_with(&address, &options().astacks(8)).unwrap();
     let (sender, outcomes) = channel();
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -378,8 +399,7 @@ pub(crate) fn calls_of_withdrawn_export_fail_and_others_succeed(by: Carrier) {
     let server = Server::new().export("other", RoomServer::new(Inside::of(1))).unwrap();
     let (running, address) = serve(server, Inside::of(1), &by.loopback());
     let other_address = address.replace("/room", "/other");
-    let (room, other) =
-        (RoomClient::bind(&address).unwrap(), RoomClient::bind(&other_address).unwrap());
+    let (room, other) = (bind(&address).unwrap(), bind(&other_address).unwrap());
     room.null().unwrap();
     assert!(running.withdraw("room"));
     assert_eq!(refused(room.null()), Kind::Withdrawn);
@@ -387,7 +407,7 @@ pub(crate) fn calls_of_withdrawn_export_fail_and_others_succeed(by: Carrier) {
         // Over TCP, a server announces a withdrawal on each connection.
         support::until("the client learns of the withdrawal", || !room.is_alive());
     }
-    assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::NotFound);
+    assert_eq!(refused(bind(&address).map(drop)), Kind::NotFound);
     other.null().unwrap();
     assert!(other.is_alive());
 }
@@ -438,8 +458,8 @@ pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
     let (running, address) = serve(Server::new(), inside, &by.loopback());
-    let room = RoomClient::bind(&address).unwrap();
-    let idle = RoomClient::bind(&address).unwrap();
+    let room = bind(&address).unwrap();
+    let idle = bind(&address).unwrap();
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| room.stay());
         door.await_entered(1);
@@ -463,7 +483,7 @@ pub(crate) fn stopping_server_finishes_calls_and_refuses_new_ones(by: Carrier) {
         let error = idle.null().unwrap_err();
         assert_eq!(error.kind(), Kind::ServerGone, "{error}");
     }
-    assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Unreachable);
+    assert_eq!(refused(bind(&address).map(drop)), Kind::Unreachable);
 }
 
 pub(crate) fn health_is_reported_while_all_threads_are_busy(by: Carrier) {
@@ -556,7 +576,7 @@ pub(crate) fn calls_cut_short_by_drain_may_have_executed(by: Carrier) {
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
     let (running, address) = serve(Server::new(), inside, &by.loopback());
-    let room = RoomClient::bind(&address).unwrap();
+    let room = bind(&address).unwrap();
     std::thread::scope(|scope| {
         let runs = scope.spawn(|| room.stay());
         door.await_entered(1);
@@ -591,7 +611,7 @@ pub(crate) fn listening_on_all_interfaces_must_be_requested(by: Carrier) {
     };
     let place = format!("{}:127.0.0.1:{}", by.scheme, place.port());
     let address = format!("{place}/room");
-    RoomClient::bind(&address).unwrap().null().unwrap();
+    bind(&address).unwrap().null().unwrap();
     // The port is in use now.
     let second = Server::new().listen(&place).and_then(Server::spawn);
     assert_eq!(second.unwrap_err().kind(), Kind::System);
@@ -605,22 +625,21 @@ pub(crate) fn export_limited_to_users_is_denied_over_network(by: Carrier) {
     let server = Server::new().export_with("room", RoomServer::new(Inside::of(1)), limited);
     let running = start(server.unwrap(), &by.loopback());
     let address = format!("{}/room", running.addresses()[0]);
-    assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Denied);
+    assert_eq!(refused(bind(&address).map(drop)), Kind::Denied);
     assert_eq!(refused(peregrine::describe(&address)), Kind::Denied);
-    RoomClient::bind("room").unwrap().null().unwrap();
+    bind("room").unwrap().null().unwrap();
 }
 
 pub(crate) fn binding_error_gives_the_reason(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
-    let error = contract::ContractClient::bind(&address).unwrap_err();
+    let error = contract::ContractClient::bind_with(&address, &options()).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch);
     assert!(error.to_string().contains("ours is interface `contract`"), "{error}");
     let unknown = address.replace("/room", "/unknown");
-    let error = RoomClient::bind(&unknown).unwrap_err();
+    let error = bind(&unknown).unwrap_err();
     assert_eq!((error.kind(), error.address()), (Kind::NotFound, &*unknown));
-    let error =
-        RoomClient::bind(&format!("{}:no-such-host.invalid:1/room", by.scheme)).unwrap_err();
+    let error = bind(&format!("{}:no-such-host.invalid:1/room", by.scheme)).unwrap_err();
     assert_eq!((error.kind(), error.phase()), (Kind::Unreachable, Phase::Resolve));
 }
 
@@ -638,7 +657,7 @@ pub(crate) fn caller_is_identified_by_its_address(by: Carrier) {
 fn bindings_after_asking_for_caller(by: Carrier) -> u32 {
     let (running, address) = serve(Server::new(), Inside::of(1), &by.at("[::1]"));
     assert!(address.starts_with(&format!("{}:[::1]:", by.scheme)), "{address}");
-    let room = RoomClient::bind(&address).unwrap();
+    let room = bind(&address).unwrap();
     assert_eq!(room.binding().path(), by.path);
     room.binding().ping().unwrap();
     // Datagrams do not identify the calling process.
@@ -647,7 +666,7 @@ fn bindings_after_asking_for_caller(by: Carrier) -> u32 {
     let description = peregrine::describe(&address).unwrap();
     assert_eq!((&*description.interface, description.process), ("Room", std::process::id()));
     // The same export is also available on the local path, under its name.
-    assert_eq!(RoomClient::bind("room").unwrap().binding().path(), PathKind::Local);
+    assert_eq!(bind("room").unwrap().binding().path(), PathKind::Local);
     drop(room);
     running.stop();
     description.bindings
@@ -656,7 +675,7 @@ fn bindings_after_asking_for_caller(by: Carrier) -> u32 {
 pub(crate) fn messages_of_boundary_sizes_arrive_intact(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
-    let room = RoomClient::bind(&address).unwrap();
+    let room = bind(&address).unwrap();
     let mut all = vec![0; 4 << 20];
     for bytes in [0, 1, 1400, 65_375, 65_440, 65_441, 1 << 20, 3 << 20 | 77] {
         let start = Instant::now();
@@ -676,7 +695,7 @@ pub(crate) fn timed_out_call_keeps_its_frame_while_procedure_runs(by: Carrier) {
     let inside = Inside::of(1);
     let door = Arc::clone(&inside.door);
     let (_running, address) = serve(Server::new(), inside, &by.loopback());
-    let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
+    let room = RoomClient::bind_with(&address, &options().astacks(1)).unwrap();
     give_up_call_inside(&room.with_timeout(Duration::from_millis(50)), &door);
     std::thread::scope(|scope| {
         // The call keeps the only frame until its procedure has ended.
@@ -694,7 +713,7 @@ pub(crate) fn callers_are_served_concurrently(by: Carrier) {
     const CALLERS: usize = 12;
     let (_running, address) =
         serve(Server::new().threads(CALLERS), Inside::of(CALLERS), &by.loopback());
-    let options = BindOptions::default().on_exhausted(OnExhausted::More);
+    let options = options().on_exhausted(OnExhausted::More);
     let room = RoomClient::bind_with(&address, &options).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..CALLERS {
@@ -711,7 +730,7 @@ pub(crate) fn callers_are_served_concurrently(by: Carrier) {
 pub(crate) fn long_call_is_not_given_up(by: Carrier) {
     let _home = home();
     let (_running, address) = serve(Server::new().threads(1), Inside::of(1), &by.loopback());
-    let room = RoomClient::bind(&address).unwrap();
+    let room = bind(&address).unwrap();
     // The procedure runs longer than a client waits for a silent server. With `PEREGRINE_SOAK`, it runs even
     // longer.
     let ms = if std::env::var_os("PEREGRINE_SOAK").is_some() { 10_000 } else { 3_500 };
@@ -722,9 +741,9 @@ pub(crate) fn long_call_is_not_given_up(by: Carrier) {
 pub(crate) fn unknown_export_and_stopped_server_are_reported(by: Carrier) {
     let _home = home();
     let (running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
-    let room = RoomClient::bind(&address).unwrap();
+    let room = bind(&address).unwrap();
     let wrong = address.replace("/room", "/hall");
-    let error = RoomClient::bind(&wrong).unwrap_err();
+    let error = bind(&wrong).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::NotFound, Executed::No), "{error}");
     running.stop();
     let start = Instant::now();
@@ -734,6 +753,6 @@ pub(crate) fn unknown_export_and_stopped_server_are_reported(by: Carrier) {
     assert!(withdrawn || error.kind() == Kind::ServerGone, "{error}");
     assert!(by.is_datagrams() || error.executed() == Executed::No, "{error}");
     assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
-    let error = RoomClient::bind(&address).unwrap_err();
+    let error = bind(&address).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No), "{error}");
 }

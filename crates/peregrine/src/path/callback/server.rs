@@ -102,6 +102,7 @@ impl ObjectSide {
             from: None,
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         });

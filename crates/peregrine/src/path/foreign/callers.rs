@@ -131,6 +131,7 @@ impl Callers {
             from: Some(caller.from),
             hardware: None,
             claimed: claimed.map(Box::new),
+            identity: None,
             ending: None,
             carried: None,
         };

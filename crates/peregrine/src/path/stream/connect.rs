@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 
@@ -19,6 +20,7 @@ use crate::path::bind::{
     violated,
 };
 use crate::path::options::BindOptions;
+use crate::path::security::{ClientSecurity, SecurityKey};
 use crate::protocol::description;
 use crate::protocol::stream::{self as wire, BindGrant, BindRequest, Header, Refused};
 use crate::registry::Registry;
@@ -39,7 +41,8 @@ impl Connect for Tcp {
     }
 
     fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
-        let stream = connect(&target.place()?.resolve()?, None, wanted.until)?;
+        let place = target.place()?;
+        let (stream, _) = open(place, wanted.options.security.as_ref(), None, wanted.until)?;
         let name = wanted.name.as_bytes();
         let (header, body) = ask_alone(&stream, wire::MessageKind::Describe, name, wanted.until)?;
         expect_kind(&header, &body, wire::MessageKind::Description)?;
@@ -47,8 +50,10 @@ impl Connect for Tcp {
     }
 }
 
-/// The connections of this process. The key is the place to which a connection leads: a host and a port.
-static CONNECTIONS: Registry<Place, JoinedConnection> = Registry::new(Rank::Server);
+/// The connections of this process. The key is the place to which a connection leads, a host and a port, and
+/// the security of its bindings.
+static CONNECTIONS: Registry<(Place, Option<SecurityKey>), JoinedConnection> =
+    Registry::new(Rank::Server);
 
 /// A connection that bindings of this process share. The connection ends when the last of these bindings is
 /// dropped.
@@ -61,6 +66,8 @@ struct JoinedConnection {
     mark: ForkMark,
     /// The address of the server, if it is known. `explain` shows this address.
     to: Option<SocketAddr>,
+    /// Says in words how the connection is encrypted, if it is.
+    sealed: Option<String>,
 }
 
 /// The path of one binding, and the shared connection that it uses.
@@ -94,7 +101,13 @@ impl CallPath for Member {
     }
 
     fn explain(&self) -> String {
-        self.joined.to.map_or_else(String::new, |to| format!("a connection with {to}"))
+        let JoinedConnection { to, sealed, .. } = &*self.joined;
+        let mut text = to.map_or_else(String::new, |to| format!("a connection with {to}"));
+        if let Some(sealed) = sealed {
+            text.push_str(if text.is_empty() { "" } else { ", " });
+            text.push_str(sealed);
+        }
+        text
     }
 
     pass_on! {
@@ -163,6 +176,23 @@ fn bound(header: &Header, body: &[u8]) -> Result<BindGrant, CallError> {
     BindGrant::from_bytes(body).ok_or_else(unreadable)
 }
 
+/// Connects to a place. If the binding is secure, also makes the handshake. Returns the stream, and says in
+/// words how it is encrypted, if it is.
+fn open(
+    place: &Place,
+    security: Option<&ClientSecurity>,
+    congestion: Option<&str>,
+    until: Instant,
+) -> Result<(Stream, Option<String>), CallError> {
+    let stream = connect(&place.resolve()?, congestion, until)?;
+    match security {
+        None => Ok((stream, None)),
+        Some(security) => {
+            security.connect(stream, place, until).map(|(stream, sealed)| (stream, Some(sealed)))
+        }
+    }
+}
+
 /// Binds to a name at a place. The client first requests the message size that it prefers. If the server
 /// refuses this size as too large, the client requests a smaller size: the size that every server
 /// grants, or more if the client needs more.
@@ -198,7 +228,9 @@ fn bind_for(
         name: name.to_owned(),
     };
     let request = request.to_bytes();
-    let entry = CONNECTIONS.entry(place.clone());
+    let security = options.security.as_ref();
+    let key = security.map(|security| security.key(place));
+    let entry = CONNECTIONS.entry((place.clone(), key));
     let mut connections = hold(&entry, until)?;
     connections.retain(|joined| joined.upgrade().is_some_and(|one| !one.connection.has_ended()));
     let fits = |joined: &Arc<JoinedConnection>| joined.connection.message_bytes() >= message_bytes;
@@ -215,10 +247,11 @@ fn bind_for(
             (joined, bound)
         }
         None => {
-            let stream = connect(&place.resolve()?, options.congestion.as_deref(), until)?;
+            let congestion = options.congestion.as_deref();
+            let (stream, sealed) = open(place, security, congestion, until)?;
             let (header, body) = ask_alone(&stream, wire::MessageKind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
-            let joined = Arc::new(join(stream, &bound, frame_bytes, options)?);
+            let joined = Arc::new(join(stream, sealed, &bound, frame_bytes, options)?);
             connections.push(Arc::downgrade(&joined));
             (joined, bound)
         }
@@ -249,6 +282,7 @@ fn bind_for(
 /// Creates the shared connection from a socket on which a binding was made, and registers it with the keeper.
 fn join(
     stream: Stream,
+    sealed: Option<String>,
     bound: &BindGrant,
     message_bytes: usize,
     options: &BindOptions,
@@ -265,5 +299,5 @@ fn join(
     let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
     connection.set_watch(watch.handle());
     let to = connection.stream().peer().ok();
-    Ok(JoinedConnection { _watch: watch, connection, epoch: bound.epoch, mark, to })
+    Ok(JoinedConnection { _watch: watch, connection, epoch: bound.epoch, mark, to, sealed })
 }

@@ -39,6 +39,7 @@ use crate::path::connections::intake::{Intake, Reservation};
 use crate::path::connections::receive::IDLE;
 use crate::path::connections::threads::Attended;
 use crate::path::connections::turn::{Attendant, Mark, Turn};
+use crate::path::security::{SecureConnection, ServerSecurity};
 use crate::protocol::description;
 use crate::protocol::stream::server_end::{Calls, Next};
 use crate::protocol::stream::{
@@ -86,6 +87,8 @@ pub(crate) struct AcceptedConnection {
     intake: Arc<Intake>,
     /// The client's host. `intake` counts reserved memory for each host.
     host: IpAddr,
+    /// TLS on this connection. `None`: it is not encrypted.
+    secure: Option<SecureConnection>,
 }
 
 /// A call that has arrived and has no reply yet. Dropping this value notes that the call has its reply, or
@@ -146,7 +149,22 @@ impl AcceptedConnection {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             intake,
             host,
+            secure: None,
         })
+    }
+
+    /// Encrypts the connection. No bytes have been sent or received yet.
+    ///
+    /// # Errors
+    /// If the system gives no random numbers.
+    pub(crate) fn secure(&mut self, security: &ServerSecurity) -> io::Result<()> {
+        self.secure = Some(security.accept(&mut self.stream)?);
+        Ok(())
+    }
+
+    /// Returns what encrypts the connection.
+    pub(crate) const fn security(&self) -> Option<&SecureConnection> {
+        self.secure.as_ref()
     }
 
     pub(crate) const fn stream(&self) -> &Stream {
@@ -206,7 +224,7 @@ impl AcceptedConnection {
         if !self.turn.take_from_runner() {
             return;
         }
-        if self.kept().bytes > 0 {
+        if self.kept().bytes > 0 || self.stream.holds_received() {
             // Bytes of the next call have already arrived. If no further bytes arrive, the keeper would never
             // queue the connection. So this thread queues it.
             host.read_on();
@@ -488,7 +506,7 @@ impl AcceptedConnection {
         } else {
             self.kept().bytes = 0;
         }
-        if more && took >= LONG {
+        if (more || self.stream.holds_received()) && took >= LONG {
             (worker.unread.from, worker.unread.to) = (0, 0);
             self.turn.set(Attendant::Queue);
             host.read_on();

@@ -50,6 +50,7 @@ impl ExportHost for Only {
             from: from.ip(),
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         };

@@ -241,6 +241,7 @@ impl ExportHost for SocketExports {
             from: from.ip(),
             hardware: from.link().map(|(hardware, _)| hardware),
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         };

@@ -509,6 +509,7 @@ impl ServerSession {
             from: None,
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         };

@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::device::tcp::{Stream, WaitFor};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
+use crate::path::security::explained;
 use crate::path::stream::peer::sending::{OnStall, Sending};
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
 use crate::value::Window;
@@ -26,7 +27,7 @@ pub(crate) fn ask_alone(
             let text = "the server closed the connection before it answered";
             CallError::not_executed(Kind::ServerGone, Phase::Bind, text)
         }
-        _ => CallError::system(Phase::Bind, what.to_owned(), error),
+        _ => explained(what, error),
     };
     struct Soon<'a>(&'a Stream, Instant);
     impl OnStall for Soon<'_> {

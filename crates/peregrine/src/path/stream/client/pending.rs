@@ -6,6 +6,7 @@
 //! `ticks.rs` the deadlines.
 
 use core::sync::atomic::Ordering;
+use std::io;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -273,12 +274,14 @@ impl Turns for Connection {
     }
 
     fn receive_ahead(&self, input: &mut Self::Lead<'_>) -> bool {
-        while !input.is_dry() && !self.has_ended() {
+        while (!input.is_dry() || self.stream.holds_received()) && !self.has_ended() {
             if input.rings.is_full() {
                 return false;
             }
             match self.step(input, None, false) {
                 Ok(()) => {}
+                // The bytes were only a part of a record of TLS.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) => self.lost(&error),
             }
         }

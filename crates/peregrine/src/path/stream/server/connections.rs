@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -19,7 +19,7 @@ use crate::counters::{Counting, SessionCounters, ThreadKind, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
 use crate::interface::{Description, HEALTH_NAME};
-use crate::keeper::{Next, Watched};
+use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::connections::acceptor::{Acceptors, Admit};
 use crate::path::connections::intake::{Intake, Resume};
@@ -27,6 +27,7 @@ use crate::path::connections::receive::hear_out;
 use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
 use crate::path::connections::threads::{Attend, Attended, ConnectionThreads, Work};
 use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stalled};
+use crate::path::security::SecureConnection;
 use crate::protocol::stream::{self as wire, BindRequest};
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
@@ -51,7 +52,15 @@ pub(crate) struct Connections {
     /// Bounds the memory of replies to deferred calls.
     replies: Arc<Intake>,
     terms: ConnectionTerms,
+    /// Looks from time to time whether the clients are still trusted. `None` if connections are not
+    /// encrypted.
+    trust: OnceLock<Mutex<Option<Watch>>>,
+    /// Whether the keeper will look.
+    looks: AtomicBool,
 }
+
+/// How often a server looks whether its clients are still trusted.
+const TRUST: Duration = Duration::from_secs(1);
 
 impl Connections {
     /// Creates the TCP part of a server.
@@ -65,6 +74,8 @@ impl Connections {
             intake: Arc::default(),
             replies: Intake::of_replies(),
             terms,
+            trust: OnceLock::new(),
+            looks: AtomicBool::new(false),
         })
     }
 
@@ -78,7 +89,53 @@ impl Connections {
     /// # Errors
     /// If the keeper cannot watch the socket.
     pub(crate) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
+        if self.terms.security.is_some() && self.trust.get().is_none() {
+            let connections = Arc::downgrade(self);
+            let seen = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
+            let watch = self.core.keeper.watch_timer(move || match connections.upgrade() {
+                Some(connections) => connections.check_trust(&seen),
+                None => Next::Forget,
+            })?;
+            let _ = self.trust.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
+        }
         self.acceptors.open(&self.core.keeper, listener, self)
+    }
+
+    /// Lets the keeper look from now on whether the clients are still trusted.
+    fn look_at_trust(&self) {
+        if !self.looks.swap(true, Ordering::SeqCst)
+            && let Some(watch) = self.trust.get()
+            && let Some(watch) = &*watch.lock()
+        {
+            watch.remind(TRUST);
+        }
+    }
+
+    /// Ends the connections of clients that are not trusted any more. `seen` has the numbers of changes at
+    /// the last look and at the one before. Clients are judged twice after a change, because a thread may
+    /// have judged a client before the change, and note the client only after the first look.
+    fn check_trust(&self, seen: &[AtomicU64; 2]) -> Next {
+        // SYNC: looks. The keeper notes that it does not look, and then reads the table. A new connection is
+        // added under the lock of the table after it was noted that the keeper must look. So at least one of
+        // the two makes sure that the keeper looks at the connection.
+        self.looks.store(false, Ordering::SeqCst);
+        let all = self.all();
+        let Some(security) = self.terms.security.as_ref().filter(|_| !all.is_empty()) else {
+            return Next::Sleep;
+        };
+        self.looks.store(true, Ordering::SeqCst);
+        let changes = security.changes();
+        let last = seen[0].swap(changes, Ordering::Relaxed);
+        let before = seen[1].swap(last, Ordering::Relaxed);
+        if [last, before] != [changes; 2] {
+            for connection in all {
+                let secure = connection.incoming.security();
+                if secure.is_some_and(|secure| !security.still_trusts(secure)) {
+                    connection.end();
+                }
+            }
+        }
+        Next::SleepAndTick(TRUST)
     }
 
     fn all(&self) -> Vec<Arc<ServerConnection>> {
@@ -91,7 +148,7 @@ impl Admit for Connections {
         stream.prepare(self.terms.congestion.as_deref())?;
         let host = host_of(from.ip());
         let (intake, replies) = (Arc::clone(&self.intake), Arc::clone(&self.replies));
-        let incoming = AcceptedConnection::new(stream, intake, replies, host)?;
+        let mut incoming = AcceptedConnection::new(stream, intake, replies, host)?;
         let mut table = self.table();
         let refusal = table.refusal(host, &self.terms);
         if let Some((kind, text)) = refusal {
@@ -99,6 +156,10 @@ impl Admit for Connections {
             incoming.send_now(wire::MessageKind::Refused, 0, &body);
             incoming.stream().shut_down_sending();
             return Ok(());
+        }
+        if let Some(security) = &self.terms.security {
+            incoming.secure(security)?;
+            self.look_at_trust();
         }
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         let visitor = Visitor {
@@ -168,6 +229,8 @@ impl ServerPath for Connections {
     }
 
     fn disconnect(&self) {
+        let watch = self.trust.get().and_then(|watch| watch.lock().take());
+        drop(watch);
         self.acceptors.close();
         let all = self.table().close();
         let now = Instant::now();
@@ -254,7 +317,15 @@ impl Attend for ServerConnection {
     }
 
     fn attend(self: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
-        self.incoming.attend(worker, &Visit(self))
+        let attended = self.incoming.attend(worker, &Visit(self));
+        if attended == Attended::Ended
+            && let Some(secure) = self.incoming.security()
+            && let Some(connections) = self.connections.upgrade()
+            && let Some(security) = &connections.terms.security
+        {
+            security.refused(self.from, secure);
+        }
+        attended
     }
 
     fn send_unsent(self: &Arc<Self>) {
@@ -388,6 +459,7 @@ impl Host for Visit<'_> {
             from: Some(self.0.from),
             hardware: None,
             claimed: None,
+            identity: self.0.incoming.security().and_then(SecureConnection::peer),
             ending: None,
             carried: None,
         };

@@ -126,6 +126,7 @@ impl ExportHost for Waiting {
             from: from.ip(),
             hardware: None,
             claimed: None,
+            identity: None,
             ending: None,
             carried: None,
         };
