@@ -7,12 +7,12 @@ use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use super::BindOptions;
+use super::select::directory;
 use crate::address::Address;
 use crate::call::streams::Sink;
 use crate::counters::{self, PAGE_BYTES, Stat};
-use crate::directory::{Directory as _, Hosts};
 use crate::error::{CallError, Kind, unusable_memory};
-use crate::path::bind::violated;
+use crate::path::bind::{until, violated};
 use crate::path::local::counters as counters_of;
 use crate::server_info::{
     Exported, ServerInfo as _, ServerInfoClient, ServerWatch as _, ServerWatchClient, WATCH_NAME,
@@ -37,12 +37,28 @@ const LOOK: Duration = Duration::from_millis(100);
 /// # Errors
 /// If there is no such server, or if the server refuses this user or does not answer within 5 seconds.
 pub fn stat(address: &str) -> Result<Stat, CallError> {
+    stat_with(address, &BindOptions::default())
+}
+
+/// Returns the counters of a server, as [`stat()`] does, by a binding with options: for example, with an
+/// identity that the server accepts.
+///
+/// ```
+/// use peregrine::{BindOptions, Kind, stat_with};
+///
+/// let read = stat_with("no-such-files", &BindOptions::default());
+/// assert_eq!(read.unwrap_err().kind(), Kind::NotFound);
+/// ```
+///
+/// # Errors
+/// As [`stat()`]. It waits for as long as [`BindOptions::bind_timeout`] says.
+pub fn stat_with(address: &str, options: &BindOptions) -> Result<Stat, CallError> {
     let parsed: Address = address.parse()?;
     let stat = match far(&parsed) {
-        Some(far) => at(&far)?.stat(),
-        None => match here(parsed.name()) {
-            Err(error) if error.kind() == Kind::NotFound => match elsewhere(&parsed) {
-                Some(far) => at(&far)?.stat(),
+        Some(far) => at(&far, options)?.stat(),
+        None => match here(parsed.name(), options) {
+            Err(error) if error.kind() == Kind::NotFound => match elsewhere(&parsed, options) {
+                Some(far) => at(&far, options)?.stat(),
                 None => Err(error),
             },
             found => found,
@@ -83,21 +99,41 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
 ///
 /// # Errors
 /// Those of [`stat()`].
-pub fn watch(
+pub fn watch(address: &str, every: Duration, readings: Sink<'_, Stat>) -> Result<(), CallError> {
+    watch_with(address, every, readings, &BindOptions::default())
+}
+
+/// Passes the counters of a server to `readings` again and again, as [`watch()`] does, by a binding with
+/// options: for example, with an identity that the server accepts.
+///
+/// ```
+/// use core::time::Duration;
+/// use peregrine::{BindOptions, Kind, Sink, watch_with};
+///
+/// let (every, options) = (Duration::from_secs(1), BindOptions::default());
+/// let watched = watch_with("no-such-files", every, Sink::new(|_stat| {}), &options);
+/// assert_eq!(watched.unwrap_err().kind(), Kind::NotFound);
+/// ```
+///
+/// # Errors
+/// As [`watch()`].
+pub fn watch_with(
     address: &str,
     every: Duration,
     mut readings: Sink<'_, Stat>,
+    options: &BindOptions,
 ) -> Result<(), CallError> {
     let parsed: Address = address.parse()?;
     let every = every.max(EVERY_MIN);
-    let far = far(&parsed).or_else(|| match here(parsed.name()) {
-        Err(error) if error.kind() == Kind::NotFound => elsewhere(&parsed),
+    let far = far(&parsed).or_else(|| match here(parsed.name(), options) {
+        Err(error) if error.kind() == Kind::NotFound => elsewhere(&parsed, options),
         _ => None,
     });
     // If the server is on this machine, its counters are read from shared memory, because that costs the
     // server nothing.
-    let Some(far) = far else { return repeat(every, &mut readings, || stat(address)) };
-    if let Ok(client) = ServerWatchClient::bind(&far.named(WATCH_NAME).to_string()) {
+    let again = || stat_with(address, options);
+    let Some(far) = far else { return repeat(every, &mut readings, again) };
+    if let Ok(client) = ServerWatchClient::bind_with(&far.named(WATCH_NAME).to_string(), options) {
         let forward = Sink::until(|stat| match readings.send(stat) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
@@ -108,7 +144,7 @@ pub fn watch(
         }
     }
     // The server may have been replaced. If it is gone, the next call returns the error.
-    repeat(every, &mut readings, || stat(address))
+    repeat(every, &mut readings, again)
 }
 
 /// Passes counters to `readings` again and again.
@@ -148,12 +184,28 @@ fn repeat(
 /// If neither the address nor a hosts file names a place, or if there is no server at the place. Also if the
 /// server discloses nothing or does not answer within 5 seconds.
 pub fn exports(address: &str) -> Result<Vec<Exported>, CallError> {
+    exports_with(address, &BindOptions::default())
+}
+
+/// Returns what the server at a place exports to networks, as [`exports`](fn@exports) does, by a binding with
+/// options: for example, with an identity that the server accepts.
+///
+/// ```
+/// use peregrine::{BindOptions, exports_with};
+///
+/// let error = exports_with("@no-such-host.invalid", &BindOptions::default()).unwrap_err();
+/// assert_eq!(error.kind(), peregrine::Kind::Unreachable);
+/// ```
+///
+/// # Errors
+/// As [`exports`](fn@exports). It waits for as long as [`BindOptions::bind_timeout`] says.
+pub fn exports_with(address: &str, options: &BindOptions) -> Result<Vec<Exported>, CallError> {
     let parsed: Address = address.parse()?;
-    let far = far(&parsed).or_else(|| elsewhere(&parsed)).ok_or_else(|| {
+    let far = far(&parsed).or_else(|| elsewhere(&parsed, options)).ok_or_else(|| {
         let text = "the address has no place such as `@HOST`, and no hosts file gives it one";
         CallError::not_executed(Kind::NotFound, crate::error::Phase::Resolve, text).at(address)
     })?;
-    at(&far)?.list().map_err(|error| error.at(address))
+    at(&far, options)?.list().map_err(|error| error.at(address))
 }
 
 /// Returns the address of the server at the place (host and port) in an address. `None`: the address has no
@@ -162,26 +214,26 @@ fn far(address: &Address) -> Option<Address> {
     address.place().is_some().then(|| address.of_server())
 }
 
-/// Returns the address of the server at the first place that a hosts file lists for a name.
-pub(super) fn elsewhere(address: &Address) -> Option<Address> {
+/// Returns the address of the server at the first place that a directory, such as a hosts file, lists for a
+/// name.
+pub(super) fn elsewhere(address: &Address, options: &BindOptions) -> Option<Address> {
     if address.is_on_this_machine() {
         return None;
     }
-    let mut offers = Hosts::of_environment().offers(address.name()).ok()?;
+    let mut offers = directory(options).offers(address.name()).ok()?;
     offers.retain(|offer| offer.place().is_some());
     offers.first().map(Address::of_server)
 }
 
 /// Binds to the export through which a server describes itself.
-fn at(address: &Address) -> Result<ServerInfoClient, CallError> {
-    let options = BindOptions::default();
-    let limit = options.bind_limit;
-    ServerInfoClient::bind_with(&address.to_string(), &options.timeout(limit))
+fn at(address: &Address, options: &BindOptions) -> Result<ServerInfoClient, CallError> {
+    let options = options.clone().timeout(options.bind_limit);
+    ServerInfoClient::bind_with(&address.to_string(), &options)
 }
 
 /// Returns the counters of the server that exports a name on this machine.
-fn here(name: &str) -> Result<Stat, CallError> {
-    let until = Instant::now() + BindOptions::default().bind_limit;
+fn here(name: &str, options: &BindOptions) -> Result<Stat, CallError> {
+    let until = until(options.bind_limit);
     let (bytes, file) = counters_of(name, until)?;
     if bytes != PAGE_BYTES as u64 {
         return Err(violated(format!(

@@ -64,18 +64,35 @@ pub fn health(address: &str) -> Result<Health, CallError> {
 /// # Errors
 /// Those of [`health`](fn@health).
 pub fn health_within(address: &str, limit: Duration) -> Result<Health, CallError> {
+    health_with(address, &BindOptions::default().bind_timeout(limit))
+}
+
+/// Asks the server of an export for its health, as [`health`](fn@health) does, by a binding with options: for
+/// example, with an identity that the server accepts. Waits for as long as [`BindOptions::bind_timeout`]
+/// says.
+///
+/// ```
+/// use peregrine::{BindOptions, Kind, health_with};
+///
+/// let asked = health_with("no-such-files", &BindOptions::default());
+/// assert_eq!(asked.unwrap_err().kind(), Kind::NotFound);
+/// ```
+///
+/// # Errors
+/// Those of [`health`](fn@health).
+pub fn health_with(address: &str, options: &BindOptions) -> Result<Health, CallError> {
     let parsed: Address = address.parse()?;
-    let until = until(limit);
+    let until = until(options.bind_limit);
     let health = if parsed.path().is_some_and(|path| path.system().is_some()) {
         let text = "servers of ONC RPC and Courier cannot report their health";
         Err(CallError::not_executed(Kind::BadName, Phase::Bind, text)
             .with_advice("ask a Peregrine server by another of its addresses"))
     } else if parsed.place().is_some() {
-        far(&parsed, until)
+        far(&parsed, options, until)
     } else {
         match health_of(parsed.name(), until) {
-            Err(error) if error.kind() == Kind::NotFound => match elsewhere(&parsed) {
-                Some(place) => far(&place.named(parsed.name()), until),
+            Err(error) if error.kind() == Kind::NotFound => match elsewhere(&parsed, options) {
+                Some(place) => far(&place.named(parsed.name()), options, until),
                 None => Err(error),
             },
             Err(error) if error.kind() == Kind::ProtocolMismatch => Err(too_old(&error)),
@@ -86,9 +103,9 @@ pub fn health_within(address: &str, limit: Duration) -> Result<Health, CallError
 }
 
 /// Asks the server at the place in an address.
-fn far(address: &Address, until: Instant) -> Result<Health, CallError> {
+fn far(address: &Address, options: &BindOptions, until: Instant) -> Result<Health, CallError> {
     let left = || until.saturating_duration_since(Instant::now());
-    let options = BindOptions::default().bind_timeout(left());
+    let options = options.clone().bind_timeout(left());
     let at = address.named(HEALTH_NAME).to_string();
     let client = match ServerHealthClient::bind_with(&at, &options) {
         Ok(client) => client,

@@ -15,9 +15,9 @@ mod select;
 pub use crate::path::auth_sys::AuthSys;
 pub use crate::path::onc::{RegisteredProgram, registered_programs};
 pub use crate::path::options::{BindOptions, CourierForm, EthernetDevice, Rebind};
-pub use disclosure::{exports, stat, watch};
+pub use disclosure::{exports, exports_with, stat, stat_with, watch, watch_with};
 pub use explain::{Candidate, Explanation, Verdict};
-pub use health::{health, health_within};
+pub use health::{health, health_with, health_within};
 
 pub(crate) use self::bound::Bound;
 use self::bound::Fit;
@@ -85,8 +85,25 @@ impl Clone for Binding {
 /// # Errors
 /// If there is no such export, or if its server refuses this user or does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
-    let limit = BindOptions::default().bind_limit;
-    select::describe(address, limit).map_err(|error| error.at(address))
+    describe_with(address, &BindOptions::default())
+}
+
+/// Returns the description of the export at an address, as [`describe`](fn@describe) does, by a binding with
+/// options: for example, with an identity that the server accepts.
+///
+/// ```
+/// use core::time::Duration;
+/// use peregrine::{BindOptions, Kind, describe_with};
+///
+/// let options = BindOptions::default().bind_timeout(Duration::from_millis(500));
+/// let described = describe_with("no-such-files", &options);
+/// assert_eq!(described.unwrap_err().kind(), Kind::NotFound);
+/// ```
+///
+/// # Errors
+/// As [`describe`](fn@describe). It waits for as long as [`BindOptions::bind_timeout`] says.
+pub fn describe_with(address: &str, options: &BindOptions) -> Result<Description, CallError> {
+    select::describe(address, options).map_err(|error| error.at(address))
 }
 
 /// Binds to the export at an address, whatever its interface is, and drops the binding. Returns the outcome

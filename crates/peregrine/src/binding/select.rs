@@ -3,6 +3,7 @@
 //! [`CONNECTS`] lists all paths. The path is selected before the first call. No call changes its path while
 //! it runs.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::bound::Fit;
@@ -279,6 +280,12 @@ fn with_searched(error: CallError, searched: Option<String>) -> CallError {
     }
 }
 
+/// Returns the directory that lists the names that other machines serve.
+pub(super) fn directory(options: &BindOptions) -> Arc<dyn Directory> {
+    let chosen = options.directory.as_ref().map(Arc::clone);
+    chosen.unwrap_or_else(|| Arc::new(Hosts::of_environment()))
+}
+
 /// Returns the addresses at which the export may be, and the reason why there are no more addresses.
 fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError) {
     let mut targets = vec![address.clone()];
@@ -287,11 +294,7 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     }
     // The runtime directory lists the names that this machine serves. `known` lists the names that other
     // machines serve.
-    let hosts = Hosts::of_environment();
-    let known: &dyn Directory = match &options.directory {
-        Some(directory) => &**directory,
-        None => &hosts,
-    };
+    let known = directory(options);
     let no_more = match known.offers(address.name()) {
         Ok(offers) if offers.is_empty() => {
             let text = format!("not in {}", known.describe());
@@ -438,14 +441,18 @@ impl Attempt<'_> {
 }
 
 /// Asks the server to describe the export at an address, by the first path that answers.
-pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, CallError> {
-    let until = until(limit);
+pub(super) fn describe(address: &str, options: &BindOptions) -> Result<Description, CallError> {
+    let until = until(options.bind_limit);
     let parsed: Address = address.parse()?;
-    let options = BindOptions::default();
-    let (targets, no_more) = targets(&parsed, &options);
+    let is_secure = options.security.is_some();
+    if is_secure {
+        security::check_asked(parsed.path())?;
+    }
+    let (targets, no_more) = targets(&parsed, options);
     let searched = searched(&parsed, &targets, &no_more);
     let explanation = &mut excluded(address);
-    let mut attempts = attempts(CONNECTS, &parsed, &targets, &no_more.cause(), explanation);
+    let connects = connects(is_secure, explanation);
+    let mut attempts = attempts(&connects, &parsed, &targets, &no_more.cause(), explanation);
     // For a single request, TCP takes less time than binding over a faster path would take.
     attempts.sort_by_key(|attempt| match attempt.connect.kind() {
         kind if kind.is_on_this_machine() => 0,
@@ -457,7 +464,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     for (i, attempt) in attempts.iter().enumerate() {
         let until = attempt_end(until, attempts.len() - i - 1);
         let (name, interface) = (attempt.target.address.name(), &InterfaceRef::none());
-        let wanted = Wanted { name, interface, digest: None, options: &options, until };
+        let wanted = Wanted { name, interface, digest: None, options, until };
         if attempt.check_machine(&wanted).is_err() {
             continue;
         }
