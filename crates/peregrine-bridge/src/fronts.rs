@@ -9,7 +9,9 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine::interface::{Described, Program, System};
-use peregrine::{Address, Endpoint, ExportOptions, GenericServer, PathKind, Place, Server};
+use peregrine::{
+    Address, Endpoint, ExportOptions, GenericServer, Insecure, PathKind, Place, Server,
+};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -117,7 +119,7 @@ impl Fronts {
         let mut server = Server::new().threads(limits.calls + REFUSERS);
         for (endpoint, beyond) in &plan.endpoints {
             server = match beyond {
-                true => server.listen_beyond_this_machine(endpoint),
+                true => server.listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork),
                 false => server.listen(endpoint),
             }
             .map_err(SetupError::Front)?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
+use peregrine::{Address, Endpoint, ExportOptions, Insecure, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 
@@ -81,7 +81,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
 /// Lets a server listen at an endpoint. `is_beyond` allows endpoints that other machines can reach.
 pub(crate) fn listen(server: Server, endpoint: &str, is_beyond: bool) -> Result<Server, Failure> {
     let listening = match is_beyond {
-        true => server.listen_beyond_this_machine(endpoint),
+        true => server.listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork),
         false => server.listen(endpoint),
     };
     Ok(listening?)

@@ -4,7 +4,7 @@
 pub mod anywhere;
 
 use anywhere::{Whereabouts, WhereaboutsServer};
-use peregrine::{CallError, Server};
+use peregrine::{CallError, Insecure, Server};
 
 struct Here;
 
@@ -17,7 +17,7 @@ impl Whereabouts for Here {
 fn main() -> Result<(), CallError> {
     let mut server = Server::new().export("whereabouts", WhereaboutsServer::new(Here))?;
     for endpoint in std::env::args().skip(1) {
-        server = server.listen_beyond_this_machine(&endpoint)?;
+        server = server.listen_beyond_this_machine(&endpoint, Insecure::ITrustThisNetwork)?;
     }
     server.stop_on_signals().run()
 }

@@ -30,8 +30,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Bob's machine serves, and trusts Ada.
     let server = Server::new().export("clerk", ClerkServer::new(Desk))?;
-    let server = server.secure(bob.clone(), trust("ada", &ada)?);
-    let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
+    let own = (bob.clone(), trust("ada", &ada)?);
+    let running = server.listen_beyond_this_machine("tcp:127.0.0.1:0", own)?.spawn()?;
     let address = format!("{}/clerk", running.addresses()[0]);
 
     // Ada's machine calls, and trusts Bob.

@@ -156,8 +156,8 @@
 //! * `uuid`: `Uuid` is [`Plain`].
 //! * `tokio`: the handle of a tokio runtime is an [`Executor`] of async servers. Implies `async`.
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
-//! * `secure`: adds the module `secure`: identities, and which peers are trusted. `Server::secure` and
-//!   `BindOptions::secure` encrypt calls over TCP with them.
+//! * `secure`: adds the module `secure`: identities, and which peers are trusted. With them,
+//!   [`Server::listen_beyond_this_machine`] and `BindOptions::secure` encrypt calls over TCP.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!
 //! Types with the same meaning are the same type in an interface. So a client with `chrono::NaiveDate` can
@@ -226,7 +226,8 @@ pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
 pub use server::{
-    Disclosure, ExportOptions, Fault, Losses, Running, Server, StatHandle, StopHandle,
+    Disclosure, ExportOptions, Fault, Insecure, Losses, Running, Security, Server, StatHandle,
+    StopHandle,
 };
 pub use server_info::Health;
 pub use stub::{

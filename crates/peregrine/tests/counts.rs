@@ -8,8 +8,8 @@ use std::sync::Barrier;
 use peregrine::interface::Described;
 use peregrine::value::{Native, Reader, Window};
 use peregrine::{
-    BindOptions, Dynamic, EthernetDevice, GenericParameter, GenericServer, Lent, Out, PathKind,
-    Server, Value, Wait, interface, stats,
+    BindOptions, Dynamic, EthernetDevice, GenericParameter, GenericServer, Insecure, Lent, Out,
+    PathKind, Server, Value, Wait, interface, stats,
 };
 use support::heap::{Counting, allocations};
 use support::link::{ENDS, Link, at_far_end, at_near_end};
@@ -280,7 +280,12 @@ fn call_over_raw_ethernet_allocates_only_for_its_owned_types() {
         at_near_end(Link::new(), |_| {
             let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
             let server = server.ethernet_device(device);
-            let server = server.listen_beyond_this_machine(&format!("eth:{}:0", ENDS[1])).unwrap();
+            let server = server
+                .listen_beyond_this_machine(
+                    &format!("eth:{}:0", ENDS[1]),
+                    Insecure::ITrustThisNetwork,
+                )
+                .unwrap();
             let running = at_far_end(move || server.spawn().unwrap());
             let address = format!("{}/counted", running.addresses()[0]);
             for check in [true, false] {

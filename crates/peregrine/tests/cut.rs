@@ -5,7 +5,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use peregrine::{Executed, Kind, Server, interface, limits};
+use peregrine::{Executed, Insecure, Kind, Server, interface, limits};
 use support::link::{ENDS, Link};
 use support::role;
 
@@ -32,7 +32,12 @@ fn child() {
         Some("server") => {
             let server = Server::new().export("sleeper", SleeperServer::new(Object)).unwrap();
             let listens = |server: Server, scheme| {
-                server.listen_beyond_this_machine(&format!("{scheme}:{SERVER}:7000")).unwrap()
+                server
+                    .listen_beyond_this_machine(
+                        &format!("{scheme}:{SERVER}:7000"),
+                        Insecure::ITrustThisNetwork,
+                    )
+                    .unwrap()
             };
             let running = listens(listens(server, "tcp"), "udp").spawn().unwrap();
             println!("\nready");

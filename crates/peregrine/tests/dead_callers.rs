@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than};
-use peregrine::{BindOptions, OnExhausted, Server, interface};
+use peregrine::{BindOptions, Insecure, OnExhausted, Server, interface};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role};
 
@@ -105,7 +105,10 @@ fn child() {
                 "local" => server.spawn(),
                 "eth" => {
                     let at = format!("eth:{}:7001", ENDS[SERVERS]);
-                    server.listen_beyond_this_machine(&at).unwrap().spawn()
+                    server
+                        .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+                        .unwrap()
+                        .spawn()
                 }
                 scheme => server.listen(&format!("{scheme}:127.0.0.1:0")).unwrap().spawn(),
             };

@@ -11,8 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use peregrine::{
-    Argument, BindOptions, CallError, Dynamic, Executed, ExportOptions, GenericClient, Kind, Phase,
-    Running, Server, Value, interface, limits,
+    Argument, BindOptions, CallError, Dynamic, Executed, ExportOptions, GenericClient, Insecure,
+    Kind, Phase, Running, Server, Value, interface, limits,
 };
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role};
@@ -145,7 +145,11 @@ fn child() {
         }
         // A server that listens on raw Ethernet.
         ["serves", at] => {
-            let running = server.listen_beyond_this_machine(at).unwrap().spawn().unwrap();
+            let running = server
+                .listen_beyond_this_machine(at, Insecure::ITrustThisNetwork)
+                .unwrap()
+                .spawn()
+                .unwrap();
             println!("\nat {}", running.addresses()[0].place());
             running.wait();
         }
@@ -156,7 +160,10 @@ fn child() {
             let listens = |at: &str| {
                 let office = OfficeServer::new(Object::default());
                 let server = Server::new().export("other", office)?;
-                server.listen_beyond_this_machine(at)?.spawn().map(drop)
+                server
+                    .listen_beyond_this_machine(at, Insecure::ITrustThisNetwork)?
+                    .spawn()
+                    .map(drop)
             };
             println!("\nfailed {}", listens(&format!("eth:{at}")).unwrap_err());
             listens(&format!("udp:{at}")).unwrap();

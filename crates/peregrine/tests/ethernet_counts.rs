@@ -7,7 +7,7 @@ mod support;
 
 use std::sync::atomic::Ordering;
 
-use peregrine::{BindOptions, EthernetDevice, Out, Server, Wait};
+use peregrine::{BindOptions, EthernetDevice, Insecure, Out, Server, Wait};
 use services::{Bytes, BytesClient, BytesServer, Object};
 use support::bridge::Bridge;
 use support::impairments::Impairments;
@@ -40,7 +40,9 @@ fn counts(link: &Link, device: EthernetDevice) {
     let bridge = Bridge::new(link, Impairments::default(), 1, |_, _| ());
     let server = Server::new().export("bytes", BytesServer::new(Object)).unwrap();
     let server = server.ethernet_device(device);
-    let server = server.listen_beyond_this_machine(&format!("eth:{}:0", ENDS[1])).unwrap();
+    let server = server
+        .listen_beyond_this_machine(&format!("eth:{}:0", ENDS[1]), Insecure::ITrustThisNetwork)
+        .unwrap();
     let running = at_far_end(move || server.spawn().unwrap());
     let address = format!("{}/bytes", running.addresses()[0]);
     for check in [true, false] {

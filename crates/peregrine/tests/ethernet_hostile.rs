@@ -21,7 +21,7 @@ use attack::packet::{HEADER_BYTES, SECRET, forge};
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
-use peregrine::{BindOptions, EthernetDevice, Server};
+use peregrine::{BindOptions, EthernetDevice, Insecure, Server};
 use support::bridge::{Bridge, LINK_HEADER_BYTES};
 use support::impairments::Impairments;
 use support::link::{ENDS, Link};
@@ -59,7 +59,11 @@ fn child() {
         let server = Server::new().ethernet_device(by);
         let server = server.export("ledger", LedgerServer::new(book)).unwrap();
         let at = format!("eth:{}:{PORT}", ENDS[SERVER]);
-        let _running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+        let _running = server
+            .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+            .unwrap()
+            .spawn()
+            .unwrap();
         println!("\nready");
         std::thread::sleep(Duration::from_secs(7200));
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use attack::noise::Noise;
 use attack::{eventually, no_longer_than, seed, soak};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
-use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, interface};
+use peregrine::{BindOptions, EthernetDevice, Insecure, Out, PathKind, Server, interface};
 use support::bridge::Bridge;
 use support::impairments::Impairments;
 use support::link::{self, ENDS, Link, at_far_end};
@@ -55,7 +55,11 @@ fn child() {
     let book = Book::of(&directory);
     let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
     let at = format!("eth:{}:{PORT}", ENDS[SERVERS]);
-    let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+    let running = server
+        .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+        .unwrap()
+        .spawn()
+        .unwrap();
     println!("\nat {}/ledger", running.addresses()[0]);
     running.wait();
 }
@@ -77,7 +81,7 @@ fn bytes_by(
     let serves = Server::new().export("bytes", BytesServer::new(Object)).unwrap();
     let serves = serves.ethernet_device(server);
     let at = format!("{scheme}:{}:0", ENDS[SERVERS]);
-    let serves = serves.listen_beyond_this_machine(&at).unwrap();
+    let serves = serves.listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork).unwrap();
     let running = at_far_end(move || serves.spawn().unwrap());
     let options = BindOptions::default().ethernet_device(client);
     let address = format!("{}/bytes", running.addresses()[0]);

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use attack::noise::Noise;
 use attack::{eventually, no_longer_than, seed, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
-use peregrine::{BindOptions, EthernetDevice, Executed, Kind, PathKind, Rebind, Server};
+use peregrine::{BindOptions, EthernetDevice, Executed, Insecure, Kind, PathKind, Rebind, Server};
 use support::bridge::Bridge;
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_near_end};
@@ -52,7 +52,11 @@ fn child() {
             if words.get(2) == Some(&"packet") {
                 server = server.ethernet_device(EthernetDevice::Packet);
             }
-            let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+            let running = server
+                .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+                .unwrap()
+                .spawn()
+                .unwrap();
             println!("\nat {}/ledger", running.addresses()[0]);
             running.wait();
         }
@@ -64,7 +68,11 @@ fn child() {
                 server = server.ethernet_device(EthernetDevice::Any);
             }
             let at = format!("{}:{}", ENDS[SERVERS], words[1]);
-            let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+            let running = server
+                .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+                .unwrap()
+                .spawn()
+                .unwrap();
             println!("\nat {:?}", running.addresses());
             running.wait();
         }

@@ -6,7 +6,7 @@ mod support;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use peregrine::{BindOptions, Executed, Fault, Kind, Running, Server, interface};
+use peregrine::{BindOptions, Executed, Fault, Insecure, Kind, Running, Server, interface};
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 use support::{Process, alone, own_directory, role, until};
 
@@ -89,7 +89,7 @@ fn serve(at: Option<&str>) -> (Running, String, Receiver<Fault>) {
         server.export(&name, EchoServer::new(Object(Some(name.clone())))).unwrap()
     });
     let server = match at {
-        Some(at) => server.listen_beyond_this_machine(at).unwrap(),
+        Some(at) => server.listen_beyond_this_machine(at, Insecure::ITrustThisNetwork).unwrap(),
         None => server,
     };
     let running = server.spawn().unwrap();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, CallError, Executed, Kind, Server, Wait, interface};
+use peregrine::{BindOptions, CallError, Executed, Insecure, Kind, Server, Wait, interface};
 use support::bridge::Bridge;
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end, at_near_end};
@@ -159,7 +159,7 @@ fn flood_does_not_delay_deadline_over_raw_ethernet() {
         let _bridge = Bridge::new(link, Impairments::default(), 1, note);
         let server = Server::new().export("stay", StayServer::new(Object)).unwrap();
         let at = format!("eth:{}:0", ENDS[1]);
-        let server = server.listen_beyond_this_machine(&at).unwrap();
+        let server = server.listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork).unwrap();
         let running = at_far_end(move || server.spawn().unwrap());
         let address = format!("{}/stay", running.addresses()[0]);
         let middle = link.middle()[0];

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use contract::{Form, Forms, pressure};
-use peregrine::{BindOptions, Endpoint, PathKind, Server, interface};
+use peregrine::{BindOptions, Endpoint, Insecure, PathKind, Server, interface};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, alone, own_directory, role};
 
@@ -44,7 +44,7 @@ fn child() {
     }
     let mut server = server.export("slow", SlowServer::new(Sleeper)).unwrap();
     if endpoint != "local" {
-        server = server.listen_beyond_this_machine(endpoint).unwrap();
+        server = server.listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork).unwrap();
     }
     let running = server.spawn().unwrap();
     let address = running.addresses().first().map(Endpoint::to_string);

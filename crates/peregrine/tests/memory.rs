@@ -10,7 +10,7 @@ use std::time::Duration;
 use attack::no_longer_than;
 use attack::vault::{Honest, VaultClient, VaultServer, check, serve};
 use attack::wire::Session;
-use peregrine::{Executed, Kind, PathKind, Server};
+use peregrine::{Executed, Insecure, Kind, PathKind, Server};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Process, role, until};
 
@@ -29,7 +29,11 @@ fn child() {
         // Runs a server that also listens at an endpoint.
         "listens" => {
             let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
-            let running = server.listen_beyond_this_machine(words[1]).unwrap().spawn().unwrap();
+            let running = server
+                .listen_beyond_this_machine(words[1], Insecure::ITrustThisNetwork)
+                .unwrap()
+                .spawn()
+                .unwrap();
             println!("\nat {}/vault", running.addresses()[0]);
             running.wait();
         }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::directory::Directory;
 use peregrine::{
-    Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Server, interface,
+    Address, BindOptions, CallError, Executed, Insecure, Kind, PathKind, Rebind, Server, interface,
 };
 use support::link::{ENDS, Link, at_far_end, at_near_end};
 use support::{KeepGoing, Process, alone, own_directory, role, stream, until};
@@ -34,7 +34,11 @@ fn child() {
         "other" => server.export("growing", OtherServer::new(Version(2, Door::default()))),
         _ => panic!("unknown role `{growing}`"),
     };
-    let server = server.unwrap().stop_on_signals().listen_beyond_this_machine(endpoint).unwrap();
+    let server = server
+        .unwrap()
+        .stop_on_signals()
+        .listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork)
+        .unwrap();
     let running = server.spawn().unwrap();
     println!("\nready");
     running.wait();
@@ -251,7 +255,13 @@ fn check_repeated(endpoint: Option<&str>, name: &str, policy: Rebind, idempotent
         let object = TwiceServer::new(Numbered(number, doors[number as usize].clone()));
         let server = Server::new().export(name, object).unwrap();
         let Some(endpoint) = endpoint else { return server.spawn().unwrap() };
-        let start = || server.listen_beyond_this_machine(endpoint).unwrap().spawn().unwrap();
+        let start = || {
+            server
+                .listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork)
+                .unwrap()
+                .spawn()
+                .unwrap()
+        };
         let running = if endpoint.starts_with("eth:") { at_far_end(start) } else { start() };
         moving.to(running.addresses()[0].to_string().replacen(':', &format!(":{name}@"), 1));
         running

@@ -35,7 +35,7 @@ fn trusts(name: &str, peer: &Identity) -> Trust {
 
 fn secured() {
     SECURITY.get_or_init(|| Security {
-        server: |server| server.secure(BOB.clone(), OF_BOB.clone()),
+        server: || (BOB.clone(), OF_BOB.clone()).into(),
         client: |options| options.secure(ADA.clone(), OF_ADA.clone()),
     });
 }
@@ -113,11 +113,13 @@ fn serve(clerk: &Clerk, identity: &Identity, trust: &Trust) -> (Running, String,
     let (sender, refusals): (Sender<Refusal>, _) = channel();
     let sender = Mutex::new(sender);
     let server = Server::new().export("desk", DeskServer::new(clerk.clone())).unwrap();
-    let server = server.secure(identity.clone(), trust.clone()).on_refused(move |from, refusal| {
+    let server = server.on_refused(move |from, refusal| {
         assert!(from.ip().is_loopback());
         let _ = sender.lock().unwrap().send(refusal.clone());
     });
-    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let by = (identity.clone(), trust.clone());
+    let server = server.listen_beyond_this_machine("tcp:127.0.0.1:0", by).unwrap();
+    let running = server.spawn().unwrap();
     let address = format!("{}/desk", running.addresses()[0]);
     (running, address, refusals)
 }
@@ -252,11 +254,16 @@ fn secure_client_never_uses_what_is_not_encrypted() {
 #[test]
 fn secure_server_listens_only_where_calls_can_be_encrypted() {
     let _home = home();
-    for at in ["udp:127.0.0.1:0", "127.0.0.1:0", "onc+tcp:127.0.0.1:0"] {
-        let server = Server::new().listen(at).unwrap().secure(BOB.clone(), OF_BOB.clone());
-        let error = server.spawn().unwrap_err();
+    let foreign = ["onc+tcp", "onc+udp", "courier+tcp", "courier+udp", "courier+exchange"];
+    let foreign = foreign.map(|scheme| format!("{scheme}:127.0.0.1:0"));
+    let others = ["udp:127.0.0.1:0", "eth:127.0.0.1:0", "127.0.0.1:0"].map(String::from);
+    for at in foreign.iter().chain(&others) {
+        let by = (BOB.clone(), OF_BOB.clone());
+        let error = Server::new().listen_beyond_this_machine(at, by).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{error}");
-        assert!(error.to_string().contains("cannot be encrypted"), "{error}");
+        assert!(error.to_string().contains("shall be encrypted"), "{error}");
+        assert!(error.advice().contains("Insecure::ITrustThisNetwork"), "{error}");
+        assert_eq!(error.advice().contains("tcp:HOST:PORT"), others.contains(at), "{error}");
     }
 }
 
@@ -264,8 +271,9 @@ fn secure_server_listens_only_where_calls_can_be_encrypted() {
 fn client_learns_that_a_secure_server_is_full() {
     let _home = home();
     let server = Server::new().export("desk", DeskServer::new(Clerk::default())).unwrap();
-    let server = server.secure(BOB.clone(), OF_BOB.clone()).connections(1);
-    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let by = (BOB.clone(), OF_BOB.clone());
+    let server = server.connections(1).listen_beyond_this_machine("tcp:127.0.0.1:0", by).unwrap();
+    let running = server.spawn().unwrap();
     let address = format!("{}/desk", running.addresses()[0]);
     let _first = DeskClient::bind_with(&address, &as_ada()).unwrap();
     let options = as_ada().expect("key:bob".parse().unwrap());
@@ -433,8 +441,9 @@ fn messages_that_arrive_together_are_all_handled() {
     let _home = home();
     let clerk = Clerk::default();
     let server = Server::new().export("desk", DeskServer::new(clerk.clone())).unwrap();
-    let server = server.secure(BOB.clone(), OF_BOB.clone()).threads(2);
-    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let by = (BOB.clone(), OF_BOB.clone());
+    let server = server.threads(2).listen_beyond_this_machine("tcp:127.0.0.1:0", by).unwrap();
+    let running = server.spawn().unwrap();
     let middle = Middle::before(place_of(&running));
     let desk = DeskClient::bind_with(&middle.address(), &as_ada().astacks(16)).unwrap();
     for round in 0..8 {

@@ -20,8 +20,8 @@ use peregrine::server_info::{
 };
 use peregrine::sys::Memory;
 use peregrine::{
-    CallError, Disclosure, Executed, ExportOptions, Kind, Out, Running, Server, Sink, interface,
-    limits, stat,
+    CallError, Disclosure, Executed, ExportOptions, Insecure, Kind, Out, Running, Server, Sink,
+    interface, limits, stat,
 };
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end};
@@ -370,8 +370,13 @@ fn calls_over_a_link_are_counted() {
         let server = Server::new().disclosure(Disclosure::All);
         let server = server.export("work", WorkServer::new(Object(Arc::default()))).unwrap();
         let at = format!("eth:{}:0", ENDS[1]);
-        let running =
-            at_far_end(|| server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap());
+        let running = at_far_end(|| {
+            server
+                .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+                .unwrap()
+                .spawn()
+                .unwrap()
+        });
         let address = running.addresses()[0].to_string();
         let client = WorkClient::bind(&format!("{address}/work")).unwrap();
         (0..500).for_each(|_| client.null().unwrap());

@@ -12,7 +12,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, Wait, stat, sys};
+use peregrine::{BindOptions, EthernetDevice, Insecure, Out, PathKind, Server, Wait, stat, sys};
 use services::{Bytes, BytesClient, BytesServer, Object};
 use support::link::{ENDS, Link, at_far_end};
 
@@ -88,7 +88,7 @@ fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
     let server = Server::new().wait(Wait::Block).ethernet_device(device);
     let server = server.export("bytes", BytesServer::new(Object)).unwrap();
     let at = format!("{scheme}:{}:0", ENDS[1]);
-    let server = server.listen_beyond_this_machine(&at).unwrap();
+    let server = server.listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork).unwrap();
     let running = at_far_end(move || server.spawn().unwrap());
     let options = BindOptions::default().wait(Wait::Block).ethernet_device(device);
     let options = options.ask_after(ASK_AFTER).rebind(peregrine::Rebind::Never);

@@ -13,8 +13,8 @@ use peregrine::call::{Refusal, Reply, Request, Serve, Served};
 use peregrine::interface::{Described, Digest, Interface, InterfaceRef, Procedure, Type};
 use peregrine::value::{ByteOrder, Native, Reader, Representation, Space, Swapped, Window, Writer};
 use peregrine::{
-    BindOptions, Binding, Executed, Invalid, Kind, Lent, Out, PathKind, Plain, Running, Server,
-    Value, interface,
+    BindOptions, Binding, Executed, Insecure, Invalid, Kind, Lent, Out, PathKind, Plain, Running,
+    Server, Value, interface,
 };
 use proptest::prelude::*;
 use support::link::{ENDS, Link, at_far_end, at_near_end};
@@ -68,7 +68,7 @@ impl Servers {
             Way::Udp => server.listen("udp:127.0.0.1:0").expect("a port"),
             Way::Ethernet => {
                 let at = format!("eth:{}:0", ENDS[1]);
-                server.listen_beyond_this_machine(&at).expect("a port")
+                server.listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork).expect("a port")
             }
             _ => server,
         };

@@ -11,7 +11,7 @@ use std::io;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use peregrine::{BindOptions, EthernetDevice, Server, Wait, interface, sys};
+use peregrine::{BindOptions, EthernetDevice, Insecure, Server, Wait, interface, sys};
 use services::{Nothing, Null, NullAsync as _, NullAsyncClient, NullClient, NullServer};
 use support::futures::join_all;
 use support::link::{ENDS, Link, in_namespace};
@@ -160,7 +160,8 @@ fn child() {
         // This process is at the near end of a link, but the threads of the server are at the far end.
         Ok(far) => {
             let at = format!("eth:{}:0", ENDS[1]);
-            let server = server.listen_beyond_this_machine(&at).unwrap();
+            let server =
+                server.listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork).unwrap();
             in_namespace(&far, move || server.spawn().unwrap())
         }
         Err(_) => {

@@ -12,7 +12,8 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use peregrine::{
-    BindOptions, CallError, Executed, Kind, Lent, Rebind, Running, Server, Wait, interface,
+    BindOptions, CallError, Executed, Insecure, Kind, Lent, Rebind, Running, Server, Wait,
+    interface,
 };
 use support::stream::{ABANDON, CALL, Message, REPLY, bound, header, receive};
 use support::tasks::{Tasks, block_on};
@@ -723,7 +724,11 @@ fn child_at_a_link(role: &str) {
         let object =
             Object { barrier: Barrier::new(1), inside: Arc::default(), cancelled: Arc::default() };
         let far = Server::new().export("work", WorkServer::new(object)).unwrap();
-        let running = far.listen_beyond_this_machine(&server).unwrap().spawn().unwrap();
+        let running = far
+            .listen_beyond_this_machine(&server, Insecure::ITrustThisNetwork)
+            .unwrap()
+            .spawn()
+            .unwrap();
         println!("\nready");
         return running.wait();
     }

@@ -20,7 +20,8 @@ use std::time::Duration;
 
 use attack::{eventually, no_longer_than, seed};
 use peregrine::{
-    BindOptions, CallError, Executed, Executor, Kind, OnExhausted, Out, Running, Server, interface,
+    BindOptions, CallError, Executed, Executor, Insecure, Kind, OnExhausted, Out, Running, Server,
+    interface,
 };
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_near_end};
@@ -184,7 +185,7 @@ fn child() {
         let server = Server::new().threads(2).export("events", server).unwrap();
         let running = if words[1] == "eth" {
             let at = format!("eth:{}:7001", ENDS[SERVERS]);
-            server.listen_beyond_this_machine(&at).unwrap().spawn()
+            server.listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork).unwrap().spawn()
         } else {
             server.listen("udp:127.0.0.1:0").unwrap().spawn()
         };

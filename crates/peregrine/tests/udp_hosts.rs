@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use exchange::bind::{BIND_BYTES, BindExchange};
 use exchange::time::Moment;
-use peregrine::{BindOptions, Out, PathKind, Running, Server, Wait};
+use peregrine::{BindOptions, Insecure, Out, PathKind, Running, Server, Wait};
 use services::{Bytes, BytesClient, BytesServer, Object};
 use support::link::{self, ENDS, Link, at_far_end};
 use support::spoof::{Spoofer, shrink_send_buffer};
@@ -35,7 +35,11 @@ fn at_near_end(case: impl FnOnce(&Link) + Send) {
 fn child() {
     let Some(at) = role() else { return };
     let server = Server::new().export("hosts", BytesServer::new(Object)).unwrap();
-    let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+    let running = server
+        .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+        .unwrap()
+        .spawn()
+        .unwrap();
     println!("\nat {}", running.addresses()[0]);
     running.wait();
 }
@@ -50,7 +54,7 @@ fn start(link: &Link, directory: &Path, at: &str) -> (Process, u16) {
 /// Starts a server of this process at the far end of the link. Returns the server and its port.
 fn serve(at: &str) -> (Running, u16) {
     let server = Server::new().export("hosts", BytesServer::new(Object)).unwrap();
-    let server = server.listen_beyond_this_machine(at).unwrap();
+    let server = server.listen_beyond_this_machine(at, Insecure::ITrustThisNetwork).unwrap();
     let running = at_far_end(move || server.spawn().unwrap());
     let address = running.addresses()[0].to_string();
     let (_, port) = address.rsplit_once(':').unwrap();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::directory::Hosts;
-use peregrine::{BindOptions, Executed, Kind, Out, PathKind, Server, Verdict, interface};
+use peregrine::{BindOptions, Executed, Insecure, Kind, Out, PathKind, Server, Verdict, interface};
 use support::bridge::Bridge;
 use support::impairments::Impairments;
 use support::link::{ENDS, Link};
@@ -37,7 +37,7 @@ fn child() {
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let mut server = server.export("wide", WideServer::new(Bytes)).unwrap();
     for endpoint in role.split(' ') {
-        server = server.listen_beyond_this_machine(endpoint).unwrap();
+        server = server.listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork).unwrap();
     }
     let running = server.spawn().unwrap();
     println!("\nat {}", running.addresses()[0].place());

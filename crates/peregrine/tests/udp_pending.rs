@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use attack::{no_longer_than, seed};
 use peregrine::{
-    BindOptions, EthernetDevice, Executed, Kind, OnExhausted, Out, PathKind, Running, Server, Wait,
-    interface,
+    BindOptions, EthernetDevice, Executed, Insecure, Kind, OnExhausted, Out, PathKind, Running,
+    Server, Wait, interface,
 };
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end, at_near_end, run_in_a_network_like_ethernet};
@@ -191,7 +191,9 @@ fn serve(server: Server) -> (Running, String) {
 /// Starts a server at the far end of the link whose near end this thread has entered.
 fn serve_beyond(server: Server) -> (Running, String) {
     let server = server.export("desk", DeskServer::new(Object::default())).unwrap();
-    let server = server.listen_beyond_this_machine(&format!("eth:{}:0", ENDS[1])).unwrap();
+    let server = server
+        .listen_beyond_this_machine(&format!("eth:{}:0", ENDS[1]), Insecure::ITrustThisNetwork)
+        .unwrap();
     let running = at_far_end(move || server.spawn().unwrap());
     let address = format!("{}/desk", running.addresses()[0]);
     (running, address)

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pcap::Frames;
-use peregrine::{BindOptions, CallError, Executed, Kind, Server, Sink, interface};
+use peregrine::{BindOptions, CallError, Executed, Insecure, Kind, Server, Sink, interface};
 use support::bridge::Bridge;
 use support::impairments::Impairments;
 use support::link::{ENDS, Link, at_far_end, at_near_end};
@@ -63,7 +63,11 @@ fn make_calls(scheme: &str) -> String {
     let endpoint = format!("{scheme}:{}:{PORT}", ENDS[1]);
     let running = at_far_end(move || {
         let server = Server::new().export("desk", DeskServer::new(Object)).unwrap();
-        server.listen_beyond_this_machine(&endpoint).unwrap().spawn().unwrap()
+        server
+            .listen_beyond_this_machine(&endpoint, Insecure::ITrustThisNetwork)
+            .unwrap()
+            .spawn()
+            .unwrap()
     });
     let address = format!("{}/desk", running.addresses()[0]);
     let description = peregrine::describe(&address).unwrap();

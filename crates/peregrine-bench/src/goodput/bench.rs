@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use peregrine::sys::Tun;
-use peregrine::{Out, Running, Server, interface};
+use peregrine::{Insecure, Out, Running, Server, interface};
 use rustix::net::sockopt::set_tcp_congestion;
 use rustix::net::{Shutdown, shutdown};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -126,7 +126,12 @@ impl Bench {
         let serve = || {
             let server =
                 Server::new().export("bulk", BulkServer::new(Bytes(vec![7; BYTES_MAX])))?;
-            server.listen_beyond_this_machine(&format!("udp:{address}:{UDP_PORT}"))?.spawn()
+            server
+                .listen_beyond_this_machine(
+                    &format!("udp:{address}:{UDP_PORT}"),
+                    Insecure::ITrustThisNetwork,
+                )?
+                .spawn()
         };
         let server = far_space.within(serve)??;
         let listen = || {

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use peregrine::{BindOptions, CallError, Endpoint, EthernetDevice, Running, Server};
+use peregrine::{BindOptions, CallError, Endpoint, EthernetDevice, Insecure, Running, Server};
 
 use super::far::{Far, Order};
 use super::path::Path;
@@ -53,7 +53,7 @@ pub(super) fn serve(
     let endpoint = format!("{}:{at}:0", path.scheme());
     let server = match at.is_loopback() {
         true => server.listen(&endpoint)?,
-        false => server.listen_beyond_this_machine(&endpoint)?,
+        false => server.listen_beyond_this_machine(&endpoint, Insecure::ITrustThisNetwork)?,
     };
     server.spawn()
 }

@@ -322,8 +322,8 @@ impl BindOptions {
     ///     Trust::of_keys([TrustedKey::new(name, peer.public_key(), "")?])
     /// };
     /// let server = Server::new().export(&name, EchoServer::new(Same))?;
-    /// let server = server.secure(bob.clone(), trusts("ada", &ada)?);
-    /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
+    /// let own = (bob.clone(), trusts("ada", &ada)?);
+    /// let running = server.listen_beyond_this_machine("tcp:127.0.0.1:0", own)?.spawn()?;
     ///
     /// let options = BindOptions::default().secure(ada.clone(), trusts("bob", &bob)?);
     /// let echo = EchoClient::bind_with(&format!("{}/{name}", running.addresses()[0]), &options)?;

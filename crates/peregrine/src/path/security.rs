@@ -9,10 +9,12 @@ mod off;
 mod on;
 
 #[cfg(not(feature = "secure"))]
-pub(crate) use off::{ClientSecurity, SecureConnection, SecurityKey, ServerSecurity, explained};
+pub(crate) use off::{
+    ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity, explained,
+};
 #[cfg(feature = "secure")]
 pub(crate) use on::{
-    ClientSecurity, OnRefused, SecureConnection, SecurityKey, ServerSecurity, explained,
+    ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity, explained,
 };
 
 use crate::call::PathKind;

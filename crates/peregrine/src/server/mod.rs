@@ -5,6 +5,7 @@ mod health;
 mod paths;
 #[cfg(feature = "secure")]
 mod secure;
+mod security;
 mod supervised;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use self::disclosure::StatHandle;
 use self::disclosure::server_export;
 use self::health::health_export;
 use self::paths::{Listening, Paths};
+pub use self::security::{Insecure, Security};
 use self::supervised::Supervised;
 use self::watch::watch_export;
 use crate::address::Endpoint;
@@ -32,6 +34,7 @@ use crate::path::ConnectionTerms;
 use crate::path::courier::exchange_export;
 pub use crate::path::datagram::Losses;
 use crate::path::onc::Registrations;
+use crate::path::security::Refusals;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
 pub use crate::serving::export::ExportOptions;
@@ -64,8 +67,8 @@ pub struct Server {
     signals: Option<Duration>,
     listeners: Vec<Listening>,
     connections: ConnectionTerms,
-    #[cfg(feature = "secure")]
-    secure: secure::Secure,
+    /// Counts and reports the clients that encrypted endpoints refuse.
+    refusals: Option<Arc<Refusals>>,
     ethernet: Option<EthernetDevice>,
     /// Whether to register the programs of ONC RPC at rpcbind.
     registers: bool,
@@ -98,10 +101,8 @@ impl Server {
                 congestion: None,
                 connections: limits::CONNECTIONS_MAX,
                 connections_per_host: limits::CONNECTIONS_PER_HOST,
-                security: None,
             },
-            #[cfg(feature = "secure")]
-            secure: secure::Secure::new(),
+            refusals: None,
             ethernet: None,
             registers: false,
             disclosure: Disclosure::Totals,
@@ -167,16 +168,50 @@ impl Server {
     /// # Errors
     /// If the endpoint is invalid or in use, or other machines can reach it.
     pub fn listen(self, endpoint: &str) -> Result<Self, CallError> {
-        self.listen_at(endpoint, false)
+        self.listen_at(endpoint, None)
     }
 
     /// Listens as [`Server::listen`] does, but also accepts endpoints that other machines can reach, such as
     /// `tcp:0.0.0.0:7000`.
     ///
-    /// **Nothing is encrypted or authenticated, unless the server is secure** (`Server::secure`, with the
-    /// feature `secure`, for `tcp:`). Any host that can reach the port can call. Any host between client and
-    /// server can read and change calls and results. Use this only in a network whose hosts you all trust, or
-    /// protect the port by a firewall or a tunnel.
+    /// `security` says what protects the calls at this endpoint. There is no default:
+    ///
+    /// * With [`Insecure::ITrustThisNetwork`], **nothing is encrypted or authenticated**. Any host that can
+    ///   reach the port can call. Any host between client and server can read and change calls and results.
+    /// * With an identity and a trust, `(Identity, Trust)` of the module `secure` (feature `secure`), all calls
+    ///   are encrypted by TLS 1.3, and both sides prove who they are. Clients that are not trusted are refused
+    ///   in the handshake, and get an error that says why. `Server::on_refused` reports them here. A procedure
+    ///   learns by `Caller::identity` who calls. When a key is removed from the trust, the server ends the
+    ///   connections of the client that has it, within about a second.
+    ///
+    /// Only `tcp:` endpoints can be encrypted in this version. ONC RPC and Courier have no encryption. A server
+    /// may have endpoints with different security. To encrypt an endpoint that only this machine can reach, call
+    /// this function with `tcp:127.0.0.1:7000`.
+    ///
+    /// ```
+    /// # #[cfg(feature = "secure")] {
+    /// # use peregrine::interface;
+    /// use peregrine::secure::{Identity, Trust, TrustedKey};
+    /// use peregrine::{BindOptions, Server};
+    ///
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// # let name = format!("doc-encrypted-{}", std::process::id());
+    /// let (own, ada) = (Identity::generate()?, Identity::generate()?);
+    /// let trust = Trust::of_keys([TrustedKey::new("ada", ada.public_key(), "")?])?;
+    /// let server = Server::new().export(&name, EchoServer::new(Same))?;
+    /// let server = server.listen_beyond_this_machine("tcp:127.0.0.1:0", (own.clone(), trust))?;
+    /// let running = server.spawn()?;
+    ///
+    /// let trust = Trust::of_keys([TrustedKey::new("server", own.public_key(), "")?])?;
+    /// let address = format!("{}/{name}", running.addresses()[0]);
+    /// let echo = EchoClient::bind_with(&address, &BindOptions::default().secure(ada, trust))?;
+    /// assert_eq!(echo.echo(7)?, 7);
+    /// assert!(EchoClient::bind(&address).is_err());
+    /// # }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface that
     /// has the address. Clients on the same link then make calls without IP. This requires `CAP_NET_RAW`, and
@@ -188,15 +223,26 @@ impl Server {
     /// Ethernet is disabled there.
     ///
     /// # Errors
-    /// If the endpoint is invalid or in use.
-    pub fn listen_beyond_this_machine(self, endpoint: &str) -> Result<Self, CallError> {
-        self.listen_at(endpoint, true)
+    /// If the endpoint is invalid or in use, or `security` has an identity and the endpoint cannot be
+    /// encrypted.
+    pub fn listen_beyond_this_machine(
+        self,
+        endpoint: &str,
+        security: impl Into<Security>,
+    ) -> Result<Self, CallError> {
+        self.listen_at(endpoint, Some(security.into()))
     }
 
-    fn listen_at(mut self, endpoint: &str, beyond: bool) -> Result<Self, CallError> {
+    /// Listens at an endpoint. With `security`, other machines may be able to reach the endpoint.
+    fn listen_at(mut self, endpoint: &str, security: Option<Security>) -> Result<Self, CallError> {
         let parsed: Endpoint = endpoint.parse().map_err(|error: CallError| error.at(endpoint))?;
-        let listeners = paths::listen(&parsed, beyond).map_err(|error| error.at(endpoint))?;
-        self.listeners.extend(listeners);
+        let beyond = security.is_some();
+        let security = security.and_then(|security| {
+            let refusals = self.refusals.get_or_insert_default();
+            security.begin(refusals)
+        });
+        let listeners = paths::listen(&parsed, beyond, security.as_ref());
+        self.listeners.extend(listeners.map_err(|error| error.at(endpoint))?);
         Ok(self)
     }
 
@@ -403,10 +449,7 @@ impl Server {
     ///
     /// # Errors
     /// If a thread, a descriptor or memory cannot be obtained, or an endpoint is in use.
-    #[cfg_attr(not(feature = "secure"), expect(unused_mut, reason = "TLS changes the terms"))]
-    pub fn spawn(mut self) -> Result<Running, CallError> {
-        #[cfg(feature = "secure")]
-        self.secure.begin(&self.listeners, &mut self.connections)?;
+    pub fn spawn(self) -> Result<Running, CallError> {
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
@@ -465,7 +508,7 @@ impl Server {
             supervised,
             signals,
             #[cfg(feature = "secure")]
-            refused: self.secure.refused(),
+            refusals: self.refusals,
             pid,
         };
         for listening in self.listeners {
@@ -553,9 +596,9 @@ pub struct Running {
     /// Watches the signals until the drain (the wait for running procedures) has ended, because a second
     /// signal shortens the drain.
     signals: Option<Watch>,
-    /// The number of clients that were refused.
+    /// The clients that encrypted endpoints have refused.
     #[cfg(feature = "secure")]
-    refused: Arc<AtomicU64>,
+    refusals: Option<Arc<Refusals>>,
     pid: u32,
 }
 

@@ -17,6 +17,7 @@ use crate::path::courier::{CourierConnections, CourierDatagrams, courier_connect
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
 use crate::path::onc::{OncConnections, OncDatagrams, onc_connections};
+use crate::path::security::ServerSecurity;
 use crate::path::stream::Connections;
 use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
@@ -107,38 +108,37 @@ impl Paths {
             let opened = opened.map_err(|error| error.denied_means(NO_RAW_ETHERNET));
             Ok(Endpoint::Ethernet(opened?.into()))
         };
-        match listening {
-            Listening::Tcp(listener) => {
+        let Listening { socket, security } = listening;
+        match socket {
+            Socket::Tcp(listener) => {
                 let address = listener.address().map_err(no_port)?;
-                self.stream.open(listener).map_err(failed("tcp", address))?;
+                self.stream.open(listener, security).map_err(failed("tcp", address))?;
                 Ok(Endpoint::Tcp(address.into()))
             }
-            Listening::OncTcp(listener) => {
+            Socket::OncTcp(listener) => {
                 let address = listener.address().map_err(no_port)?;
                 self.onc_connections.open(listener).map_err(failed("onc+tcp", address))?;
                 Ok(Endpoint::Foreign(PathKind::OncTcp, address.into()))
             }
-            Listening::OncUdp(to) => {
+            Socket::OncUdp(to) => {
                 let opened = self.onc_datagrams.open(to).map_err(failed("onc+udp", to))?;
                 Ok(Endpoint::Foreign(PathKind::OncUdp, opened.into()))
             }
-            Listening::CourierUdp(to) => {
+            Socket::CourierUdp(to) => {
                 let opened = self.courier_datagrams.open(to).map_err(failed("courier+udp", to))?;
                 Ok(Endpoint::Foreign(PathKind::CourierUdp, opened.into()))
             }
-            Listening::CourierTcp(listener) => {
+            Socket::CourierTcp(listener) => {
                 let address = listener.address().map_err(no_port)?;
                 self.courier_connections.open(listener).map_err(failed("courier+tcp", address))?;
                 Ok(Endpoint::Foreign(PathKind::CourierTcp, address.into()))
             }
-            Listening::Udp(to) => udp(to),
-            Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
-                udp(to)
-            }
+            Socket::Udp(to) => udp(to),
+            Socket::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => udp(to),
             // Raw Ethernet fails if the interface is not Ethernet, or this process lacks the permission. Then
             // the server listens over UDP only.
-            Listening::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
-            Listening::Ethernet(to) => link(to, true),
+            Socket::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
+            Socket::Ethernet(to) => link(to, true),
         }
     }
 
@@ -156,8 +156,15 @@ impl Paths {
     }
 }
 
+/// An endpoint at which the server will serve.
+pub(super) struct Listening {
+    socket: Socket,
+    /// What encrypts the calls. `None`: nothing.
+    security: Option<ServerSecurity>,
+}
+
 /// A socket that listens, or an address at which the server will open a socket.
-pub(super) enum Listening {
+enum Socket {
     Tcp(Listener),
     /// An address for UDP. The socket is opened when the server starts. Datagrams that arrive at an open
     /// socket may be calls, and no thread would serve these calls before the server starts.
@@ -176,19 +183,30 @@ pub(super) enum Listening {
     Datagrams(SocketAddr),
 }
 
-#[cfg(feature = "secure")]
-impl Listening {
-    /// Returns the path in words, if it cannot be encrypted.
-    pub(super) const fn unsealed(&self) -> Option<&'static str> {
-        match self {
-            Self::Tcp(_) => None,
-            Self::Udp(_) | Self::Datagrams(_) => Some("UDP"),
-            Self::Ethernet(_) => Some("raw Ethernet"),
-            Self::OncTcp(_) | Self::OncUdp(_) => Some("ONC RPC"),
-            Self::CourierUdp(_) | Self::CourierTcp(_) => Some("Courier"),
-        }
-    }
+/// Checks that calls at an endpoint can be encrypted.
+///
+/// # Errors
+/// If they cannot.
+fn check_sealed(endpoint: &Endpoint) -> Result<(), CallError> {
+    let (what, advice) = match endpoint {
+        Endpoint::Tcp(_) => return Ok(()),
+        Endpoint::Udp(_) => ("UDP", ONLY_TCP),
+        Endpoint::Ethernet(_) => ("raw Ethernet", ONLY_TCP),
+        Endpoint::All(_) => ("UDP, which this endpoint includes,", ONLY_TCP),
+        Endpoint::Foreign(PathKind::OncTcp | PathKind::OncUdp, _) => ("ONC RPC", NEVER_SEALED),
+        Endpoint::Foreign(..) => ("Courier", NEVER_SEALED),
+    };
+    let text = format!("`{endpoint}` shall be encrypted, and calls over {what} cannot be");
+    Err(CallError::not_executed(Kind::Denied, Phase::Export, text).with_advice(advice))
 }
+
+/// The advice for an endpoint that cannot be encrypted yet.
+const ONLY_TCP: &str = "listen at `tcp:HOST:PORT`, or pass `Insecure::ITrustThisNetwork` if all hosts of the \
+     network are trusted";
+
+/// The advice for an endpoint of an RPC system without encryption.
+const NEVER_SEALED: &str = "pass `Insecure::ITrustThisNetwork` if all hosts of the network are trusted, and \
+     clients of that system must reach the server";
 
 /// The advice for an endpoint that other machines can reach.
 const BEYOND: &str = "listen at an address of this machine alone, such as 127.0.0.1, or call \
@@ -199,7 +217,19 @@ const NO_LOW_PORT: &str = "ports below 1024 need root or CAP_NET_BIND_SERVICE: l
      give the program this capability";
 
 /// Returns the listeners for all addresses of an endpoint's host. TCP sockets listen at once.
-pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
+/// `beyond` allows addresses that other machines can reach.
+///
+/// # Errors
+/// If an address may not be used or is in use, or `security` is not `None` and the endpoint cannot be
+/// encrypted.
+pub(super) fn listen(
+    endpoint: &Endpoint,
+    beyond: bool,
+    security: Option<&ServerSecurity>,
+) -> Result<Vec<Listening>, CallError> {
+    if security.is_some() {
+        check_sealed(endpoint)?;
+    }
     let failed = |error: io::Error| {
         let what = format!("cannot listen on `{endpoint}`");
         CallError::system(Phase::Export, what, error).denied_means(NO_LOW_PORT)
@@ -218,19 +248,19 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
     for address in addresses {
         match endpoint {
             Endpoint::Tcp(_) => {
-                all.push(Listening::Tcp(Listener::listen(&address).map_err(failed)?));
+                all.push(Socket::Tcp(Listener::listen(&address).map_err(failed)?));
             }
-            Endpoint::Udp(_) => all.push(Listening::Udp(address)),
-            Endpoint::Ethernet(_) => all.push(Listening::Ethernet(address)),
+            Endpoint::Udp(_) => all.push(Socket::Udp(address)),
+            Endpoint::Ethernet(_) => all.push(Socket::Ethernet(address)),
             Endpoint::Foreign(PathKind::OncTcp, _) => {
-                all.push(Listening::OncTcp(Listener::listen(&address).map_err(failed)?));
+                all.push(Socket::OncTcp(Listener::listen(&address).map_err(failed)?));
             }
-            Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Listening::OncUdp(address)),
-            Endpoint::Foreign(PathKind::CourierUdp, _) => all.push(Listening::CourierUdp(address)),
+            Endpoint::Foreign(PathKind::OncUdp, _) => all.push(Socket::OncUdp(address)),
+            Endpoint::Foreign(PathKind::CourierUdp, _) => all.push(Socket::CourierUdp(address)),
             // The messages of Courier arrive in ordinary calls of Peregrine over UDP.
-            Endpoint::Foreign(PathKind::CourierExchange, _) => all.push(Listening::Udp(address)),
+            Endpoint::Foreign(PathKind::CourierExchange, _) => all.push(Socket::Udp(address)),
             Endpoint::Foreign(PathKind::CourierTcp, _) => {
-                all.push(Listening::CourierTcp(Listener::listen(&address).map_err(failed)?));
+                all.push(Socket::CourierTcp(Listener::listen(&address).map_err(failed)?));
             }
             Endpoint::Foreign(path, _) => {
                 let text = format!("no server half of the path {path}");
@@ -238,11 +268,12 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
             }
             Endpoint::All(_) => {
                 let (listener, address) = listen_at_both(address).map_err(failed)?;
-                all.extend([Listening::Tcp(listener), Listening::Datagrams(address)]);
+                all.extend([Socket::Tcp(listener), Socket::Datagrams(address)]);
             }
         }
     }
-    Ok(all)
+    let secured = |socket| Listening { socket, security: security.cloned() };
+    Ok(all.into_iter().map(secured).collect())
 }
 
 /// Listens over TCP at a port that is also free for UDP. If the system chooses the port, the system checks

@@ -13,7 +13,7 @@ mod world;
 
 use foreign::{World, name_of};
 use framing::{BOTH, Framing, words};
-use peregrine::Kind;
+use peregrine::{Insecure, Kind};
 use world::{PROGRAM, aborted, call, count, rejected, rest, returned};
 
 /// The number of the rejection without a specified reason.
@@ -84,7 +84,11 @@ fn only_this_machine_is_served_unless_more_is_asked_for() {
     let error = peregrine::Server::new().listen("courier+tcp:0.0.0.0:0").expect_err("an error");
     assert_eq!(error.kind(), Kind::Denied, "{error}");
     let server = peregrine::Server::new();
-    assert!(server.listen_beyond_this_machine("courier+tcp:0.0.0.0:0").is_ok());
+    assert!(
+        server
+            .listen_beyond_this_machine("courier+tcp:0.0.0.0:0", Insecure::ITrustThisNetwork)
+            .is_ok()
+    );
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use peregrine::interface::Type;
 use peregrine::value::{Overflow, Reader, Representation, Writer};
-use peregrine::{CallError, Callback, Invalid, Kind, Out, Server, Sink, Source, Value, interface};
+use peregrine::{
+    CallError, Callback, Insecure, Invalid, Kind, Out, Server, Sink, Source, Value, interface,
+};
 
 use super::document::Cell;
 use super::elsewhere::told;
@@ -283,10 +285,15 @@ pub(crate) fn serve(part: &str) {
         let mut server =
             Server::new().threads(numbers[0]).queue(numbers[1]).export(NAME, answer)?;
         if part.starts_with("far") {
-            server = server.listen_beyond_this_machine(&format!("tcp:{PLACE}"))?;
-            server = server.listen_beyond_this_machine(&format!("eth:{PLACE}"))?;
+            server = server
+                .listen_beyond_this_machine(&format!("tcp:{PLACE}"), Insecure::ITrustThisNetwork)?;
+            server = server
+                .listen_beyond_this_machine(&format!("eth:{PLACE}"), Insecure::ITrustThisNetwork)?;
         } else if part.starts_with("beside") {
-            server = server.listen_beyond_this_machine(&format!("udp:{PLACE_BESIDE}"))?;
+            server = server.listen_beyond_this_machine(
+                &format!("udp:{PLACE_BESIDE}"),
+                Insecure::ITrustThisNetwork,
+            )?;
         }
         server.spawn()
     };

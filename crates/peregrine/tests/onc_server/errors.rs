@@ -6,7 +6,7 @@ use crate::world::{
     PROGRAM_UNAVAILABLE, SYSTEM_ERROR, Transport as _, accepted, call, count, denied, opaque,
     over_both, success, words,
 };
-use peregrine::{ExportOptions, Server};
+use peregrine::{ExportOptions, Insecure, Server};
 
 #[test]
 fn each_error_has_its_own_answer() {
@@ -146,6 +146,8 @@ fn only_this_machine_is_served_unless_more_is_asked_for() {
     for endpoint in ["onc+udp:0.0.0.0:0", "onc+tcp:0.0.0.0:0"] {
         let error = Server::new().listen(endpoint).unwrap_err();
         assert_eq!(error.kind(), peregrine::Kind::Denied);
-        assert!(Server::new().listen_beyond_this_machine(endpoint).is_ok());
+        assert!(
+            Server::new().listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork).is_ok()
+        );
     }
 }

@@ -13,8 +13,8 @@ use crate::contract::{self, Client, pressure};
 use crate::support;
 use crate::support::link::{self, ENDS};
 use peregrine::{
-    BindOptions, CallError, Endpoint, Executed, ExportOptions, Health, Kind, OnExhausted, Out,
-    PathKind, Phase, Running, Server, Wait, health, interface,
+    BindOptions, CallError, Endpoint, Executed, ExportOptions, Health, Insecure, Kind, OnExhausted,
+    Out, PathKind, Phase, Running, Server, Wait, health, interface,
 };
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -45,7 +45,7 @@ impl Carrier {
 
 /// What a test program adds to its servers and to the options of its clients.
 pub(crate) struct Security {
-    pub(crate) server: fn(Server) -> Server,
+    pub(crate) server: fn() -> peregrine::Security,
     pub(crate) client: fn(BindOptions) -> BindOptions,
 }
 
@@ -63,14 +63,17 @@ fn bind(address: &str) -> Result<RoomClient, CallError> {
 
 /// Starts a server that listens at `at`. With raw Ethernet, the server listens at the far end of the link
 /// whose near end this thread has entered.
-fn start(mut server: Server, at: &str) -> Running {
-    if let Some(security) = SECURITY.get() {
-        server = (security.server)(server);
-    }
+fn start(server: Server, at: &str) -> Running {
+    let security = SECURITY.get().map(|security| (security.server)());
     if !at.starts_with("eth:") {
-        return server.listen(at).unwrap().spawn().unwrap();
+        let server = match security {
+            Some(security) => server.listen_beyond_this_machine(at, security),
+            None => server.listen(at),
+        };
+        return server.unwrap().spawn().unwrap();
     }
-    let server = server.listen_beyond_this_machine(at).unwrap();
+    let security = security.unwrap_or_else(|| Insecure::ITrustThisNetwork.into());
+    let server = server.listen_beyond_this_machine(at, security).unwrap();
     link::at_far_end(move || server.spawn().unwrap())
 }
 
@@ -605,7 +608,11 @@ pub(crate) fn listening_on_all_interfaces_must_be_requested(by: Carrier) {
         assert!(error.to_string().contains("listen_beyond_this_machine"), "{error}");
     }
     let server = Server::new().export("room", RoomServer::new(Inside::of(1))).unwrap();
-    let running = server.listen_beyond_this_machine(&by.at("0.0.0.0")).unwrap().spawn().unwrap();
+    let running = server
+        .listen_beyond_this_machine(&by.at("0.0.0.0"), Insecure::ITrustThisNetwork)
+        .unwrap()
+        .spawn()
+        .unwrap();
     let [Endpoint::Tcp(place) | Endpoint::Udp(place)] = running.addresses() else {
         panic!("one endpoint")
     };

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_lite::future::{block_on, poll_once};
-use peregrine::{EthernetDevice, Server, Sink, Source};
+use peregrine::{EthernetDevice, Insecure, Server, Sink, Source};
 
 use super::support::bridge::Bridge;
 use super::support::impairments::Impairments;
@@ -234,7 +234,11 @@ fn frames() {
                 let server = Server::new().ethernet_device(device);
                 let server = server.export("weather", WeatherServer::new(object.clone())).unwrap();
                 let at = format!("eth:{}:7000", ENDS[1]);
-                server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap()
+                server
+                    .listen_beyond_this_machine(&at, Insecure::ITrustThisNetwork)
+                    .unwrap()
+                    .spawn()
+                    .unwrap()
             });
             let options = for_bad_weather().ethernet_device(device);
             let address = format!("eth:{}:7000/weather", ENDS[1]);

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::error::Kind;
-use crate::path::security::ServerSecurity;
 
 /// The limits and options of connections, as the program that runs the server has set them.
 #[derive(Clone)]
@@ -15,8 +14,6 @@ pub(crate) struct ConnectionTerms {
     pub(crate) connections: usize,
     /// The largest number of connections from one host.
     pub(crate) connections_per_host: usize,
-    /// TLS on the connections of the stream path. `None`: they are not encrypted.
-    pub(crate) security: Option<ServerSecurity>,
 }
 
 /// The open connections of a server.

@@ -15,6 +15,10 @@ pub(crate) enum ClientSecurity {}
 #[derive(Clone)]
 pub(crate) enum ServerSecurity {}
 
+/// The clients that were refused: there are none.
+#[derive(Default)]
+pub(crate) struct Refusals;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SecurityKey {}
 
@@ -40,21 +44,21 @@ impl ServerSecurity {
         match *self {}
     }
 
-    pub(crate) fn refused(&self, _: SocketAddr, _: &SecureConnection) {
-        match *self {}
-    }
-
     pub(crate) fn changes(&self) -> u64 {
-        match *self {}
-    }
-
-    pub(crate) fn still_trusts(&self, _: &SecureConnection) -> bool {
         match *self {}
     }
 }
 
 impl SecureConnection {
     pub(crate) fn peer(&self) -> Option<Identified> {
+        match *self {}
+    }
+
+    pub(crate) fn ended(&self, _: SocketAddr) {
+        match *self {}
+    }
+
+    pub(crate) fn is_trusted(&self) -> bool {
         match *self {}
     }
 }

@@ -26,7 +26,7 @@ pub(crate) type OnRefused = dyn Fn(SocketAddr, &Refusal) + Send + Sync;
 const NO_TRUST: &str = "compare the keys with `peregrine keys show` on both sides: each side must trust the key \
      of the other, or a CA that signed it";
 /// The advice if the server does not speak TLS.
-const NO_TLS: &str = "let the server use `Server::secure`, or bind without `BindOptions::secure` where the \
+const NO_TLS: &str = "let the server listen with an identity, or bind without `BindOptions::secure` where the \
      network is trusted";
 /// The text for a client without TLS at a server that requires it.
 const WANTS_TLS: &str = "the server accepts only clients with TLS: bind with `BindOptions::secure`, and have \
@@ -215,30 +215,54 @@ fn plain_server(bytes: &[u8]) -> Option<String> {
     })
 }
 
-/// How a server secures its connections.
+/// Counts and reports the clients that a server refuses.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    count: AtomicU64,
+    hook: Mutex<Option<Arc<OnRefused>>>,
+}
+
+impl Refusals {
+    /// Sets what is called for each client that is refused.
+    pub(crate) fn set_hook(&self, hook: Arc<OnRefused>) {
+        *self.hook.lock() = Some(hook);
+    }
+
+    /// Returns how many clients were refused.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    fn report(&self, from: SocketAddr, refusal: &Refusal) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let hook = self.hook.lock().clone();
+        if let Some(hook) = hook {
+            hook(from, refusal);
+        }
+    }
+}
+
+/// How a server secures the connections of one endpoint.
 #[derive(Clone)]
 pub(crate) struct ServerSecurity(Arc<Inner>);
 
 struct Inner {
     server: Server,
     trust: Trust,
-    on_refused: Option<Arc<OnRefused>>,
-    refused: Arc<AtomicU64>,
+    refusals: Arc<Refusals>,
 }
 
 /// TLS on one connection of a server.
-pub(crate) struct SecureConnection(Arc<Sealed>);
+pub(crate) struct SecureConnection {
+    sealed: Arc<Sealed>,
+    security: Arc<Inner>,
+}
 
 impl ServerSecurity {
-    /// Returns the security of a server. `refused` counts the clients that are refused.
-    pub(crate) fn new(
-        identity: &Identity,
-        trust: &Trust,
-        on_refused: Option<Arc<OnRefused>>,
-        refused: Arc<AtomicU64>,
-    ) -> Self {
+    /// Returns the security of an endpoint. `refusals` learns of the clients that are refused.
+    pub(crate) fn new(identity: &Identity, trust: &Trust, refusals: &Arc<Refusals>) -> Self {
         let server = tls::server(identity, trust, Wire::Stream);
-        Self(Arc::new(Inner { server, trust: trust.clone(), on_refused, refused }))
+        Self(Arc::new(Inner { server, trust: trust.clone(), refusals: Arc::clone(refusals) }))
     }
 
     /// Encrypts a connection that was accepted. The thread that receives from it makes the handshake.
@@ -253,33 +277,31 @@ impl ServerSecurity {
         let sealed = Sealed::server(&self.0.server, plain_client, answer.into());
         let sealed = Arc::new(sealed.map_err(io::Error::other)?);
         stream.set_seal(Arc::<Sealed>::clone(&sealed));
-        Ok(SecureConnection(sealed))
-    }
-
-    /// Counts and reports a client that was refused, if the connection has ended for this reason.
-    pub(crate) fn refused(&self, from: SocketAddr, connection: &SecureConnection) {
-        let Some(refusal) = connection.0.refusal() else { return };
-        self.0.refused.fetch_add(1, Ordering::Relaxed);
-        if let Some(hook) = &self.0.on_refused {
-            hook(from, &refusal);
-        }
+        Ok(SecureConnection { sealed, security: Arc::clone(&self.0) })
     }
 
     /// Returns how often it has changed who is trusted.
     pub(crate) fn changes(&self) -> u64 {
         self.0.trust.changes()
     }
-
-    /// Returns whether the client of a connection would still be accepted, or has not been judged yet.
-    pub(crate) fn still_trusts(&self, connection: &SecureConnection) -> bool {
-        connection.0.peer().is_none_or(|peer| self.0.trust.still_trusts(peer))
-    }
 }
 
 impl SecureConnection {
     /// Returns the client. `None` until the handshake has ended.
     pub(crate) fn peer(&self) -> Option<Identified> {
-        self.0.peer().cloned()
+        self.sealed.peer().cloned()
+    }
+
+    /// Counts and reports the client at `from`, if the connection has ended because it was refused.
+    pub(crate) fn ended(&self, from: SocketAddr) {
+        if let Some(refusal) = self.sealed.refusal() {
+            self.security.refusals.report(from, &refusal);
+        }
+    }
+
+    /// Returns whether the client would still be accepted, or has not been judged yet.
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.sealed.peer().is_none_or(|peer| self.security.trust.still_trusts(peer))
     }
 }
 

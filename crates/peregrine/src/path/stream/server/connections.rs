@@ -27,7 +27,7 @@ use crate::path::connections::receive::hear_out;
 use crate::path::connections::table::{ConnectionTable, ConnectionTerms};
 use crate::path::connections::threads::{Attend, Attended, ConnectionThreads, Work};
 use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stalled};
-use crate::path::security::SecureConnection;
+use crate::path::security::{SecureConnection, ServerSecurity};
 use crate::protocol::stream::{self as wire, BindRequest};
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::Export;
@@ -52,6 +52,8 @@ pub(crate) struct Connections {
     /// Bounds the memory of replies to deferred calls.
     replies: Arc<Intake>,
     terms: ConnectionTerms,
+    /// The security of the encrypted endpoints.
+    securities: Mutex<Vec<ServerSecurity>>,
     /// Looks from time to time whether the clients are still trusted. `None` if connections are not
     /// encrypted.
     trust: OnceLock<Mutex<Option<Watch>>>,
@@ -74,6 +76,7 @@ impl Connections {
             intake: Arc::default(),
             replies: Intake::of_replies(),
             terms,
+            securities: Mutex::default(),
             trust: OnceLock::new(),
             looks: AtomicBool::new(false),
         })
@@ -84,12 +87,17 @@ impl Connections {
         self.table.lock()
     }
 
-    /// Starts to accept connections at a listening socket.
+    /// Starts to accept connections at a listening socket, and encrypts them by `security`.
     ///
     /// # Errors
     /// If the keeper cannot watch the socket.
-    pub(crate) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
-        if self.terms.security.is_some() && self.trust.get().is_none() {
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        listener: Listener,
+        security: Option<ServerSecurity>,
+    ) -> io::Result<()> {
+        self.securities.lock().extend(security.clone());
+        if security.is_some() && self.trust.get().is_none() {
             let connections = Arc::downgrade(self);
             let seen = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
             let watch = self.core.keeper.watch_timer(move || match connections.upgrade() {
@@ -98,7 +106,8 @@ impl Connections {
             })?;
             let _ = self.trust.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
         }
-        self.acceptors.open(&self.core.keeper, listener, self)
+        let door = Arc::new(Door { connections: Arc::clone(self), security });
+        self.acceptors.open(&self.core.keeper, listener, &door)
     }
 
     /// Lets the keeper look from now on whether the clients are still trusted.
@@ -120,17 +129,20 @@ impl Connections {
         // the two makes sure that the keeper looks at the connection.
         self.looks.store(false, Ordering::SeqCst);
         let all = self.all();
-        let Some(security) = self.terms.security.as_ref().filter(|_| !all.is_empty()) else {
+        let is_secured = |one: &Arc<ServerConnection>| one.incoming.security().is_some();
+        if !all.iter().any(is_secured) {
             return Next::Sleep;
-        };
+        }
         self.looks.store(true, Ordering::SeqCst);
-        let changes = security.changes();
+        // Counting looks at files, so no lock is held. Each number only grows, and so does the sum.
+        let securities = self.securities.lock().clone();
+        let changes = securities.iter().map(ServerSecurity::changes).sum();
         let last = seen[0].swap(changes, Ordering::Relaxed);
         let before = seen[1].swap(last, Ordering::Relaxed);
         if [last, before] != [changes; 2] {
             for connection in all {
                 let secure = connection.incoming.security();
-                if secure.is_some_and(|secure| !security.still_trusts(secure)) {
+                if secure.is_some_and(|secure| !secure.is_trusted()) {
                     connection.end();
                 }
             }
@@ -141,10 +153,17 @@ impl Connections {
     fn all(&self) -> Vec<Arc<ServerConnection>> {
         self.table().all()
     }
-}
 
-impl Admit for Connections {
-    fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
+    /// Admits or refuses a client that has connected.
+    ///
+    /// # Errors
+    /// If the connection has failed, or the machine lacks a resource.
+    fn admit(
+        self: &Arc<Self>,
+        stream: Stream,
+        from: SocketAddr,
+        security: Option<&ServerSecurity>,
+    ) -> io::Result<()> {
         stream.prepare(self.terms.congestion.as_deref())?;
         let host = host_of(from.ip());
         let (intake, replies) = (Arc::clone(&self.intake), Arc::clone(&self.replies));
@@ -157,7 +176,7 @@ impl Admit for Connections {
             incoming.stream().shut_down_sending();
             return Ok(());
         }
-        if let Some(security) = &self.terms.security {
+        if let Some(security) = security {
             incoming.secure(security)?;
             self.look_at_trust();
         }
@@ -189,6 +208,18 @@ impl Admit for Connections {
         connection.watching.begin(watch);
         table.insert(key, host, connection);
         Ok(())
+    }
+}
+
+/// One endpoint of a server, where clients connect.
+struct Door {
+    connections: Arc<Connections>,
+    security: Option<ServerSecurity>,
+}
+
+impl Admit for Door {
+    fn admit(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
+        self.connections.admit(stream, from, self.security.as_ref())
     }
 }
 
@@ -320,10 +351,8 @@ impl Attend for ServerConnection {
         let attended = self.incoming.attend(worker, &Visit(self));
         if attended == Attended::Ended
             && let Some(secure) = self.incoming.security()
-            && let Some(connections) = self.connections.upgrade()
-            && let Some(security) = &connections.terms.security
         {
-            security.refused(self.from, secure);
+            secure.ended(self.from);
         }
         attended
     }
