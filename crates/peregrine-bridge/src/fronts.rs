@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use peregrine::interface::{Described, Program, System};
 use peregrine::{
-    Address, Endpoint, ExportOptions, GenericServer, Insecure, PathKind, Place, Server,
+    Address, Endpoint, ExportOptions, GenericServer, PathKind, Place, Security, Server,
 };
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -28,8 +28,9 @@ const REFUSERS: usize = 2;
 /// Where a bridge exports its targets.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
-    /// The endpoints on networks. With each endpoint: whether other machines may reach it.
-    pub(crate) endpoints: Vec<(String, bool)>,
+    /// The endpoints on networks. With each endpoint: what protects its calls, if other machines may reach
+    /// it.
+    pub(crate) endpoints: Vec<(String, Option<Security>)>,
     /// The names of targets that are exported on this machine.
     pub(crate) names: Vec<String>,
     pub(crate) programs: Vec<GivenProgram>,
@@ -117,10 +118,10 @@ impl Fronts {
         timers: Handle,
     ) -> Result<Self, SetupError> {
         let mut server = Server::new().threads(limits.calls + REFUSERS);
-        for (endpoint, beyond) in &plan.endpoints {
-            server = match beyond {
-                true => server.listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork),
-                false => server.listen(endpoint),
+        for (endpoint, security) in &plan.endpoints {
+            server = match security {
+                Some(by) => server.listen_beyond_this_machine(endpoint, by.clone()),
+                None => server.listen(endpoint),
             }
             .map_err(SetupError::Front)?;
         }

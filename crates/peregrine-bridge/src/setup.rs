@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::sync::Arc;
 
 use peregrine::systemd::Notifier;
-use peregrine::{Address, CallError};
+use peregrine::{Address, BindOptions, CallError, Insecure, Security};
 
 use crate::fronts::{GivenProgram, Plan};
 use crate::interface_file::InterfaceFile;
@@ -29,6 +29,7 @@ pub struct Bridge {
     pub(crate) limits: Limits,
     pub(crate) log: Log,
     pub(crate) notifier: Option<Notifier>,
+    pub(crate) options: BindOptions,
 }
 
 /// The function that receives the messages of a running bridge.
@@ -174,7 +175,8 @@ impl Bridge {
         };
         let (targets, listeners) = (Vec::new(), Vec::new());
         let (plan, log, notifier) = (Plan::default(), Log::default(), None);
-        Self { targets, listeners, plan, limits, log, notifier }
+        let options = BindOptions::default();
+        Self { targets, listeners, plan, limits, log, notifier, options }
     }
 
     /// Offers the export at an address, under the name that the address contains. `NAME=ADDRESS` offers it
@@ -267,28 +269,34 @@ impl Bridge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn export_at(self, endpoint: &str) -> Result<Self, SetupError> {
-        self.front(endpoint, false)
+        self.front(endpoint, None)
     }
 
     /// Lets clients call the exports, as [`export_at`](Self::export_at) does, but also accepts endpoints that
     /// other machines can reach.
     ///
-    /// Calls are neither encrypted nor authenticated: every host that reaches the port can make calls with
-    /// the rights of this process, and can read and change the calls of others on the way.
+    /// `security` says what protects the calls, as in
+    /// [`Server::listen_beyond_this_machine`](peregrine::Server::listen_beyond_this_machine). ONC RPC and Courier
+    /// have no encryption. With [`Insecure::ITrustThisNetwork`], every host that reaches the port can make calls
+    /// with the rights of this process, and can read and change the calls of others on the way.
     ///
     /// # Errors
     /// Like [`export_at`](Self::export_at).
-    pub fn export_beyond_this_machine(self, endpoint: &str) -> Result<Self, SetupError> {
-        self.front(endpoint, true)
+    pub fn export_beyond_this_machine(
+        self,
+        endpoint: &str,
+        security: impl Into<Security>,
+    ) -> Result<Self, SetupError> {
+        self.front(endpoint, Some(security.into()))
     }
 
-    fn front(mut self, endpoint: &str, beyond: bool) -> Result<Self, SetupError> {
+    fn front(mut self, endpoint: &str, security: Option<Security>) -> Result<Self, SetupError> {
         match endpoint.strip_prefix("local:") {
             Some(name) => {
                 endpoint.parse::<Address>().map_err(SetupError::Address)?;
                 self.plan.names.push(name.to_owned());
             }
-            None => self.plan.endpoints.push((endpoint.to_owned(), beyond)),
+            None => self.plan.endpoints.push((endpoint.to_owned(), security)),
         }
         Ok(self)
     }
@@ -305,6 +313,25 @@ impl Bridge {
         let program = program.ok_or_else(|| SetupError::Program(text.to_owned()))?;
         self.plan.programs.push(program);
         Ok(self)
+    }
+
+    /// Sets the options of the bindings to the servers, such as the identity that the bridge shows to them. A
+    /// bridge always binds again itself, so [`BindOptions::rebind`] has no effect. Bindings to servers of ONC
+    /// RPC and Courier, which cannot be encrypted, do not use these options.
+    ///
+    /// ```no_run
+    /// use core::time::Duration;
+    ///
+    /// use peregrine::BindOptions;
+    /// use peregrine_bridge::Bridge;
+    ///
+    /// let options = BindOptions::default().bind_timeout(Duration::from_secs(1));
+    /// let bridge = Bridge::new().bind_with(options).offer("files@fs.example.org")?;
+    /// # Ok::<(), peregrine_bridge::SetupError>(())
+    /// ```
+    pub fn bind_with(mut self, options: BindOptions) -> Self {
+        self.options = options;
+        self
     }
 
     /// Sets the function that receives messages of the running bridge, such as why a changed file is not
@@ -327,12 +354,18 @@ impl Bridge {
 
     /// Listens as [`listen`](Self::listen) does, but also accepts addresses that other machines can reach.
     ///
-    /// HTTP is neither encrypted nor authenticated: every host that reaches the port can make calls with the
-    /// rights of this process, and can read and change the calls of others on the way.
+    /// HTTP is neither encrypted nor authenticated, and `insecure` says that this is known: every host that
+    /// reaches the port can make calls with the rights of this process, and can read and change the calls of
+    /// others on the way.
     ///
     /// # Errors
     /// If the address is invalid or in use.
-    pub fn listen_beyond_this_machine(self, address: &str) -> Result<Self, SetupError> {
+    pub fn listen_beyond_this_machine(
+        self,
+        address: &str,
+        insecure: Insecure,
+    ) -> Result<Self, SetupError> {
+        let Insecure::ITrustThisNetwork = insecure;
         self.listen_at(address, true)
     }
 
@@ -422,6 +455,7 @@ impl Bridge {
         }
         for target in &mut self.targets {
             target.log_to(self.log.clone());
+            target.bind_with(&self.options);
         }
         Running::start(self)
     }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use peregrine::interface::{Described, DescribedProcedure, Digest};
-use peregrine::{BindOptions, CallError, Executed, GenericClient, Kind, Limit, Rebind, describe};
+use peregrine::{
+    Address, BindOptions, CallError, Executed, GenericClient, Kind, Limit, Rebind, describe_with,
+};
 
 use crate::interface_file::InterfaceFile;
 use crate::setup::Log;
@@ -18,6 +20,8 @@ pub(crate) struct Target {
     /// The file with the interface. `None`: the server describes itself.
     file: Option<InterfaceFile>,
     log: Log,
+    /// The options of all bindings.
+    options: BindOptions,
     state: Mutex<State>,
     /// The lock is held by the thread that binds. Other threads wait, and share the outcome.
     binds: Mutex<()>,
@@ -89,22 +93,33 @@ impl fmt::Debug for Target {
     }
 }
 
-/// Returns the options of all bindings. Bindings do not rebind: the bridge makes a new binding, because the
-/// interface may have changed.
-fn options() -> BindOptions {
-    BindOptions::default().rebind(Rebind::Never)
-}
-
 impl Target {
     pub(crate) fn new(name: &str, address: &str, file: Option<InterfaceFile>) -> Self {
         let (name, address) = (name.to_owned(), address.to_owned());
+        let (log, options) = (Log::default(), BindOptions::default());
         let (state, binds) = Default::default();
-        Self { name, address, file, log: Log::default(), state, binds }
+        Self { name, address, file, log, options, state, binds }
     }
 
     /// Sets the log that receives the messages about the target.
     pub(crate) fn log_to(&mut self, log: Log) {
         self.log = log;
+    }
+
+    /// Sets the options of the bindings.
+    pub(crate) fn bind_with(&mut self, options: &BindOptions) {
+        let address = self.address.parse::<Address>();
+        let is_foreign =
+            address.is_ok_and(|address| address.path().is_some_and(|path| path.system().is_some()));
+        if !is_foreign {
+            self.options = options.clone();
+        }
+    }
+
+    /// Returns the options of a binding. Bindings do not rebind: the bridge makes a new binding, because the
+    /// interface may have changed.
+    fn options(&self) -> BindOptions {
+        self.options.clone().rebind(Rebind::Never)
     }
 
     /// Returns the binding to the server. Binds if there is no binding, the server has ended, or the file
@@ -198,7 +213,7 @@ impl Target {
     /// # Errors
     /// If the server cannot be bound.
     pub(crate) fn bind_as(&self, described: &Described) -> Result<GenericClient, CallError> {
-        GenericClient::bind_as(&self.address, described.clone(), &options())
+        GenericClient::bind_as(&self.address, described.clone(), &self.options())
     }
 
     /// Notes that a call of a binding has failed. Returns whether to make the call once more, with a new
@@ -255,7 +270,7 @@ impl Target {
                 (Source::File(Arc::clone(&described)), Ok(described))
             }
             None => {
-                let said = describe(&self.address)?;
+                let said = describe_with(&self.address, &self.options)?;
                 (Source::Server(said.digest, said.process), said.parsed().map(Arc::new))
             }
         };

@@ -12,6 +12,7 @@ use peregrine::json::Bytes;
 
 use crate::completions::{self, Shell};
 use crate::keys::args::Keys;
+use crate::security::Security;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -48,6 +49,9 @@ pub(crate) struct Arguments {
     /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set or TERM is `dumb`
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
     pub(crate) color: Colour,
+    /// Which key to show to peers, and which peers to trust.
+    #[command(flatten)]
+    pub(crate) security: Security,
     /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -235,12 +239,17 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
     /// Also listen on a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); can be
-    /// repeated. Network traffic is not encrypted, and every host that reaches the port can call
+    /// repeated
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<String>,
-    /// Allow --listen on addresses that other machines can reach
+    /// Allow --listen on addresses that other machines can reach. Calls are encrypted, and only trusted peers
+    /// can call, by the keys of --identity [default: the directory of `keys`]
     #[arg(long, requires = "listen")]
     pub(crate) beyond_this_machine: bool,
+    /// Do not encrypt calls, if there is no --identity: every host that reaches the port can call, and hosts
+    /// on the way can read and change calls
+    #[arg(long, requires = "beyond_this_machine")]
+    pub(crate) i_trust_this_network: bool,
     /// Stop when this parent process has ended.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent: Option<u32>,
@@ -271,16 +280,22 @@ pub(crate) struct Bridge {
     /// Where clients of RPC systems call the exports: [tcp:|udp:]HOST:PORT, onc+udp:HOST:PORT,
     /// onc+tcp:HOST:PORT, courier+udp:HOST:PORT, courier+tcp:HOST:PORT, or local:NAME for the export NAME;
     /// can be repeated. Clients of Courier at courier+exchange: use udp:HOST:PORT. Calls have the rights of
-    /// the bridge, and network traffic is not encrypted
+    /// the bridge
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<String>,
     /// By which numbers clients of another RPC system know an export: NAME=onc:NUMBER.VERSION or
     /// NAME=courier:NUMBER.VERSION; can be repeated
     #[arg(long, value_name = "NAME=SYSTEM:NUMBER.VERSION", requires = "listen")]
     pub(crate) program: Vec<String>,
-    /// Allow --http and --listen at addresses that other machines can reach
+    /// Allow --http and --listen at addresses that other machines can reach. Calls at Peregrine's own
+    /// endpoints are encrypted by the keys of --identity [default: the directory of `keys`]. HTTP, ONC RPC and
+    /// Courier cannot be encrypted, and need --i-trust-this-network
     #[arg(long)]
     pub(crate) beyond_this_machine: bool,
+    /// Allow endpoints without encryption: every host that reaches them can call, and hosts on the way can
+    /// read and change calls
+    #[arg(long, requires = "beyond_this_machine")]
+    pub(crate) i_trust_this_network: bool,
     /// A name of this machine that requests may use, in addition to `localhost` and IP addresses; can be
     /// repeated
     #[arg(long, value_name = "NAME")]
@@ -304,7 +319,7 @@ pub(crate) struct Rpcbind {
     /// and of ::1 if this machine has IPv6]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Vec<String>,
-    /// Allow --listen at addresses that other machines can reach
+    /// Allow --listen at addresses that other machines can reach. ONC RPC has no encryption
     #[arg(long, requires = "listen")]
     pub(crate) beyond_this_machine: bool,
 }

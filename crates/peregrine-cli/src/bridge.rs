@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use peregrine::Address;
+use peregrine::{Address, Insecure};
 use peregrine_bridge::{Bridge as Bridged, InterfaceFile, SetupError, StopHandle};
 use serde_json::json;
 
@@ -13,6 +13,7 @@ use crate::args::{Bridge, Format};
 use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure};
 use crate::saved;
+use crate::security::{Listening, bind_options};
 
 /// Runs the bridge until a signal stops it.
 pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
@@ -21,13 +22,16 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
     let text = "the bridge stopped while calls were running";
     let interrupt =
         Interrupt::stopping(format, Arc::clone(&stop), StopHandle::stop, "maybe", text)?;
-    let Bridge { addresses, http, beyond_this_machine, host, body_max, calls, timeout, .. } =
-        arguments;
+    let Bridge { addresses, http, host, body_max, calls, timeout, .. } = arguments;
+    let (is_beyond, is_network_trusted) =
+        (arguments.beyond_this_machine, arguments.i_trust_this_network);
+    let listening = Listening { is_beyond, is_network_trusted };
     let mut bridge = Bridged::new()
         .log(|text| output::note(text))
         .body_bytes_max(usize::try_from(*body_max).unwrap_or(usize::MAX))
         .calls_max((*calls).into())
         .call_limit(*timeout)
+        .bind_with(bind_options())
         .notify_systemd()
         .map_err(unusable)?;
     for address in addresses {
@@ -41,16 +45,16 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
         bridge = bridge.host(name);
     }
     for address in http {
-        bridge = match beyond_this_machine {
-            true => bridge.listen_beyond_this_machine(address),
+        bridge = match is_network_trusted {
+            true => bridge.listen_beyond_this_machine(address, Insecure::ITrustThisNetwork),
             false => bridge.listen(address),
         }
         .map_err(unusable)?;
     }
     for endpoint in &arguments.listen {
-        bridge = match beyond_this_machine {
-            true => bridge.export_beyond_this_machine(endpoint),
-            false => bridge.export_at(endpoint),
+        bridge = match listening.security(endpoint)? {
+            Some(security) => bridge.export_beyond_this_machine(endpoint, security),
+            None => bridge.export_at(endpoint),
         }
         .map_err(unusable)?;
     }
@@ -80,8 +84,12 @@ pub(crate) fn run(arguments: &Bridge, format: Format) -> Result<(), Failure> {
             output::note(format_args!(
                 "offering {BOLD}{offers}{BOLD:#} {DIM}(process {process}; Ctrl-C stops it){DIM:#}"
             ));
-            for url in urls.iter().chain(&networks) {
+            for url in &urls {
                 output::note(format_args!("at {BOLD}{url}{BOLD:#} {DIM}(not encrypted){DIM:#}"));
+            }
+            for endpoint in running.endpoints() {
+                let how = listening.in_words(endpoint);
+                output::note(format_args!("at {BOLD}{endpoint}{BOLD:#} {DIM}({how}){DIM:#}"));
             }
             local.for_each(|name| output::note(format_args!("at {BOLD}{name}{BOLD:#}")));
         }
@@ -120,7 +128,9 @@ fn unusable(error: SetupError) -> Failure {
         SetupError::Address(error) | SetupError::Front(error) | SetupError::Notify(error) => {
             return error.into();
         }
-        SetupError::Beyond(_) => "--beyond-this-machine allows it",
+        SetupError::Beyond(_) => {
+            "--beyond-this-machine with --i-trust-this-network allows it: HTTP is not encrypted"
+        }
         SetupError::NoInterface(_) => "--interface FILE gives it",
         SetupError::Program(_) => "correct --program",
         SetupError::Unfit(..) => {

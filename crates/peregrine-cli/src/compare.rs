@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::args::{Compare, Format};
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
 use crate::saved;
+use crate::security::bind_options;
 
 /// The name of the old interface in the texts that describe differences.
 const OLD: &str = "the old one";
@@ -108,7 +109,7 @@ fn read(argument: &str, like: Option<&Described>) -> Result<Described, Failure> 
     if is_file(argument) {
         return saved::read_like(Path::new(argument), like);
     }
-    let description = peregrine::describe(argument)?;
+    let description = peregrine::describe_with(argument, &bind_options())?;
     description.parsed().map_err(|error| Failure::Local {
         what: format!("cannot read the interface of {argument}"),
         causes: vec![error.to_string()],

@@ -15,6 +15,7 @@ use crate::args::{Copy, Format};
 use crate::files::{CHUNK_BYTES, Files as _, FilesClient};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, BOLD, Counted, Failure, OrFail};
+use crate::security::bind_options;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -31,7 +32,7 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
     let target = target(&copy.to, path);
     // A special file, such as a pipe or a device, must be written to, and must not be replaced.
     let in_place = target.symlink_metadata().is_ok_and(|about| !about.is_file());
-    let files = FilesClient::bind(&address.to_string())?.with_timeout(LIMIT);
+    let files = FilesClient::bind_with(&address.to_string(), &bind_options())?.with_timeout(LIMIT);
     let begun = Instant::now();
     let bytes = files.size(path)?;
     let what = || format!("cannot write {}", target.display());

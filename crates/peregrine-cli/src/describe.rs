@@ -10,6 +10,7 @@ use crate::args::{Describe, FormatOption};
 use crate::header;
 use crate::output::{self, BOLD, DIM, Failure};
 use crate::saved;
+use crate::security::bind_options;
 
 /// Shows the description of one export, or a saved description.
 pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failure> {
@@ -17,7 +18,7 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
     let (described, server) = match (&describe.address, &describe.interface) {
         (_, Some(path)) => (saved::read(path)?, None),
         (Some(address), None) => {
-            let description = peregrine::describe(address)?;
+            let description = peregrine::describe_with(address, &bind_options())?;
             let described = description.parsed().map_err(|error| unreadable(address, &error))?;
             (described, Some((address.as_str(), description)))
         }

@@ -2,16 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Candidate, Explanation, Verdict};
+use peregrine::{Candidate, Explanation, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::Format;
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
+use crate::security::bind_options;
 
 /// Explains which path a binding to an address uses. If no path works, shows the explanation and then fails.
 pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
-    let (explanation, bound) = peregrine::explain(address, &BindOptions::default());
+    let (explanation, bound) = peregrine::explain(address, &bind_options());
     let took = begun.elapsed();
     if format.is_json() {
         // The output is a single object that contains both the explanation and the error.

@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use peregrine::{Health as Report, health_within};
+use peregrine::{Health as Report, health_with};
 use serde_json::json;
 
 use crate::args::{Format, Health};
 use crate::output::{self, BAD, BOLD, Failure, GOOD};
+use crate::security::bind_options;
 
 /// The exit code for a server that is about to stop.
 const DRAINING: u8 = 5;
@@ -18,7 +19,7 @@ const UNKNOWN: u8 = 7;
 /// Asks for the health of one server.
 pub(crate) fn run(health: &Health, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
-    let report = health_within(&health.address, health.timeout)?;
+    let report = health_with(&health.address, &bind_options().bind_timeout(health.timeout))?;
     if format.is_json() {
         output::print(json!({
             "address": health.address,

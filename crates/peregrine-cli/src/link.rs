@@ -70,7 +70,16 @@ impl Link {
         let at = format!("{scheme}{}:0", ENDS[1]);
         let (_, ready) = home.spawn_in(
             &["nsenter", "--net", "--target", &far],
-            &["serve", root, "--name", name, "--listen", &at, "--beyond-this-machine"],
+            &[
+                "serve",
+                root,
+                "--name",
+                name,
+                "--listen",
+                &at,
+                "--beyond-this-machine",
+                "--i-trust-this-network",
+            ],
         )?;
         let addresses = ready["addresses"].as_array().into_iter().flatten();
         Ok(addresses.filter_map(|one| one.as_str().map(str::to_owned)).collect())

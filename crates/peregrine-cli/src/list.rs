@@ -6,11 +6,14 @@ use peregrine::directory::{self, Entry};
 use peregrine::foreign::System;
 use peregrine::interface::Digest;
 use peregrine::server_info::Exported;
-use peregrine::{Address, CallError, Description, PathKind, RegisteredProgram, describe};
+use peregrine::{
+    Address, CallError, Description, PathKind, RegisteredProgram, describe, describe_with,
+};
 use serde_json::{Value, json};
 
 use crate::args::Format;
 use crate::output::{self, Failure};
+use crate::security::bind_options;
 
 /// Why the state of a name is unknown.
 const UNKNOWN: &str =
@@ -38,7 +41,7 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let exports = match local(address)? {
         Some(exports) => exports,
-        None => peregrine::exports(address)?,
+        None => peregrine::exports_with(address, &bind_options())?,
     };
     let took = begun.elapsed();
     if format.is_json() {
@@ -114,7 +117,7 @@ fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
     if !here || entries.iter().all(|entry| entry.name != parsed.name()) {
         return Ok(None);
     }
-    let process = describe(address)?.process;
+    let process = describe_with(address, &bind_options())?.process;
     let described = entries.iter().zip(ask(&entries));
     let exports = described.filter_map(|(entry, described)| {
         let described = described?.ok().filter(|described| described.process == process)?;

@@ -28,6 +28,7 @@ mod output;
 mod ping;
 mod rpcbind;
 mod saved;
+mod security;
 mod serve;
 mod stat;
 mod usage;
@@ -55,7 +56,8 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
-    let Arguments { format: written, color: colour, command } = arguments;
+    let Arguments { format: written, color: colour, security, command } = arguments;
+    security.choose()?;
     match command.unwrap_or_default() {
         Command::Demo(demo) => demo::run(&demo, format, colour),
         Command::Serve(serve) => serve::run(&serve, format),

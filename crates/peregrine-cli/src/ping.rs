@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Binding};
+use peregrine::Binding;
 use serde_json::{Value, json};
 
 use crate::args::{Format, Ping};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, BOLD, Failure, nanoseconds, whole_ns};
+use crate::security::bind_options;
 
 /// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -18,7 +19,7 @@ const GRACE: Duration = Duration::from_millis(200);
 
 /// Pings one export.
 pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
-    let options = BindOptions::default().wait(ping.wait.into()).timeout(LIMIT);
+    let options = bind_options().wait(ping.wait.into()).timeout(LIMIT);
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let interrupt = Interrupt::handle(signals, || {}, || "a call had no reply yet".to_owned())?;
     let begun = Instant::now();

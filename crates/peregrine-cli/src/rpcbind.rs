@@ -10,7 +10,8 @@ use serde_json::json;
 use crate::args::{Format, Rpcbind};
 use crate::list;
 use crate::output::{self, BOLD, DIM, Failure};
-use crate::serve::{handle_signals, listen};
+use crate::security::Listening;
+use crate::serve::handle_signals;
 
 /// The port of rpcbind.
 const PORT: u16 = 111;
@@ -23,8 +24,10 @@ pub(crate) fn run(arguments: &Rpcbind, format: Format) -> Result<(), Failure> {
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
     let interrupt = handle_signals(format, Arc::clone(&stop))?;
     let mut server = Server::new();
+    let is_beyond = arguments.beyond_this_machine;
+    let listening = Listening { is_beyond, is_network_trusted: true };
     for endpoint in endpoints(&arguments.listen) {
-        server = listen(server, &endpoint, arguments.beyond_this_machine)?;
+        server = listening.listen(server, &endpoint)?;
     }
     let rpcbind = peregrine::Rpcbind::new();
     let running = rpcbind.spawn(server)?;

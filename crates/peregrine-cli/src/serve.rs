@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use peregrine::{Address, Endpoint, ExportOptions, Insecure, Server, StopHandle, directory};
+use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 
@@ -11,6 +11,7 @@ use crate::args::{Format, Serve};
 use crate::files::{Directory, FilesServer};
 use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure, OrFail};
+use crate::security::{self, Listening};
 
 /// Serves one directory.
 pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
@@ -36,9 +37,12 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
         options = options.public();
     }
     let mut server = Server::new().threads(serve.threads.into()).notify_systemd()?;
+    let (is_beyond, is_network_trusted) = (serve.beyond_this_machine, serve.i_trust_this_network);
+    let listening = Listening { is_beyond, is_network_trusted };
     for endpoint in &serve.listen {
-        server = listen(server, endpoint, serve.beyond_this_machine)?;
+        server = listening.listen(server, endpoint)?;
     }
+    let server = security::report_refusals(server);
     let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
     let _ = stop.set(server.stop_handle());
     if interrupt.signal().is_some() {
@@ -66,25 +70,15 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
                  {DIM}(process {process}; Ctrl-C stops it){DIM:#}",
                 dir.display()
             ));
-            for address in &addresses {
-                output::note(format_args!(
-                    "and at {BOLD}{address}{BOLD:#} {DIM}(not encrypted, open to every host that reaches it){DIM:#}"
-                ));
+            for (address, endpoint) in addresses.iter().zip(server.addresses()) {
+                let how = listening.in_words(endpoint);
+                output::note(format_args!("and at {BOLD}{address}{BOLD:#} {DIM}({how}){DIM:#}"));
             }
         }
     }
     server.wait();
     let time = output::age(begun.elapsed().as_millis() as u64);
     interrupt.ended(|| format!("`{name}` was served for {time}; its name is removed"))
-}
-
-/// Lets a server listen at an endpoint. `is_beyond` allows endpoints that other machines can reach.
-pub(crate) fn listen(server: Server, endpoint: &str, is_beyond: bool) -> Result<Server, Failure> {
-    let listening = match is_beyond {
-        true => server.listen_beyond_this_machine(endpoint, Insecure::ITrustThisNetwork),
-        false => server.listen(endpoint),
-    };
-    Ok(listening?)
 }
 
 /// Stops a server on a signal.

@@ -124,7 +124,9 @@ fn addresses_beyond_this_machine_are_asked_for() {
     let (code, report) = sandbox.json(&["bridge", "files", "--http", "0.0.0.0:0"]);
     let error = &report["error"];
     assert!(code == 3 && error["what"].as_str().unwrap().contains("can reach"), "{report}");
-    assert_eq!(error["advice"], "--beyond-this-machine allows it");
+    let advice =
+        "--beyond-this-machine with --i-trust-this-network allows it: HTTP is not encrypted";
+    assert_eq!(error["advice"], advice);
     let (code, report) = sandbox.json(&["bridge", "files", "local:files"]);
     assert!(code == 3 && report["error"]["what"].as_str().unwrap().contains("NAME=ADDRESS"));
     let (code, _) = sandbox.json(&["bridge", "a:b:c"]);

@@ -305,8 +305,8 @@ fn files_are_served_copied_and_pinged_over_tcp() {
 #[test]
 fn listening_beyond_this_machine_requires_an_option() {
     let sandbox = Sandbox::new();
-    let server = sandbox.serve(&["--listen", "tcp:0.0.0.0:0", "--beyond-this-machine"]);
-    drop(server);
+    let beyond = ["--listen", "tcp:0.0.0.0:0", "--beyond-this-machine"];
+    drop(sandbox.serve(&[&beyond[..], &["--i-trust-this-network"]].concat()));
     let done = sandbox.run(&["serve", &sandbox.path("files"), "--beyond-this-machine"]);
     assert_eq!(done.code, 2, "{done:?}");
 }

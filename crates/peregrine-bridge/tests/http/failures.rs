@@ -2,6 +2,7 @@
 
 use std::net::Shutdown;
 
+use peregrine::Insecure;
 use peregrine_bridge::{Bridge, SetupError};
 use serde_json::json;
 
@@ -140,7 +141,9 @@ fn stopped_bridge_gives_up_its_calls() {
 fn wrong_setups_are_refused() {
     let error = |made: Result<Bridge, SetupError>| made.err().unwrap();
     assert!(matches!(error(Bridge::new().listen("0.0.0.0:0")), SetupError::Beyond(_)));
-    assert!(Bridge::new().listen_beyond_this_machine("0.0.0.0:0").is_ok());
+    assert!(
+        Bridge::new().listen_beyond_this_machine("0.0.0.0:0", Insecure::ITrustThisNetwork).is_ok()
+    );
     assert!(matches!(error(Bridge::new().offer("a:b:c")), SetupError::Address(_)));
     assert!(matches!(error(Bridge::new().offer("a/b=c")), SetupError::Name(_)));
     let twice = Bridge::new().offer("a@one").unwrap().offer("a@two");

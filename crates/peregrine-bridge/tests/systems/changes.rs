@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use peregrine::interface::Described;
-use peregrine::{Server, interface};
+use peregrine::{Insecure, Server, interface};
 use peregrine_bridge::{Bridge, SetupError};
 use serde_json::json;
 
@@ -155,6 +155,9 @@ fn wrong_setups_are_refused() {
         let refused = spawned(one().export_at(endpoint).unwrap());
         assert!(matches!(refused, SetupError::Front(_)), "{endpoint}");
     }
-    let wide = one().export_beyond_this_machine("tcp:0.0.0.0:0").unwrap().spawn();
+    let wide = one()
+        .export_beyond_this_machine("tcp:0.0.0.0:0", Insecure::ITrustThisNetwork)
+        .unwrap()
+        .spawn();
     assert!(wide.is_ok());
 }

@@ -23,6 +23,7 @@ use crate::args::{Call, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
 use crate::saved;
+use crate::security::bind_options;
 
 /// How long a call may still run after a signal interrupted the command.
 const GRACE: Duration = Duration::from_millis(50);
@@ -149,7 +150,7 @@ impl BoundClient {
 fn options(message_bytes: usize) -> BindOptions {
     // Measuring how long to spin takes longer than sleeping once, so a single call is not worth the
     // measurement.
-    let options = BindOptions::default().wait(Wait::Block);
+    let options = bind_options().wait(Wait::Block);
     match message_bytes {
         0 => options,
         bytes => options.message_bytes(bytes),

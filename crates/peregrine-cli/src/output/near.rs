@@ -6,6 +6,8 @@ use std::path::Path;
 
 use peregrine::Address;
 
+use crate::security::bind_options;
+
 use super::failure::{Failure, OrFail as _};
 
 /// The maximum number of suggestions for one word.
@@ -54,7 +56,7 @@ pub(super) fn names(address: &str) -> Vec<String> {
             entries.filter(|entry| entry.alive != Some(false)).map(|entry| entry.name),
         );
     }
-    let exports = peregrine::exports(address).unwrap_or_default();
+    let exports = peregrine::exports_with(address, &bind_options()).unwrap_or_default();
     let near = closest(parsed.name(), exports.into_iter().map(|one| one.name));
     near.into_iter().filter_map(|name| renamed(address, &parsed, &name)).collect()
 }

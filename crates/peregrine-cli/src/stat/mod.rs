@@ -16,6 +16,7 @@ use peregrine::directory;
 use crate::args::{self, Format};
 use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
+use crate::security::bind_options;
 use readings::Readings;
 use screen::{Key, Screen};
 
@@ -93,7 +94,10 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     // stays visible.
     let (first, readings) = match stat.watch {
         true => Readings::watch(&address, stat.interval)?,
-        false => (peregrine::stat(&address)?, Readings::ask(&address, stat.interval)),
+        false => (
+            peregrine::stat_with(&address, &bind_options())?,
+            Readings::ask(&address, stat.interval),
+        ),
     };
     let screen = if stat.watch && !format.is_json() { Screen::take()? } else { None };
     let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };

@@ -13,13 +13,14 @@ use super::{began_ms, is_same};
 use crate::args::{self, Format};
 use crate::interrupt::Interrupt;
 use crate::output::{self, BOLD, DIM, Failure, OrFail as _};
+use crate::security::bind_options;
 
 /// Prints the text for Prometheus once, or serves the text until a signal stops the command.
 pub(super) fn run(arguments: &args::Stat, address: &str, format: Format) -> Result<(), Failure> {
     if let Some(listen) = &arguments.listen {
         return serve(address, listen, arguments.beyond_this_machine, format);
     }
-    let text = peregrine::stat(address)?.to_prometheus();
+    let text = peregrine::stat_with(address, &bind_options())?.to_prometheus();
     if format.is_json() {
         return output::print(json!({
             "address": address,
@@ -107,8 +108,8 @@ impl Readings {
     /// # Errors
     /// In one line, if the server does not answer.
     pub(super) fn next(&mut self) -> Result<String, String> {
-        let mut now =
-            peregrine::stat(&self.address).map_err(|error| Failure::from(error).brief())?;
+        let mut now = peregrine::stat_with(&self.address, &bind_options())
+            .map_err(|error| Failure::from(error).brief())?;
         if is_same(&self.last, &now) {
             keep(&mut now, &self.last);
         }

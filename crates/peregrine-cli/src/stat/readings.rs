@@ -8,6 +8,7 @@ use peregrine::counters::Stat;
 use peregrine::{CallError, Sink};
 
 use crate::output::Failure;
+use crate::security::bind_options;
 
 /// The interval at which the command checks whether a signal or a key ends it.
 const CHECK: Duration = Duration::from_millis(20);
@@ -33,7 +34,7 @@ impl Readings {
         let address = address.to_owned();
         thread::spawn(move || {
             let sink = Sink::new(|stat| drop(sender.send(Ok(stat))));
-            if let Err(error) = peregrine::watch(&address, every, sink) {
+            if let Err(error) = peregrine::watch_with(&address, every, sink, &bind_options()) {
                 let _ = sender.send(Err(error));
             }
         });
@@ -62,7 +63,7 @@ impl Readings {
                     }
                 }
                 let begun = Instant::now();
-                let stat = peregrine::stat(address)?;
+                let stat = peregrine::stat_with(address, &bind_options())?;
                 // If the command was delayed for longer than an interval, the missed intervals are skipped.
                 *due = (*due + *every).max(Instant::now());
                 Ok(Some((stat, Some(begun.elapsed()))))

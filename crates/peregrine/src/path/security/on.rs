@@ -29,8 +29,7 @@ const NO_TRUST: &str = "compare the keys with `peregrine keys show` on both side
 const NO_TLS: &str = "let the server listen with an identity, or bind without `BindOptions::secure` where the \
      network is trusted";
 /// The text for a client without TLS at a server that requires it.
-const WANTS_TLS: &str = "the server accepts only clients with TLS: bind with `BindOptions::secure`, and have \
-     the server trust the key";
+const WANTS_TLS: &str = "the server accepts only clients with TLS and a key that it trusts";
 
 /// How a client secures its bindings.
 #[derive(Clone, Debug)]
@@ -267,7 +266,7 @@ impl ServerSecurity {
 
     /// Encrypts a connection that was accepted. The thread that receives from it makes the handshake.
     pub(crate) fn accept(&self, stream: &mut Stream) -> io::Result<SecureConnection> {
-        let body = Refused { kind: Kind::ProtocolMismatch as u32, text: WANTS_TLS.to_owned() };
+        let body = Refused { kind: Kind::Denied as u32, text: WANTS_TLS.to_owned() };
         let body = body.to_bytes();
         let header = Header::new(MessageKind::Refused, 0);
         let header = Header { body: body.len() as u32, ..header };

@@ -154,6 +154,10 @@ impl Watched for Watcher {
     }
 }
 
+/// The advice for a client that the server refuses.
+const NO_RIGHT: &str = "show a key that the server trusts (`BindOptions::secure`, `--identity`), or have the \
+     server offer the export";
+
 #[cold]
 fn unreadable() -> CallError {
     violated("the server's answer is not readable")
@@ -164,7 +168,7 @@ fn expect_kind(header: &Header, body: &[u8], kind: wire::MessageKind) -> Result<
     match header.kind {
         wire::MessageKind::Refused => {
             let Refused { kind, text } = Refused::from_bytes(body).ok_or_else(unreadable)?;
-            Err(refused(kind, text))
+            Err(refused(kind, text).denied_means(NO_RIGHT))
         }
         other if other == kind => Ok(()),
         _ => Err(violated("the server's answer does not fit the client's request")),
