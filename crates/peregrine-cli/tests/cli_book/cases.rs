@@ -87,7 +87,10 @@ pub(crate) static CASES: &[Case] = &[
     Case {
         title: "serve",
         text: "Exports the files of a directory under a name, until Ctrl-C or SIGTERM stops it. After SIGTERM, \
-               the exit code is 0. With `--listen`, it can also be called over networks.",
+               the exit code is 0. With `--listen`, it can also be called over networks. At addresses that other \
+               machines can reach (`--beyond-this-machine`), calls are encrypted, and only peers that are \
+               trusted can call: `peregrine keys` makes the key of the server and says who is trusted. Clients \
+               use `--identity`.",
         steps: &[
             Step {
                 line: "serve photos",
@@ -100,6 +103,19 @@ pub(crate) static CASES: &[Case] = &[
                 line: "serve photos --name archive --listen 127.0.0.1:0",
                 code: 130,
                 until: "and at udp:archive@127.0.0.1:",
+                ..STEP
+            },
+            Step {
+                line: "serve photos --name archive --listen tcp:0.0.0.0:0 --beyond-this-machine",
+                code: 3,
+                before: leave_no_keys,
+                ..STEP
+            },
+            Step {
+                line: "serve photos --name archive --listen tcp:127.0.0.1:0 --identity",
+                code: 130,
+                before: leave_keys,
+                until: "that are trusted)",
                 ..STEP
             },
         ],
@@ -124,7 +140,7 @@ pub(crate) static CASES: &[Case] = &[
             Step {
                 line: "bridge files --listen tcp:127.0.0.1:0",
                 code: 130,
-                until: "(not encrypted)",
+                until: "user of this machine)",
                 ..STEP
             },
             Step { line: "bridge files --http 192.0.2.7:8080", code: 3, ..STEP },
