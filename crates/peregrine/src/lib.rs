@@ -117,6 +117,11 @@
 //! A client sends pairs of text with its calls ([`Binding::with_metadata`], and the method of each client with
 //! this name). A procedure reads these pairs ([`Metadata`]) through [`caller`].
 //!
+//! # Layers
+//!
+//! A [`Layer`] sees each call of a binding or of a server ([`LayerCall`], [`LayerEnd`], [`LayerOutcome`],
+//! [`LayerSide`]). It may refuse calls ([`LayerRefusal`]), and send metadata with them.
+//!
 //! # Names
 //!
 //! [`directory`] says where clients look names up, and lists the names of this machine.
@@ -192,6 +197,7 @@ pub mod interface;
 pub mod json;
 mod keeper;
 pub mod limits;
+mod observe;
 mod path;
 mod protocol;
 mod registry;
@@ -223,6 +229,7 @@ pub use binding::{
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{Caller, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
+pub use observe::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
 pub use server::{

@@ -91,6 +91,7 @@
 //! * [`CHAIN_MAX`] (32): `Exhausted`, not executed, because calls are nested too deeply.
 //! * [`METADATA_PAIRS_MAX`], [`METADATA_BYTES_MAX`], [`METADATA_KEY_BYTES_MAX`] (32, 3072, 64): a client with
 //!   more metadata is not made. A call that brings more is refused with `BadArguments`, not executed.
+//! * [`LAYERS_MAX`] (8): the program panics when it adds one more layer.
 //! * [`STALL_TIME`] (10 ms): if a caller stops in the middle of a large message, it posts the whole message
 //!   again. A silent connection occupies no thread for longer than this time.
 //! * [`LENT_STALL_TIME`] (100 ms): a procedure gets an error if it reads a `Lent` buffer that has not
@@ -404,6 +405,11 @@ pub const METADATA_BYTES_MAX: usize = 3072;
 ///
 /// Keys are names for programs, and other systems carry names of this length.
 pub const METADATA_KEY_BYTES_MAX: usize = 64;
+
+/// The maximum number of [layers](crate::Layer) of a binding, and of an export together with its server.
+///
+/// A call that runs has a ticket for each layer, in memory of this size. More layers are a mistake.
+pub const LAYERS_MAX: usize = 8;
 
 /// How long a server's thread waits for a client that stops in the middle of a message. It is the sum of all
 /// waits for this message. The time that [`ARRIVAL_BYTES_PER_SECOND`] allows for the message's bytes is

@@ -8,6 +8,7 @@ use super::explain::Explanation;
 use crate::call::{CallPath, Frames, OnExhausted};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{InterfaceRef, System};
+use crate::observe::{LayeredPath, Layers};
 use crate::path::bind::BoundPath;
 use crate::stub::{ClientConduit, Conversion, ConvertedPath, Lane, SharedPath};
 use crate::sync::Mutex;
@@ -28,8 +29,10 @@ pub(crate) struct Bound {
     /// What carries the streams of calls.
     conduit: Mutex<Option<Arc<ClientConduit>>>,
     /// One bit for each condition under which calls take the slow path: `SWAPPED`, `DIFFERENT`, `MOVED`,
-    /// `FOREIGN`.
+    /// `FOREIGN`, `LAYERED`.
     flags: AtomicU32,
+    /// The layers, which see each call.
+    pub(crate) layers: Layers,
     /// How calls find the server's procedures. `None`: client and server use the same procedure numbers.
     fit: Option<Box<Differing>>,
 }
@@ -90,6 +93,8 @@ const DIFFERENT: u32 = 2;
 const MOVED: u32 = 4;
 /// The server belongs to another RPC system.
 const FOREIGN: u32 = 8;
+/// The binding has layers. Its calls share no messages, because layers see each call.
+const LAYERED: u32 = 16;
 
 impl Bound {
     pub(crate) fn new(
@@ -98,8 +103,11 @@ impl Bound {
         interface: InterfaceRef,
         explanation: Explanation,
         on_exhausted: OnExhausted,
+        layers: &Layers,
     ) -> Result<Self, CallError> {
         let BoundPath { path, frames, order } = bound;
+        let layered = if layers.is_empty() { 0 } else { LAYERED };
+        let address = explanation.address().to_owned();
         let swapped = if order.is_native() { 0 } else { SWAPPED };
         let different = if fit.is_some() { DIFFERENT } else { 0 };
         let foreign = if path.kind().system().is_some() { FOREIGN } else { 0 };
@@ -127,6 +135,7 @@ impl Bound {
                     interface.clone(),
                     explanation.clone(),
                     on_exhausted,
+                    layers,
                 )?;
                 let converted = Some(Converted { which, bound });
                 let path = Box::new(SharedPath(path)) as Box<dyn CallPath>;
@@ -136,7 +145,15 @@ impl Bound {
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "cannot allocate the fork mark", error)
         })?;
-        let flags = AtomicU32::new(swapped | different | foreign);
+        let path = match layers.is_empty() {
+            true => path,
+            false => {
+                let observed = layers.observe(interface.clone(), &address);
+                let numbers = fit.as_ref().map(|fit| &*fit.numbers);
+                Box::new(LayeredPath::over(path, &frames, observed, numbers)) as Box<dyn CallPath>
+            }
+        };
+        let flags = AtomicU32::new(swapped | different | foreign | layered);
         Ok(Self {
             path,
             frames,
@@ -147,6 +164,7 @@ impl Bound {
             lane: OnceLock::new(),
             conduit: Mutex::default(),
             flags,
+            layers: layers.clone(),
             fit,
         })
     }
@@ -181,6 +199,12 @@ impl Bound {
     /// Returns the lane of the calls that share batches.
     pub(crate) fn lane(self: &Arc<Self>) -> &Arc<Lane> {
         self.lane.get_or_init(|| Lane::new(self))
+    }
+
+    /// Returns whether layers see each call.
+    #[cold]
+    pub(crate) const fn is_layered(&self) -> bool {
+        !self.layers.is_empty()
     }
 
     /// Returns whether calls must take the slow path.

@@ -5,6 +5,7 @@ use super::{BindOptions, Binding, Verdict, explain_all};
 use crate::call::Refusal;
 use crate::call::streams::Opening;
 use crate::interface::InterfaceRef;
+use crate::observe::layers_of_procedure;
 use crate::path::callback::client;
 pub(crate) use crate::path::callback::server::{Next, ObjectSide};
 
@@ -19,7 +20,7 @@ impl Binding {
         interface: InterfaceRef,
         outlives: bool,
     ) -> Result<Self, Refusal> {
-        let options = BindOptions::default();
+        let options = BindOptions { layers: layers_of_procedure(), ..BindOptions::default() };
         let path = client::open(opening, options.message_bytes_for(&interface), outlives)?;
         let why = "the callback uses the binding of its caller";
         let explanation = explain_all("callback", Verdict::NotNeeded, why);

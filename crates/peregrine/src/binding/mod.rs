@@ -180,7 +180,7 @@ impl Binding {
         let options = options.clone().rebind(Rebind::Never);
         let home = Home::new(explanation.address(), interface.clone(), None, &options);
         let short = options.on_exhausted_or_default();
-        let bound = Bound::new(path, fit, interface, explanation, short)?;
+        let bound = Bound::new(path, fit, interface, explanation, short, &options.layers)?;
         let bound = Replaceable::new(Arc::new(bound));
         Ok(Self { bound, home: home.shared(), terms: options.limit.into() })
     }

@@ -108,7 +108,7 @@ impl Home {
         let Selected { path, fit, explanation } = selected;
         let told = explanation.clone();
         let short = self.options.on_exhausted_or_default();
-        Bound::new(path, fit, self.interface.clone(), explanation, short)
+        Bound::new(path, fit, self.interface.clone(), explanation, short, &self.options.layers)
             .map_err(|error| Unbound::new(error.at(&self.address), told))
     }
 

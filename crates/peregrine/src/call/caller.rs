@@ -233,6 +233,11 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Returns the caller of a call that does not run.
+    pub(crate) fn of(info: &Arc<CallerInfo>) -> Self {
+        Self { info: Arc::clone(info), due: None, call: None }
+    }
+
     /// Returns the path by which the call arrived.
     pub fn path(&self) -> PathKind {
         self.info.path
@@ -586,16 +591,22 @@ pub fn undeferred<T>(serve: impl FnOnce() -> T) -> T {
             self.0.with_account(call, with);
         }
     }
+    match CALLS.with_borrow(Clone::clone) {
+        Some(calls) => with_calls(Arc::new(Undeferred(calls)), serve),
+        None => serve(),
+    }
+}
+
+/// Runs `serve` while `calls` is the source of the calls that this thread runs. `calls` passes on what it is
+/// asked to the source that the thread had before.
+pub(crate) fn with_calls<T>(calls: Arc<dyn Calls>, serve: impl FnOnce() -> T) -> T {
     struct Restores(Option<Arc<dyn Calls>>);
     impl Drop for Restores {
         fn drop(&mut self) {
             serve_calls_of(self.0.take());
         }
     }
-    let calls = CALLS.with_borrow(Clone::clone);
-    let undeferred = calls.clone().map(|calls| Arc::new(Undeferred(calls)) as Arc<dyn Calls>);
-    serve_calls_of(undeferred);
-    let _restores = Restores(calls);
+    let _restores = Restores(CALLS.replace(Some(calls)));
     serve()
 }
 

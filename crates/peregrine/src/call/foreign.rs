@@ -1,7 +1,7 @@
 //! A call from a client of another RPC system, as a path passes it to a server stub.
 
 use super::{Answer, Refusal};
-use crate::interface::System;
+use crate::interface::{InterfaceRef, Program, System};
 
 /// A call of a client of another RPC system.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,16 @@ pub struct ForeignCall<'a> {
     pub procedure: u32,
     /// The arguments, in the representation of the system.
     pub arguments: &'a [u8],
+}
+
+impl ForeignCall<'_> {
+    /// Returns the index of the called procedure in an interface. `None` if the interface does not have it.
+    pub(crate) fn procedure_of(&self, interface: &InterfaceRef) -> Option<u32> {
+        let is_called = |one: &&Program| {
+            (one.system, one.number, one.version) == (self.system, self.program, self.version)
+        };
+        interface.programs().iter().find(is_called)?.index_of(self.procedure)
+    }
 }
 
 /// What a server stub has written into the buffer for the results of a foreign call.

@@ -167,6 +167,11 @@ impl<'a> Reply<'a> {
         self.put_head(write)
     }
 
+    /// Returns what the reply contains, and the number of its bytes that the procedure has filled.
+    pub(crate) const fn ended(&self) -> (Answer, usize) {
+        (self.answer, self.head_bytes + self.block_bytes)
+    }
+
     /// Leaves the reply to another thread.
     pub(super) const fn defer(&mut self) {
         self.answer = Answer::Deferred;

@@ -2,13 +2,13 @@
 
 use core::ops::{Deref, DerefMut};
 
-use super::Reply;
 use super::serve::EStack;
+use super::{Answer, Reply};
 use crate::error::{CallError, Executed, Kind};
 use crate::interface::System;
 use crate::value::{
-    Arriving, Departing, Invalid, Lent, Out, Overflow, Plain, Reader, Value, Window, Writer,
-    align_up,
+    Arriving, Departing, Invalid, Lent, Out, Overflow, Plain, Reader, Representation, Value,
+    Window, Writer, align_up,
 };
 
 /// Why the server answers without a result.
@@ -36,6 +36,24 @@ impl Refusal {
     #[cold]
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self { kind, executed: Executed::No, text: text.into() }
+    }
+}
+
+impl Refusal {
+    /// Reads the refusal in the head of a reply whose answer is `answer`. A refusal is little-endian in each
+    /// representation. Returns `None` if it is invalid.
+    pub(crate) fn read<R: Representation>(
+        answer: Answer,
+        head: &mut Reader<'_, R>,
+    ) -> Option<Self> {
+        let executed = match answer {
+            Answer::NotExecuted => Executed::No,
+            _ => Executed::Maybe,
+        };
+        let kind = head.plain().map(u32::from_le_bytes).ok().and_then(Kind::from_number)?;
+        let bytes = head.plain().map(u32::from_le_bytes).ok()?;
+        let text = String::from_utf8(head.plain_vec(bytes as usize).ok()?).ok()?;
+        Some(Self { kind, executed, text })
     }
 }
 
@@ -160,6 +178,11 @@ impl<'a> Request<'a> {
     #[inline]
     pub const fn procedure(&self) -> u32 {
         self.procedure
+    }
+
+    /// Returns the number of bytes of the message that were not taken yet.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.head.remaining() + self.blocks.len() + self.lent.len()
     }
 
     /// Takes all parts of the message that were not taken yet, without decoding them.

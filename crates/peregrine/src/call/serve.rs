@@ -7,8 +7,8 @@ use super::batch::{BATCH, serve_batch};
 use super::deferred::Answered;
 use super::request::Refusal;
 use super::streams::{STREAMS, serve_streams};
+use super::{Caller, PING, Reply, Request};
 use super::{ForeignCall, ServedForeign};
-use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;
 use crate::limits;
@@ -44,6 +44,13 @@ pub trait Serve: Send + Sync {
     #[doc(hidden)]
     fn shared(&self) -> Option<Arc<dyn Serve>> {
         None
+    }
+
+    /// Notes that the server has refused a call before it reached this stub. `procedure` is the number of the
+    /// procedure, and `bytes` the size of the call's message.
+    #[doc(hidden)]
+    fn refused(&self, procedure: u32, bytes: usize, caller: &Caller, refusal: &Refusal) {
+        let _ = (procedure, bytes, caller, refusal);
     }
 
     /// Runs one call of a client of another RPC system. Appends the results to `results`.

@@ -9,6 +9,7 @@ use crate::directory::Directory;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
+use crate::observe::{Layer, Layers};
 use crate::path::auth_sys::AuthSys;
 use crate::path::security::ClientSecurity;
 #[cfg(feature = "secure")]
@@ -143,6 +144,7 @@ pub struct BindOptions {
     pub(crate) courier_form: CourierForm,
     /// TLS on connections that leave the machine. `None`: they are not encrypted.
     pub(crate) security: Option<ClientSecurity>,
+    pub(crate) layers: Layers,
 }
 
 impl Default for BindOptions {
@@ -163,6 +165,7 @@ impl Default for BindOptions {
             onc_auth_sys: None,
             courier_form: CourierForm::Records,
             security: None,
+            layers: Layers::none(),
         }
     }
 }
@@ -183,6 +186,20 @@ impl BindOptions {
         if self.on_exhausted.is_none() {
             self.on_exhausted = Some(OnExhausted::Wait);
         }
+        self
+    }
+
+    /// Adds a [`Layer`], which sees each call of the binding and may refuse it. It is inside of the layers
+    /// that were added before.
+    ///
+    /// Calls of a binding with layers do not share messages: an async call has a message of its own, and a
+    /// one-way call waits until it has ended. If the binding passes a callback, the layers also see the calls
+    /// to the object of the callback ([`LayerSide::Server`](crate::LayerSide::Server)).
+    ///
+    /// # Panics
+    /// If there are [`limits::LAYERS_MAX`] layers.
+    pub fn layer(mut self, layer: impl Layer) -> Self {
+        self.layers.add(layer);
         self
     }
 

@@ -2,6 +2,7 @@
 
 mod disclosure;
 mod health;
+mod layers;
 mod paths;
 #[cfg(feature = "secure")]
 mod secure;
@@ -30,6 +31,7 @@ use crate::counters::Page;
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
+use crate::observe::Layers;
 use crate::path::ConnectionTerms;
 use crate::path::courier::exchange_export;
 pub use crate::path::datagram::Losses;
@@ -77,6 +79,8 @@ pub struct Server {
     faults: Option<Arc<Faults>>,
     /// Reports to systemd.
     notifier: Option<Notifier>,
+    /// The layers of all exports.
+    layers: Layers,
 }
 
 impl Default for Server {
@@ -108,6 +112,7 @@ impl Server {
             disclosure: Disclosure::Totals,
             faults: None,
             notifier: None,
+            layers: Layers::none(),
         }
     }
 
@@ -475,7 +480,7 @@ impl Server {
         let mut published = Vec::new();
         let mut exports = Vec::new();
         for (number, new) in (0..).zip(self.exports) {
-            let (export, place) = new.numbered(number, &core);
+            let (export, place) = new.numbered(number, &core, &self.layers);
             exports.push(export);
             published.push(place);
         }
@@ -503,6 +508,7 @@ impl Server {
             paths,
             all,
             next,
+            layers: self.layers,
             addresses,
             registrations,
             supervised,
@@ -566,8 +572,14 @@ impl NewExport {
     }
 
     /// Gives the export its number.
-    fn numbered(self, number: u64, core: &ServerCore) -> (Arc<Export>, Option<Published>) {
+    fn numbered(
+        self,
+        number: u64,
+        core: &ServerCore,
+        layers: &Layers,
+    ) -> (Arc<Export>, Option<Published>) {
         let Self { name, serve, options, published } = self;
+        let serve = options.layered(&name, serve, layers);
         (Export::new(name, number, serve, options, core), published)
     }
 }
@@ -588,6 +600,8 @@ pub struct Running {
     all: Vec<Arc<dyn ServerPath>>,
     /// The number of the next export.
     next: AtomicU64,
+    /// The layers of all exports.
+    layers: Layers,
     addresses: Vec<Endpoint>,
     /// The programs that are registered at rpcbind.
     registrations: Option<Registrations>,
@@ -670,7 +684,7 @@ impl Running {
     ) -> Result<(), CallError> {
         let new = NewExport::new(name, serve, options, &self.core.faults)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (export, published) = new.numbered(number, &self.core);
+        let (export, published) = new.numbered(number, &self.core, &self.layers);
         let refused =
             |kind, text: &str| Err(CallError::not_executed(kind, Phase::Export, text).at(name));
         let mut exports = self.core.exports.lock();

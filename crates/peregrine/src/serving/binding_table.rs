@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::export::Export;
-use crate::call::{CallerInfo, Refusal, Serve};
+use crate::call::{Caller, CallerInfo, Refusal, Serve};
 use crate::counters::Tally;
 use crate::error::Kind;
 use crate::limits;
@@ -130,6 +130,12 @@ impl BindingRow {
                 Refusal::new(Kind::TooLarge, text)
             }
         }
+    }
+
+    /// Tells the layers of the export that the server has refused a call before its procedure.
+    #[cold]
+    pub(crate) fn report_refused(&self, procedure: u32, bytes: u32, refusal: &Refusal) {
+        self.serve.refused(procedure, bytes as usize, &Caller::of(&self.caller), refusal);
     }
 
     #[inline]

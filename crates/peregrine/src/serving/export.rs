@@ -11,6 +11,7 @@ use crate::counters::{ExportCounters, Tally};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::limits;
+use crate::observe::{Layer, Layered, Layers};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials};
 
@@ -42,6 +43,7 @@ pub struct ExportOptions {
     /// more.
     message_bytes_max: Option<usize>,
     networks_only: bool,
+    layers: Layers,
 }
 
 impl ExportOptions {
@@ -88,6 +90,35 @@ impl ExportOptions {
     pub const fn networks_only(mut self) -> Self {
         self.networks_only = true;
         self
+    }
+
+    /// Adds a [`Layer`], which sees each call of the export and may refuse it. It is inside of the layers that
+    /// were added before, and of the layers of the [server](crate::Server::layer).
+    ///
+    /// If a procedure gets a callback, the layers also see its calls to the object of the callback
+    /// ([`LayerSide::Client`](crate::LayerSide::Client)).
+    ///
+    /// # Panics
+    /// If the export has more than [`limits::LAYERS_MAX`] layers together with those of the server. This panic
+    /// may come when the server begins to run.
+    pub fn layer(mut self, layer: impl Layer) -> Self {
+        self.layers.add(layer);
+        self
+    }
+
+    /// Returns the server stub that calls these layers and those of the server around `serve`.
+    pub(crate) fn layered(
+        &self,
+        name: &str,
+        serve: Arc<dyn Serve>,
+        of_server: &Layers,
+    ) -> Arc<dyn Serve> {
+        let layers = of_server.around(&self.layers);
+        if layers.is_empty() {
+            return serve;
+        }
+        let observed = layers.observe(serve.interface(), name);
+        Arc::new(Layered::over(serve, observed))
     }
 
     /// Returns whether the name is published on this machine.

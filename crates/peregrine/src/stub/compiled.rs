@@ -6,7 +6,7 @@
 use core::ops::{Deref, DerefMut};
 
 use crate::binding::{Binding, Bound};
-use crate::call::{self, Answer, Call, CallTerms, FrameGuard, Frames};
+use crate::call::{self, Answer, Call, CallTerms, FrameGuard, Frames, Refusal};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{System, Type};
 use crate::value::{
@@ -583,19 +583,11 @@ impl<'a, R: Representation> Returned<'a, R> {
         Err(self.refused())
     }
 
-    /// Reads why the server sent no result. A refusal is little-endian in each representation.
+    /// Reads why the server sent no result.
     pub(super) fn refused(&mut self) -> CallError {
-        let executed = match self.answer {
-            Answer::NotExecuted => Executed::No,
-            _ => Executed::Maybe,
-        };
-        let head = &mut self.head;
-        let kind = head.plain().map(u32::from_le_bytes).ok().and_then(Kind::from_number);
-        let bytes = head.plain().map(u32::from_le_bytes);
-        let text = bytes.and_then(|bytes| head.plain_vec(bytes as usize)).ok();
-        match (kind, text.and_then(|text| String::from_utf8(text).ok())) {
-            (Some(kind), Some(text)) => CallError::new(kind, executed, text),
-            _ => CallError::bad_result("the refusal is invalid"),
+        match Refusal::read(self.answer, &mut self.head) {
+            Some(Refusal { kind, executed, text }) => CallError::new(kind, executed, text),
+            None => CallError::bad_result("the refusal is invalid"),
         }
     }
 

@@ -97,6 +97,7 @@ impl Lane {
         let message = bound.path.message_bytes();
         // Without random bytes, two clients could have the same token, so this client then sends no batches.
         let unsupported = bound.path.kind() == PathKind::InProcess
+            || bound.is_layered()
             || token == Token::default()
             || message < limits::MESSAGE_BYTES_MIN;
         // The head of a batch fits 64 bytes, and so does the table of its result.

@@ -452,6 +452,12 @@ impl<'a> OutBlock<'a> {
         self.space.window().len()
     }
 
+    /// Returns the number of bytes that are filled.
+    pub(crate) fn filled_bytes(&self) -> usize {
+        // An in-out slice has no count: all of it is filled.
+        self.filled.as_deref().map_or(self.capacity(), |filled| filled * self.unit)
+    }
+
     /// Returns the current contents of the block. The call sends them if the block is declared *in-out*.
     #[doc(hidden)]
     #[inline]

@@ -8,8 +8,8 @@ use super::counts::{Batched, Timing};
 use super::lanes::malformed;
 use super::{CallRecord, HEADER_BYTES, ResultRecord, after};
 use crate::call::request::Refusal;
-use crate::call::serve::finish;
-use crate::call::{Answer, Ran, Reply, Request, Serve};
+use crate::call::serve::{finish, refuse};
+use crate::call::{Answer, Ran, Reply, Request, Serve, caller};
 use crate::value::{Space, Window, bytes_of_blocks};
 
 /// If a batch has at most this number of records, the server measures the time of each of its calls.
@@ -155,6 +155,20 @@ pub(super) fn run_one(
         reply.refuse(&refusal);
     }
     finish(&reply)
+}
+
+/// Refuses one call of a batch.
+#[cold]
+pub(super) fn refuse_one(
+    serve: &dyn Serve,
+    record: &CallRecord,
+    space: Space<'_>,
+    refusal: &Refusal,
+) -> Ran {
+    if let Some(caller) = caller() {
+        serve.refused(record.procedure, record.total as usize, &caller, refusal);
+    }
+    refuse(space, refusal)
 }
 
 /// Appends the record of a result. `blocks` are the offsets of the result's blocks. Only the filled parts of

@@ -9,14 +9,16 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::calls::{Batch, append, count, record_at, run_one, take_records, timing, with_scratch};
+use super::calls::{
+    Batch, append, count, record_at, refuse_one, run_one, take_records, timing, with_scratch,
+};
 use super::counts::{Account, Batched, Timing};
 use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, Token, after, oneway, running};
 use crate::call::caller::{Calls, InBatch, source_of_thread};
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::pending::{Bells, Rings};
 use crate::call::request::Refusal;
-use crate::call::serve::{Served, refuse, write_later};
+use crate::call::serve::{Served, write_later};
 use crate::call::{Answered, Reply, Request, Serve};
 use crate::error::Kind;
 use crate::limits;
@@ -274,7 +276,7 @@ impl InUse {
                     let message = &mut records[message];
                     let run = |space: Space<'_>, blocks: &mut Vec<u32>| match in_time {
                         true => run_one(serve, &record, message, space, blocks),
-                        false => refuse(space, &Refusal::late()),
+                        false => refuse_one(serve, &record, space, &Refusal::late()),
                     };
                     batch.call(&record, (count, timing), run, |results, ran, space, blocks| {
                         append(results, number, ran, space, blocks);

@@ -11,14 +11,14 @@ use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::calls::{append, record_at, run_one, with_scratch};
+use super::calls::{append, record_at, refuse_one, run_one, with_scratch};
 use super::counts::{Account, Batched};
 use super::{CallRecord, HEADER_BYTES, RecordKind, ResultHeader, ResultRecord, after};
 use crate::call::caller::{Calls, Ending, InBatch, ending_of_thread, source_of_thread, undeferred};
 use crate::call::deferred::{Cancels, Owed, ThreadWait, continue_later};
 use crate::call::in_flight::OneWayInFlight;
 use crate::call::request::Refusal;
-use crate::call::serve::{EStack, refuse, write_later};
+use crate::call::serve::{EStack, write_later};
 use crate::call::{Answer, Answered, Ran, Reply, Serve};
 use crate::sync::Mutex;
 use crate::value::Window;
@@ -105,11 +105,11 @@ fn run_all(serve: &dyn Serve, records: &mut [u8], room: usize) -> Option<Results
                 continue;
             }
             let ran = match end.reason() {
-                Some(refusal) => refuse(space, &refusal),
+                Some(refusal) => refuse_one(serve, &record, space, &refusal),
                 None if scope.begin(record.number, record.left) => {
                     run_one(serve, &record, &mut records[message], space, &mut blocks)
                 }
-                None => refuse(space, &Refusal::late()),
+                None => refuse_one(serve, &record, space, &Refusal::late()),
             };
             failures.note((record.number, record.total), &ran, space.window());
         }
@@ -388,7 +388,7 @@ impl Sequence {
         with_scratch(RESULT_BYTES, |space| {
             let ran = match in_time {
                 true => run_one(&*self.serve, record, message, space, &mut Vec::new()),
-                false => refuse(space, &Refusal::late()),
+                false => refuse_one(&*self.serve, record, space, &Refusal::late()),
             };
             let call = (record.number, record.total);
             self.state.lock().failures.note(call, &ran, space.window());
@@ -397,7 +397,7 @@ impl Sequence {
 
     fn refuse_one(&self, record: &CallRecord, refusal: &Refusal) {
         with_scratch(RESULT_BYTES, |space| {
-            let ran = refuse(space, refusal);
+            let ran = refuse_one(&*self.serve, record, space, refusal);
             let call = (record.number, record.total);
             self.state.lock().failures.note(call, &ran, space.window());
         });

@@ -14,12 +14,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::calls::{Batch, append, count, record_at, run_one, take_records, timing};
+use super::calls::{Batch, append, count, record_at, refuse_one, run_one, take_records, timing};
 use super::{Account, CallRecord, HEADER_BYTES, RecordKind, Token, after};
 use crate::call::Serve;
 use crate::call::caller::{Calls, InBatch, source_of_thread};
 use crate::call::request::Refusal;
-use crate::call::serve::refuse;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{ForkMark, PerProcess};
 use crate::value::Space;
@@ -309,8 +308,11 @@ fn run_records(
         let message = &mut records[message];
         let run = |space: Space<'_>, blocks: &mut Vec<u32>| match (is_cancelled, in_time) {
             (false, true) => run_one(serve, &record, message, space, blocks),
-            (false, false) => refuse(space, &Refusal::late()),
-            (true, _) => refuse(space, &Refusal::abandoned("its caller has given up")),
+            (false, false) => refuse_one(serve, &record, space, &Refusal::late()),
+            (true, _) => {
+                let refusal = Refusal::abandoned("its caller has given up");
+                refuse_one(serve, &record, space, &refusal)
+            }
         };
         batch.call(&record, (count, timing), run, |_, ran, space, blocks| {
             append(&mut runner.state.lock().results, record.number, ran, space, blocks);

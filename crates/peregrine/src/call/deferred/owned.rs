@@ -136,6 +136,13 @@ impl Answered {
         }
     }
 
+    /// Returns what the result contains, and the number of its bytes that the procedure has filled. Returns
+    /// the refusal if there is no result.
+    pub(crate) fn ended(&self) -> Result<(Answer, usize), &Refusal> {
+        let Encoded { answer, head, blocks } = self.0.as_ref()?;
+        Ok((*answer, head.len() + blocks.iter().map(filled).sum::<usize>()))
+    }
+
     /// Returns this result, or a refusal if the result does not fit a reply of `room` bytes. Each block
     /// counts with the size that the caller has offered, even if the reply will be
     /// [packed](Self::write_packed).

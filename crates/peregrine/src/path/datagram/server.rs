@@ -653,7 +653,8 @@ impl ServerSocket {
             is_given_up: || is_given_up,
         };
         let calls = || Arc::clone(&self.records) as Arc<dyn Calls>;
-        let mut guard = serving.begin(row, call, calls)?;
+        let refused = |refusal: &Refusal| row.report_refused(shape.what, bytes, refusal);
+        let mut guard = serving.begin(row, call, calls).inspect_err(refused)?;
         self.ensure_callers_are_checked();
         let reply = frame.reply(row.message_bytes);
         let placed = Placed {

@@ -116,7 +116,13 @@ pub(crate) fn serve(
     };
     let mut guard = match serving.begin(row, incoming, calls) {
         Ok(guard) => guard,
-        Err(refusal) => return Served::NotExecuted(refusal),
+        Err(refusal) => {
+            if let Some(procedure) = call.procedure_of(&row.serve.interface()) {
+                let bytes = u32::try_from(call.arguments.len()).unwrap_or(u32::MAX);
+                row.report_refused(procedure, bytes, &refusal);
+            }
+            return Served::NotExecuted(refusal);
+        }
     };
     let most = results_max.min(row.message_bytes);
     let mut served = Served::Failed;

@@ -119,6 +119,7 @@ impl ServerRegion {
         let mut guard = match serving.begin(row, call, || Arc::clone(self) as Arc<dyn Calls>) {
             Ok(guard) => guard,
             Err(refusal) => {
+                row.report_refused(header.procedure, header.total, &refusal);
                 self.post_refusal(astack, id, &refusal);
                 return Some(header.cpu);
             }
@@ -235,8 +236,11 @@ impl ServerRegion {
         for _ in 0..ATTEMPTS {
             if let Look::Posted(id) = self.look(index) {
                 astack.last_call.store(id, Ordering::Relaxed);
-                if let Some(row) = self.bindings().get(self.header(astack).binding) {
+                let header = self.header(astack);
+                let row = self.bindings().get(header.binding);
+                if let Some(row) = row {
                     row.tally.refused();
+                    row.report_refused(header.procedure, header.total, refusal);
                 }
                 self.post_refusal(astack, id, refusal);
             }

@@ -323,6 +323,9 @@ impl AcceptedConnection {
         }
         serving.counting.refused(row.map(|row| &row.tally));
         let refusal = BindingRow::refusal(row, header.body);
+        if let Some(row) = row {
+            row.report_refused(header.procedure, header.body, &refusal);
+        }
         // The cached row of a withdrawn binding would keep the exported object alive.
         rows.forget_last();
         Some(refusal)
@@ -569,6 +572,7 @@ impl AcceptedConnection {
             Ok(permit) => permit,
             Err(refusal) => {
                 let refusal = worker.serving.refuse(row, refusal);
+                row.report_refused(header.procedure, header.body, &refusal);
                 return self.refuse(number, &refusal, host);
             }
         };
@@ -592,6 +596,7 @@ impl AcceptedConnection {
             Ok(guard) => guard,
             Err(refusal) => {
                 drop(permit);
+                row.report_refused(header.procedure, header.body, &refusal);
                 return self.refuse(number, &refusal, host);
             }
         };

@@ -229,6 +229,9 @@ fn attempt(
         if !core::ptr::eq(Arc::as_ptr(&now), bound) {
             return Ok(Taken::Again);
         }
+        if now.is_layered() {
+            return Ok(Taken::InPlace);
+        }
         let (target, at_server) = now.target(procedure)?;
         if !core::ptr::eq(target, &raw const *now) || now.is_swapped(procedure) {
             return Ok(Taken::InPlace);

@@ -11,6 +11,7 @@ use crate::binding::{Bound, Home, Next, ObjectSide};
 use crate::call::Serve;
 use crate::call::streams::{Carries, Flow, Opening};
 use crate::error::CallError;
+use crate::observe::Layered;
 use crate::stub::callback::{Callback, Revocation};
 
 /// The caller's end of a callback.
@@ -83,6 +84,15 @@ impl OpenCallback {
         revocation: Option<&Revocation>,
         context: &mut Context<'_>,
     ) -> Driven {
+        let layered;
+        let serve = match self.bound.is_layered() {
+            false => serve,
+            true => {
+                let observed = self.bound.layers.observe(serve.interface(), "");
+                layered = Layered::over(serve, observed);
+                &layered
+            }
+        };
         for ran in 0..TURN {
             if revocation.is_some_and(|revocation| revocation.is_revoked(context.waker())) {
                 self.side.close("the caller has revoked the callback");

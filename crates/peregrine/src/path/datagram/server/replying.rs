@@ -65,6 +65,7 @@ impl ServerSocket {
     #[cold]
     pub(crate) fn refuse_work(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
         receiver.serving.counting.refused(Some(&work.row.tally));
+        work.row.report_refused(work.shape.what, work.body(), refusal);
         self.answer_refusal(receiver, work, refusal);
         self.refused.fetch_add(1, Ordering::Relaxed);
     }

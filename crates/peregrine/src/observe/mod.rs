@@ -1,0 +1,18 @@
+//! Layers: code of a program that sees each call of a binding or of a server, and may refuse it.
+//!
+//! A binding with layers has a call path that calls them ([`LayeredPath`]), and passes the call on to the path
+//! to the server. An export with layers has a server stub that calls them ([`Layered`]), and passes the call on
+//! to the stub of the object. Both are made when a client binds or an object is exported. So bindings and
+//! exports without layers have none of this on their way.
+
+mod client;
+mod layer;
+mod layers;
+mod server;
+mod within;
+
+pub(crate) use self::client::LayeredPath;
+pub use self::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
+pub(crate) use self::layers::Layers;
+pub(crate) use self::server::Layered;
+pub(crate) use self::within::layers_of_procedure;
