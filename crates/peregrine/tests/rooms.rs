@@ -39,6 +39,7 @@ const SHARED: &[&str] = &[
     "options",
     "receivers",
     "rings",
+    "security",
     "slots",
     "tidying",
     "yielding",

@@ -34,9 +34,9 @@ fn failed(what: &str, error: &KeyError, advice: &'static str) -> Failure {
 }
 
 fn make(directory: &KeyDirectory, force: bool, line: &Line, format: Format) -> Result<(), Failure> {
-    let advice = "see the cause; no key was made";
-    let identity =
-        Identity::generate().map_err(|error| failed("cannot make a key", &error, advice))?;
+    let identity = Identity::generate();
+    let identity = identity
+        .map_err(|error| failed("cannot make a key", &error, "see the cause; no key was made"))?;
     let line = line.with(&identity)?;
     let overwrite = if force { Overwrite::Yes } else { Overwrite::No };
     directory.save(&identity, overwrite).map_err(|error| match error {
@@ -45,7 +45,11 @@ fn make(directory: &KeyDirectory, force: bool, line: &Line, format: Format) -> R
             &error,
             "`peregrine keys show` shows the key that exists; --force replaces it",
         ),
-        error => failed("cannot save the key", &error, advice),
+        error => failed(
+            "cannot save the key",
+            &error,
+            "see the cause; `peregrine keys show` says whether there is a usable key",
+        ),
     })?;
     if format.is_json() {
         return output::print(to_json(directory, &identity, &line));

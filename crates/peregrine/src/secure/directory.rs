@@ -45,7 +45,7 @@ impl KeyDirectory {
     ///
     /// # Errors
     /// [`KeyError::NoDirectory`] if none of the variables is set, or if the program has more rights than its
-    /// user (set-user-id, file capabilities), who must not choose whom it trusts.
+    /// user (set-user-id, file capabilities), which must not choose the peers that it trusts.
     pub fn of_environment() -> Result<Self, KeyError> {
         let set = sys::trusted_variable;
         if let Some(path) = set("PEREGRINE_KEYS") {

@@ -1,4 +1,4 @@
-//! Files with keys: who may read and change them, how they are read, replaced, and watched.
+//! Files with keys: their permissions, and how they are read, replaced, and watched.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -22,7 +22,7 @@ pub enum Overwrite {
     Yes,
 }
 
-/// Who may do what with a file.
+/// The users that may read or change a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Guard {
     /// Only the owner may read the file.
@@ -129,7 +129,7 @@ pub(super) fn read(
     Ok((content, Stamp::of(&found)))
 }
 
-/// Checks who may read and change a file, and who may replace it.
+/// Checks which users may read, change and replace a file.
 fn check(path: &Path, found: &Metadata, guard: Guard) -> Result<(), KeyError> {
     let own = rustix::process::geteuid().as_raw();
     let denied = |path: &Path, why: String| KeyError::Permissions { path: path.to_owned(), why };

@@ -24,7 +24,7 @@ use super::name::{SCHEME, SpiffeId};
 use crate::limits;
 use crate::sync::Mutex;
 
-/// Who this program is: a private key, and a certificate for its public key.
+/// The identity of this program: a private key, and a certificate for its public key.
 ///
 /// A clone is the same identity. One that was loaded from files reads them again when they have changed: the
 /// next connection uses the new certificate. If the new files cannot be used, the earlier ones stay in use,

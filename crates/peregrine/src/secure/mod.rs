@@ -1,4 +1,4 @@
-//! Who a program is, and whom it trusts, on paths that leave this machine.
+//! The identity of a program, and the peers that it trusts, on paths that leave this machine.
 //!
 //! An [`Identity`] is a private key and a certificate. A [`Trust`] says which peers are accepted: those whose
 //! public key is in a list, and those whose certificate a certificate authority (CA) has signed. Both are

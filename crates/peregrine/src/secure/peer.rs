@@ -1,4 +1,4 @@
-//! Who the other side of a connection is, as far as it is proven.
+//! The identity of the other side of a connection, as far as it is proven.
 
 use core::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rustls_pki_types::CertificateDer;
 use super::key::{Fingerprint, PublicKey};
 use super::name::SpiffeId;
 
-/// Who the other side of a connection is.
+/// The identity of the other side of a connection.
 ///
 /// A name is there only if it is proven. Names in a certificate are proven by a trusted CA that signed it.
 /// The name in the list of trusted keys is given by this side. A peer has at least one of them.

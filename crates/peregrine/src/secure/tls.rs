@@ -30,8 +30,8 @@ use super::refusal::{PeerReason, Refusal};
 use super::sessions::{ClientSessions, ServerSessions};
 use super::trust::Trust;
 
-/// What TLS protects. A handshake for one of them is refused by the other (ALPN, RFC 7301), so that nobody
-/// can pass messages of one on to the other.
+/// What TLS protects. A handshake for one of them is refused by the other (ALPN, RFC 7301), so that a
+/// host on the way cannot pass messages of one on to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
     /// Messages on a TCP connection.

@@ -11,7 +11,7 @@ impl Server {
     /// reason is [`Refusal::RefusedByPeer`] if the client refused the server. The hook runs on a thread that
     /// serves calls: it should record the refusal and return. A second hook replaces the first one.
     ///
-    /// Anybody who can reach the port can cause refusals, so a log of them must be bounded.
+    /// Every host that can reach the port can cause refusals, so a log of them must be bounded.
     ///
     /// ```no_run
     /// # use peregrine::Server;

@@ -1,4 +1,4 @@
-//! [`Security`]: who can read the calls at an endpoint, and who can make them.
+//! [`Security`]: what protects the calls at an endpoint, and which clients can make them.
 
 use std::sync::Arc;
 

@@ -279,7 +279,7 @@ impl ServerSecurity {
         Ok(SecureConnection { sealed, security: Arc::clone(&self.0) })
     }
 
-    /// Returns how often it has changed who is trusted.
+    /// Returns how often the trusted peers have changed.
     pub(crate) fn changes(&self) -> u64 {
         self.0.trust.changes()
     }
