@@ -10,8 +10,8 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ED25519, date_time_ymd,
 };
 use rustls::sign::CertifiedKey;
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use webpki::EndEntityCert;
 use zeroize::{Zeroize as _, Zeroizing};
 
@@ -21,6 +21,7 @@ use super::error::KeyError;
 use super::files::{self, Guard, Overwrite, Stamp};
 use super::key::{Fingerprint, PublicKey};
 use super::name::{SCHEME, SpiffeId};
+use super::signing::{NoKey, Secret};
 use crate::limits;
 use crate::sync::Mutex;
 
@@ -31,7 +32,7 @@ use crate::sync::Mutex;
 /// and [`problem`](Self::problem) says why.
 ///
 /// The private key is in no text that this type writes. Its bytes are overwritten when it is dropped, as far
-/// as they are in the memory of this library. The library for cryptography keeps its own form of the key.
+/// as they are in the memory of this library. Core dumps leave out a key of Ed25519 or ECDSA.
 ///
 /// ```
 /// use peregrine::secure::{Identity, KeyError, Overwrite};
@@ -68,7 +69,7 @@ struct State {
 struct Current {
     certified: Arc<CertifiedKey>,
     public: PublicKey,
-    secret: Zeroizing<PrivateKeyDer<'static>>,
+    secret: Secret,
 }
 
 const CERTIFICATE: &str = "`peregrine keys new` makes a certificate";
@@ -86,7 +87,7 @@ impl Identity {
             source: std::io::Error::other(error.to_string()),
         };
         let mut pair = KeyPair::generate_for(&PKCS_ED25519).map_err(failed)?;
-        let secret = version_1(&Zeroizing::new(pair.serialize_der()));
+        let secret = Secret::pkcs8(&version_1(&Zeroizing::new(pair.serialize_der())));
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name = DistinguishedName::new();
         parameters.distinguished_name.push(DnType::CommonName, "Peregrine");
@@ -99,11 +100,9 @@ impl Identity {
         let signed = parameters.self_signed(&pair);
         pair.zeroize();
         let chain = vec![signed.map_err(failed)?.der().clone()];
-        Ok(Self::of(
-            Current::of(chain, secret, ["the new certificate", "the new key"])?,
-            None,
-            [None; 2],
-        ))
+        let places = ["the new certificate", "the new key"];
+        let secret = secret.map_err(|why| why.at(places[1], &[]))?;
+        Ok(Self::of(Current::of(chain, secret, places)?, None, [None; 2]))
     }
 
     /// Reads a certificate and its private key from files in the PEM format. After the certificate may come
@@ -254,18 +253,8 @@ impl Current {
 
     fn of_pem(cert: &[u8], key: &[u8], places: [&str; 2]) -> Result<Self, KeyError> {
         let chain = certificates(cert, places[0], limits::CERTIFICATES_MAX)?;
-        let secret = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
-            // The error of the parser could contain a part of the key.
-            let why = match error {
-                rustls_pki_types::pem::Error::NoItemsFound if is_encrypted(key) => {
-                    "the key is encrypted: write it without a passphrase, with permissions 0600"
-                }
-                rustls_pki_types::pem::Error::NoItemsFound => "it contains no private key in PEM",
-                _ => "it is not valid PEM",
-            };
-            KeyError::invalid(places[1], why)
-        })?;
-        let current = Self::of(chain, Zeroizing::new(secret), places)?;
+        let secret = Secret::of_pem(key).map_err(|why| why.at(places[1], key))?;
+        let current = Self::of(chain, secret, places)?;
         match current.certified.keys_match() {
             Ok(()) => Ok(current),
             Err(_) => {
@@ -277,7 +266,7 @@ impl Current {
 
     fn of(
         chain: Vec<CertificateDer<'static>>,
-        secret: Zeroizing<PrivateKeyDer<'static>>,
+        secret: Secret,
         [place, key_place]: [&str; 2],
     ) -> Result<Self, KeyError> {
         let first = chain.first().ok_or_else(|| KeyError::invalid(place, "no certificate"))?;
@@ -286,12 +275,9 @@ impl Current {
             cert.map_err(|error| KeyError::invalid(place, format!("no certificate: {error}")))?;
         let public = PublicKey::of_spki(&cert.subject_public_key_info());
         let public = public.map_err(|why| KeyError::invalid(place, why))?;
-        // Taken by reference, so that the bytes are overwritten here.
-        let key = rustls::crypto::ring::sign::any_supported_type(&secret).map_err(|_| {
-            KeyError::invalid(
-                key_place,
-                "the private key is damaged, or of a kind that is not supported",
-            )
+        let key = secret.signing_key().ok_or_else(|| {
+            let why = "the private key is damaged, or of a kind that is not supported";
+            KeyError::invalid(key_place, why)
         })?;
         let certified = Arc::new(CertifiedKey::new(chain, key));
         Ok(Self { certified, public, secret })
@@ -303,12 +289,22 @@ impl Current {
     }
 
     fn secret_pem(&self) -> Zeroizing<String> {
-        let label = match &*self.secret {
-            PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
-            PrivateKeyDer::Sec1(_) => "EC PRIVATE KEY",
-            _ => "PRIVATE KEY",
+        self.secret.to_pem()
+    }
+}
+
+impl NoKey {
+    /// Returns the error for a text without a usable key.
+    fn at(self, place: &str, text: &[u8]) -> KeyError {
+        let why = match self {
+            Self::Missing if is_encrypted(text) => {
+                "the key is encrypted: write it without a passphrase, with permissions 0600"
+            }
+            Self::Missing => "it contains no private key in PEM",
+            Self::Invalid => "it is not valid PEM",
+            Self::NoMemory => "there is no memory for the private key",
         };
-        pem(label, self.secret.secret_der())
+        KeyError::invalid(place, why)
     }
 }
 
@@ -317,8 +313,8 @@ const ED25519: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x0
 
 /// Returns a new key in version 1 of PKCS #8. ring makes version 2 (RFC 5958), which also contains the public
 /// key, and which OpenSSL 3.0 cannot read.
-fn version_1(key: &[u8]) -> Zeroizing<PrivateKeyDer<'static>> {
-    let mut plain = Vec::with_capacity(ED25519.len() + 32);
+fn version_1(key: &[u8]) -> Zeroizing<Vec<u8>> {
+    let mut plain = Vec::with_capacity(key.len().max(ED25519.len() + 32));
     // Both versions differ in the length and the number of the version, which are before the rest.
     match key.get(5..48) {
         Some(rest) if rest[..11] == ED25519[5..] => {
@@ -327,7 +323,7 @@ fn version_1(key: &[u8]) -> Zeroizing<PrivateKeyDer<'static>> {
         }
         _ => plain.extend_from_slice(key),
     }
-    Zeroizing::new(PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(plain)))
+    Zeroizing::new(plain)
 }
 
 /// Reads the certificates of a text in the PEM format. There is at least one, and at most `most`.

@@ -41,6 +41,7 @@ mod pattern;
 mod peer;
 mod refusal;
 mod sessions;
+mod signing;
 pub(crate) mod stream;
 #[cfg(test)]
 mod tests;

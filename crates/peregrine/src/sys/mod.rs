@@ -14,6 +14,8 @@ mod file;
 mod fork;
 mod fragile;
 mod futex;
+#[cfg(feature = "secure")]
+mod hidden;
 mod inherited;
 mod interface;
 mod memory;
@@ -43,6 +45,8 @@ pub(crate) use fork::{ForkMark, PerProcess, process_id};
 pub(crate) use fragile::Fragile;
 pub(crate) use futex::{FutexSet, futex_wake_one, has_futex_sets};
 pub use futex::{futex_wait, futex_wake};
+#[cfg(feature = "secure")]
+pub(crate) use hidden::Hidden;
 pub(crate) use inherited::{copy_of_descriptor, forget_variables, keep_from_children};
 pub use interface::{NetworkInterface, interface_of};
 pub use memory::Memory;
