@@ -220,13 +220,15 @@ pub use binding::{
     health_within, registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
-pub use call::{Caller, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller};
+pub use call::{
+    Caller, CallerIdentity, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller,
+};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
 pub use server::{
-    Disclosure, ExportOptions, Fault, Insecure, Losses, Running, Security, Server, StatHandle,
-    StopHandle,
+    Denied, Disclosure, ExportOptions, Fault, Insecure, Losses, Running, Security, Server,
+    StatHandle, StopHandle,
 };
 pub use server_info::Health;
 pub use stub::{
