@@ -11,7 +11,7 @@ use syn::{
     TypePath, TypeReference, Visibility,
 };
 
-use crate::allow;
+use crate::callers;
 use crate::growth::{self, Growth};
 use crate::parse::{self, Arguments, Errors};
 use crate::programs::{self, Numbers, Program};
@@ -257,7 +257,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         }
     }
     let numbers = Numbers::take(&mut function.attrs, errors);
-    let allowed = allow::take(&mut function.attrs, errors);
+    let allowed = callers::take(&mut function.attrs, errors);
     let was = parse::take(&mut function.attrs, "was");
     let was = growth::was(&was).unwrap_or_else(|error| {
         errors.push(error);

@@ -5,8 +5,8 @@
 //! whether a type is a value, so trait bounds in the generated code check this. `types` ensures that the
 //! compiler reports each wrong type only once, at the place where it is written.
 
-mod allow;
 mod asynchronous;
+mod callers;
 mod check;
 mod derive_foreign;
 mod derive_plain;
@@ -60,11 +60,10 @@ use proc_macro::TokenStream;
 ///   of the client returns the error. The client also has a method `flush`, which waits for the one-way
 ///   calls.
 ///
-/// `#[allow("PATTERN", ...)]` on a method lets only callers call the procedure that match one of the patterns
+/// `#[callers("PATTERN", ...)]` on a method lets only callers call the procedure that match one of the patterns
 /// (`ExportOptions::allow`, which may replace them). It holds for exports of the generated server, and not for
 /// callbacks or calls within a process. Only the server knows the patterns: they are no part of the interface,
-/// so clients with other patterns, or with none, can call the server. Attributes for lints, such as
-/// `#[allow(dead_code)]`, have their usual meaning.
+/// so clients with other patterns, or with none, can call the server.
 ///
 /// Interfaces may change while programs that use the old interface still run (docs/EVOLUTION.md):
 ///

@@ -216,8 +216,8 @@ pub mod value;
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
     AuthSys, BindOptions, Binding, Candidate, CourierForm, Description, EthernetDevice,
-    Explanation, Rebind, RegisteredProgram, Verdict, describe, explain, exports, health,
-    health_within, registered_programs, stat, watch,
+    Explanation, Rebind, RegisteredProgram, Verdict, describe, describe_with, explain, exports,
+    health, health_within, registered_programs, stat, watch,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
 pub use call::{

@@ -85,8 +85,23 @@ impl Clone for Binding {
 /// # Errors
 /// If there is no such export, or if its server refuses this user or does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
-    let limit = BindOptions::default().bind_limit;
-    select::describe(address, limit).map_err(|error| error.at(address))
+    describe_with(address, &BindOptions::default())
+}
+
+/// Returns the description of the export at an address, as [`describe`] does. Asks over the paths that the
+/// options allow: a server that accepts only encrypted connections needs `BindOptions::secure`.
+///
+/// ```
+/// use peregrine::{BindOptions, Kind, describe_with};
+///
+/// let error = describe_with("absent", &BindOptions::default()).unwrap_err();
+/// assert_eq!(error.kind(), Kind::NotFound);
+/// ```
+///
+/// # Errors
+/// If there is no such export, or if its server refuses this user or does not answer in time.
+pub fn describe_with(address: &str, options: &BindOptions) -> Result<Description, CallError> {
+    select::describe(address, options).map_err(|error| error.at(address))
 }
 
 /// Binds to the export at an address, whatever its interface is, and drops the binding. Returns the outcome

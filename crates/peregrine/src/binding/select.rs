@@ -438,14 +438,18 @@ impl Attempt<'_> {
 }
 
 /// Asks the server to describe the export at an address, by the first path that answers.
-pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, CallError> {
-    let until = until(limit);
+pub(super) fn describe(address: &str, options: &BindOptions) -> Result<Description, CallError> {
+    let until = until(options.bind_limit);
     let parsed: Address = address.parse()?;
-    let options = BindOptions::default();
-    let (targets, no_more) = targets(&parsed, &options);
+    let is_secure = options.security.is_some();
+    if is_secure {
+        security::check_asked(parsed.path())?;
+    }
+    let (targets, no_more) = targets(&parsed, options);
     let searched = searched(&parsed, &targets, &no_more);
     let explanation = &mut excluded(address);
-    let mut attempts = attempts(CONNECTS, &parsed, &targets, &no_more.cause(), explanation);
+    let connects = connects(is_secure, explanation);
+    let mut attempts = attempts(&connects, &parsed, &targets, &no_more.cause(), explanation);
     // For a single request, TCP takes less time than binding over a faster path would take.
     attempts.sort_by_key(|attempt| match attempt.connect.kind() {
         kind if kind.is_on_this_machine() => 0,
@@ -457,7 +461,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     for (i, attempt) in attempts.iter().enumerate() {
         let until = attempt_end(until, attempts.len() - i - 1);
         let (name, interface) = (attempt.target.address.name(), &InterfaceRef::none());
-        let wanted = Wanted { name, interface, digest: None, options: &options, until };
+        let wanted = Wanted { name, interface, digest: None, options, until };
         if attempt.check_machine(&wanted).is_err() {
             continue;
         }

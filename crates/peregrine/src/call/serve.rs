@@ -47,7 +47,7 @@ pub trait Serve: Send + Sync {
     }
 
     /// Returns the names of procedures that only some callers may call, with the patterns of which a caller
-    /// must match one: `#[allow("PATTERN")]`.
+    /// must match one: `#[callers("PATTERN")]`.
     #[doc(hidden)]
     fn allowed(&self) -> &'static [(&'static str, &'static [&'static str])] {
         &[]

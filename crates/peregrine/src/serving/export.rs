@@ -114,7 +114,7 @@ impl ExportOptions {
     /// [`identities`](Self::identities). Patterns of several calls of this function add up for each procedure.
     /// With an empty list, nobody but the server's own user and root may call it.
     ///
-    /// It replaces what the attribute `#[allow("PATTERN")]` of the method says. It does not let anybody bind
+    /// It replaces what the attribute `#[callers("PATTERN")]` of the method says. It does not let anybody bind
     /// who may not bind otherwise.
     ///
     /// A call of another client is not executed ([`Kind::Denied`]), and reported by

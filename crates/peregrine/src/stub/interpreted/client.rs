@@ -9,7 +9,7 @@ use super::marshal::Stopped;
 use super::program::{Form, OpId, Program, Routine, Solid, Step, Unfit};
 use super::server::GenericServer;
 use super::solid::swap_of;
-use crate::binding::{BindOptions, Binding, describe};
+use crate::binding::{BindOptions, Binding, describe_with};
 use crate::call::streams::{Opening, Sink, Source};
 use crate::call::{Answer, Caller, Limit, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -116,7 +116,7 @@ impl GenericClient {
     /// # Errors
     /// Like [`bind`](Self::bind).
     pub fn bind_with(address: &str, options: &BindOptions) -> Result<Self, CallError> {
-        let said = describe(address)?;
+        let said = describe_with(address, options)?;
         let described = said.parsed().map_err(|error| {
             let text =
                 format!("the server's description of its interface is not readable: {error}");
