@@ -258,6 +258,9 @@ fn procedures_run_only_for_those_who_may_call_them() {
             is_refused(&nobody, &room, None, &reports);
         }
         assert_eq!(running.denied(), 15);
+        let stat = peregrine::stat("vault").unwrap();
+        assert_eq!(stat.server.denied, Some(15));
+        assert!(stat.to_prometheus().contains("\nperegrine_denied_total 15\n"));
         drop(running);
     }
 }

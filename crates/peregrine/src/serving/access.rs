@@ -8,13 +8,13 @@
 use core::fmt;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::call::{
     CallerIdentity, CallerInfo, ForeignCall, Identified, PathKind, Refusal, Reply, Request, Serve,
     Served, ServedForeign,
 };
+use crate::counters::Page;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::InterfaceRef;
 #[cfg(feature = "secure")]
@@ -396,23 +396,31 @@ pub(crate) type OnDenied = dyn Fn(&Denied<'_>) + Send + Sync;
 /// Counts and reports callers that were refused because of who they are.
 #[derive(Default)]
 pub(crate) struct Denials {
-    count: AtomicU64,
+    /// Where the server counts. Unset until it runs.
+    page: OnceLock<Arc<Page>>,
     hook: Mutex<Option<Arc<OnDenied>>>,
 }
 
 impl Denials {
+    /// Counts in these pages from now on.
+    pub(super) fn count_in(&self, page: &Arc<Page>) {
+        let _ = self.page.set(Arc::clone(page));
+    }
+
     pub(crate) fn set_hook(&self, hook: Arc<OnDenied>) {
         *self.hook.lock() = Some(hook);
     }
 
     /// Returns how many calls and requests to bind were refused.
     pub(crate) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.page.get().map_or(0, |page| page.denied())
     }
 
     #[cold]
     pub(super) fn report(&self, denied: &Denied<'_>) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        if let Some(page) = self.page.get() {
+            page.count_denied();
+        }
         let hook = self.hook.lock().clone();
         if let Some(hook) = hook
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(denied)))
@@ -420,5 +428,86 @@ impl Denials {
             // The call is refused in any case. The payload is leaked, because dropping it may panic.
             core::mem::forget(panic);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Three;
+
+    impl Serve for Three {
+        fn interface(&self) -> InterfaceRef {
+            InterfaceRef::none()
+        }
+        fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
+            Ok(())
+        }
+    }
+
+    fn local(user: u32, group: u32) -> CallerInfo {
+        CallerInfo { user, group, ..CallerInfo::stranger(PathKind::Local, "three".to_owned()) }
+    }
+
+    fn unasked() -> Vec<u32> {
+        panic!("the groups were looked up needlessly")
+    }
+
+    fn of(numbered: &[(u32, &[&str])]) -> Access {
+        let numbered = numbered.iter().map(|(number, texts)| {
+            (*number, Patterns::parse(*texts).expect("the patterns can be read"))
+        });
+        Access { numbered: numbered.collect(), ..Access::default() }
+    }
+
+    /// Returns for each procedure whether `caller` may not call it. `None` if the stub itself serves it.
+    fn forbidden(access: &Access, caller: &CallerInfo, groups: fn() -> Vec<u32>) -> Option<String> {
+        let serve: Arc<dyn Serve> = Arc::new(Three);
+        let chosen = access.serve_for(&serve, caller, &Arc::default(), groups);
+        let flags = access.forbidden(caller, groups);
+        assert_eq!(Arc::ptr_eq(&chosen, &serve), flags.is_none());
+        flags.map(|flags| flags.iter().map(|flag| if *flag { 'x' } else { '-' }).collect())
+    }
+
+    #[test]
+    fn client_that_may_call_everything_uses_the_stub_itself() {
+        let own = rustix::process::geteuid().as_raw();
+        let limited = of(&[(0, &["uid:1000"]), (2, &["gid:50", "uid:1000"])]);
+        assert_eq!(forbidden(&Access::default(), &local(7, 7), unasked), None);
+        assert_eq!(forbidden(&limited, &local(1000, 7), unasked), None);
+        for all in [own, 0] {
+            assert_eq!(forbidden(&limited, &local(all, 7), unasked), None);
+        }
+        assert_eq!(forbidden(&limited, &local(7, 50), unasked).as_deref(), Some("x--"));
+        assert_eq!(forbidden(&limited, &local(7, 7), || vec![5, 50]).as_deref(), Some("x--"));
+        assert_eq!(forbidden(&limited, &local(7, 7), || vec![5, 51]).as_deref(), Some("x-x"));
+    }
+
+    #[test]
+    fn caller_whose_user_nothing_proves_matches_no_pattern() {
+        let limited = of(&[(1, &["uid:0", "uid:1000", "gid:0"])]);
+        for path in [PathKind::Tcp, PathKind::Udp, PathKind::Ethernet, PathKind::OncTcp] {
+            // Such numbers in a caller of a network would be a mistake of the path.
+            for user in [0, 1000, CallerInfo::NOBODY] {
+                let caller = CallerInfo { path, ..local(user, 0) };
+                assert_eq!(forbidden(&limited, &caller, unasked).as_deref(), Some("-x"));
+            }
+        }
+    }
+
+    #[test]
+    fn groups_are_looked_up_once() {
+        let limited = of(&[(0, &["gid:1"]), (1, &["gid:2"]), (2, &["gid:3"])]);
+        static LOOKED: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+        let groups = || {
+            LOOKED.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            vec![2]
+        };
+        assert_eq!(
+            limited.forbidden(&local(7, 7), groups).as_deref(),
+            Some(&[true, false, true][..])
+        );
+        assert_eq!(LOOKED.load(core::sync::atomic::Ordering::Relaxed), 1);
     }
 }

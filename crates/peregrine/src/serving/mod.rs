@@ -77,6 +77,7 @@ impl ServerCore {
         disclosure: Disclosure,
     ) -> io::Result<Self> {
         let deferrals = Deferrals::new(&page);
+        denials.count_in(&page);
         Ok(Self {
             exports: Exports::new(Vec::new()),
             threads,
