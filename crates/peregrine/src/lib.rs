@@ -125,8 +125,9 @@
 //!
 //! # Deployment
 //!
-//! [`Server`] and [`ExportOptions`] determine what a server exports, to which users and with how many
-//! threads. [`Running`] and [`StopHandle`] stop a server. [`Rebind`] determines what a client does after its
+//! [`Server`] and [`ExportOptions`] determine what a server exports, to which users and identities
+//! ([`CallerIdentity`], [`Denied`]), and with how many threads. [`Security`] says what protects the calls at an
+//! endpoint ([`Insecure`]). [`Running`] and [`StopHandle`] stop a server. [`Rebind`] determines what a client does after its
 //! server has ended. A server reports [`Fault`] and [`Losses`]. [`stat`](fn@stat) reads the counters of a
 //! server ([`counters::Stat`]). [`health`](fn@health) says whether a server serves ([`Health`]), and
 //! [`Server::notify_systemd`] tells systemd ([`systemd`]). [`Disclosure`] determines which of these counters other processes may read

@@ -7,9 +7,9 @@
 
 use core::fmt;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
+use super::procedure::catching;
 use crate::call::{
     CallerIdentity, CallerInfo, ForeignCall, Identified, PathKind, Refusal, Reply, Request, Serve,
     Served, ServedForeign,
@@ -422,11 +422,9 @@ impl Denials {
             page.count_denied();
         }
         let hook = self.hook.lock().clone();
-        if let Some(hook) = hook
-            && let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(denied)))
-        {
-            // The call is refused in any case. The payload is leaked, because dropping it may panic.
-            core::mem::forget(panic);
+        if let Some(hook) = hook {
+            // The call is refused in any case, also if the hook panics.
+            let _ = catching(|| hook(denied));
         }
     }
 }
