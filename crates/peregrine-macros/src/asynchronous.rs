@@ -7,7 +7,7 @@ use syn::{ItemTrait, ReturnType, TraitItem, parse_quote, parse_quote_spanned};
 
 use crate::check::{Form, Interface, Method, Parameter};
 use crate::expand::{Sent, as_result, limit, opener};
-use crate::{oneway, programs};
+use crate::{callers, oneway, programs};
 
 /// Returns the async items of an interface. `client` is the name of the blocking client, which has the
 /// description of the interface.
@@ -423,6 +423,7 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, interface));
     let count = model.methods.len() as u32;
+    let allowed = callers::allowed(model);
     let foreign = programs::serves(model, |method, pass| {
         let method = &method.ident;
         let call = quote!(<__Object as #interface>::#method(&*self.object, #(#pass),*));
@@ -485,6 +486,8 @@ fn server_items(model: &Interface, names: &Names) -> TokenStream {
             fn is_async(&self) -> bool {
                 true
             }
+
+            #allowed
 
             fn shared(
                 &self,

@@ -11,6 +11,7 @@ use syn::{
     TypePath, TypeReference, Visibility,
 };
 
+use crate::callers;
 use crate::growth::{self, Growth};
 use crate::parse::{self, Arguments, Errors};
 use crate::programs::{self, Numbers, Program};
@@ -35,6 +36,8 @@ pub(crate) struct Method {
     pub(crate) oneway: bool,
     /// The earlier names of the method.
     pub(crate) was: Vec<LitStr>,
+    /// Patterns of which a caller must match one. `None`: any caller may call the procedure.
+    pub(crate) allowed: Option<Vec<LitStr>>,
     /// The numbers of the procedure in other RPC systems.
     pub(crate) numbers: Numbers,
     pub(crate) parameters: Vec<Parameter>,
@@ -254,6 +257,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         }
     }
     let numbers = Numbers::take(&mut function.attrs, errors);
+    let allowed = callers::take(&mut function.attrs, errors);
     let was = parse::take(&mut function.attrs, "was");
     let was = growth::was(&was).unwrap_or_else(|error| {
         errors.push(error);
@@ -297,6 +301,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         idempotent: !idempotent.is_empty(),
         oneway,
         was,
+        allowed,
         numbers,
         parameters,
         outcome: returns.clone(),

@@ -7,10 +7,10 @@ use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
-use crate::asynchronous;
 use crate::check::{self, Form, Interface, Method, Parameter};
 use crate::oneway;
 use crate::parse::{self, Errors};
+use crate::{asynchronous, callers};
 use crate::{programs, types};
 
 /// Returns the trait and its stubs. If the trait has errors, returns the trait and these errors.
@@ -505,6 +505,7 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
         format!("A server of [`{ident}`], which answers calls with an object of this process.");
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, ident));
+    let allowed = callers::allowed(model);
     let foreign = programs::serves(model, |method, pass| {
         let method = &method.ident;
         quote!(<__Object as #ident>::#method(&self.object, #(#pass),*))
@@ -537,6 +538,8 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
             fn interface(&self) -> ::peregrine::__rt::InterfaceRef {
                 ::peregrine::__rt::InterfaceRef::from(#client::INTERFACE)
             }
+
+            #allowed
 
             #[inline]
             fn serve(

@@ -6,6 +6,7 @@
 //! compiler reports each wrong type only once, at the place where it is written.
 
 mod asynchronous;
+mod callers;
 mod check;
 mod derive_foreign;
 mod derive_plain;
@@ -58,6 +59,11 @@ use proc_macro::TokenStream;
 ///   `Result<(), E>`, and only takes parameters that travel with the call. If the method fails, the next call
 ///   of the client returns the error. The client also has a method `flush`, which waits for the one-way
 ///   calls.
+///
+/// `#[callers("PATTERN", ...)]` on a method lets only callers call the procedure that match one of the patterns
+/// (`ExportOptions::allow`, which may replace them). It holds for exports of the generated server, and not for
+/// callbacks or calls within a process. Only the server knows the patterns: they are no part of the interface,
+/// so clients with other patterns, or with none, can call the server.
 ///
 /// Interfaces may change while programs that use the old interface still run (docs/EVOLUTION.md):
 ///

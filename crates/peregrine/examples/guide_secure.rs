@@ -16,7 +16,7 @@ impl Clerk for Desk {
     fn greet(&self) -> peregrine::Result<String> {
         let caller = peregrine::caller().expect("a procedure has a caller");
         // A key that the server trusts has a name in the server's list.
-        let name = caller.identity().map_or("stranger".to_owned(), |peer| peer.to_string());
+        let name = caller.identity().map_or("stranger".to_owned(), |one| one.to_string());
         Ok(format!("good morning, {name}"))
     }
 }

@@ -130,8 +130,9 @@
 //!
 //! # Deployment
 //!
-//! [`Server`] and [`ExportOptions`] determine what a server exports, to which users and with how many
-//! threads. [`Running`] and [`StopHandle`] stop a server. [`Rebind`] determines what a client does after its
+//! [`Server`] and [`ExportOptions`] determine what a server exports, to which users and identities
+//! ([`CallerIdentity`], [`Denied`]), and with how many threads. [`Security`] says what protects the calls at an
+//! endpoint ([`Insecure`]). [`Running`] and [`StopHandle`] stop a server. [`Rebind`] determines what a client does after its
 //! server has ended. A server reports [`Fault`] and [`Losses`]. [`stat`](fn@stat) reads the counters of a
 //! server ([`counters::Stat`]). [`health`](fn@health) says whether a server serves ([`Health`]), and
 //! [`Server::notify_systemd`] tells systemd ([`systemd`]). [`Disclosure`] determines which of these counters other processes may read
@@ -227,14 +228,16 @@ pub use binding::{
     watch_with,
 };
 pub use call::streams::{Items, Sender, Sink, Source};
-pub use call::{Caller, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller};
+pub use call::{
+    Caller, CallerIdentity, Claimed, Executor, Limit, Metadata, OnExhausted, PathKind, Wait, caller,
+};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use observe::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
 pub use server::{
-    Disclosure, ExportOptions, Fault, Insecure, Losses, Running, Security, Server, StatHandle,
-    StopHandle,
+    Denied, Disclosure, ExportOptions, Fault, Insecure, Losses, Running, Security, Server,
+    StatHandle, StopHandle,
 };
 pub use server_info::Health;
 pub use stub::{

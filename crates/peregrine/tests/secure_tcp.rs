@@ -87,9 +87,9 @@ struct Clerk {
 impl Desk for Clerk {
     fn who(&self) -> peregrine::Result<Option<(String, String)>> {
         let caller = peregrine::caller().expect("a caller");
-        let names =
-            |peer: &peregrine::secure::Peer| (peer.to_string(), peer.fingerprint().to_string());
-        Ok(caller.identity().map(names))
+        let identity = caller.identity();
+        let peer = identity.as_ref().and_then(|identity| identity.peer());
+        Ok(peer.map(|peer| (peer.to_string(), peer.fingerprint().to_string())))
     }
     fn put(&self, bytes: &[u8]) -> peregrine::Result<u64> {
         self.ran.fetch_add(1, Ordering::SeqCst);

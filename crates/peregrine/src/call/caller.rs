@@ -7,6 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::CallerIdentity;
 use super::batch::Account;
 use super::chain::{self, Link};
 use super::deferred::{Cancels, Owed};
@@ -122,7 +123,6 @@ pub(crate) struct CallerInfo {
     /// The identity that the caller claims, for calls of other RPC systems.
     pub(crate) claimed: Option<Box<Claimed>>,
     /// Who the caller is, if TLS has proven it.
-    #[cfg_attr(not(feature = "secure"), expect(dead_code, reason = "only TLS has such callers"))]
     pub(crate) identity: Option<Identified>,
     /// Whether the called server ends. `None` for calls within one process.
     pub(crate) ending: Option<Ending>,
@@ -175,6 +175,23 @@ impl CallerInfo {
     /// The user and group number of callers whose identity the kernel does not confirm. No system
     /// assigns this number.
     pub(crate) const NOBODY: u32 = u32::MAX;
+
+    /// Returns a caller of `export` by the path `path`, of whom nothing is known.
+    pub(crate) const fn stranger(path: PathKind, export: String) -> Self {
+        Self {
+            path,
+            export,
+            process: 0,
+            user: Self::NOBODY,
+            group: Self::NOBODY,
+            from: None,
+            hardware: None,
+            claimed: None,
+            identity: None,
+            ending: None,
+            carried: None,
+        }
+    }
 
     /// Returns what the procedure of a call with this metadata sees.
     #[cold]
@@ -402,22 +419,25 @@ impl Caller {
         self.info.claimed.as_deref()
     }
 
-    /// Returns who the caller is, if its connection is encrypted: the key that it has proven to have, and the
-    /// names that the server's [`Trust`](crate::secure::Trust) gives it. `None` on all other paths. On this
-    /// machine, [`user`](Self::user) and [`group`](Self::group) say who the caller is.
+    /// Returns who the caller is, on every path on which this is proven. On this machine, the kernel says
+    /// which user and which process calls. On an encrypted connection, it is the key that the client has
+    /// proven to have, with the names that the server's `Trust` gives it. `None` on networks without
+    /// encryption.
+    ///
+    /// To let only some callers call a procedure, see [`ExportOptions::allow`](crate::ExportOptions::allow).
     ///
     /// ```
-    /// fn is_operator() -> bool {
-    ///     let caller = peregrine::caller();
-    ///     let identity = caller.as_ref().and_then(|caller| caller.identity());
-    ///     identity.is_some_and(|peer| peer.name() == Some("operator"))
+    /// use peregrine::CallerIdentity;
+    ///
+    /// /// Returns whether the caller is the user that runs backups on this machine.
+    /// fn is_backup() -> bool {
+    ///     let identity = peregrine::caller().and_then(|caller| caller.identity());
+    ///     matches!(identity, Some(CallerIdentity::Local { user: 34, .. }))
     /// }
-    /// # assert!(!is_operator());
+    /// # assert!(!is_backup());
     /// ```
-    #[cfg(feature = "secure")]
-    #[cfg_attr(docsrs, doc(cfg(feature = "secure")))]
-    pub fn identity(&self) -> Option<&crate::secure::Peer> {
-        self.info.identity.as_ref()
+    pub fn identity(&self) -> Option<CallerIdentity> {
+        CallerIdentity::of(&self.info)
     }
 
     /// Returns the address and port from which the call came over an IP network. `None` on paths

@@ -38,6 +38,10 @@ impl<S: Serve> Serve for Exported<S> {
         self.0.shared()
     }
 
+    fn allowed(&self) -> &'static [(&'static str, &'static [&'static str])] {
+        self.0.allowed()
+    }
+
     fn serve_foreign(&self, call: &ForeignCall<'_>, results: &mut Vec<u8>) -> ServedForeign {
         self.0.serve_foreign(call, results)
     }

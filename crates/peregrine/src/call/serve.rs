@@ -53,6 +53,13 @@ pub trait Serve: Send + Sync {
         let _ = (procedure, bytes, caller, refusal);
     }
 
+    /// Returns the names of procedures that only some callers may call, with the patterns of which a caller
+    /// must match one: `#[callers("PATTERN")]`.
+    #[doc(hidden)]
+    fn allowed(&self) -> &'static [(&'static str, &'static [&'static str])] {
+        &[]
+    }
+
     /// Runs one call of a client of another RPC system. Appends the results to `results`.
     ///
     /// # Errors

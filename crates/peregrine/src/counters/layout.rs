@@ -75,7 +75,8 @@ pub(super) mod header {
     pub(crate) const CAPTURED: usize = 16;
     /// The number of calls that wait for a thread.
     pub(crate) const QUEUED: usize = 19;
-    /// The number of words with counts by kind that follow this word, or 0 if the server has no such words.
+    /// The number of words that follow this word, or 0 if the server has no such words. Later versions may
+    /// have more of them.
     pub(crate) const KINDS: usize = 20;
     /// The number of deferred calls.
     pub(crate) const DEFERRED: usize = 21;
@@ -87,8 +88,13 @@ pub(super) mod header {
     pub(crate) const STREAMS: usize = 24;
     /// The number of bytes of items that all streams have buffered at the server.
     pub(crate) const STREAM_BYTES: usize = 25;
+    /// The number of calls and requests to bind that were refused because of who made them. Not a gauge: it
+    /// is counted when they are refused.
+    pub(crate) const DENIED: usize = 26;
     /// The value of the word [`KINDS`].
-    pub(crate) const KINDS_WORDS: u64 = (STREAM_BYTES - KINDS) as u64;
+    pub(crate) const KINDS_WORDS: u64 = (DENIED - KINDS) as u64;
+    /// The value of the word [`KINDS`] of servers that do not have the word [`DENIED`].
+    pub(crate) const KINDS_WORDS_BEFORE_DENIED: u64 = (STREAM_BYTES - KINDS) as u64;
 }
 
 /// The indexes of the words in the row of a thread.
@@ -204,7 +210,7 @@ pub(super) const TEXT_BYTES: usize = 64;
 const _: () = {
     assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
     assert!(COUNTED_BINDINGS.is_multiple_of(64));
-    assert!(header::WORDS * WORD <= HEADER_BYTES && header::STREAM_BYTES < header::WORDS);
+    assert!(header::WORDS * WORD <= HEADER_BYTES && header::DENIED < header::WORDS);
     assert!(header::THREADS_SHARED + THREAD_KINDS <= header::CAPTURED);
     assert!(header::CAPTURED + THREAD_KINDS <= header::QUEUED);
     assert!(thread::WORDS * WORD == THREAD_BYTES && thread::RUNS < thread::WORDS);

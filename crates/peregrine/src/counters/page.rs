@@ -137,6 +137,17 @@ impl Page {
         Ok(Arc::new(page))
     }
 
+    /// Counts a call or a request to bind that was refused because of who made it.
+    #[cold]
+    pub(crate) fn count_denied(&self) {
+        self.word(0, header::DENIED).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns how often [`count_denied`](Self::count_denied) was called.
+    pub(crate) fn denied(&self) -> u64 {
+        self.word(0, header::DENIED).load(Ordering::Relaxed)
+    }
+
     /// Returns the descriptor that other processes map. `None`: other processes cannot map the counters.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())

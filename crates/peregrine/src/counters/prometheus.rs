@@ -185,6 +185,10 @@ fn server(text: &mut Text, server: &ServerStat) {
     text.single("peregrine_retransmitted_packets_total", COUNTER, help, server.resent);
     let help = "Duplicate packets of calls, which were not executed again";
     text.single("peregrine_duplicate_packets_total", COUNTER, help, server.came_again);
+    if let Some(denied) = server.denied {
+        let help = "Calls and requests to bind that were refused because of who made them";
+        text.single("peregrine_denied_total", COUNTER, help, denied);
+    }
     let Some(now) = server.in_flight else { return };
     let kinds = [("blocking", now.blocking), ("deferred", now.deferred), ("oneway", now.oneway)];
     let help = "Calls that have begun and not ended, by kind: blocking, deferred or one-way";
@@ -352,6 +356,7 @@ mod tests {
             resent: 7,
             captured: [0, 9, 0],
             in_flight: Some(in_flight),
+            denied: Some(8),
             ..ServerStat::default()
         };
         let exports = vec![ExportStat { counts, bindings: 6, version: 3, ..export("files") }];
@@ -366,6 +371,7 @@ mod tests {
             "peregrine_threads{path=\"datagrams\"} 3",
             "peregrine_captured_calls{path=\"tcp\"} 9",
             "peregrine_retransmitted_packets_total 7",
+            "peregrine_denied_total 8",
             "peregrine_pending_calls{kind=\"oneway\"} 3",
             "peregrine_stream_buffered_bytes 5",
             "peregrine_export_calls_total{export=\"files\"} 10",
@@ -386,8 +392,9 @@ mod tests {
             )],
         );
         // A server of an earlier version does not count by kind.
-        stat.server.in_flight = None;
-        assert!(!stat.to_prometheus().contains("peregrine_pending_calls"));
+        (stat.server.in_flight, stat.server.denied) = (None, None);
+        let text = stat.to_prometheus();
+        assert!(!text.contains("peregrine_pending_calls") && !text.contains("peregrine_denied"));
     }
 
     #[test]

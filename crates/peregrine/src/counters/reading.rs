@@ -101,7 +101,9 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
     let bindings = bindings(memory, &threads, count, now, &mut exports, &mut sessions)?;
     exports.iter().flatten().for_each(|(export, _)| server.counts.add(&export.counts));
     // A server with an earlier version of this library does not have these words in its pages.
-    server.in_flight = (word(header::KINDS) >= header::KINDS_WORDS).then(|| InFlightCounts {
+    let words = word(header::KINDS);
+    server.denied = (words >= header::KINDS_WORDS).then(|| word(header::DENIED));
+    server.in_flight = (words >= header::KINDS_WORDS_BEFORE_DENIED).then(|| InFlightCounts {
         blocking: server.counts.in_flight.saturating_sub(word(header::ONEWAY_THREADS)),
         deferred: word(header::DEFERRED),
         oneway: word(header::ONEWAY),

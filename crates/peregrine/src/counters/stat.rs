@@ -68,6 +68,10 @@ pub struct ServerStat {
     /// The calls in flight by kind, and the streams. `None` if the server does not count them, because it is
     /// of an earlier version.
     pub in_flight: Option<InFlightCounts>,
+    /// The number of calls and requests to bind that were refused because of who made them
+    /// ([`Server::on_denied`](crate::Server::on_denied)). `None` if the server does not count them, because it
+    /// is of an earlier version.
+    pub denied: Option<u64>,
 }
 
 /// The calls of a server that have begun and not ended, by kind, and its streams.

@@ -137,9 +137,15 @@ fn kinds_of_calls_are_read_unless_the_server_is_older() {
     // The word `KINDS` says how many words with counts by kind follow it. A later version may have more such
     // words, and an earlier version has none.
     set(server.page.memory(), 8 * header::KINDS, header::KINDS_WORDS + 1);
-    assert_eq!(server.read().server.in_flight, Some(kinds));
+    server.page.count_denied();
+    let read = server.read().server;
+    assert_eq!((read.in_flight, read.denied), (Some(kinds), Some(1)));
+    set(server.page.memory(), 8 * header::KINDS, header::KINDS_WORDS_BEFORE_DENIED);
+    let read = server.read().server;
+    assert_eq!((read.in_flight, read.denied), (Some(kinds), None));
     set(server.page.memory(), 8 * header::KINDS, 0);
-    assert_eq!(server.read().server.in_flight, None);
+    let read = server.read().server;
+    assert_eq!((read.in_flight, read.denied), (None, None));
 }
 
 #[test]

@@ -90,6 +90,10 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
         Some(Arc::new(Layered { serve, observed: Arc::clone(&self.observed) }))
     }
 
+    fn allowed(&self) -> &'static [(&'static str, &'static [&'static str])] {
+        self.serve.allowed()
+    }
+
     fn refused(&self, procedure: u32, bytes: usize, caller: &Caller, refusal: &Refusal) {
         if let Ok(Some(running)) = self.begin(procedure, bytes, Some(caller.clone())) {
             end(running, Err(refusal));

@@ -47,7 +47,7 @@ impl Discloser {
 /// Returns the exports that clients on networks may see.
 fn offered(core: &ServerCore) -> Vec<Arc<Export>> {
     let offered = |export: &&Arc<Export>| {
-        export.is_named() && export.is_offered_to_networks() && !export.is_closed()
+        export.is_named() && export.is_offered_in_clear() && !export.is_closed()
     };
     core.exports.lock().iter().filter(offered).map(Arc::clone).collect()
 }

@@ -6,7 +6,7 @@ use crate::call::Refusal;
 use crate::error::{CallError, Executed};
 use crate::server_info::{HEALTH_NAME, SERVER_NAME, ServerHealth, ServerHealthServer};
 use crate::serving::ServerCore;
-use crate::serving::export::{Export, ExportOptions};
+use crate::serving::export::{Applicant, Export, ExportOptions};
 use crate::serving::health::Health;
 
 /// Returns the export through which clients on networks ask for the server's health. Its calls need no
@@ -28,7 +28,10 @@ impl ServerHealth for Reporter {
         })?;
         let is_known = [SERVER_NAME, HEALTH_NAME].contains(&export)
             || core.drains(export)
-            || core.exports.offered(export).is_ok_and(|export| export.is_named());
+            || core
+                .exports
+                .offered(export, &Applicant::STRANGER)
+                .is_ok_and(|export| export.is_named());
         Ok(is_known.then(|| core.health()))
     }
 }

@@ -4,8 +4,7 @@ mod disclosure;
 mod health;
 mod layers;
 mod paths;
-#[cfg(feature = "secure")]
-mod secure;
+mod refused;
 mod security;
 mod supervised;
 #[cfg(test)]
@@ -37,6 +36,8 @@ use crate::path::courier::exchange_export;
 pub use crate::path::datagram::Losses;
 use crate::path::onc::Registrations;
 use crate::path::security::Refusals;
+use crate::serving::access::Denials;
+pub use crate::serving::access::Denied;
 pub use crate::serving::disclosure::Disclosure;
 use crate::serving::export::Export;
 pub use crate::serving::export::ExportOptions;
@@ -77,6 +78,8 @@ pub struct Server {
     disclosure: Disclosure,
     /// Reports faults. Created by the first export or by `on_fault`.
     faults: Option<Arc<Faults>>,
+    /// Counts and reports callers that are refused because of who they are.
+    denials: Option<Arc<Denials>>,
     /// Reports to systemd.
     notifier: Option<Notifier>,
     /// The layers of all exports.
@@ -111,6 +114,7 @@ impl Server {
             registers: false,
             disclosure: Disclosure::Totals,
             faults: None,
+            denials: None,
             notifier: None,
             layers: Layers::none(),
         }
@@ -174,81 +178,6 @@ impl Server {
     /// If the endpoint is invalid or in use, or other machines can reach it.
     pub fn listen(self, endpoint: &str) -> Result<Self, CallError> {
         self.listen_at(endpoint, None)
-    }
-
-    /// Listens as [`Server::listen`] does, but also accepts endpoints that other machines can reach, such as
-    /// `tcp:0.0.0.0:7000`.
-    ///
-    /// `security` says what protects the calls at this endpoint. There is no default:
-    ///
-    /// * With [`Insecure::ITrustThisNetwork`], **nothing is encrypted or authenticated**. Any host that can
-    ///   reach the port can call. Any host between client and server can read and change calls and results.
-    /// * With an identity and a trust, `(Identity, Trust)` of the module `secure` (feature `secure`), all calls
-    ///   are encrypted by TLS 1.3, and both sides prove who they are. Clients that are not trusted are refused
-    ///   in the handshake, and get an error that says why. `Server::on_refused` reports them here. A procedure
-    ///   learns by `Caller::identity` who calls. When a key is removed from the trust, the server ends the
-    ///   connections of the client that has it, within about a second.
-    ///
-    /// Only `tcp:` endpoints can be encrypted in this version. ONC RPC and Courier have no encryption. A server
-    /// may have endpoints with different security. To encrypt an endpoint that only this machine can reach, call
-    /// this function with `tcp:127.0.0.1:7000`.
-    ///
-    /// ```
-    /// # #[cfg(feature = "secure")] {
-    /// # use peregrine::interface;
-    /// use peregrine::secure::{Identity, Trust, TrustedKey};
-    /// use peregrine::{BindOptions, Server};
-    ///
-    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
-    /// # struct Same;
-    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
-    /// # let name = format!("doc-encrypted-{}", std::process::id());
-    /// let (own, ada) = (Identity::generate()?, Identity::generate()?);
-    /// let trust = Trust::of_keys([TrustedKey::new("ada", ada.public_key(), "")?])?;
-    /// let server = Server::new().export(&name, EchoServer::new(Same))?;
-    /// let server = server.listen_beyond_this_machine("tcp:127.0.0.1:0", (own.clone(), trust))?;
-    /// let running = server.spawn()?;
-    ///
-    /// let trust = Trust::of_keys([TrustedKey::new("server", own.public_key(), "")?])?;
-    /// let address = format!("{}/{name}", running.addresses()[0]);
-    /// let echo = EchoClient::bind_with(&address, &BindOptions::default().secure(ada, trust))?;
-    /// assert_eq!(echo.echo(7)?, 7);
-    /// assert!(EchoClient::bind(&address).is_err());
-    /// # }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface that
-    /// has the address. Clients on the same link then make calls without IP. This requires `CAP_NET_RAW`, and
-    /// is faster with `CAP_NET_ADMIN` and `CAP_BPF` ([`EthernetDevice`]).
-    ///
-    /// `192.0.2.7:7000` listens over TCP and UDP, and also for Ethernet frames if the process has the
-    /// permission and the interface is an Ethernet interface. AF_XDP, which attaches a program to the
-    /// interface, is used only if [`Server::ethernet_device`] is set. `0.0.0.0` names no interface, so raw
-    /// Ethernet is disabled there.
-    ///
-    /// # Errors
-    /// If the endpoint is invalid or in use, or `security` has an identity and the endpoint cannot be
-    /// encrypted.
-    pub fn listen_beyond_this_machine(
-        self,
-        endpoint: &str,
-        security: impl Into<Security>,
-    ) -> Result<Self, CallError> {
-        self.listen_at(endpoint, Some(security.into()))
-    }
-
-    /// Listens at an endpoint. With `security`, other machines may be able to reach the endpoint.
-    fn listen_at(mut self, endpoint: &str, security: Option<Security>) -> Result<Self, CallError> {
-        let parsed: Endpoint = endpoint.parse().map_err(|error: CallError| error.at(endpoint))?;
-        let beyond = security.is_some();
-        let security = security.and_then(|security| {
-            let refusals = self.refusals.get_or_insert_default();
-            security.begin(refusals)
-        });
-        let listeners = paths::listen(&parsed, beyond, security.as_ref());
-        self.listeners.extend(listeners.map_err(|error| error.at(endpoint))?);
-        Ok(self)
     }
 
     /// Registers the exported programs of ONC RPC at the rpcbind of this machine, so that clients of
@@ -474,8 +403,8 @@ impl Server {
             None => None,
         };
         let page = Page::new().map_err(failed("cannot allocate memory for the counters"))?;
-        let faults = self.faults.unwrap_or_default();
-        let core = ServerCore::new(self.threads, faults, keeper, page, self.disclosure);
+        let reports = (self.faults.unwrap_or_default(), self.denials.unwrap_or_default());
+        let core = ServerCore::new(self.threads, reports, keeper, page, self.disclosure);
         let core = Arc::new(core.map_err(failed("cannot obtain random numbers"))?);
         let mut published = Vec::new();
         let mut exports = Vec::new();
@@ -557,9 +486,10 @@ impl NewExport {
     fn new(
         name: &str,
         serve: impl Serve + 'static,
-        options: ExportOptions,
+        mut options: ExportOptions,
         faults: &Arc<Faults>,
     ) -> Result<Self, CallError> {
+        options.check_access(&serve).map_err(|error| error.at(name))?;
         let published = match options.is_published() {
             true => Some(directory::publish(name, audience(&options))?),
             false => directory::check_name(name, Phase::Export).map(|()| None)?,
@@ -585,7 +515,7 @@ impl NewExport {
 }
 
 /// Returns which processes can connect to an export's socket.
-const fn audience(options: &ExportOptions) -> Audience {
+fn audience(options: &ExportOptions) -> Audience {
     if options.is_for_others() { Audience::Public } else { Audience::Private }
 }
 

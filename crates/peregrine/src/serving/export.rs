@@ -1,14 +1,17 @@
 //! Exports: a name, the object that is served under the name, and which users may bind to the export.
 
+use core::cell::LazyCell;
+use core::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::ServerCore;
+use super::access::{Access, Denials, Denied};
 use super::binding_table::BindingRow;
-use crate::call::{CallerInfo, Ending, Serve};
+use crate::call::{CallerIdentity, CallerInfo, Ending, Identified, PathKind, Serve};
 use crate::counters::{ExportCounters, Tally};
-use crate::error::Kind;
+use crate::error::{CallError, Kind};
 use crate::interface::Description;
 use crate::limits;
 use crate::observe::{Layer, Layered, Layers};
@@ -44,6 +47,7 @@ pub struct ExportOptions {
     message_bytes_max: Option<usize>,
     networks_only: bool,
     layers: Layers,
+    access: Access,
 }
 
 impl ExportOptions {
@@ -69,6 +73,101 @@ impl ExportOptions {
     pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
+    }
+
+    /// Lets only callers bind that match one of these patterns. Patterns of several calls of this function add
+    /// up. With an empty list, nobody may bind over a network.
+    ///
+    /// | pattern | who matches |
+    /// |---|---|
+    /// | `spiffe://example.org/ops/*`, `ops/*` | over networks, certificates with such a SPIFFE ID |
+    /// | `ada` | the client whose key has this name in the list of trusted keys |
+    /// | `SHA256:...` | the client with the key of this fingerprint |
+    /// | `*` | every client that the server trusts |
+    /// | `uid:1000` | on this machine, processes of the user with this number |
+    /// | `gid:50` | on this machine, processes that have the group with this number |
+    ///
+    /// `IdentityPattern` in the module `secure` says more about the first four.
+    ///
+    /// Over networks, such an export is offered only at [endpoints](crate::Server::listen_beyond_this_machine)
+    /// with an identity, because nothing else proves who calls. A library without the feature `secure` offers
+    /// it on no network.
+    ///
+    /// On this machine, the server's own user and root may always bind. Others may bind only if they match a
+    /// pattern with `uid:` or `gid:`, or one of [`public`](Self::public), [`users`](Self::users) and
+    /// [`groups`](Self::groups) admits them.
+    ///
+    /// A client learns why it may not bind ([`Kind::Denied`]). [`Server::on_denied`](crate::Server::on_denied)
+    /// reports it here.
+    ///
+    /// ```
+    /// # use peregrine::ExportOptions;
+    /// let options = ExportOptions::default().identities(["ops/*", "backup", "uid:34"]);
+    /// ```
+    ///
+    /// # Errors
+    /// [`Server::export_with`](crate::Server::export_with) fails if one of the texts is no pattern.
+    pub fn identities<T: AsRef<str>>(mut self, patterns: impl IntoIterator<Item = T>) -> Self {
+        self.access.limit(patterns);
+        self
+    }
+
+    /// Lets only callers call a procedure that match one of these patterns, which are those of
+    /// [`identities`](Self::identities). Patterns of several calls of this function add up for each procedure.
+    /// With an empty list, nobody but the server's own user and root may call it.
+    ///
+    /// It replaces what the attribute `#[callers("PATTERN")]` of the method says. It does not let anybody bind
+    /// who may not bind otherwise.
+    ///
+    /// A call of another client is not executed ([`Kind::Denied`]), and reported by
+    /// [`Server::on_denied`](crate::Server::on_denied). On this machine, the server's own user and root may call
+    /// all procedures. Where nothing proves who calls, such as on a network without encryption, nobody may call
+    /// the procedure. Whether a client matches is decided when it binds. An encrypted connection ends when the
+    /// names of its client change.
+    ///
+    /// ```
+    /// # use peregrine::{ExportOptions, Server, interface};
+    /// #[interface]
+    /// trait Files {
+    ///     fn list(&self) -> peregrine::Result<Vec<String>>;
+    ///     fn erase(&self, name: &str) -> peregrine::Result<()>;
+    /// }
+    /// # struct Disk;
+    /// # impl Files for Disk {
+    /// #     fn list(&self) -> peregrine::Result<Vec<String>> { Ok(Vec::new()) }
+    /// #     fn erase(&self, _: &str) -> peregrine::Result<()> { Ok(()) }
+    /// # }
+    /// # let name = format!("doc-allow-{}", std::process::id());
+    /// let options = ExportOptions::default().allow("erase", ["ops/*", "uid:0"]);
+    /// let server = Server::new().export_with(&name, FilesServer::new(Disk), options)?;
+    /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
+    ///
+    /// let files = FilesClient::bind(&format!("{}/{name}", running.addresses()[0]))?;
+    /// assert_eq!(files.list()?, [""; 0]);
+    /// // Nothing proves who calls at this port.
+    /// let error = files.erase("notes").unwrap_err();
+    /// assert_eq!(error.kind(), peregrine::Kind::Denied);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Server::export_with`](crate::Server::export_with) fails if one of the texts is no pattern, or the
+    /// interface has no such procedure.
+    pub fn allow<T: AsRef<str>>(
+        mut self,
+        procedure: &str,
+        patterns: impl IntoIterator<Item = T>,
+    ) -> Self {
+        self.access.limit_procedure(procedure, patterns);
+        self
+    }
+
+    /// Checks the patterns, and finds the procedures of `serve` that they limit.
+    ///
+    /// # Errors
+    /// If a text is no pattern, or there is no such procedure.
+    pub(crate) fn check_access(&mut self, serve: &dyn Serve) -> Result<(), CallError> {
+        self.access.check(serve)
     }
 
     /// Offers the export only at the endpoints at which the server [listens](crate::Server::listen). The name
@@ -128,19 +227,22 @@ impl ExportOptions {
 
     /// Returns whether processes of other users must be able to connect, so that the server can check their
     /// users and groups.
-    pub(crate) const fn is_for_others(&self) -> bool {
-        self.public || !self.users.is_empty() || !self.groups.is_empty()
+    pub(crate) fn is_for_others(&self) -> bool {
+        let others = !self.users.is_empty() || !self.groups.is_empty();
+        self.public || others || self.access.is_for_others()
     }
 
     /// Returns whether a client may bind to an export of the user `own`. `groups` returns the client's
     /// supplementary groups.
     fn admit(&self, own: u32, peer: &Credentials, groups: impl FnOnce() -> Vec<u32>) -> bool {
-        let Self { public, users, groups: admitted, .. } = self;
+        let Self { public, users, groups: admitted, access, .. } = self;
         if *public || peer.uid == own || peer.uid == 0 || users.contains(&peer.uid) {
             return true;
         }
+        let known = LazyCell::new(groups);
         admitted.contains(&peer.gid)
-            || !admitted.is_empty() && groups().iter().any(|group| admitted.contains(group))
+            || access.admits_process(peer, || known.clone())
+            || !admitted.is_empty() && known.iter().any(|group| admitted.contains(group))
     }
 
     /// Sets the largest number of A-stacks (call frames) of a session, 1 to [`limits::ASTACKS_MAX`]. The
@@ -172,6 +274,7 @@ pub(crate) struct Export {
     pub(crate) number: u64,
     pub(crate) serve: Arc<dyn Serve>,
     options: ExportOptions,
+    denials: Arc<Denials>,
     /// The addresses at which the server listens, set when it has begun to listen.
     listens: Arc<OnceLock<Vec<String>>>,
     /// Whether the server is stopping.
@@ -211,6 +314,7 @@ impl Export {
             number,
             serve,
             options,
+            denials: Arc::clone(&core.denials),
             listens: Arc::clone(&core.listens),
             stopping: Arc::clone(&core.stopping),
             since: Instant::now(),
@@ -229,6 +333,7 @@ impl Export {
             number: self.number,
             serve,
             options: self.options.clone(),
+            denials: Arc::clone(&self.denials),
             listens: Arc::clone(&self.listens),
             stopping: Arc::clone(&self.stopping),
             since: self.since,
@@ -261,7 +366,24 @@ impl Export {
     /// Returns the row of a new binding of `caller`. The binding's messages have at most `bytes` bytes.
     /// `tally` counts the calls of the binding.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
-        let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
+        self.bind_process(caller, bytes, tally, Vec::new)
+    }
+
+    /// As [`bind`](Self::bind), for a process of this machine. `groups` returns its supplementary groups, and
+    /// is called only if they decide which procedures it may call.
+    pub(crate) fn bind_process(
+        &self,
+        caller: CallerInfo,
+        bytes: usize,
+        tally: Tally,
+        groups: impl FnOnce() -> Vec<u32>,
+    ) -> Arc<BindingRow> {
+        let serve = match self.reserved {
+            None => self.options.access.serve_for(&self.serve, &caller, &self.denials, groups),
+            // The view has already limited the procedures of the object.
+            Some(_) => Arc::clone(&self.serve),
+        };
+        let bindings = Arc::clone(&self.bindings);
         let (stopping, withdrawn) = (Arc::clone(&self.stopping), Arc::clone(&self.closed));
         let ending = Some(Ending { stopping, withdrawn });
         let caller = Arc::new(CallerInfo { ending, ..caller });
@@ -294,6 +416,14 @@ impl Export {
         if self.options.admit(own, peer, groups) {
             return Ok(());
         }
+        let (user, group, process) = (peer.uid, peer.gid, peer.pid);
+        let identity = CallerIdentity::Local { user, group, process };
+        self.denials.report(&Denied {
+            export: &self.name,
+            procedure: None,
+            identity: Some(&identity),
+            from: None,
+        });
         let (name, uid) = (&self.name, peer.uid);
         if !self.options.is_for_others() {
             return Err(format!("`{name}` is private to user {own}, and the client is user {uid}"));
@@ -301,10 +431,54 @@ impl Export {
         Err(format!("`{name}` is limited to users and groups that do not include user {uid}"))
     }
 
-    /// Returns whether the export may be called over a network, where the user of a client is not proven.
-    /// This includes exports that only the server's user and root may call on this machine.
-    pub(crate) fn is_offered_to_networks(&self) -> bool {
-        self.options.users.is_empty() && self.options.groups.is_empty()
+    /// Returns what serves the object to clients of the path `path`, on which nothing proves who they are.
+    pub(crate) fn serve_strangers(&self, path: PathKind) -> Arc<dyn Serve> {
+        let caller = CallerInfo::stranger(path, self.name.clone());
+        self.options.access.serve_for(&self.serve, &caller, &self.denials, Vec::new)
+    }
+
+    /// Returns whether the export may be called over a network on which nothing proves who a client is. This
+    /// includes exports that only the server's user and root may call on this machine.
+    pub(crate) fn is_offered_in_clear(&self) -> bool {
+        let Self { options, .. } = self;
+        options.users.is_empty() && options.groups.is_empty() && !options.access.is_limited()
+    }
+
+    /// Checks whether a client of a network may bind.
+    ///
+    /// # Errors
+    /// If the client may not bind. The error is the reason.
+    fn admits_from(&self, applicant: &Applicant<'_>) -> Result<(), String> {
+        let name = &self.name;
+        match applicant.identity {
+            _ if self.is_offered_in_clear() => Ok(()),
+            Some(peer) if self.options.access.is_limited() => {
+                if self.options.access.admits_peer(peer) {
+                    return Ok(());
+                }
+                Err(format!("`{name}` is limited to identities that do not include `{peer}`"))
+            }
+            None if self.options.access.is_limited() => Err(format!(
+                "`{name}` is limited to some identities, and without encryption nothing proves who calls"
+            )),
+            _ => Err(format!(
+                "`{name}` is limited to users or groups, and a network cannot prove who calls"
+            )),
+        }
+    }
+
+    #[cold]
+    fn report_denied(&self, applicant: &Applicant<'_>) {
+        #[cfg(feature = "secure")]
+        let identity = applicant.identity.map(|peer| CallerIdentity::Peer(peer.clone()));
+        #[cfg(not(feature = "secure"))]
+        let identity: Option<CallerIdentity> = None;
+        self.denials.report(&Denied {
+            export: &self.name,
+            procedure: None,
+            identity: identity.as_ref(),
+            from: applicant.from,
+        });
     }
 
     pub(crate) fn astacks_max(&self) -> u32 {
@@ -354,7 +528,7 @@ impl Export {
             process: std::process::id(),
             age_ms: self.since.elapsed().as_millis() as u64,
             bindings: self.bindings.load(Ordering::Relaxed),
-            listens: match self.is_offered_to_networks() {
+            listens: match self.is_offered_in_clear() || self.options.access.is_limited() {
                 true => self.listens.get().cloned().unwrap_or_default(),
                 false => Vec::new(),
             },
@@ -412,6 +586,21 @@ pub(crate) fn is_other(peer: &Credentials) -> bool {
     peer.uid != rustix::process::geteuid().as_raw() && peer.uid != 0
 }
 
+/// A client of a network that asks for an export.
+#[derive(Clone, Copy)]
+pub(crate) struct Applicant<'a> {
+    /// Who the client is. `None` if nothing proves it.
+    pub(crate) identity: Option<&'a Identified>,
+    pub(crate) from: Option<SocketAddr>,
+    /// Whether a refusal is counted and reported: the client wants to bind.
+    pub(crate) is_reported: bool,
+}
+
+impl Applicant<'_> {
+    /// A client of which nothing is known.
+    pub(crate) const STRANGER: Self = Self { identity: None, from: None, is_reported: false };
+}
+
 /// The exports of a server. A withdrawn export is removed from this list.
 pub(crate) struct Exports(Mutex<Vec<Arc<Export>>>);
 
@@ -426,26 +615,32 @@ impl Exports {
         self.0.lock()
     }
 
-    /// Returns the export that clients on networks can call under a name. An export that is open only to the
+    /// Returns the export that a client of a network can call under a name. An export that is open only to the
     /// server's own user on this machine is found, too: over a network no user can be checked. If the kernel
     /// proves the user, as on the local path, [`Export::admits`] is called instead.
     ///
     /// # Errors
-    /// If there is no such export, it was withdrawn, or it is limited to users or groups.
-    pub(crate) fn offered(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
+    /// If there is no such export, it was withdrawn, or it is limited to others.
+    pub(crate) fn offered(
+        &self,
+        name: &str,
+        applicant: &Applicant<'_>,
+    ) -> Result<Arc<Export>, (Kind, String)> {
         let found = self.lock().iter().find(|export| export.is_found_by(name)).map(Arc::clone);
         let export =
             found.ok_or_else(|| (Kind::NotFound, format!("the server has no `{name}`")))?;
         if export.is_closed() {
             return Err((Kind::Withdrawn, export.withdrawn()));
         }
-        if !export.is_offered_to_networks() {
-            let text = format!(
-                "`{name}` is limited to users or groups, and a network cannot prove who calls"
-            );
-            return Err((Kind::Denied, text));
+        match export.admits_from(applicant) {
+            Ok(()) => Ok(export),
+            Err(text) => {
+                if applicant.is_reported {
+                    export.report_denied(applicant);
+                }
+                Err((Kind::Denied, text))
+            }
         }
-        Ok(export)
     }
 
     /// Returns the export with this number.

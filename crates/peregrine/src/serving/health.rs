@@ -85,7 +85,7 @@ impl ServerCore {
     /// Notes that the server begins to stop.
     pub(crate) fn begin_to_stop(&self) {
         let exports = self.exports.lock();
-        let offered = exports.iter().filter(|one| one.is_named() && one.is_offered_to_networks());
+        let offered = exports.iter().filter(|one| one.is_named() && one.is_offered_in_clear());
         let names = offered.map(|export| export.name.clone()).collect();
         drop(exports);
         let _ = self.draining.set(names);

@@ -4,6 +4,7 @@
 //! A path implements [`ServerPath`]. The path defines how its clients connect, how its threads wait for
 //! calls, and how messages move. All other parts of a server are here.
 
+pub(crate) mod access;
 pub(crate) mod admission;
 pub(crate) mod binding_table;
 pub(crate) mod deferrals;
@@ -19,6 +20,7 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use self::access::Denials;
 use self::admission::Admission;
 use self::deferrals::Deferrals;
 use self::disclosure::{Disclosed, Disclosure};
@@ -47,6 +49,7 @@ pub(crate) struct ServerCore {
     pub(crate) exports: Exports,
     pub(crate) threads: Threads,
     pub(crate) faults: Arc<Faults>,
+    pub(crate) denials: Arc<Denials>,
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) disclosed: Disclosed,
     pub(crate) deferrals: Arc<Deferrals>,
@@ -68,16 +71,18 @@ impl ServerCore {
     /// If the kernel provides no random numbers.
     pub(crate) fn new(
         threads: Threads,
-        faults: Arc<Faults>,
+        (faults, denials): (Arc<Faults>, Arc<Denials>),
         keeper: Arc<Keeper>,
         page: Arc<Page>,
         disclosure: Disclosure,
     ) -> io::Result<Self> {
         let deferrals = Deferrals::new(&page);
+        denials.count_in(&page);
         Ok(Self {
             exports: Exports::new(Vec::new()),
             threads,
             faults,
+            denials,
             keeper,
             disclosed: Disclosed::new(page, disclosure, Arc::clone(&deferrals)),
             deferrals,

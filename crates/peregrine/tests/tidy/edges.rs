@@ -36,6 +36,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
             "keeper",
             "limits",
             "observe",
+            "secure",
             "sync",
             "sys",
             "value",

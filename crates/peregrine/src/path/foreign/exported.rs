@@ -59,5 +59,5 @@ pub(in crate::path) fn exported_as(
 }
 
 fn is_offered(export: &&Arc<Export>) -> bool {
-    export.is_offered_to_networks() && !export.is_closed()
+    export.is_offered_in_clear() && !export.is_closed()
 }

@@ -231,6 +231,10 @@ impl AcceptedCall {
             self.desk.replies().not_executed(ticket);
         }
         let outcome = match refusal.kind {
+            Kind::Denied => {
+                put_reply(reply, &Reply::denied(self.xid, Denial::Auth(AuthReason::TOO_WEAK)));
+                return Some(self.connection);
+            }
             Kind::BadArguments | Kind::TooLarge => Outcome::GarbageArguments,
             Kind::NoSuchProcedure => Outcome::ProcedureUnavailable,
             // A call that was passed on, but did not reach the program, is `Kind::Relayed`.

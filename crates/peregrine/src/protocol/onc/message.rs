@@ -220,6 +220,8 @@ pub(crate) struct AuthReason(pub(crate) u32);
 impl AuthReason {
     pub(crate) const BAD_CREDENTIAL: Self = Self(1);
     pub(crate) const BAD_VERIFIER: Self = Self(3);
+    /// AUTH_TOOWEAK.
+    pub(crate) const TOO_WEAK: Self = Self(5);
 }
 
 impl core::fmt::Display for AuthReason {

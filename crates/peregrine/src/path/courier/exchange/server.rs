@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use std::sync::Arc;
 
 use super::{CALL, name_of};
-use crate::call::{Refusal, Reply, Request, Serve, Served};
+use crate::call::{PathKind, Refusal, Reply, Request, Serve, Served};
 use crate::error::Kind;
 use crate::interface::{InterfaceRef, System};
 use crate::path::courier::wire::answers::{HEADER_BYTES_MAX, foreign_call, payload_of, put_answer};
@@ -26,7 +26,8 @@ pub(crate) fn exchange_export(export: &Export) -> Option<Arc<Export>> {
     let program = interface.program(System::Courier)?;
     let name = name_of(program.number, program.version);
     let (number, version) = (program.number, program.version);
-    let serve = Arc::new(Messages { serve: Arc::clone(&export.serve), number, version });
+    let serve = export.serve_strangers(PathKind::CourierExchange);
+    let serve = Arc::new(Messages { serve, number, version });
     Some(export.viewed(name, serve))
 }
 

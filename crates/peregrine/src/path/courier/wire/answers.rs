@@ -54,7 +54,8 @@ pub(in crate::path::courier) fn foreign_call<'a>(
 pub(in crate::path::courier) fn rejection_of(refusal: &Refusal) -> Option<Rejection> {
     Some(match refusal.kind {
         Kind::BadArguments | Kind::TooLarge => Rejection::InvalidArgument,
-        Kind::NoSuchProcedure => Rejection::NoSuchProcedure,
+        // Courier has no rejection for a caller that may not call the procedure.
+        Kind::NoSuchProcedure | Kind::Denied => Rejection::NoSuchProcedure,
         // A call that was passed on, but did not reach the program, is `Kind::Relayed`.
         Kind::InterfaceMismatch | Kind::Withdrawn | Kind::Relayed => Rejection::NoSuchProgram,
         Kind::Overloaded | Kind::Exhausted => return None,

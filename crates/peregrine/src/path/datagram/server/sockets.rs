@@ -18,7 +18,7 @@ use crate::keeper::Next;
 use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
 use crate::serving::admission::Admission;
 use crate::serving::binding_table::BindingRow;
-use crate::serving::export::Export;
+use crate::serving::export::{Applicant, Export};
 use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::Mutex;
@@ -213,12 +213,12 @@ impl ServerPath for Datagrams {
 }
 
 impl SocketExports {
-    fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
+    fn export(&self, name: &str, applicant: &Applicant<'_>) -> Result<Arc<Export>, (Kind, String)> {
         if self.is_stopping() && name != HEALTH_NAME {
             let Refusal { kind, text, .. } = Refusal::stopping();
             return Err((kind, text));
         }
-        self.core.exports.offered(name)
+        self.core.exports.offered(name, applicant)
     }
 }
 
@@ -230,7 +230,8 @@ impl ExportHost for SocketExports {
         bytes: u64,
         from: &Address,
     ) -> Result<Arc<BindingRow>, (Kind, String)> {
-        let export = self.export(name)?;
+        let applicant = Applicant { from: from.ip(), is_reported: true, ..Applicant::STRANGER };
+        let export = self.export(name, &applicant)?;
         let bytes = export.admitted_bytes(digest, bytes)?;
         let caller = CallerInfo {
             path: if from.link().is_some() { PathKind::Ethernet } else { PathKind::Udp },

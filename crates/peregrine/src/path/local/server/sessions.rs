@@ -514,7 +514,9 @@ impl ServerSession {
             carried: None,
         };
         let row = |session: &SessionCounters| {
-            export.bind(caller, export.message_bytes_max(), export.counters.tally(session.number()))
+            let tally = export.counters.tally(session.number());
+            let groups = || self.socket.peer_groups();
+            export.bind_process(caller, export.message_bytes_max(), tally, groups)
         };
         let representation = export.serve.byte_order().number();
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);

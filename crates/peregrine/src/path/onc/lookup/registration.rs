@@ -55,7 +55,7 @@ struct Entry {
 
 /// Returns the programs of exports with their versions, each once.
 fn programs(exports: &[Arc<Export>]) -> Vec<(u32, u32)> {
-    let offered = exports.iter().filter(|export| export.is_offered_to_networks());
+    let offered = exports.iter().filter(|export| export.is_offered_in_clear());
     let mut all: Vec<_> = offered
         .flat_map(|export| {
             let interface = export.serve.interface();

@@ -14,7 +14,7 @@ use super::deferred::defer;
 use super::{AcceptedConnection, BindTerms, Host, StreamWorker};
 use crate::address::host_of;
 use crate::call::deferred::{Cancels, Owed};
-use crate::call::{Account, CallerInfo, Calls, PathKind, Refusal, Wait};
+use crate::call::{Account, CallerInfo, Calls, Identified, PathKind, Refusal, Wait};
 use crate::counters::{Counting, SessionCounters, ThreadKind, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::error::Kind;
@@ -30,7 +30,7 @@ use crate::path::connections::watching::{LOOK, LOOK_MAX, Watching, next_of_stall
 use crate::path::security::{SecureConnection, ServerSecurity};
 use crate::protocol::stream::{self as wire, BindRequest};
 use crate::serving::binding_table::BindingRow;
-use crate::serving::export::Export;
+use crate::serving::export::{Applicant, Export};
 use crate::serving::stop::Drain;
 use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -458,11 +458,20 @@ impl Watched for ServerConnection {
 pub(super) struct Visit<'a>(pub(super) &'a Arc<ServerConnection>);
 
 impl Visit<'_> {
+    /// Returns who the client is, if TLS has proven it.
+    fn identity(&self) -> Option<Identified> {
+        self.0.incoming.security().and_then(SecureConnection::peer)
+    }
+
     /// Returns the connections of the server, and the export with this name.
     ///
     /// # Errors
     /// If there is no such export, or the server is stopping. A server that stops offers only its health.
-    fn offered(&self, name: &str) -> Result<(Arc<Connections>, Arc<Export>), (Kind, String)> {
+    fn offered(
+        &self,
+        name: &str,
+        is_reported: bool,
+    ) -> Result<(Arc<Connections>, Arc<Export>), (Kind, String)> {
         let is_offered = |connections: &Arc<Connections>| {
             name == HEALTH_NAME || !connections.core.stopping.load(Ordering::Relaxed)
         };
@@ -470,14 +479,17 @@ impl Visit<'_> {
             let Refusal { kind, text, .. } = Refusal::stopping();
             return Err((kind, text));
         };
-        let export = connections.core.exports.offered(name)?;
+        let identity = self.identity();
+        let (identity, from) = (identity.as_ref(), Some(self.0.from));
+        let applicant = Applicant { identity, from, is_reported };
+        let export = connections.core.exports.offered(name, &applicant)?;
         Ok((connections, export))
     }
 }
 
 impl Host for Visit<'_> {
     fn bind(&self, bind: &BindRequest) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)> {
-        let (connections, export) = self.offered(&bind.name)?;
+        let (connections, export) = self.offered(&bind.name, true)?;
         let bytes = export.admitted_bytes(bind.digest, bind.bytes)?;
         let caller = CallerInfo {
             path: PathKind::Tcp,
@@ -488,7 +500,7 @@ impl Host for Visit<'_> {
             from: Some(self.0.from),
             hardware: None,
             claimed: None,
-            identity: self.0.incoming.security().and_then(SecureConnection::peer),
+            identity: self.identity(),
             ending: None,
             carried: None,
         };
@@ -499,11 +511,11 @@ impl Host for Visit<'_> {
     }
 
     fn still_offers(&self, name: &str) -> Result<(), (Kind, String)> {
-        self.offered(name).map(drop)
+        self.offered(name, false).map(drop)
     }
 
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)> {
-        Ok(self.offered(name)?.1.description())
+        Ok(self.offered(name, false)?.1.description())
     }
 
     fn calls(&self) -> Arc<dyn Calls> {
