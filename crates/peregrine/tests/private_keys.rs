@@ -123,7 +123,7 @@ fn forms(keys: &Path) -> Vec<(&'static str, Vec<u8>)> {
         .args(["pkey", "-outform", "DER", "-in"])
         .arg(keys.join("identity.key"))
         .output();
-    let mut forms = vec![("text", digits[24..].as_bytes().to_vec())];
+    let mut forms = vec![("text", digits.as_bytes()[24..].to_vec())];
     if let Ok(output) = output.as_ref().map(|output| &output.stdout)
         && output.len() == 48
     {

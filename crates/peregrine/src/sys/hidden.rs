@@ -44,8 +44,10 @@ impl<T> Hidden<T> {
         // SAFETY: advice about the mapping just made. It must not be refused, because it is why the mapping
         // exists: kernels since 3.4 know it.
         let advised = unsafe { madvise(base, bytes, Advice::LinuxDontDump) };
-        // SAFETY: as above. If the kernel refuses one of these, only swap devices and children see more.
-        let _ = unsafe { (madvise(base, bytes, Advice::LinuxWipeOnFork), mlock(base, bytes)) };
+        // SAFETY: as above. If the kernel refuses this, only children see the value, too.
+        let _ = unsafe { madvise(base, bytes, Advice::LinuxWipeOnFork) };
+        // SAFETY: as above. If the kernel refuses this, only a swap device may get the value, too.
+        let _ = unsafe { mlock(base, bytes) };
         let at = NonNull::new(base.cast::<T>()).ok_or(io::ErrorKind::OutOfMemory)?;
         if let Err(error) = advised {
             // SAFETY: the mapping just made, which nothing refers to.
@@ -103,8 +105,10 @@ impl<T> Drop for Hidden<T> {
         // SAFETY: the value exists, and nothing uses it any more.
         unsafe { self.at.as_ptr().drop_in_place() };
         for at in 0..self.bytes {
+            // SAFETY: a place within the mapping.
+            let byte = unsafe { base.add(at) };
             // SAFETY: a byte of the mapping. The write is volatile so that the compiler keeps it.
-            unsafe { base.add(at).write_volatile(0) };
+            unsafe { byte.write_volatile(0) };
         }
         // SAFETY: the mapping of `new`, which nothing refers to any more.
         let _ = unsafe { munmap(base.cast(), self.bytes) };
