@@ -5,41 +5,15 @@
 //! in the trace, in the form of the propagator that the program has set for the process. So a call that a
 //! procedure makes is in the trace of the procedure's caller, through any number of servers.
 //!
-//! A program sets the propagator and the subscriber once, at its start:
+//! A program sets the propagator of the process (`opentelemetry::global::set_text_map_propagator`) and a
+//! subscriber with the layer of `tracing-opentelemetry` once, at its start. `tests/collector.rs` shows these
+//! lines, with an exporter that sends the spans to a collector by OTLP over HTTP.
 //!
-//! ```no_run
-//! use opentelemetry::trace::TracerProvider as _;
-//! use opentelemetry_sdk::propagation::TraceContextPropagator;
-//! use opentelemetry_sdk::trace::SdkTracerProvider;
-//! use peregrine::{BindOptions, Server, interface};
-//! use tracing_subscriber::layer::SubscriberExt as _;
-//!
-//! #[interface]
-//! trait Echo {
-//!     fn echo(&self, x: u32) -> peregrine::Result<u32>;
-//! }
-//!
-//! struct Same;
-//! impl Echo for Same {
-//!     fn echo(&self, x: u32) -> peregrine::Result<u32> {
-//!         Ok(x)
-//!     }
-//! }
-//!
-//! // Sends spans to a collector at the address in OTEL_EXPORTER_OTLP_ENDPOINT. The feature
-//! // `reqwest-blocking-client` of `opentelemetry-otlp` has an HTTP client.
-//! # fn exporter() -> opentelemetry_otlp::SpanExporter { unreachable!() }
-//! let provider = SdkTracerProvider::builder().with_batch_exporter(exporter()).build();
-//! let spans = tracing_opentelemetry::layer().with_tracer(provider.tracer("doors"));
-//! tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans))?;
-//! opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+//! ```
+//! use peregrine::{BindOptions, Server};
 //!
 //! let server = Server::new().layer(peregrine_otel::layer());
-//! let _running = server.export("echo", EchoServer::new(Same))?.spawn()?;
 //! let options = BindOptions::default().layer(peregrine_otel::layer());
-//! EchoClient::bind_with("echo", &options)?.echo(7)?;
-//! provider.shutdown()?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 

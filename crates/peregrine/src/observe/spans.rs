@@ -6,7 +6,7 @@ use ::tracing::Span;
 use ::tracing::field::{Empty, display};
 
 use super::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
-use super::traceparent::{TRACEPARENT, TRACESTATE, TraceContext};
+use super::traceparent::{TRACEPARENT, TRACESTATE, Trace};
 use super::within::{Scope, scope_of_procedure};
 use crate::call::inside;
 use crate::error::Executed;
@@ -121,7 +121,7 @@ impl Tracing {
             // The client's own `traceparent` is sent as it is.
             outer.filter(|_| call.metadata().get(TRACEPARENT).is_none()).cloned()
         } else {
-            let own = TraceContext::of(call.metadata());
+            let own = Trace::of(call.metadata());
             placed(&span, own.as_ref().or(outer))
         };
         if let Some(context) = sent {
@@ -142,7 +142,7 @@ impl Tracing {
                 (span.unwrap_or_else(|| span_of(call)), None)
             }
             None => {
-                let (span, caller) = (span_of(call), TraceContext::of(call.metadata()));
+                let (span, caller) = (span_of(call), Trace::of(call.metadata()));
                 match span.is_disabled() {
                     true => (span, caller),
                     false => {
@@ -188,8 +188,8 @@ fn span_of(call: &LayerCall<'_>) -> Span {
 }
 
 /// Notes the place of a span in the trace of `parent`, or in a new trace.
-fn placed(span: &Span, parent: Option<&TraceContext>) -> Option<TraceContext> {
-    let context = TraceContext::new_span(parent)?;
+fn placed(span: &Span, parent: Option<&Trace>) -> Option<Trace> {
+    let context = Trace::new_span(parent)?;
     span.record("trace_id", display(format_args!("{:032x}", context.trace)));
     span.record("span_id", display(format_args!("{:016x}", context.span)));
     if let Some(parent) = parent {

@@ -21,14 +21,14 @@ const STATE_BYTES_MAX: usize = 512;
 
 /// Where a call is in a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TraceContext {
+pub(super) struct Trace {
     pub(super) trace: u128,
     pub(super) span: u64,
     flags: u8,
     state: Option<Box<str>>,
 }
 
-impl TraceContext {
+impl Trace {
     /// Returns the trace of a call with this metadata. `None` if it has none, or an invalid one. Any caller can
     /// send any text here.
     pub(super) fn of(metadata: &Metadata) -> Option<Self> {
@@ -90,7 +90,7 @@ impl TraceContext {
     }
 }
 
-impl fmt::Display for TraceContext {
+impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "00-{:032x}-{:016x}-{:02x}", self.trace, self.span, self.flags)
     }
@@ -104,9 +104,9 @@ mod tests {
 
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
-    fn of(parent: &str, state: &str) -> Option<TraceContext> {
+    fn of(parent: &str, state: &str) -> Option<Trace> {
         let pairs = [(TRACEPARENT, parent), (TRACESTATE, state)];
-        TraceContext::of(&Metadata::EMPTY.with(pairs).unwrap())
+        Trace::of(&Metadata::EMPTY.with(pairs).unwrap())
     }
 
     #[test]
@@ -117,10 +117,10 @@ mod tests {
         }
         let context = of(&format!("00-{TRACE}-00f067aa0ba902b7-01"), "a=1,b=2").unwrap();
         assert_eq!((context.span, context.state()), (0x00f0_67aa_0ba9_02b7, Some("a=1,b=2")));
-        let child = TraceContext::new_span(Some(&context)).unwrap();
+        let child = Trace::new_span(Some(&context)).unwrap();
         assert_eq!((child.trace, child.state()), (context.trace, Some("a=1,b=2")));
         assert_ne!(child.span, context.span);
-        let (one, other) = (TraceContext::new_span(None), TraceContext::new_span(None));
+        let (one, other) = (Trace::new_span(None), Trace::new_span(None));
         assert_ne!(one.unwrap().trace, other.unwrap().trace);
     }
 
@@ -157,7 +157,7 @@ mod tests {
         for state in ["\n", "ä=1", &"s".repeat(513)] {
             assert_eq!(of(&valid, state).unwrap().state(), None);
         }
-        assert_eq!(TraceContext::of(Metadata::EMPTY), None);
+        assert_eq!(Trace::of(Metadata::EMPTY), None);
     }
 
     proptest! {

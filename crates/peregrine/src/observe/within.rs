@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::layers::{Layers, Observed};
 #[cfg(feature = "tracing")]
-use super::traceparent::TraceContext;
+use super::traceparent::Trace;
 #[cfg(feature = "tracing")]
 use crate::call::source_of_thread;
 
@@ -21,7 +21,7 @@ pub(super) struct Scope {
     /// The span of the procedure. It is disabled if no subscriber wants it.
     pub(super) span: ::tracing::Span,
     /// The place of the procedure in its trace.
-    pub(super) context: Option<TraceContext>,
+    pub(super) context: Option<Trace>,
 }
 
 thread_local! {
