@@ -164,6 +164,7 @@
 //! * `json`: adds the module `json`, which converts descriptions and values to JSON and back.
 //! * `secure`: adds the module `secure`: identities, and which peers are trusted. With them,
 //!   [`Server::listen_beyond_this_machine`] and `BindOptions::secure` encrypt calls over TCP.
+//! * `tracing`: adds `Tracing`, a layer that makes a span of the crate `tracing` for each call.
 //! * `stamps`: records the time at several moments of each local call. It is for measurements only.
 //!
 //! Types with the same meaning are the same type in an interface. So a client with `chrono::NaiveDate` can
@@ -233,6 +234,9 @@ pub use call::{
 };
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use observe::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
+#[cfg(feature = "tracing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tracing")))]
+pub use observe::{Propagate, TracedCall, Tracing};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use rpcbind::Rpcbind;
 pub use server::{

@@ -230,6 +230,12 @@ pub(crate) trait Calls: Send + Sync {
         None
     }
 
+    /// Returns what the calls of the running procedure are within, if its export has layers and it is async.
+    #[cfg(feature = "tracing")]
+    fn scope(&self) -> Option<Arc<dyn core::any::Any + Send + Sync>> {
+        None
+    }
+
     /// Calls `with` with the account of the client that made a call, if a server counts its calls.
     fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
         let _ = (call, with);

@@ -78,6 +78,7 @@ impl LayeredPath {
             added: None,
             argument_bytes: call.layout().total,
             deadline: call.terms.deadline(),
+            scope: None,
         };
         let running = self.observed.begin(&mut seen).map_err(refused)?;
         let deadline = call.terms.deadline();

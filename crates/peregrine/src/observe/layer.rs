@@ -1,8 +1,10 @@
 //! The public interface of layers: [`Layer`], and what a layer sees of a call.
 
 use core::time::Duration;
+use std::sync::Arc;
 use std::time::Instant;
 
+use super::within::Scope;
 use crate::call::{Caller, Metadata, PathKind};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::InterfaceRef;
@@ -110,6 +112,8 @@ pub struct LayerCall<'a> {
     pub(super) added: Option<Metadata>,
     pub(super) argument_bytes: usize,
     pub(super) deadline: Option<Instant>,
+    /// What the calls of the procedure are within, at the server.
+    pub(super) scope: Option<Arc<Scope>>,
 }
 
 impl LayerCall<'_> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal};
+use super::within::Scope;
 use crate::error::{Executed, Kind};
 use crate::interface::InterfaceRef;
 use crate::limits::LAYERS_MAX;
@@ -154,7 +155,7 @@ impl Observed {
         let begun = Instant::now();
         let (observed, procedure) = (Arc::clone(self), call.procedure);
         let mut running =
-            Running { observed, procedure, begun, tickets: [0; LAYERS_MAX], count: 0 };
+            Running { observed, procedure, begun, tickets: [0; LAYERS_MAX], scope: None, count: 0 };
         for layer in &self.layers.0 {
             match layer.begin(call) {
                 Ok(ticket) => {
@@ -168,6 +169,7 @@ impl Observed {
                 }
             }
         }
+        running.scope = call.scope.take();
         Ok(running)
     }
 }
@@ -181,9 +183,15 @@ pub(super) struct Running {
     tickets: [u32; LAYERS_MAX],
     /// The number of layers that have not seen the end.
     count: usize,
+    scope: Option<Arc<Scope>>,
 }
 
 impl Running {
+    /// Returns what the calls of the procedure are within.
+    pub(super) fn scope(&self) -> Option<Arc<Scope>> {
+        self.scope.clone()
+    }
+
     /// Ends the call: the innermost layer first.
     pub(super) fn end(mut self, outcome: LayerOutcome<'_>, result_bytes: usize) {
         self.finish(outcome, result_bytes);

@@ -9,10 +9,16 @@ mod client;
 mod layer;
 mod layers;
 mod server;
+#[cfg(feature = "tracing")]
+mod spans;
+#[cfg(feature = "tracing")]
+mod traceparent;
 mod within;
 
 pub(crate) use self::client::LayeredPath;
 pub use self::layer::{Layer, LayerCall, LayerEnd, LayerOutcome, LayerRefusal, LayerSide};
 pub(crate) use self::layers::Layers;
 pub(crate) use self::server::Layered;
+#[cfg(feature = "tracing")]
+pub use self::spans::{Propagate, TracedCall, Tracing};
 pub(crate) use self::within::layers_of_procedure;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::layer::{LayerCall, LayerOutcome, LayerRefusal, LayerSide};
 use super::layers::{Observed, Running};
-use super::within::Within;
+use super::within::{Scope, Within};
 use crate::call::batch::Account;
 use crate::call::deferred::{Cancels, Owed};
 use crate::call::{
@@ -51,6 +51,7 @@ impl<S> Layered<S> {
             added: None,
             argument_bytes,
             deadline: due(),
+            scope: None,
         };
         self.observed.begin(&mut call).map(Some)
     }
@@ -105,7 +106,8 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
             return self.serve.serve_foreign(call, results);
         };
         let running = self.begin(procedure, call.arguments.len(), caller()).map_err(refused)?;
-        let within = Within::enter(&self.observed);
+        let scope = running.as_ref().and_then(Running::scope);
+        let within = Within::enter(&self.observed, scope);
         let before = results.len();
         let served = self.serve.serve_foreign(call, results);
         drop(within);
@@ -120,7 +122,8 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
         let running =
             self.begin(request.procedure(), request.bytes(), caller()).map_err(refused)?;
         let Some(running) = running else { return self.serve.serve(request, reply) };
-        let within = Within::enter(&self.observed);
+        let scope = running.scope();
+        let within = Within::enter(&self.observed, scope.clone());
         if !self.serve.is_async() {
             let served = self.serve.serve(request, reply);
             drop(within);
@@ -133,7 +136,7 @@ impl<S: Deref<Target: Serve> + Send + Sync> Serve for Layered<S> {
             end(running, served.as_ref().map(|()| reply.ended()));
             return served;
         };
-        let calls = Arc::new(LayeredCalls { calls, running: Mutex::new(Some(running)) });
+        let calls = Arc::new(LayeredCalls { calls, running: Mutex::new(Some(running)), scope });
         let ends = EndsWithPanic(&calls);
         let served = with_calls(Arc::clone(&calls) as _, || self.serve.serve(request, reply));
         drop(within);
@@ -150,6 +153,9 @@ struct LayeredCalls {
     calls: Arc<dyn Calls>,
     /// The call that the thread runs. `None` after it has ended or was deferred.
     running: Mutex<Option<Running>>,
+    /// What the calls of the procedure are within.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "there is no scope"))]
+    scope: Option<Arc<Scope>>,
 }
 
 impl LayeredCalls {
@@ -183,6 +189,14 @@ impl Calls for LayeredCalls {
 
     fn with_account(&self, call: u64, with: &mut dyn FnMut(&dyn Account)) {
         self.calls.with_account(call, with);
+    }
+
+    #[cfg(feature = "tracing")]
+    fn scope(&self) -> Option<Arc<dyn core::any::Any + Send + Sync>> {
+        match &self.scope {
+            Some(scope) => Some(Arc::clone(scope) as _),
+            None => self.calls.scope(),
+        }
     }
 }
 

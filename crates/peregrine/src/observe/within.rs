@@ -1,34 +1,86 @@
-//! Which layers are around the procedure that a thread runs.
+//! Which layers are around the procedure that a thread runs, and what they have set for the calls of this
+//! procedure.
 
 use core::cell::RefCell;
 use std::sync::Arc;
 
 use super::layers::{Layers, Observed};
+#[cfg(feature = "tracing")]
+use super::traceparent::Trace;
+#[cfg(feature = "tracing")]
+use crate::call::source_of_thread;
+
+/// What the calls of a procedure are within. Without the feature `tracing`, there is no such value.
+#[cfg(not(feature = "tracing"))]
+pub(super) type Scope = core::convert::Infallible;
+
+/// What the calls of a procedure are within.
+#[cfg(feature = "tracing")]
+#[derive(Debug)]
+pub(super) struct Scope {
+    /// The span of the procedure. It is disabled if no subscriber wants it.
+    pub(super) span: ::tracing::Span,
+    /// The place of the procedure in its trace.
+    pub(super) context: Option<Trace>,
+}
 
 thread_local! {
-    /// The layers of the export whose procedure this thread runs.
-    static WITHIN: RefCell<Option<Arc<Observed>>> = const { RefCell::new(None) };
+    /// The procedure that this thread runs, if its export has layers.
+    static WITHIN: RefCell<Option<Procedure>> = const { RefCell::new(None) };
+}
+
+struct Procedure {
+    observed: Arc<Observed>,
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "there is no scope"))]
+    scope: Option<Arc<Scope>>,
 }
 
 /// Returns the layers of the export whose procedure this thread runs, or no layers.
 pub(crate) fn layers_of_procedure() -> Layers {
     WITHIN.with_borrow(|within| {
-        within.as_ref().map_or(const { Layers::none() }, |observed| observed.layers.clone())
+        within.as_ref().map_or(const { Layers::none() }, |one| one.observed.layers.clone())
     })
 }
 
-/// A procedure of an export with layers that this thread runs. When this value is dropped, the procedure around
-/// it is current again.
-pub(super) struct Within(Option<Arc<Observed>>);
+/// Returns what the calls of the procedure are within that this thread runs.
+#[cfg(feature = "tracing")]
+pub(super) fn scope_of_procedure() -> Option<Arc<Scope>> {
+    // The source of the calls of an async procedure is the same for each of its polls.
+    let scope = source_of_thread().and_then(|(calls, _)| calls.scope());
+    scope
+        .and_then(|scope| scope.downcast().ok())
+        .or_else(|| WITHIN.with_borrow(|within| within.as_ref().and_then(|one| one.scope.clone())))
+}
+
+/// A procedure of an export with layers that this thread runs, or polls for the first time. When this value is
+/// dropped, the procedure around it is current again.
+pub(super) struct Within {
+    before: Option<Procedure>,
+    #[cfg(feature = "tracing")]
+    scope: Option<Arc<Scope>>,
+}
 
 impl Within {
-    pub(super) fn enter(observed: &Arc<Observed>) -> Self {
-        Self(WITHIN.replace(Some(Arc::clone(observed))))
+    pub(super) fn enter(observed: &Arc<Observed>, scope: Option<Arc<Scope>>) -> Self {
+        #[cfg(feature = "tracing")]
+        if let Some(scope) = &scope {
+            scope.span.with_subscriber(|(span, subscriber)| subscriber.enter(span));
+        }
+        let procedure = Procedure { observed: Arc::clone(observed), scope: scope.clone() };
+        Self {
+            before: WITHIN.replace(Some(procedure)),
+            #[cfg(feature = "tracing")]
+            scope,
+        }
     }
 }
 
 impl Drop for Within {
     fn drop(&mut self) {
-        drop(WITHIN.replace(self.0.take()));
+        drop(WITHIN.replace(self.before.take()));
+        #[cfg(feature = "tracing")]
+        if let Some(scope) = &self.scope {
+            scope.span.with_subscriber(|(span, subscriber)| subscriber.exit(span));
+        }
     }
 }

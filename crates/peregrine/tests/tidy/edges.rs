@@ -21,7 +21,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
         "call",
         &["error", "growing", "interface", "limits", "secure", "stats", "sync", "sys", "value"],
     ),
-    ("observe", &["call", "error", "interface", "limits", "sync", "value"]),
+    ("observe", &["call", "error", "interface", "limits", "sync", "sys", "value"]),
     ("counters", &["call", "interface", "limits", "sync", "sys"]),
     ("address", &["call", "error", "interface"]),
     ("directory", &["address", "error", "interface", "limits", "sys"]),
