@@ -463,7 +463,7 @@ pub fn client_end(bytes: &[u8]) {
                 }
             }
             4 if input.byte() < 32 => client_end.cancel(now),
-            4 => client_end.note_unreachable(),
+            4 => client_end.note_unreachable(now),
             5 => client_end.acknowledge(),
             6 if input.byte() < 8 => client_end.close(),
             _ => {

@@ -578,7 +578,7 @@ fn receive_between_calls(socket: &Socket, activity: &mut Activity) {
             }
             Ok(Some(_)) => {}
             Ok(None) => break,
-            Err(_) => activity.client_end.note_unreachable(),
+            Err(_) => activity.client_end.note_unreachable(moment()),
         }
     }
 }

@@ -423,7 +423,7 @@ impl SharedSocket {
         self.drain(association, Some(activity), &mut rung);
         rung.ring_soon(&self.bells);
         if self.is_refused(activity) {
-            activity.client_end.note_unreachable();
+            activity.client_end.note_unreachable(moment());
         }
     }
 
