@@ -27,8 +27,12 @@ const RECEPTIONS_MAX: u32 = 16;
 /// Encrypts the packets that a socket sends, and decrypts those that it receives. Any number of threads use
 /// it at the same time.
 pub(crate) trait PacketSeal: Send + Sync + fmt::Debug {
+    /// Returns the bytes that say in each packet which keys it has, if all packets have the same keys.
+    fn connection(&self) -> Option<[u8; 8]>;
+
     /// Encrypts a packet in place. The last [`TAG_BYTES`] bytes of `packet` are room, and do not belong to
-    /// the packet. Returns the number of bytes to send. Returns `None` if the packet must not be sent.
+    /// the packet. Returns the number of bytes to send. Returns `None` if there are no keys for the packet. It
+    /// is then not sent.
     fn seal(&self, packet: &mut [u8]) -> Option<usize>;
 
     /// Decrypts a packet in place. `from` is the sender if the socket has no fixed peer. Answers of the seal
@@ -137,8 +141,7 @@ impl SealedSocket {
             let bytes = bytes.ok_or_else(|| io::Error::from_raw_os_error(libc::EMSGSIZE))?;
             match self.seal.seal(&mut scratch[..bytes + TAG_BYTES]) {
                 Some(bytes) => by.send(&[Window::of(&scratch[..bytes])], to),
-                // The packet counts as lost.
-                None => Ok(()),
+                None => Err(io::ErrorKind::ConnectionRefused.into()),
             }
         })
     }
@@ -308,6 +311,15 @@ impl Socket {
     pub(crate) const fn is_sealed(&self) -> bool {
         matches!(self, Self::Sealed(_))
     }
+
+    /// Returns what the packets of this socket contain so that the peer finds their keys. `None` if the
+    /// packets are not encrypted.
+    pub(crate) fn connection(&self) -> Option<[u8; 8]> {
+        match self {
+            Self::Sealed(sealed) => sealed.seal.connection(),
+            Self::Udp(_) | Self::Ethernet(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -323,6 +335,10 @@ mod tests {
     const MARK: [u8; TAG_BYTES] = [0xee; TAG_BYTES];
 
     impl PacketSeal for AddOne {
+        fn connection(&self) -> Option<[u8; 8]> {
+            None
+        }
+
         fn seal(&self, packet: &mut [u8]) -> Option<usize> {
             let (text, tag) = packet.split_last_chunk_mut::<TAG_BYTES>()?;
             if text.first() == Some(&9) {
@@ -363,8 +379,9 @@ mod tests {
         let arrival = far.receive(&[Space::of_mut(&mut wire)], None, SOON).unwrap().unwrap();
         assert_eq!(arrival.bytes, 1000 + TAG_BYTES);
         assert!(wire[..1000].iter().zip(&text).all(|(there, here)| *there == here.wrapping_add(1)));
-        // A packet that must not be sent is lost.
-        near.send(&[Window::of(&[9; 100])], None).unwrap();
+        // A packet without keys is not sent.
+        let refused = near.send(&[Window::of(&[9; 100])], None).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
         near.send_now(&parts).unwrap();
         let far = sealed(far);
         let (mut head, mut body) = ([0; 64], [0; 1000]);

@@ -17,6 +17,7 @@ use crate::path::courier::{CourierConnections, CourierDatagrams, courier_connect
 use crate::path::datagram::{Datagrams, Losses};
 use crate::path::local::Sessions;
 use crate::path::onc::{OncConnections, OncDatagrams, onc_connections};
+use crate::path::security::ServerSecurity;
 use crate::path::stream::Connections;
 use crate::serving::export::Export;
 use crate::serving::{ServerCore, ServerPath};
@@ -30,6 +31,8 @@ pub(super) struct Paths {
     onc_datagrams: Arc<OncDatagrams>,
     courier_datagrams: Arc<CourierDatagrams>,
     courier_connections: Arc<CourierConnections>,
+    /// What secures the packets of the datagram path.
+    security: Option<ServerSecurity>,
 }
 
 impl Paths {
@@ -43,7 +46,9 @@ impl Paths {
         };
         let no_random =
             |error| CallError::system(Phase::Export, "cannot obtain random numbers", error);
+        let security = terms.security.clone();
         Ok(Self {
+            security,
             local: Sessions::new(core).map_err(failed)?,
             stream: Connections::new(core, terms.clone()),
             datagrams: Datagrams::new(core),
@@ -98,11 +103,13 @@ impl Paths {
         };
         let no_port = |error| CallError::system(Phase::Export, "cannot read the port", error);
         let udp = |to| {
-            let opened = self.datagrams.open(to).map_err(failed("udp", to))?;
+            let security = self.security.clone();
+            let opened = self.datagrams.open(to, security).map_err(failed("udp", to))?;
             Ok(Endpoint::Udp(opened.into()))
         };
         let link = |to, is_asked| {
-            let opened = self.datagrams.open_link(to, EthernetDevice::by(ethernet, is_asked));
+            let by = EthernetDevice::by(ethernet, is_asked);
+            let opened = self.datagrams.open_link(to, by, self.security.clone());
             let opened = opened.map_err(failed("eth", to));
             let opened = opened.map_err(|error| error.denied_means(NO_RAW_ETHERNET));
             Ok(Endpoint::Ethernet(opened?.into()))
@@ -181,9 +188,7 @@ impl Listening {
     /// Returns the path in words, if it cannot be encrypted.
     pub(super) const fn unsealed(&self) -> Option<&'static str> {
         match self {
-            Self::Tcp(_) => None,
-            Self::Udp(_) | Self::Datagrams(_) => Some("UDP"),
-            Self::Ethernet(_) => Some("raw Ethernet"),
+            Self::Tcp(_) | Self::Udp(_) | Self::Datagrams(_) | Self::Ethernet(_) => None,
             Self::OncTcp(_) | Self::OncUdp(_) => Some("ONC RPC"),
             Self::CourierUdp(_) | Self::CourierTcp(_) => Some("Courier"),
         }

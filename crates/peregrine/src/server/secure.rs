@@ -36,9 +36,7 @@ impl Secure {
         if let Some(other) = listeners.iter().find_map(Listening::unsealed) {
             let text = format!("the server is secure, and calls over {other} cannot be encrypted");
             let error = CallError::not_executed(Kind::Denied, Phase::Export, text);
-            return Err(error.with_advice(
-                "listen at `tcp:HOST:PORT` only: `HOST:PORT` without `tcp:` also means UDP",
-            ));
+            return Err(error.with_advice("listen by `tcp:`, `udp:` or `eth:` only"));
         }
         let refused = self.refused();
         terms.security =
@@ -56,9 +54,9 @@ impl Server {
     /// Encrypts all calls over networks, proves to clients who the server is, and accepts only clients that
     /// are trusted. A procedure learns by [`Caller::identity`](crate::Caller::identity) who calls.
     ///
-    /// The server then listens by TLS 1.3 at every `tcp:` endpoint. It does not start if it also listens by
-    /// another path, such as `udp:`: those cannot be encrypted in this version. `HOST:PORT` without a scheme
-    /// also means UDP. On this machine, clients still use the local path, where the kernel says who they are.
+    /// The server then uses TLS 1.3 at every endpoint of TCP, UDP and raw Ethernet. It does not start if it also
+    /// listens by a protocol of another system, such as `onc+tcp:`: those cannot be encrypted. On this machine,
+    /// clients still use the local path, where the kernel says who they are.
     ///
     /// A client that is not trusted is refused in the handshake, and gets an error that says why.
     /// [`on_refused`](Self::on_refused) reports such clients here. When a key is removed from the trust, the

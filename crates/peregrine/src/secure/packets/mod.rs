@@ -14,9 +14,6 @@
 //! The secrets of rustls are overwritten when they are dropped. The expanded keys of `ring` are not, and
 //! neither is plaintext in the memory of packets.
 
-// The datagram path does not use this module yet.
-#![cfg_attr(not(test), allow(dead_code, unused_imports))]
-
 mod channel;
 mod parameters;
 mod replays;

@@ -1,8 +1,8 @@
 //! Ends calls without a result, and decides whether such a call may have been executed.
 
 use super::{
-    ClientEnd, DropReason, Executed, FailureReason, Flags, Handled, Header, MILLISECOND, Moment, NEVER,
-    Outcome, PendingControl, State,
+    ClientEnd, DropReason, Executed, FailureReason, Flags, Handled, Header, MILLISECOND, Moment,
+    NEVER, Outcome, PendingControl, State,
 };
 
 /// After this number of consecutive ICMP refusals, the client concludes that the machine runs no server.
