@@ -42,6 +42,7 @@ pub(crate) trait PacketSeal: Send + Sync + fmt::Debug {
 
 /// What became of a received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "secure", test)), allow(dead_code))] // without TLS, no socket is sealed
 pub(crate) enum Opened {
     /// The first bytes of the memory are the packet of the peer.
     Packet(usize),

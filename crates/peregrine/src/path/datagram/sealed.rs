@@ -53,6 +53,8 @@ impl Wants<'_> {
 pub(crate) struct ClientChannel {
     seal: Arc<dyn PacketSeal>,
     key: SecurityKey,
+    /// The random number that identifies this run of the server.
+    incarnation: u64,
     /// Says how packets are encrypted, and who the server is.
     words: Arc<str>,
 }
@@ -66,6 +68,11 @@ impl ClientChannel {
     /// Returns what other bindings must have in common with this connection to share it.
     pub(crate) const fn key(&self) -> &SecurityKey {
         &self.key
+    }
+
+    /// Returns the random number that identifies the run of the server that made the handshake.
+    pub(crate) const fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
     /// Says how packets are encrypted, and who the server is.

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-use super::association::connected;
+use super::association::{LostReason, connected};
 use crate::device::{LinkAddress, Route, Socket, SocketUse, Until, wait_for_any};
 use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_RAW_ETHERNET, Phase};
 use crate::path::bind::{STAGGER, no_address};
@@ -94,9 +94,10 @@ pub(crate) fn bind(
     let receive: ReceivePacket<'_> = &mut |memory, due| receive_from(&socket, memory, due);
     let bound = converse(&socket, to, binding, until, receive)?;
     let granted = granted(bound, request, to)?;
-    if security.is_some() && channel.is_none() {
-        // The server has answered before it was asked for a handshake, so its answer cannot be a grant.
-        return Err(silent(to, 0));
+    // The keys are those of one run of one server. Its grant comes by these keys.
+    let run = channel.as_ref().map(ClientChannel::incarnation);
+    if security.is_some() && run != Some(granted.grant.incarnation) {
+        return Err(LostReason::AnotherServer.failure());
     }
     Ok(FirstBind { route: number, socket, granted, channel })
 }

@@ -15,7 +15,7 @@ use crate::path::datagram::peer::moment;
 use crate::path::security::{denied, in_words};
 use crate::protocol::exchange::bind::{BIND_BYTES, BindMessage, Cookie, Nonce};
 use crate::protocol::exchange::header::{HEADER_BYTES, Header, PacketKind, SHAKE_BYTES_MAX};
-use crate::protocol::exchange::message::PIECE_MAX;
+use crate::protocol::exchange::message::{PIECE_MAX, PIECE_MIN};
 use crate::secure::Refusal;
 use crate::secure::packets::{Channel, Failure, Parameters, Shaking, TAG_BYTES};
 use crate::secure::tls::Wire;
@@ -38,7 +38,7 @@ pub(crate) fn shake_hands(
     let failed = |error| CallError::system(Phase::Bind, SHAKING.to_owned(), error);
     let piece = socket.payload(HEADER_BYTES + TAG_BYTES).map_err(failed)?;
     let ours = Parameters {
-        piece: (piece as u32).min(PIECE_MAX),
+        piece: (piece as u32).clamp(PIECE_MIN, PIECE_MAX),
         message_bytes_max: 0,
         credits: 0,
         id: [0; 8],
@@ -84,7 +84,9 @@ pub(crate) fn shake_hands(
         }
     };
     let words = in_words(channel.peer()).into();
-    Ok(ClientChannel { seal: Arc::new(ClientSeal(channel)), key: wants.key(), words })
+    let incarnation = channel.theirs().incarnation;
+    let seal = Arc::new(ClientSeal(channel));
+    Ok(ClientChannel { seal, key: wants.key(), incarnation, words })
 }
 
 /// Returns the address of IPv6 that a host with a hardware address has on its link by default.

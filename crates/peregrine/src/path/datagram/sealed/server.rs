@@ -25,7 +25,7 @@ use crate::protocol::exchange::bind::{
     BIND_BYTES, BindAction, BindMessage, BindRefusal, Cookies, Nonce,
 };
 use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Header, PacketKind, SHAKE_BYTES_MAX};
-use crate::protocol::exchange::message::PIECE_MIN;
+use crate::protocol::exchange::message::{PIECE_MAX, PIECE_MIN};
 use crate::protocol::exchange::shake::{Opening, SHAKE_TIME, SHAKES_MAX, SHAKES_PER_HOST, opening};
 use crate::protocol::exchange::time::Moment;
 use crate::secure::Refusal;
@@ -60,6 +60,20 @@ struct Handshakes {
 }
 
 impl Handshakes {
+    /// Removes the handshakes that began too long ago, and the oldest ones if there are more than `most`.
+    /// Returns them. The caller drops them without locks.
+    #[must_use]
+    fn expire(&mut self, now: Moment, most: usize) -> Vec<Arc<Mutex<Handshake>>> {
+        let mut ended = Vec::new();
+        while let Some((begun, oldest, _)) = self.order.front()
+            && (now.since(*begun) > SHAKE_TIME || self.order.len() > most)
+        {
+            ended.extend(self.all.remove(oldest));
+            self.order.pop_front();
+        }
+        ended
+    }
+
     /// Adds a handshake. Returns handshakes that are given up for it, which the caller drops without locks.
     #[must_use]
     fn add(
@@ -69,13 +83,7 @@ impl Handshakes {
         host: u64,
         new: Arc<Mutex<Handshake>>,
     ) -> Vec<Arc<Mutex<Handshake>>> {
-        let mut ended = Vec::new();
-        while let Some((begun, oldest, _)) = self.order.front()
-            && (now.since(*begun) > SHAKE_TIME || self.order.len() >= SHAKES_MAX)
-        {
-            ended.extend(self.all.remove(oldest));
-            self.order.pop_front();
-        }
+        let mut ended = self.expire(now, SHAKES_MAX - 1);
         let of_host = |one: &&(Moment, Key, u64)| one.2 == host;
         if self.order.iter().filter(of_host).count() >= SHAKES_PER_HOST
             && let Some(at) = self.order.iter().position(|one| one.2 == host)
@@ -148,15 +156,20 @@ impl ServerSeal {
     /// Ends the connections of clients that are not trusted any more, and connections that no client uses.
     /// Returns the numbers of the former, and whether there are connections left.
     pub(crate) fn check(&self, now: Moment) -> (Vec<ConnectionNumber>, bool) {
-        // SYNC: is-watched. The flag is cleared before the table is read. A thread that adds a connection sets
-        // the flag after it. So the keeper sees the connection, or is reminded of it.
+        // SYNC: is-watched. The flag is cleared before the table is read. A thread that adds a handshake or a
+        // connection sets the flag after it. So the keeper sees the connection, or is reminded of it.
         self.is_watched.store(false, Ordering::SeqCst);
         let changes = self.security.changes();
         let last = self.seen[0].swap(changes, Ordering::Relaxed);
         let before = self.seen[1].swap(last, Ordering::Relaxed);
         let has_changed = [last, before] != [changes; 2];
         self.connections.end_idle(now);
-        let (mut ended, mut is_used) = (Vec::new(), false);
+        let (old, is_shaking) = {
+            let mut handshakes = self.handshakes.lock();
+            (handshakes.expire(now, SHAKES_MAX), !handshakes.all.is_empty())
+        };
+        drop(old);
+        let (mut ended, mut is_used) = (Vec::new(), is_shaking);
         for one in self.connections.all() {
             let is_trusted = !has_changed || self.security.still_trusts_peer(one.channel.peer());
             if is_trusted && !one.channel.has_ended() {
@@ -288,12 +301,11 @@ impl ServerSeal {
         while let Some(bytes) = shaking.poll_send(now, &mut out) {
             answers.push(out[..bytes].to_vec());
         }
-        let (mut is_connected, mut refused) = (false, None);
+        let mut refused = None;
         match shaking.outcome() {
             Some(Ok(channel)) => {
                 if let Some(place) = reserved.take() {
                     place.put(now, Arc::clone(channel));
-                    is_connected = true;
                 }
             }
             Some(Err(failure)) => {
@@ -310,9 +322,7 @@ impl ServerSeal {
         for answer in answers {
             let _ = by.send(&[Window::from(&*answer)], Some(from));
         }
-        if is_connected {
-            self.look_at_connections();
-        }
+        self.look_at_connections();
         if let Some(refusal) = refused {
             self.security.note_refused(place_of(from), &refusal);
         }
@@ -345,7 +355,7 @@ impl ServerSeal {
                     return None;
                 };
                 let ours = Parameters {
-                    piece: service.piece_for(&from).max(PIECE_MIN),
+                    piece: service.piece_for(&from).clamp(PIECE_MIN, PIECE_MAX),
                     message_bytes_max: 0,
                     credits: 0,
                     id: reserved.number,

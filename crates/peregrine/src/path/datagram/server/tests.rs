@@ -100,7 +100,7 @@ const BYTES: u32 = 100_000;
 
 fn admitted(service: &ServerSocket, now: Moment) -> Handle {
     let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
-    let row = service.host.bind("", None, 0, &from).unwrap();
+    let row = service.host.bind("", None, 0, &from, None).unwrap();
     row.add_to_count();
     let terms = ServerTerms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
     service.admit(now, (&row, None), &from, &terms, false).unwrap().handle

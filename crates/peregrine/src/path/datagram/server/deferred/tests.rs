@@ -189,7 +189,7 @@ impl Dialogue {
         let receiver = service.receiver().unwrap();
         let client = UdpSocket::bind(any).unwrap();
         let from = Address::from(client.local_addr().unwrap());
-        let row = service.host.bind("", None, 0, &from).unwrap();
+        let row = service.host.bind("", None, 0, &from, None).unwrap();
         row.add_to_count();
         let terms = ServerTerms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
         let handle = service.admit(moment(), (&row, None), &from, &terms, false).unwrap().handle;
