@@ -252,7 +252,7 @@ impl Channel {
     /// Goes to the keys after those of a phase, unless another thread has done so. `is_confirmed` says whether
     /// the other side has them already.
     #[cold]
-    fn update(&self, phase: u64, is_confirmed: bool) {
+    pub(super) fn update(&self, phase: u64, is_confirmed: bool) {
         let mut guard = self.current.write();
         let current = &mut *guard;
         if current.phase == phase {
