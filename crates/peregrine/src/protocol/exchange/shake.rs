@@ -429,12 +429,14 @@ impl Shake {
         let stream = &mut self.streams[opened as usize];
         // A server that has keys has all bytes of the client that are in clear.
         let is_new = !is_late && stream.keep(message.offset as usize, message.bytes);
-        self.follow_up(now, is_new, is_progress || is_new);
+        // The last packet of a client only acknowledges, and needs no answer.
+        let is_repeated = !is_new && opened != Level::Application;
+        self.follow_up(now, is_repeated, is_progress || is_new);
         true
     }
 
     /// Decides what to send after a packet of the peer.
-    fn follow_up(&mut self, now: Moment, is_new: bool, is_progress: bool) {
+    fn follow_up(&mut self, now: Moment, is_repeated: bool, is_progress: bool) {
         if self.is_client {
             if is_progress && self.tries > 0 {
                 (self.tries, self.wait) = (1, self.wait_first);
@@ -446,7 +448,7 @@ impl Shake {
             }
         } else {
             self.budget = ANSWERS_MAX;
-            self.owes_answer |= !is_new || self.alert.is_some();
+            self.owes_answer |= is_repeated || self.alert.is_some();
             for stream in &mut self.streams {
                 stream.next = stream.acknowledged;
             }
@@ -567,10 +569,6 @@ impl Shake {
     /// Returns what the peer has said that ends the transport.
     pub(crate) const fn end(&self) -> Option<&End> {
         self.end.as_ref()
-    }
-
-    pub(crate) const fn nonce(&self) -> &Nonce {
-        &self.nonce
     }
 }
 

@@ -146,6 +146,7 @@ impl Channel {
     }
 
     /// Returns how many packets were not authentic.
+    #[cfg(test)]
     pub(crate) fn forged(&self) -> u64 {
         self.forged.load(Ordering::Relaxed)
     }
@@ -252,7 +253,7 @@ impl Channel {
     /// Goes to the keys after those of a phase, unless another thread has done so. `is_confirmed` says whether
     /// the other side has them already.
     #[cold]
-    fn update(&self, phase: u64, is_confirmed: bool) {
+    pub(super) fn update(&self, phase: u64, is_confirmed: bool) {
         let mut guard = self.current.write();
         let current = &mut *guard;
         if current.phase == phase {

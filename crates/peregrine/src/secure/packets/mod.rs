@@ -21,7 +21,9 @@ mod shaking;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use channel::{Channel, Ended, Limits};
+pub(crate) use channel::Channel;
+#[cfg(any(test, fuzzing))]
+pub(crate) use channel::Limits;
 pub(crate) use parameters::Parameters;
 pub(crate) use shaking::{Failure, Shaking};
 

@@ -58,7 +58,7 @@ impl Side {
 }
 
 /// The keys of the packets of a handshake.
-struct HandshakeKeys {
+pub(super) struct HandshakeKeys {
     seal: Box<dyn PacketKey>,
     open: Box<dyn PacketKey>,
     /// The number of the next packet.
@@ -73,9 +73,9 @@ struct HandshakeKeys {
 /// [`next_timer`](Self::next_timer), to answer a client that repeats its packets.
 pub(crate) struct Shaking {
     side: Side,
-    tls: Connection,
+    pub(super) tls: Connection,
     shake: Shake,
-    handshake: Option<HandshakeKeys>,
+    pub(super) handshake: Option<HandshakeKeys>,
     /// The keys after the handshake, until the peer is judged.
     application: Option<(Keys, Secrets)>,
     channel: Option<Arc<Channel>>,
@@ -159,11 +159,6 @@ impl Shaking {
         self.shake.next_timer()
     }
 
-    /// Returns the client's nonce, which is the secret in the headers of this handshake.
-    pub(crate) const fn nonce(&self) -> &[u8; 12] {
-        self.shake.nonce()
-    }
-
     /// Handles a packet. It may be decrypted in place. Returns whether it belongs to this handshake and was
     /// accepted: all others change nothing.
     pub(crate) fn receive(&mut self, now: Moment, packet: &mut [u8]) -> bool {
@@ -245,12 +240,14 @@ impl Shaking {
             if bytes.is_empty() {
                 continue;
             }
-            let read = self.tls.read_hs(bytes);
-            self.write(now);
-            match read {
-                Ok(()) => self.judge(now),
+            match self.tls.read_hs(bytes) {
+                Ok(()) => {
+                    self.write(now);
+                    self.judge(now);
+                }
                 // After the handshake, a server sends tickets only. Without them, it is not resumed.
                 Err(_) if self.channel.is_some() => {}
+                // New keys are not taken: the peer may be unable to open an alert that is sealed with them.
                 Err(error) => {
                     let alert = self.tls.alert().unwrap_or(AlertDescription::InternalError);
                     self.fail(now, self.side.explain(&error), alert.into());
