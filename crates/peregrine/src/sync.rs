@@ -225,6 +225,78 @@ impl<'a, T> MutexGuard<'a, T> {
     }
 }
 
+/// A lock of the rank [`Rank::Leaf`] that many threads hold at the same time for reading.
+#[cfg(feature = "secure")]
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(sync::RwLock<T>);
+
+/// Keeps an [`RwLock`] held until this guard is dropped.
+#[cfg(feature = "secure")]
+#[derive(Debug)]
+pub(crate) struct RwGuard<G> {
+    inner: G,
+    #[cfg(debug_assertions)]
+    #[expect(dead_code, reason = "its destructor forgets the lock")]
+    held: order::Held,
+}
+
+#[cfg(feature = "secure")]
+impl<T> RwLock<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(sync::RwLock::new(value))
+    }
+
+    /// Waits until no thread writes.
+    #[track_caller]
+    #[inline]
+    pub(crate) fn read(&self) -> RwGuard<sync::RwLockReadGuard<'_, T>> {
+        #[cfg(debug_assertions)]
+        order::check(self.address(), Rank::Leaf, false);
+        self.held(self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits until no other thread reads or writes.
+    #[track_caller]
+    pub(crate) fn write(&self) -> RwGuard<sync::RwLockWriteGuard<'_, T>> {
+        #[cfg(debug_assertions)]
+        order::check(self.address(), Rank::Leaf, false);
+        self.held(self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    #[track_caller]
+    #[inline]
+    #[cfg_attr(not(debug_assertions), allow(clippy::unused_self))]
+    fn held<G>(&self, inner: G) -> RwGuard<G> {
+        RwGuard {
+            inner,
+            #[cfg(debug_assertions)]
+            held: order::Held::new(self.address(), Rank::Leaf),
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    fn address(&self) -> usize {
+        (&raw const self.0).cast::<()>() as usize
+    }
+}
+
+#[cfg(feature = "secure")]
+impl<G: Deref> Deref for RwGuard<G> {
+    type Target = G::Target;
+    #[inline]
+    fn deref(&self) -> &G::Target {
+        &self.inner
+    }
+}
+
+#[cfg(feature = "secure")]
+impl<G: DerefMut> DerefMut for RwGuard<G> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut G::Target {
+        &mut self.inner
+    }
+}
+
 /// A condition that threads wait for with a [`Mutex`]. A waiting thread must hold no other lock.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(sync::Condvar);

@@ -256,14 +256,12 @@ fn secure_server_listens_only_where_calls_can_be_encrypted() {
     let _home = home();
     let foreign = ["onc+tcp", "onc+udp", "courier+tcp", "courier+udp", "courier+exchange"];
     let foreign = foreign.map(|scheme| format!("{scheme}:127.0.0.1:0"));
-    let others = ["udp:127.0.0.1:0", "eth:127.0.0.1:0", "127.0.0.1:0"].map(String::from);
-    for at in foreign.iter().chain(&others) {
+    for at in &foreign {
         let by = (BOB.clone(), OF_BOB.clone());
         let error = Server::new().listen_beyond_this_machine(at, by).unwrap_err();
         assert_eq!(error.kind(), Kind::Denied, "{error}");
         assert!(error.to_string().contains("shall be encrypted"), "{error}");
         assert!(error.advice().contains("Insecure::ITrustThisNetwork"), "{error}");
-        assert_eq!(error.advice().contains("tcp:HOST:PORT"), others.contains(at), "{error}");
     }
 }
 

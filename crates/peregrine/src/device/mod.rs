@@ -3,6 +3,7 @@
 pub(crate) mod ethernet;
 mod gso;
 mod inherited;
+pub(crate) mod sealed;
 pub(crate) mod socket;
 pub(crate) mod tcp;
 pub(crate) mod udp;

@@ -13,6 +13,7 @@ use rustix::time::Timespec;
 
 use super::SendDatagrams;
 use super::ethernet::{Ethernet, LinkAddress, LinkPort, SocketUse};
+use super::sealed::{SealedSocket, TAG_BYTES};
 use super::udp::{self, Udp};
 use super::udp::{Arrival, Until};
 use crate::sys::{Address, IfFull};
@@ -76,6 +77,8 @@ pub(crate) enum Socket {
     Udp(Udp),
     /// Raw Ethernet.
     Ethernet(Ethernet),
+    /// One of these, with encrypted packets.
+    Sealed(Box<SealedSocket>),
 }
 
 impl Socket {
@@ -90,6 +93,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.send(parts, to),
             Self::Ethernet(ethernet) => ethernet.send(parts, to),
+            Self::Sealed(sealed) => sealed.send(parts, to),
         }
     }
 
@@ -119,6 +123,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.receive(into, from, until),
             Self::Ethernet(ethernet) => ethernet.receive(into, from, until),
+            Self::Sealed(sealed) => sealed.receive(into, from, until),
         }
     }
 
@@ -129,24 +134,27 @@ impl Socket {
         match self {
             Self::Udp(_) => true,
             Self::Ethernet(ethernet) => ethernet.has_arrived(),
+            Self::Sealed(sealed) => sealed.socket.may_have_arrived(),
         }
     }
 
     /// Returns the number of polls between two readings of the clock. A poll is a system call over UDP, but
     /// only reads memory over raw Ethernet.
     #[inline]
-    pub(crate) const fn looks(&self) -> u32 {
+    pub(crate) fn looks(&self) -> u32 {
         match self {
             Self::Udp(_) => 8,
             Self::Ethernet(_) => 128,
+            Self::Sealed(sealed) => sealed.socket.looks(),
         }
     }
 
     /// Returns the number of descriptors that become readable when a packet arrives.
-    pub(crate) const fn descriptors(&self) -> usize {
+    pub(crate) fn descriptors(&self) -> usize {
         match self {
             Self::Udp(_) => 1,
             Self::Ethernet(ethernet) => ethernet.descriptors(),
+            Self::Sealed(sealed) => sealed.socket.descriptors(),
         }
     }
 
@@ -158,6 +166,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.as_fd(),
             Self::Ethernet(ethernet) => ethernet.descriptor(number),
+            Self::Sealed(sealed) => sealed.socket.descriptor(number),
         }
     }
 
@@ -165,8 +174,10 @@ impl Socket {
     /// [`receive`](Self::receive) clears such an error only if it sleeps. Over UDP, `receive` always clears
     /// and returns the error of the socket.
     pub(crate) fn clear_link_error(&self) {
-        if let Self::Ethernet(ethernet) = self {
-            ethernet.clear_error();
+        match self {
+            Self::Udp(_) => {}
+            Self::Ethernet(ethernet) => ethernet.clear_error(),
+            Self::Sealed(sealed) => sealed.socket.clear_link_error(),
         }
     }
 
@@ -181,6 +192,7 @@ impl Socket {
                 ethernet.enable_gro();
                 Ok(())
             }
+            Self::Sealed(sealed) => sealed.socket.enable_gro(),
         }
     }
 
@@ -190,6 +202,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.has_gro(),
             Self::Ethernet(ethernet) => ethernet.has_gro(),
+            Self::Sealed(sealed) => sealed.socket.has_gro(),
         }
     }
 
@@ -197,7 +210,7 @@ impl Socket {
     /// first.
     #[inline]
     pub(super) const fn prefers_gathering(&self) -> bool {
-        matches!(self, Self::Ethernet(_))
+        matches!(self, Self::Ethernet(_) | Self::Sealed(_))
     }
 
     /// Returns the socket's address.
@@ -208,6 +221,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.local().map(Address::from),
             Self::Ethernet(ethernet) => Ok(ethernet.node().into()),
+            Self::Sealed(sealed) => sealed.socket.local(),
         }
     }
 
@@ -221,6 +235,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => Ok(udp.size_buffers(wanted, wanted)?[0]),
             Self::Ethernet(ethernet) => Ok(ethernet.frames() * (ethernet.payload(0) + COUNTED)),
+            Self::Sealed(sealed) => sealed.socket.size_buffers(wanted),
         }
     }
 
@@ -234,6 +249,7 @@ impl Socket {
                 (u64::from(taken) * 256 / u64::from(all).max(1)).min(256) as u32
             }
             Self::Ethernet(_) => 0,
+            Self::Sealed(sealed) => sealed.socket.fill_of_send_buffer(),
         }
     }
 
@@ -245,6 +261,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.overflowed().map(u64::from),
             Self::Ethernet(ethernet) => ethernet.overflowed(),
+            Self::Sealed(sealed) => sealed.socket.overflowed(),
         }
     }
 
@@ -256,6 +273,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.allow_fragmentation(),
             Self::Ethernet(_) => Ok(()),
+            Self::Sealed(sealed) => sealed.socket.allow_fragmentation(),
         }
     }
 
@@ -268,6 +286,7 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.payload(header),
             Self::Ethernet(ethernet) => Ok(ethernet.payload(header)),
+            Self::Sealed(sealed) => sealed.socket.payload(header + TAG_BYTES),
         }
     }
 
@@ -277,6 +296,7 @@ impl Socket {
     /// If there is no route to the peer.
     pub(crate) fn payload_to(&self, peer: &Address, header: usize) -> io::Result<usize> {
         match (self, peer.ip()) {
+            (Self::Sealed(sealed), _) => sealed.socket.payload_to(peer, header + TAG_BYTES),
             (Self::Udp(_), Some(peer)) => udp::payload_to(peer, header),
             (Self::Ethernet(ethernet), _) => Ok(ethernet.payload(header)),
             (Self::Udp(_), None) => Err(io::ErrorKind::InvalidInput.into()),
@@ -289,12 +309,13 @@ impl Socket {
         match self {
             Self::Udp(udp) => udp.close(),
             Self::Ethernet(ethernet) => ethernet.close(),
+            Self::Sealed(sealed) => sealed.socket.close(),
         }
     }
 }
 
 /// Waits until a packet has arrived at one of these UDP sockets, or until the time `limit` has passed.
-/// Packets at raw Ethernet sockets do not end the wait.
+/// Packets at raw Ethernet sockets and at sealed sockets do not end the wait.
 ///
 /// # Errors
 /// Those of `poll`.
@@ -303,7 +324,7 @@ pub(crate) fn wait_for_any(sockets: &[&Socket], limit: Duration) -> io::Result<(
         .iter()
         .filter_map(|socket| match socket {
             Socket::Udp(udp) => Some(PollFd::from_borrowed_fd(udp.as_fd(), PollFlags::IN)),
-            Socket::Ethernet(_) => None,
+            Socket::Ethernet(_) | Socket::Sealed(_) => None,
         })
         .collect();
     let limit = Timespec {
@@ -326,6 +347,7 @@ impl SendDatagrams for NoWait<'_> {
             Socket::Udp(udp) => udp.send_or(parts, to, IfFull::Fail),
             // Sending over raw Ethernet never waits.
             Socket::Ethernet(ethernet) => ethernet.send(parts, to),
+            Socket::Sealed(sealed) => sealed.send_now(parts, to),
         }
     }
 
@@ -338,6 +360,7 @@ impl SendDatagrams for NoWait<'_> {
         match self.0 {
             Socket::Udp(udp) => udp.send_batch_or(parts, segment, to, IfFull::Fail),
             Socket::Ethernet(ethernet) => ethernet.send_batch(parts, segment, to),
+            Socket::Sealed(sealed) => sealed.send_batch_now(parts, segment, to),
         }
     }
 }
@@ -356,6 +379,7 @@ impl SendDatagrams for Socket {
         match self {
             Self::Udp(udp) => udp.send_batch(parts, segment, to),
             Self::Ethernet(ethernet) => ethernet.send_batch(parts, segment, to),
+            Self::Sealed(sealed) => sealed.send_batch(parts, segment, to),
         }
     }
 }

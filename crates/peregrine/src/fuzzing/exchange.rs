@@ -24,7 +24,7 @@ use crate::protocol::exchange::server_end::{self, Action, RecordPhase, Retain, S
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::protocol::exchange::versions;
 
-const KINDS: [PacketKind; 15] = [
+const KINDS: [PacketKind; 16] = [
     PacketKind::Call,
     PacketKind::Result,
     PacketKind::HaveCall,
@@ -40,6 +40,7 @@ const KINDS: [PacketKind; 15] = [
     PacketKind::Bound,
     PacketKind::Unbound,
     PacketKind::Ask,
+    PacketKind::Shake,
 ];
 const TOTALS: [u32; 12] =
     [0, 1, 511, 512, 1025, 1500, 4096, 20_000, 20_001, 600_000, TOTAL_MAX, u32::MAX];
@@ -463,7 +464,7 @@ pub fn client_end(bytes: &[u8]) {
                 }
             }
             4 if input.byte() < 32 => client_end.cancel(now),
-            4 => client_end.note_unreachable(),
+            4 => client_end.note_unreachable(now),
             5 => client_end.acknowledge(),
             6 if input.byte() < 8 => client_end.close(),
             _ => {

@@ -14,18 +14,23 @@ pub(crate) use off::{
 };
 #[cfg(feature = "secure")]
 pub(crate) use on::{
-    ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity, explained,
+    ClientSecurity, Refusals, SecureConnection, SecurityKey, ServerSecurity, WANTS_TLS, denied,
+    explained, in_words,
 };
 
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
 
 /// Why a secure binding does not use a path.
-pub(crate) const NOT_SEALED: &str = "the binding is secure, and only tcp can be encrypted";
+pub(crate) const NOT_SEALED: &str =
+    "the binding is secure, and only tcp, udp and ethernet can be encrypted";
 
 /// Returns whether a secure binding may use a path. On this machine, the kernel vouches for the peer.
 pub(crate) const fn may_carry(path: PathKind) -> bool {
-    matches!(path, PathKind::InProcess | PathKind::Local | PathKind::Tcp)
+    matches!(
+        path,
+        PathKind::InProcess | PathKind::Local | PathKind::Tcp | PathKind::Udp | PathKind::Ethernet
+    )
 }
 
 /// Checks that a secure binding may use the path that its address names.
@@ -37,7 +42,8 @@ pub(crate) fn check_asked(path: Option<PathKind>) -> Result<(), CallError> {
         Some(path) if !may_carry(path) => {
             let text = format!("the address asks for {path}: {NOT_SEALED}");
             let error = CallError::not_executed(Kind::Denied, Phase::Bind, text);
-            Err(error.with_advice("write `tcp:` in front of the address, or nothing"))
+            Err(error
+                .with_advice("write `tcp:`, `udp:` or `eth:` in front of the address, or nothing"))
         }
         _ => Ok(()),
     }

@@ -37,6 +37,7 @@ mod files;
 mod identity;
 mod key;
 mod name;
+pub(crate) mod packets;
 mod pattern;
 mod peer;
 mod refusal;

@@ -98,21 +98,22 @@ impl Paths {
             move |error| CallError::system(Phase::Export, what, error).denied_means(NO_LOW_PORT)
         };
         let no_port = |error| CallError::system(Phase::Export, "cannot read the port", error);
+        let Listening { socket, security } = listening;
         let udp = |to| {
-            let opened = self.datagrams.open(to).map_err(failed("udp", to))?;
+            let opened = self.datagrams.open(to, security.clone()).map_err(failed("udp", to))?;
             Ok(Endpoint::Udp(opened.into()))
         };
         let link = |to, is_asked| {
-            let opened = self.datagrams.open_link(to, EthernetDevice::by(ethernet, is_asked));
+            let by = EthernetDevice::by(ethernet, is_asked);
+            let opened = self.datagrams.open_link(to, by, security.clone());
             let opened = opened.map_err(failed("eth", to));
             let opened = opened.map_err(|error| error.denied_means(NO_RAW_ETHERNET));
             Ok(Endpoint::Ethernet(opened?.into()))
         };
-        let Listening { socket, security } = listening;
         match socket {
             Socket::Tcp(listener) => {
                 let address = listener.address().map_err(no_port)?;
-                self.stream.open(listener, security).map_err(failed("tcp", address))?;
+                self.stream.open(listener, security.clone()).map_err(failed("tcp", address))?;
                 Ok(Endpoint::Tcp(address.into()))
             }
             Socket::OncTcp(listener) => {
@@ -188,21 +189,14 @@ enum Socket {
 /// # Errors
 /// If they cannot.
 fn check_sealed(endpoint: &Endpoint) -> Result<(), CallError> {
-    let (what, advice) = match endpoint {
-        Endpoint::Tcp(_) => return Ok(()),
-        Endpoint::Udp(_) => ("UDP", ONLY_TCP),
-        Endpoint::Ethernet(_) => ("raw Ethernet", ONLY_TCP),
-        Endpoint::All(_) => ("UDP, which this endpoint includes,", ONLY_TCP),
-        Endpoint::Foreign(PathKind::OncTcp | PathKind::OncUdp, _) => ("ONC RPC", NEVER_SEALED),
-        Endpoint::Foreign(..) => ("Courier", NEVER_SEALED),
+    let what = match endpoint {
+        Endpoint::Foreign(PathKind::OncTcp | PathKind::OncUdp, _) => "ONC RPC",
+        Endpoint::Foreign(..) => "Courier",
+        _ => return Ok(()),
     };
     let text = format!("`{endpoint}` shall be encrypted, and calls over {what} cannot be");
-    Err(CallError::not_executed(Kind::Denied, Phase::Export, text).with_advice(advice))
+    Err(CallError::not_executed(Kind::Denied, Phase::Export, text).with_advice(NEVER_SEALED))
 }
-
-/// The advice for an endpoint that cannot be encrypted yet.
-const ONLY_TCP: &str = "listen at `tcp:HOST:PORT`, or pass `Insecure::ITrustThisNetwork` if all hosts of the \
-     network are trusted";
 
 /// The advice for an endpoint of an RPC system without encryption.
 const NEVER_SEALED: &str = "pass `Insecure::ITrustThisNetwork` if all hosts of the network are trusted, and \

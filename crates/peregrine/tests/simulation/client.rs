@@ -137,7 +137,7 @@ impl Client {
     }
 
     /// Handles a packet that the server's machine refused. Returns the activity that had sent it.
-    pub(crate) fn note_unreachable(&mut self, packet: &Packet) -> Option<usize> {
+    pub(crate) fn note_unreachable(&mut self, now: Moment, packet: &Packet) -> Option<usize> {
         let header = packet.header()?;
         let of = |activity: &Activity| {
             activity
@@ -150,7 +150,7 @@ impl Client {
             .client_end
             .as_mut()
             .expect("the activity has a client end")
-            .note_unreachable();
+            .note_unreachable(now);
         Some(at)
     }
 

@@ -385,7 +385,7 @@ impl World {
         let from = machine_of(packet.from);
         if self.paths.arrive(packet.from).is_some()
             && let Some(client) = &mut self.clients[from as usize - 1]
-            && let Some(activity) = client.note_unreachable(packet)
+            && let Some(activity) = client.note_unreachable(self.now, packet)
         {
             self.drive(from, activity);
         }

@@ -23,7 +23,7 @@ pub(crate) struct Seen {
     /// The number of Peregrine's frames.
     pub(crate) frames: AtomicU64,
     /// The number of Peregrine's frames by kind of packet, which is byte 3 of the packet's header.
-    pub(crate) kinds: [AtomicU64; 16],
+    pub(crate) kinds: [AtomicU64; 17],
     /// The number of frames that are not Peregrine's.
     pub(crate) others: AtomicU64,
     /// Whether the bridge drops all of Peregrine's frames.

@@ -16,7 +16,7 @@ pub(crate) const EDGES: &[(&str, &[&str])] = &[
     ("foreign", &["error", "interface", "limits", "value"]),
     ("stats", &["sys"]),
     ("device", &["limits", "registry", "sync", "sys", "value"]),
-    ("secure", &["device", "digest", "error", "limits", "sync", "sys", "value"]),
+    ("secure", &["device", "digest", "error", "limits", "protocol", "sync", "sys", "value"]),
     (
         "call",
         &["error", "growing", "interface", "limits", "secure", "stats", "sync", "sys", "value"],

@@ -231,6 +231,9 @@ impl<R: HandleProvider> DatagramPath<R> {
         let terms = ClientTerms { piece: self.association.piece_for(terms.piece), ..terms };
         let mut client_end = ClientEnd::new(granted, terms, round_trip, seed);
         client_end.ask_after(self.ask_after);
+        if self.association.channel().is_some() {
+            client_end.take_refusals_as_hints();
+        }
         client_end.set_last_heard(self.bound);
         client_end
     }
@@ -359,7 +362,11 @@ impl<R: HandleProvider> DatagramPath<R> {
 
 impl<R: HandleProvider> CallPath for DatagramPath<R> {
     fn explain(&self) -> String {
-        format!("datagrams to {}", self.association.to())
+        let text = format!("datagrams to {}", self.association.to());
+        match self.association.channel() {
+            None => text,
+            Some(channel) => format!("{text}, {}", channel.in_words()),
+        }
     }
 
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {

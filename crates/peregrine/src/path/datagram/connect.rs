@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::client::association::{ACKNOWLEDGE_WITHIN, Association};
 use super::client::fallback::{Fallback, LinkedPath};
-use super::client::handles::{self as handles, Granted, where_on_link};
+use super::client::handles::{self as handles, FirstBind, Granted, where_on_link};
 use super::client::{BoundOver, DatagramPath, HandleProvider};
+use super::sealed::{ClientChannel, Wants};
 use super::wire::DESCRIBE;
 use crate::address::Place;
 use crate::call::{CallPath, OnExhausted, PathKind, Wait, block_cost, frames_that_fit};
@@ -21,6 +22,7 @@ use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
 use crate::path::bind::{BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, system, until};
 use crate::path::options::{BindOptions, EthernetDevice};
+use crate::path::security::ClientSecurity;
 use crate::protocol::exchange::bind::{BindRequest, ExportName};
 use crate::registry::Registry;
 use crate::sync::Rank;
@@ -122,11 +124,13 @@ fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Maintained>>) -> T) -> T {
 const KNOWN_MAX: usize = 2;
 
 /// Returns at most [`KNOWN_MAX`] associations of this process, the newest first. Each of them uses one of
-/// `routes`, and accepts messages of `bytes` bytes.
-fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Maintained>> {
+/// `routes`, accepts messages of `bytes` bytes, and was made with the same security.
+fn known(routes: &[Route], bytes: usize, security: Option<Wants<'_>>) -> Vec<Arc<Maintained>> {
+    let key = security.map(|security| security.key());
     let fits = |one: &Arc<Maintained>| {
         let association = &one.association;
         !association.is_lost()
+            && association.channel().map(ClientChannel::key) == key.as_ref()
             && association.message_bytes() >= bytes
             && routes.contains(association.to())
     };
@@ -156,9 +160,10 @@ fn attach(
     request: BindRequest,
     bytes: usize,
     options: &BindOptions,
+    security: Option<Wants<'_>>,
     until: Instant,
 ) -> Result<Attached, CallError> {
-    for joined in known(routes, request.result_bytes_max as usize) {
+    for joined in known(routes, request.result_bytes_max as usize, security) {
         let association = &*joined.association;
         let (now, patience) = (Instant::now(), STAGGER.max(association.round_trip() * 4));
         // At least half of the remaining time is kept for an attempt over a new socket.
@@ -184,10 +189,12 @@ fn attach(
             }
         }
     }
-    let (route, socket, granted) = handles::bind(routes, request, until)?;
+    let FirstBind { route, socket, granted, channel } =
+        handles::bind(routes, request, security, until)?;
     let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
     let (to, active) = (routes[route].clone(), options.astacks.min(count));
-    let association = Association::new(to, &granted, count, active, bytes).map_err(|error| {
+    let association = Association::new(to, (&granted, channel), count, active, bytes);
+    let association = association.map_err(|error| {
         CallError::system(Phase::Bind, "no memory for the frames".to_owned(), error)
     })?;
     let joined = maintained(Arc::new(association))?;
@@ -245,6 +252,7 @@ struct OverUdpInstead {
     limit: Duration,
     wait: Wait,
     ask_after: Duration,
+    security: Option<(ClientSecurity, Place)>,
 }
 
 impl Fallback for OverUdpInstead {
@@ -255,8 +263,16 @@ impl Fallback for OverUdpInstead {
         frame: u32,
         deadline: Option<Instant>,
     ) -> Result<DatagramPath<HandleSource>, CallError> {
-        let association = Arc::new(self.link.association.with_route(Route::Udp(self.to)));
-        let granted = association.bind(frame, self.request, bind_until(self.limit, deadline))?;
+        let (to, until) = (Route::Udp(self.to), bind_until(self.limit, deadline));
+        let channel = match &self.security {
+            None => None,
+            Some((security, place)) => {
+                let wants = Wants { security, place };
+                Some(handles::shake_over(&to, self.request, wants, until)?)
+            }
+        };
+        let association = Arc::new(self.link.association.with_route(to, channel));
+        let granted = association.bind(frame, self.request, until)?;
         let joined = maintained(Arc::clone(&association))?;
         let again = HandleSource { joined, request: self.request, limit: self.limit };
         let first = BoundOver::Frame(frame);
@@ -328,13 +344,14 @@ fn attach_over_link(
     request: BindRequest,
     bytes: usize,
     options: &BindOptions,
+    security: Option<Wants<'_>>,
     until: Instant,
 ) -> Result<(SocketAddr, Arc<LinkPort>, Attached), CallError> {
     let mut patience = LINK_PATIENCE;
     loop {
         let (to, route, link_port) = link_to(addresses, asked, options, until)?;
         let soon = until.min(Instant::now() + patience);
-        match attach(&[route], request, bytes, options, soon) {
+        match attach(&[route], request, bytes, options, security, soon) {
             Err(error) if error.kind() == Kind::TimedOut && Instant::now() < until => {
                 patience *= 2;
             }
@@ -393,7 +410,9 @@ fn bind_for(
     let Wanted { name, interface, digest, options, until } = *wanted;
     // Further bindings may share the association. So its frames have at least the default size.
     let bytes = asked.max(options.message_bytes_default());
-    let check = options.payload_check.unwrap_or(over != Over::Udp);
+    let security = options.security.as_ref().map(|security| Wants { security, place });
+    // The tag of an encrypted packet protects the payload, too.
+    let check = security.is_none() && options.payload_check.unwrap_or(over != Over::Udp);
     // Each handle occupies a record of the server. So the first request asks for one handle only. The frames
     // of further threads request handles when they need them.
     let request = bind_request(name, digest, asked, check)?;
@@ -406,20 +425,22 @@ fn bind_for(
     let (path, joined, order): (Box<dyn CallPath>, _, _) = match over {
         Over::Udp => {
             let Attached { joined, path, order } =
-                attach(&over_udp(&addresses), request, bytes, options, until)?;
+                attach(&over_udp(&addresses), request, bytes, options, security, until)?;
             options.check_granted(interface, path.call_bytes_max())?;
             (Box::new(path), joined, order)
         }
         Over::Ethernet { asked } => {
             let (to, link_port, Attached { joined, path, order }) =
-                attach_over_link(&addresses, asked, request, bytes, options, until)?;
+                attach_over_link(&addresses, asked, request, bytes, options, security, until)?;
             options.check_granted(interface, path.call_bytes_max())?;
             let (link, limit, wait) = (Arc::clone(&joined), options.bind_limit, options.wait);
             let ask_after = options.ask_after;
             let handles = options.astacks.min(HANDLES_ASKED) as u16;
-            let payload_check = options.payload_check.unwrap_or(false);
+            let payload_check = security.is_none() && options.payload_check.unwrap_or(false);
+            let security = options.security.clone().map(|security| (security, place.clone()));
             let request = BindRequest { payload_check, handles, ..request };
-            let instead = OverUdpInstead { link, link_port, to, request, limit, wait, ask_after };
+            let instead =
+                OverUdpInstead { link, link_port, to, request, limit, wait, ask_after, security };
             (Box::new(LinkedPath::new(path, instead)), joined, order)
         }
     };

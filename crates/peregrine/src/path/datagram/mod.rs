@@ -6,12 +6,14 @@
 //! * [`connect`] binds a client to an export, and shares sockets between the bindings of a process.
 //! * [`client`] makes calls.
 //! * [`server`] receives and runs calls.
+//! * [`sealed`] makes handshakes, and encrypts packets.
 //! * [`peer`] has the state that each end keeps about the other end.
 //! * [`wire`] finds the bytes of a message in memory, and computes their checksums.
 
 mod client;
 mod connect;
 mod peer;
+mod sealed;
 mod server;
 mod wire;
 

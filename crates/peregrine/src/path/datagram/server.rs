@@ -6,6 +6,7 @@
 //! decides what to do. Then the thread runs the call without a lock. The procedure builds its result in the
 //! frame of the thread. The record keeps the result until the client acknowledges it.
 
+mod connections;
 mod deferred;
 mod in_place;
 mod liveness;
@@ -42,16 +43,20 @@ pub(crate) use self::sockets::Datagrams;
 pub use self::sockets::Losses;
 use self::waiting::{FairQueue, QueuedCall, WaitingFor};
 use super::peer::{BUFFER_BYTES, PeerAddress, moment};
+use super::sealed::ServerSeal;
 use super::wire::DESCRIBE;
 use crate::call::deferred::Cancels;
 use crate::call::streams::STREAMS;
-use crate::call::{Answer, Calls, EStack, Placed, Refusal, execute_in_place, extensions, refuse};
+use crate::call::{
+    Answer, Calls, EStack, Identified, Placed, Refusal, execute_in_place, extensions, refuse,
+};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, LinkAddress, Socket, Until, datagrams};
 use crate::error::Kind as ErrorKind;
 use crate::keeper::Watch;
 use crate::limits;
 use crate::path::receivers::{ReceiveMode, ReceiveOutcome};
+use crate::path::security::ServerSecurity;
 use crate::protocol::description as wire_description;
 use crate::protocol::exchange::bind::{Cookies, LinkLocation};
 use crate::protocol::exchange::client_end::DropReason;
@@ -76,7 +81,8 @@ const SWEEP: u64 = 100 * MILLISECOND;
 /// The functions of the server that its sockets use.
 pub(crate) trait ExportHost: Send + Sync {
     /// Creates a row, the server's record of one binding, for a client that binds to a name. `bytes` is the
-    /// size of the largest message. `from` is the address of the client.
+    /// size of the largest message. `from` is the address of the client, and `identity` its proven identity,
+    /// if its packets are sealed.
     ///
     /// # Errors
     /// The reason why the binding is refused.
@@ -86,6 +92,7 @@ pub(crate) trait ExportHost: Send + Sync {
         digest: Option<[u8; 16]>,
         bytes: u64,
         from: &Address,
+        identity: Option<Identified>,
     ) -> Result<Arc<BindingRow>, (ErrorKind, String)>;
 
     /// Returns whether the export to which a row belongs was withdrawn.
@@ -118,6 +125,8 @@ pub(crate) struct ServerSocket {
     table: Mutex<Table>,
     departed: DepartedRows,
     cookies: Cookies,
+    /// The keys of the clients, if all packets are sealed. The socket uses them, too.
+    sealed: Option<Arc<ServerSeal>>,
     /// The secret from which the numbers of peers are computed. Without this secret, clients could choose two
     /// addresses that share a number.
     peers: [u8; 16],
@@ -154,6 +163,8 @@ pub(crate) struct ServerSocket {
     is_checking: AtomicBool,
     /// The watch through which the keeper checks the clients of running procedures.
     watch: OnceLock<Watch>,
+    /// The watch through which the keeper checks whether clients are still trusted.
+    trust: OnceLock<Watch>,
     page: Arc<Page>,
     flows: Flows,
     pacer: Pacer,
@@ -224,7 +235,8 @@ enum DatagramEffect {
 
 impl ServerSocket {
     /// Creates the server's end of a socket. `link` is the server's location on a link, if it has one.
-    /// `incarnation` is a random number. All sockets of one server have the same `incarnation`.
+    /// `incarnation` is a random number. All sockets of one server have the same `incarnation`. With
+    /// `security`, the socket accepts only sealed packets.
     ///
     /// # Errors
     /// If setting up the socket fails, or if no random numbers are available.
@@ -235,6 +247,7 @@ impl ServerSocket {
         host: Arc<dyn ExportHost>,
         deferrals: Arc<Deferrals>,
         page: Arc<Page>,
+        security: Option<ServerSecurity>,
     ) -> io::Result<Arc<Self>> {
         let buffer = socket.size_buffers(BUFFER_BYTES)?;
         let link =
@@ -242,36 +255,48 @@ impl ServerSocket {
         let (callers, share) = (limits::CALLERS_MAX, limits::CALLERS_PER_HOST);
         let (cookies, peers) = (Cookies::new(sys::random()?), sys::random()?);
         let number = u64::from_le_bytes(sys::random()?);
-        Ok(Arc::new_cyclic(|this| Self {
-            socket,
-            link,
-            host,
-            records: Arc::new(Records::new(Weak::clone(this), deferrals)),
-            table: Mutex::ranked(Rank::Callers, Table::new(callers as u32, share as u32)),
-            departed: DepartedRows::default(),
-            cookies,
-            peers,
-            number,
-            incarnation,
-            buffer,
-            calls: MemoryBudget::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
-            estacks: FreeList::new(limits::SPARE_BYTES_MAX),
-            results: RetainedResults::new(),
-            queued: FairQueue::new(Rank::Leaf),
-            postponed: FairQueue::new(Rank::Postponed),
-            replies: FairQueue::new(Rank::Postponed),
-            reply_states: FreeList::new(REPLY_STATES_KEPT),
-            swept: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            unsent: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            unverified: UnverifiedHosts::new(),
-            is_checking: AtomicBool::new(false),
-            watch: OnceLock::new(),
-            page,
-            flows: Flows::default(),
-            pacer: Pacer::default(),
-            this: Weak::clone(this),
+        let own = cookies.clone();
+        let seal = move |this: &Weak<Self>| {
+            security.map(|security| ServerSeal::new(security, own, Weak::clone(this)))
+        };
+        Ok(Arc::new_cyclic(|this| {
+            let sealed = seal(this);
+            Self {
+                socket: match &sealed {
+                    None => socket,
+                    Some(sealed) => socket.sealed(sealed.seal()),
+                },
+                sealed,
+                link,
+                host,
+                records: Arc::new(Records::new(Weak::clone(this), deferrals)),
+                table: Mutex::ranked(Rank::Callers, Table::new(callers as u32, share as u32)),
+                departed: DepartedRows::default(),
+                cookies,
+                peers,
+                number,
+                incarnation,
+                buffer,
+                calls: MemoryBudget::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
+                estacks: FreeList::new(limits::SPARE_BYTES_MAX),
+                results: RetainedResults::new(),
+                queued: FairQueue::new(Rank::Leaf),
+                postponed: FairQueue::new(Rank::Postponed),
+                replies: FairQueue::new(Rank::Postponed),
+                reply_states: FreeList::new(REPLY_STATES_KEPT),
+                swept: AtomicU64::new(0),
+                dropped: AtomicU64::new(0),
+                unsent: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
+                unverified: UnverifiedHosts::new(),
+                is_checking: AtomicBool::new(false),
+                watch: OnceLock::new(),
+                trust: OnceLock::new(),
+                page,
+                flows: Flows::default(),
+                pacer: Pacer::default(),
+                this: Weak::clone(this),
+            }
         }))
     }
 
@@ -301,7 +326,8 @@ impl ServerSocket {
     pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        [overflowed, count(&self.dropped), count(&self.unsent)]
+        let forged = self.sealed.as_ref().map_or(0, |sealed| sealed.rejected());
+        [overflowed, count(&self.dropped) + forged, count(&self.unsent)]
     }
 
     /// Ends the pacing thread, and wakes the threads that sleep in the kernel. From then on, no receiving

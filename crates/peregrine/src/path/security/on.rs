@@ -16,7 +16,7 @@ use crate::limits;
 use crate::protocol::stream::{HEADER_BYTES, Header, MessageKind, Refused, Unreadable};
 use crate::secure::stream::Sealed;
 use crate::secure::tls::{self, Client, Server, Wire};
-use crate::secure::{Expected, Identity, KeyError, Refusal, Trust};
+use crate::secure::{Expected, Identity, KeyError, Peer, Refusal, Trust};
 use crate::sync::Mutex;
 
 /// What a server calls for each client that it refuses.
@@ -29,7 +29,8 @@ const NO_TRUST: &str = "compare the keys with `peregrine keys show` on both side
 const NO_TLS: &str = "let the server listen with an identity, or bind without `BindOptions::secure` where the \
      network is trusted";
 /// The text for a client without TLS at a server that requires it.
-const WANTS_TLS: &str = "the server accepts only clients with TLS and a key that it trusts";
+pub(crate) const WANTS_TLS: &str =
+    "the server accepts only clients with TLS and a key that it trusts";
 
 /// How a client secures its bindings.
 #[derive(Clone, Debug)]
@@ -37,8 +38,8 @@ pub(crate) struct ClientSecurity {
     identity: Identity,
     trust: Trust,
     expected: Option<Expected>,
-    /// The clients of TLS, one for each expected server. They know which handshakes can be resumed.
-    clients: Arc<Mutex<Vec<(Expected, Client)>>>,
+    /// The clients of TLS, one for each expected server and wire. They know which handshakes can be resumed.
+    clients: Arc<Mutex<Vec<(Expected, Wire, Client)>>>,
 }
 
 /// What bindings must have in common to share a connection.
@@ -93,16 +94,16 @@ impl ClientSecurity {
         SecurityKey { identity: self.identity.clone(), trust: self.trust.clone(), expected }
     }
 
-    fn client(&self, expected: Expected) -> Client {
-        let known = |clients: &[(Expected, Client)]| {
-            let found = clients.iter().find(|(one, _)| *one == expected);
-            found.map(|(_, client)| client.clone())
+    fn client(&self, expected: Expected, wire: Wire) -> Client {
+        let known = |clients: &[(Expected, Wire, Client)]| {
+            let found = clients.iter().find(|(one, on, _)| *one == expected && *on == wire);
+            found.map(|(.., client)| client.clone())
         };
         if let Some(client) = known(&self.clients.lock()) {
             return client;
         }
         // Making a client takes locks of the identity and of the trust.
-        let new = tls::client(&self.identity, &self.trust, expected.clone(), Wire::Stream);
+        let new = tls::client(&self.identity, &self.trust, expected.clone(), wire);
         let mut clients = self.clients.lock();
         if let Some(client) = known(&clients) {
             return client;
@@ -110,8 +111,20 @@ impl ClientSecurity {
         if clients.len() == limits::TLS_SERVERS_MAX {
             clients.remove(0);
         }
-        clients.push((expected, new.clone()));
+        clients.push((expected, wire, new.clone()));
         new
+    }
+
+    /// Returns the client of TLS for the server that is expected at a place.
+    ///
+    /// # Errors
+    /// If no server can be expected there, because the host has no valid name.
+    pub(crate) fn client_at(&self, place: &Place, wire: Wire) -> Result<Client, CallError> {
+        let expected = self.expected(place).map_err(|error| {
+            let text = format!("no server can be expected at `{}`", place.host());
+            CallError::not_executed(Kind::BadName, Phase::Bind, text).because(error)
+        })?;
+        Ok(self.client(expected, wire))
     }
 
     /// Makes the handshake on a new connection. Returns the encrypted stream, and the server in words.
@@ -124,14 +137,11 @@ impl ClientSecurity {
         place: &Place,
         until: Instant,
     ) -> Result<(Stream, String), CallError> {
-        let expected = self.expected(place).map_err(|error| {
-            let text = format!("no server can be expected at `{}`", place.host());
-            CallError::not_executed(Kind::BadName, Phase::Bind, text).because(error)
-        })?;
+        let client = self.client_at(place, Wire::Stream)?;
         let shaking = "the handshake of TLS";
         let failed = |error| explained(shaking, error);
         let address = stream.peer().map_err(failed)?.ip();
-        let sealed = Sealed::client(&self.client(expected), address, plain_server);
+        let sealed = Sealed::client(&client, address, plain_server);
         let sealed = Arc::new(sealed.map_err(|refusal| denied(shaking, refusal))?);
         loop {
             let what = match sealed.shake_hands(stream.as_fd()) {
@@ -152,15 +162,18 @@ impl ClientSecurity {
                 return Err(error.with_advice(NO_TLS));
             }
         }
-        let server = sealed.peer().map(|peer| {
-            let key = peer.fingerprint().to_string();
-            let name = Some(peer.to_string()).filter(|name| *name != key);
-            let name = name.map(|name| format!(" of `{name}`")).unwrap_or_default();
-            format!("encrypted by TLS 1.3 with the key {key}{name}")
-        });
+        let server = sealed.peer().map(in_words);
         stream.set_seal(sealed);
         Ok((stream, server.unwrap_or_default()))
     }
+}
+
+/// Says how calls are encrypted, and who the server is.
+pub(crate) fn in_words(server: &Peer) -> String {
+    let key = server.fingerprint().to_string();
+    let name = Some(server.to_string()).filter(|name| *name != key);
+    let name = name.map(|name| format!(" of `{name}`")).unwrap_or_default();
+    format!("encrypted by TLS 1.3 with the key {key}{name}")
 }
 
 /// Returns whether an error means that the peer has ended the connection.
@@ -177,7 +190,7 @@ pub(crate) fn explained(what: &str, error: io::Error) -> CallError {
     }
 }
 
-fn denied(what: &str, refusal: Refusal) -> CallError {
+pub(crate) fn denied(what: &str, refusal: Refusal) -> CallError {
     let (kind, advice) = match refusal {
         Refusal::OtherProtocol { .. } => (Kind::ProtocolMismatch, NO_TLS),
         Refusal::Broken { .. } => (Kind::ProtocolMismatch, NO_TRUST),
@@ -247,6 +260,7 @@ pub(crate) struct ServerSecurity(Arc<Inner>);
 
 struct Inner {
     server: Server,
+    packets: Server,
     trust: Trust,
     refusals: Arc<Refusals>,
 }
@@ -261,7 +275,9 @@ impl ServerSecurity {
     /// Returns the security of an endpoint. `refusals` learns of the clients that are refused.
     pub(crate) fn new(identity: &Identity, trust: &Trust, refusals: &Arc<Refusals>) -> Self {
         let server = tls::server(identity, trust, Wire::Stream);
-        Self(Arc::new(Inner { server, trust: trust.clone(), refusals: Arc::clone(refusals) }))
+        let packets = tls::server(identity, trust, Wire::Exchange);
+        let (trust, refusals) = (trust.clone(), Arc::clone(refusals));
+        Self(Arc::new(Inner { server, packets, trust, refusals }))
     }
 
     /// Encrypts a connection that was accepted. The thread that receives from it makes the handshake.
@@ -277,6 +293,21 @@ impl ServerSecurity {
         let sealed = Arc::new(sealed.map_err(io::Error::other)?);
         stream.set_seal(Arc::<Sealed>::clone(&sealed));
         Ok(SecureConnection { sealed, security: Arc::clone(&self.0) })
+    }
+
+    /// Counts and reports a client that was refused, or that has refused the server.
+    pub(crate) fn note_refused(&self, from: SocketAddr, refusal: &Refusal) {
+        self.0.refusals.report(from, refusal);
+    }
+
+    /// Returns the server's side of TLS for handshakes over packets.
+    pub(crate) fn packets(&self) -> &Server {
+        &self.0.packets
+    }
+
+    /// Returns whether a client would still be accepted.
+    pub(crate) fn still_trusts_peer(&self, peer: &Peer) -> bool {
+        self.0.trust.still_trusts(peer)
     }
 
     /// Returns how often the trusted peers have changed.

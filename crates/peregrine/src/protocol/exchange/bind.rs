@@ -51,10 +51,13 @@ const ANY_DIGEST: u32 = 1;
 const PAYLOAD_CHECK: u32 = 2;
 const BIG_ENDIAN: u32 = 4;
 
-type Nonce = [u8; 12];
+pub(crate) type Nonce = [u8; 12];
 pub(crate) type Digest = [u8; 16];
 pub(crate) type Cookie = [u8; 16];
 type Body = [u8; BODY_BYTES];
+
+/// The cookie in a `BIND` that needs none, because the connection proves who sends it.
+const NO_COOKIE: Cookie = [0; 16];
 
 /// The name of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -421,6 +424,14 @@ impl Cookies {
         same(slot) || (slot > 0 && same(slot - 1))
     }
 
+    /// Returns what the server does with a packet that serves to bind, and came over a sealed connection.
+    pub(crate) fn asked_by_proven(header: &Header, body: &[u8]) -> Option<BindAction> {
+        match BindMessage::parse(header, body)? {
+            BindMessage::Bind(_, request) => Some(BindAction::Decide(request)),
+            _ => None,
+        }
+    }
+
     /// Returns what the server does with a packet that serves to bind. The server sends a cookie, or decides
     /// about the request of a client whose address is proven. Returns `None` if the packet is damaged, or is
     /// neither a `HELLO` nor a `BIND`.
@@ -515,6 +526,13 @@ impl BindExchange {
         Self::begin(now, nonce, None)
     }
 
+    /// Begins an exchange over a sealed connection, whose handshake has proven the client's address already.
+    /// So the client requests handles at once. `nonce` must be random but for the number of the connection.
+    pub(crate) const fn proven(now: Moment, nonce: Nonce, request: BindRequest) -> Self {
+        let state = State::Bind(NO_COOKIE);
+        Self { state, ..Self::begin(now, nonce, Some(request)) }
+    }
+
     const fn begin(now: Moment, nonce: Nonce, request: Option<BindRequest>) -> Self {
         Self {
             nonce,
@@ -535,6 +553,14 @@ impl BindExchange {
     pub(crate) fn over_round_trip(self, round_trip: u64) -> Self {
         let wait = round_trip.saturating_mul(4).clamp(WAIT_MIN, WAIT_FIRST);
         Self { wait, ..self }
+    }
+
+    /// Returns the number of the exchange, and the cookie that the server has sent, if it has.
+    pub(crate) const fn cookie(&self) -> (Nonce, Option<Cookie>) {
+        match self.state {
+            State::Bind(cookie) => (self.nonce, Some(cookie)),
+            _ => (self.nonce, None),
+        }
     }
 
     /// Writes the next packet, if it is due.

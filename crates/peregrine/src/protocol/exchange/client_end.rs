@@ -42,6 +42,7 @@ use super::message::{self, Fragments, PIECE_MIN, Shape};
 use super::positions::PositionSet;
 use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MILLISECOND, Moment, SECOND};
+use ending::Unproven;
 
 /// The longest interval between probes while the server answers that the procedure runs. The interval grows
 /// up to this time. On average, half of the interval passes after the death of the server before the client
@@ -109,9 +110,8 @@ pub(crate) struct ClientEnd {
     /// Whether the server has no memory for the call. The client sends nothing of the call until the server
     /// reports that it has memory.
     waits: bool,
-    /// The number of consecutive ICMP refusals by the server's machine, and the serial of the packet that the
-    /// machine refused last.
-    unreachable: (u8, u16),
+    /// The refusals that came without a proof that the server sent them.
+    unreachable: Unproven,
     /// The serial of the packet that this side sent last.
     serial: u16,
     /// The serial of the packet that this side received last.
@@ -168,7 +168,7 @@ impl ClientEnd {
             unanswered: 0,
             fruitless: 0,
             waits: false,
-            unreachable: (0, 0),
+            unreachable: Unproven::default(),
             serial: 0,
             echo: 0,
             sequence: handle.sequence(),
@@ -382,7 +382,7 @@ impl ClientEnd {
         self.echo = header.serial;
         self.heard = now;
         self.unanswered = 0;
-        self.unreachable.0 = 0;
+        self.unreachable.count = 0;
         if let Some((serial, sent)) = self.timed
             && !before(header.echo, serial)
         {

@@ -36,6 +36,10 @@ pub(crate) const BITMAP_BYTES_MAX: usize = 512;
 /// The length in bytes of the largest packet that neither carries a piece of a message nor serves to bind.
 pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
 
+/// The length in bytes of the largest packet of a handshake of TLS. Every path of IPv6 can carry it.
+pub(crate) const SHAKE_BYTES_MAX: usize = 1280;
+const SHAKE_BODY_BYTES_MAX: usize = SHAKE_BYTES_MAX - HEADER_BYTES;
+
 const MAGIC: [u8; 2] = *b"PX";
 /// The version of the protocol. `docs/PROTOCOL.md` lists the changes of each version.
 pub(crate) const VERSION: u8 = 3;
@@ -74,6 +78,8 @@ pub(crate) enum PacketKind {
     Unbound = 14,
     /// The server asks, while it runs this call, whether the client still waits for the result.
     Ask = 15,
+    /// Either side continues a handshake of TLS.
+    Shake = 16,
 }
 
 impl PacketKind {
@@ -94,6 +100,7 @@ impl PacketKind {
             13 => Self::Bound,
             14 => Self::Unbound,
             15 => Self::Ask,
+            16 => Self::Shake,
             _ => return None,
         })
     }
@@ -113,7 +120,10 @@ impl PacketKind {
 
     /// Returns whether packets of this kind serve to bind.
     pub(crate) const fn binds(self) -> bool {
-        matches!(self, Self::Hello | Self::Cookie | Self::Bind | Self::Bound | Self::Unbound)
+        matches!(
+            self,
+            Self::Hello | Self::Cookie | Self::Bind | Self::Bound | Self::Unbound | Self::Shake
+        )
     }
 }
 
@@ -137,6 +147,10 @@ impl Flags {
     /// In a refusal: the server knows the handle, but for another address.
     pub(crate) const ELSEWHERE: Self = Self(32);
     const KNOWN: u16 = 63;
+    /// The bits that sealed packets use. They are never set in a header that was parsed: who opens a packet
+    /// clears them.
+    #[cfg(feature = "secure")]
+    pub(super) const OF_SEALED: [u16; 2] = [64, 128 | 256];
 
     #[inline]
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -388,6 +402,7 @@ impl Header {
             | PacketKind::Bind
             | PacketKind::Bound
             | PacketKind::Unbound => self.flags.has(Flags::CHECKED),
+            PacketKind::Shake => self.flags.has(Flags::CHECKED) && payload <= SHAKE_BODY_BYTES_MAX,
         }
     }
 
@@ -451,7 +466,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn kinds() -> impl Strategy<Value = PacketKind> {
-        (1..=15u8).prop_map(|byte| PacketKind::from_byte(byte).expect("a kind"))
+        (1..=16u8).prop_map(|byte| PacketKind::from_byte(byte).expect("a kind"))
     }
 
     prop_compose! {
@@ -536,7 +551,7 @@ mod tests {
         fn no_bytes_make_the_parser_panic(mut bytes: [u8; 64], payload in 0..70_000usize) {
             bytes[..2].copy_from_slice(&MAGIC);
             bytes[2] = VERSION;
-            bytes[3] &= 15;
+            bytes[3] &= 31;
             bytes[28] &= 63;
             bytes[29] = 0;
             bytes[4..8].fill(0);

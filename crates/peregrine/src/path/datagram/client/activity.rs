@@ -45,7 +45,7 @@ impl CallSocket {
     /// packet of any frame with this socket.
     #[cold]
     fn handle_refusal(&self, activity: &mut Activity) {
-        activity.client_end.note_unreachable();
+        activity.client_end.note_unreachable(moment());
         if let Self::Shared(shared) = self {
             shared.note_refusal();
         }

@@ -28,6 +28,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::growing::Growing;
 use crate::limits;
 use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, moment, piece_sizes};
+use crate::path::datagram::sealed::ClientChannel;
 use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
 use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES};
@@ -60,6 +61,8 @@ pub(crate) struct Association {
     incarnation: u64,
     /// The first round trip that was measured, in nanoseconds.
     round_trip: u64,
+    /// What encrypts the packets of all sockets. `None` if they are not encrypted.
+    channel: Option<ClientChannel>,
     pub(crate) frames: Arc<Frames>,
     /// The bells of the frames, for pending calls.
     pub(super) bells: Arc<FrameBells>,
@@ -133,7 +136,7 @@ impl Association {
     /// If there is no memory.
     pub(crate) fn new(
         to: Route,
-        granted: &Granted,
+        (granted, channel): (&Granted, Option<ClientChannel>),
         count: u32,
         active: u32,
         bytes: usize,
@@ -147,21 +150,22 @@ impl Association {
         let frames = Arc::new(Frames::new(Arc::new(memory), layout, active));
         let captured = Arc::new(Growing::new(count, |_| Mutex::default()));
         Ok(Self::with_frames(
-            to,
+            (to, channel),
             (granted.grant.incarnation, granted.round_trip_ns),
             frames,
             captured,
         ))
     }
 
-    /// Creates an association with the same server by another route. The two associations share their frames.
-    pub(crate) fn with_route(&self, to: Route) -> Self {
+    /// Creates an association with the same server by another route, and with other keys. The two associations
+    /// share their frames.
+    pub(crate) fn with_route(&self, to: Route, channel: Option<ClientChannel>) -> Self {
         let (frames, captured) = (Arc::clone(&self.frames), Arc::clone(&self.captured));
-        Self::with_frames(to, (self.incarnation, self.round_trip), frames, captured)
+        Self::with_frames((to, channel), (self.incarnation, self.round_trip), frames, captured)
     }
 
     fn with_frames(
-        to: Route,
+        (to, channel): (Route, Option<ClientChannel>),
         (incarnation, round_trip): (u64, u64),
         frames: Arc<Frames>,
         captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
@@ -171,6 +175,7 @@ impl Association {
             to,
             incarnation,
             round_trip,
+            channel,
             call_sockets: Growing::new(count, |_| OnceLock::new()),
             silences: Growing::new(count, |_| AtomicU32::new(0)),
             bells: FrameBells::new(&frames),
@@ -188,6 +193,20 @@ impl Association {
     /// Returns the route to the server.
     pub(crate) const fn to(&self) -> &Route {
         &self.to
+    }
+
+    /// Returns what encrypts the packets, if they are encrypted.
+    pub(crate) const fn channel(&self) -> Option<&ClientChannel> {
+        self.channel.as_ref()
+    }
+
+    /// Creates a further socket, which encrypts its packets as all sockets of the association do.
+    fn connected(&self, what: SocketUse) -> io::Result<Socket> {
+        let socket = connected(&self.to, what)?;
+        Ok(match &self.channel {
+            None => socket,
+            Some(channel) => socket.sealed(channel.seal()),
+        })
     }
 
     /// Returns the congestion control of the path to the server.
@@ -336,7 +355,7 @@ impl Association {
             let _ = self.share();
         }
         for _ in 0..OWN_TRIES {
-            let socket = match connected(&self.to, SocketUse::Calls) {
+            let socket = match self.connected(SocketUse::Calls) {
                 Ok(socket) => socket,
                 // If there are no descriptors left, the frame uses the shared socket, provided that it
                 // exists.
@@ -393,7 +412,9 @@ impl Association {
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
         }
-        let new = Arc::new(SharedSocket::new(&self.to, self.frames.layout().count, &self.bells)?);
+        let socket = self.connected(SocketUse::Shared)?;
+        let new = SharedSocket::new(socket, self.frames.layout().count, &self.bells);
+        let new = Arc::new(new);
         Ok(Arc::clone(shared.insert(new)))
     }
 
@@ -578,7 +599,7 @@ fn receive_between_calls(socket: &Socket, activity: &mut Activity) {
             }
             Ok(Some(_)) => {}
             Ok(None) => break,
-            Err(_) => activity.client_end.note_unreachable(),
+            Err(_) => activity.client_end.note_unreachable(moment()),
         }
     }
 }

@@ -293,7 +293,7 @@ impl<R: HandleProvider> DatagramPath<R> {
 #[inline]
 pub(super) fn handle_wait(activity: &mut Activity, waited: &Waited) -> Moment {
     if let Waited::Unreachable = waited {
-        activity.client_end.note_unreachable();
+        activity.client_end.note_unreachable(moment());
     }
     if let Waited::Packets(now) = *waited { now } else { moment() }
 }

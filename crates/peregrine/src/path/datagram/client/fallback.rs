@@ -203,12 +203,17 @@ impl<R: HandleProvider, F: Fallback<Provider = R>> CallPath for LinkedPath<R, F>
 
     fn explain(&self) -> String {
         let device = self.fallback.device();
-        match self.udp.get() {
+        let text = match self.udp.get() {
             None => device,
             Some(_) => format!(
                 "replaced by UDP after {} calls without an answer ({device})",
                 self.silent.load(Ordering::Relaxed)
             ),
+        };
+        let path = self.udp.get().map_or(&self.link, |udp| udp);
+        match path.association.channel() {
+            None => text,
+            Some(channel) => format!("{text}, {}", channel.in_words()),
         }
     }
 }

@@ -9,13 +9,14 @@ use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-use super::association::connected;
+use super::association::{LostReason, connected};
 use crate::device::{LinkAddress, Route, Socket, SocketUse, Until, wait_for_any};
 use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_RAW_ETHERNET, Phase};
 use crate::path::bind::{STAGGER, no_address};
 use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, credits, moment};
+use crate::path::datagram::sealed::{ClientChannel, Wants, of_connection, shake_hands};
 use crate::protocol::exchange::bind::{
-    self as wire, BIND_BYTES, BindOutcome, BindRequest, Grant, GrantedHandle, LinkLocation,
+    self as wire, BIND_BYTES, BindOutcome, BindRequest, Grant, GrantedHandle, LinkLocation, Nonce,
 };
 use crate::protocol::exchange::client_end::{ClientEnd, ClientTerms};
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, VERSION};
@@ -55,22 +56,67 @@ fn no_socket(to: &Route, error: io::Error) -> CallError {
     }
 }
 
-/// Requests handles over the first of `routes` on which a server answers. Returns the index of that route,
-/// the socket, and the grant.
+/// What a first bind has made.
+pub(crate) struct FirstBind {
+    /// The index of the route on which the server has answered.
+    pub(crate) route: usize,
+    /// The socket, which encrypts its packets if there is a channel.
+    pub(crate) socket: Socket,
+    pub(crate) granted: Granted,
+    pub(crate) channel: Option<ClientChannel>,
+}
+
+/// Requests handles over the first of `routes` on which a server answers. If the binding is secure, makes the
+/// handshake first.
 ///
 /// # Errors
-/// The server's error, or the reason why no server answers.
+/// The server's error, or the reason why no server answers, or why one side refuses the other.
 pub(crate) fn bind(
     routes: &[Route],
     request: BindRequest,
+    security: Option<Wants<'_>>,
     until: Instant,
-) -> Result<(usize, Socket, Granted), CallError> {
-    let Attempt { number, socket, binding, request, .. } = race(routes, Some(request), until)?;
+) -> Result<FirstBind, CallError> {
+    let Attempt { number, mut socket, mut binding, mut request, .. } =
+        race(routes, Some(request), until)?;
     let to = &routes[number];
+    let mut channel = None;
+    if let Some(security) = security
+        && let (first, Some(cookie)) = binding.cookie()
+    {
+        let made = shake_hands(security, (&socket, to), (first, cookie), until)?;
+        socket = socket.sealed(made.seal());
+        channel = Some(made);
+        // The pieces are smaller now.
+        request = request.map(|request| fitted(&socket, request)).transpose()?;
+        binding = exchange(&socket, nonce(&socket)?, request.expect("a bind has a request"));
+    }
     let receive: ReceivePacket<'_> = &mut |memory, due| receive_from(&socket, memory, due);
     let bound = converse(&socket, to, binding, until, receive)?;
     let granted = granted(bound, request, to)?;
-    Ok((number, socket, granted))
+    // The keys are those of one run of one server. Its grant comes by these keys.
+    let run = channel.as_ref().map(ClientChannel::incarnation);
+    if security.is_some() && run != Some(granted.grant.incarnation) {
+        return Err(LostReason::AnotherServer.failure());
+    }
+    Ok(FirstBind { route: number, socket, granted, channel })
+}
+
+/// Makes a handshake over a route, by a socket that is not used afterwards.
+///
+/// # Errors
+/// If the server does not answer, or if one side refuses the other.
+pub(crate) fn shake_over(
+    route: &Route,
+    request: BindRequest,
+    security: Wants<'_>,
+    until: Instant,
+) -> Result<ClientChannel, CallError> {
+    let Attempt { socket, binding, .. } = race(core::slice::from_ref(route), Some(request), until)?;
+    match binding.cookie() {
+        (nonce, Some(cookie)) => shake_hands(security, (&socket, route), (nonce, cookie), until),
+        _ => Err(silent(route, 0)),
+    }
 }
 
 /// A bind request of an association whose round-trip time is known.
@@ -95,8 +141,7 @@ impl Renewal {
     ) -> Result<(wire::BindExchange, BindRequest), CallError> {
         let request = fitted(socket, self.request)?;
         let round_trip = u64::try_from(self.round_trip.as_nanos()).unwrap_or(u64::MAX);
-        let binding = wire::BindExchange::new(moment(), nonce, request);
-        Ok((binding.over_round_trip(round_trip), request))
+        Ok((exchange(socket, nonce, request).over_round_trip(round_trip), request))
     }
 }
 
@@ -106,11 +151,22 @@ pub(super) fn bind_over(
     to: &Route,
     renewal: Renewal,
 ) -> Result<Granted, CallError> {
-    ask(socket, to, renewal, nonce()?, &mut |memory, due| receive_from(socket, memory, due))
+    ask(socket, to, renewal, nonce(socket)?, &mut |memory, due| receive_from(socket, memory, due))
 }
 
-fn nonce() -> Result<[u8; 12], CallError> {
-    sys::random().map_err(|error| failed("cannot read random bytes", error))
+/// Returns a number for a bind exchange. Over a sealed connection, it begins with that of the connection.
+pub(super) fn nonce(socket: &Socket) -> Result<Nonce, CallError> {
+    let random = sys::random().map_err(|error| failed("cannot read random bytes", error));
+    random.map(|nonce| of_connection(socket.connection(), nonce))
+}
+
+/// Begins a bind exchange over a socket.
+fn exchange(socket: &Socket, nonce: Nonce, request: BindRequest) -> wire::BindExchange {
+    if socket.is_sealed() {
+        wire::BindExchange::proven(moment(), nonce, request)
+    } else {
+        wire::BindExchange::new(moment(), nonce, request)
+    }
 }
 
 /// A function that waits for a packet for at most the given time. It writes the packet to the given memory,
@@ -218,7 +274,7 @@ impl Attempt {
     fn begin(to: &Route, number: usize, request: Option<BindRequest>) -> Result<Self, CallError> {
         let socket = connected(to, SocketUse::Calls).map_err(|error| no_socket(to, error))?;
         let request = request.map(|request| fitted(&socket, request)).transpose()?;
-        let (now, nonce) = (moment(), nonce()?);
+        let (now, nonce) = (moment(), nonce(&socket)?);
         let binding = match request {
             Some(request) => wire::BindExchange::new(now, nonce, request),
             None => wire::BindExchange::locating(now, nonce),
@@ -344,13 +400,15 @@ fn converse(
     receive: ReceivePacket<'_>,
 ) -> Result<BindOutcome, CallError> {
     let mut memory = [0; BIND_BYTES];
-    let mut conversation = Conversation { binding, until, refused: 0 };
+    let mut conversation = Conversation::new(binding, until);
     loop {
         if let Some(ended) = conversation.advance(socket, to) {
             return ended;
         }
         let received = receive(&mut memory, conversation.left());
-        if conversation.handle(received, &memory)? && conversation.refused < REFUSED_MAX {
+        if conversation.handle(received, &memory, socket.is_sealed())?
+            && conversation.refused < REFUSED_MAX
+        {
             // The server may be about to start, so the client waits a little before it sends again.
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -364,9 +422,16 @@ struct Conversation {
     until: Instant,
     /// How often the server's machine has reported a closed port.
     refused: u32,
+    /// Whether a packet was sent since the last such report. Over a sealed connection, a report is not
+    /// proven, so one packet does not count more than once.
+    asked: bool,
 }
 
 impl Conversation {
+    const fn new(binding: wire::BindExchange, until: Instant) -> Self {
+        Self { binding, until, refused: 0, asked: false }
+    }
+
     /// Sends the packet that is due. Returns how the exchange ended, if it has ended.
     fn advance(&mut self, socket: &Socket, to: &Route) -> Option<Result<BindOutcome, CallError>> {
         if self.refused >= REFUSED_MAX {
@@ -374,6 +439,7 @@ impl Conversation {
         }
         let mut out = [0; BIND_BYTES];
         if self.binding.poll_send(moment(), &mut out).is_some() {
+            self.asked = true;
             let _ = socket.send_now(&[Window::from(&out[..])]);
         }
         match self.binding.outcome() {
@@ -396,6 +462,7 @@ impl Conversation {
         &mut self,
         received: io::Result<Option<usize>>,
         memory: &[u8; BIND_BYTES],
+        is_sealed: bool,
     ) -> Result<bool, CallError> {
         match received {
             Ok(Some(bytes)) => {
@@ -404,7 +471,7 @@ impl Conversation {
             }
             Ok(None) => Ok(false),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                self.refused += 1;
+                self.refused += u32::from(core::mem::take(&mut self.asked) || !is_sealed);
                 Ok(true)
             }
             Err(error) => Err(failed("cannot receive the server's answer", error)),
@@ -424,9 +491,9 @@ pub(super) struct Asking {
 impl Asking {
     /// Begins to request handles over `socket`.
     pub(super) fn new(socket: &Socket, renewal: Renewal) -> Result<Self, CallError> {
-        let nonce = nonce()?;
+        let nonce = nonce(socket)?;
         let (binding, request) = renewal.begin(socket, nonce)?;
-        let conversation = Conversation { binding, until: renewal.until, refused: 0 };
+        let conversation = Conversation::new(binding, renewal.until);
         Ok(Self { conversation, request, begun: Instant::now(), nonce })
     }
 
@@ -457,7 +524,7 @@ impl Asking {
             }
             let received = receive(&mut memory);
             let is_empty = matches!(received, Ok(None));
-            match self.conversation.handle(received, &memory) {
+            match self.conversation.handle(received, &memory, socket.is_sealed()) {
                 Ok(_) if is_empty => return None,
                 Ok(_) => {}
                 Err(error) => return Some(Err(error)),
@@ -506,7 +573,7 @@ fn denied(kind: u32, text: String) -> CallError {
 }
 
 #[cold]
-fn silent(to: &Route, refused: u32) -> CallError {
+pub(crate) fn silent(to: &Route, refused: u32) -> CallError {
     if refused > 0 {
         let text = format!("no server listens at {to}");
         return CallError::not_executed(Kind::Unreachable, Phase::Bind, text);

@@ -21,12 +21,12 @@ use std::time::Instant;
 use super::activity::{
     Activity, ReceiveWait, ResultPlacement, SendFailure, Waited, is_refusal, receive_now,
 };
-use super::association::{Association, connected};
+use super::association::Association;
 use super::bells::FrameBells;
-use super::handles::{Granted, Renewal, ask};
+use super::handles::{Granted, Renewal, ask, nonce};
 use super::watched_socket::WatchedSocket;
-use crate::device::{Arrival, BYTES_MAX, Route, Socket, SocketUse, datagrams};
-use crate::error::{CallError, Phase};
+use crate::device::{Arrival, BYTES_MAX, Socket, datagrams};
+use crate::error::CallError;
 use crate::path::datagram::peer::moment;
 use crate::path::datagram::wire::Packet;
 use crate::path::leader::{Leader, Leadership};
@@ -34,7 +34,6 @@ use crate::protocol::exchange::bind::BIND_BYTES;
 use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::Handle;
 use crate::sync::{Mutex, MutexGuard};
-use crate::sys;
 use crate::value::Space;
 
 /// Memory into which the leader receives.
@@ -89,15 +88,14 @@ pub(super) struct SharedSocket {
 }
 
 impl SharedSocket {
-    /// Creates a socket for a route. The socket serves the activities of up to `frames` frames, which have
-    /// these bells.
-    pub(super) fn new(to: &Route, frames: u32, bells: &Arc<FrameBells>) -> io::Result<Self> {
-        let socket = WatchedSocket::new(connected(to, SocketUse::Shared)?);
+    /// Shares a socket. The socket serves the activities of up to `frames` frames, which have these bells.
+    pub(super) fn new(socket: Socket, frames: u32, bells: &Arc<FrameBells>) -> Self {
+        let socket = WatchedSocket::new(socket);
         // If this fails, the kernel delivers each packet alone.
         let _ = socket.enable_gro();
         let input = vec![0; BYTES_MAX].into_boxed_slice();
         let leadership = Leadership::new(frames, input, Arc::clone(socket.watches()) as _);
-        Ok(Self {
+        Self {
             socket,
             bells: Arc::clone(bells),
             leadership,
@@ -105,7 +103,7 @@ impl SharedSocket {
             asked: Mutex::default(),
             refusals: AtomicU32::new(0),
             proven: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Notes that the association's server has granted handles over this socket.
@@ -423,7 +421,7 @@ impl SharedSocket {
         self.drain(association, Some(activity), &mut rung);
         rung.ring_soon(&self.bells);
         if self.is_refused(activity) {
-            activity.client_end.note_unreachable();
+            activity.client_end.note_unreachable(moment());
         }
     }
 
@@ -436,9 +434,7 @@ impl SharedSocket {
         association: &Association,
         renewal: Renewal,
     ) -> Result<Granted, CallError> {
-        let secret = sys::random();
-        let secret = secret
-            .map_err(|error| CallError::system(Phase::Bind, "cannot read random bytes", error))?;
+        let secret = nonce(&self.socket)?;
         let key = Handle { place: 0, secret };
         self.asked.lock().insert(key, Asked::default());
         let to = association.to();

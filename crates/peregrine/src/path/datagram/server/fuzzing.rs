@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::records::Record;
 use super::{Address, Arrival, ExportHost, ReceiverState, ServerSocket, ThreadCache, moment};
-use crate::call::{CallerInfo, PathKind, Refusal, Serve};
+use crate::call::{CallerInfo, Identified, PathKind, Refusal, Serve};
 use crate::counters::{Page, Tally};
 use crate::device::Socket;
 use crate::device::udp::Udp;
@@ -40,6 +40,7 @@ impl ExportHost for Only {
         _: Option<[u8; 16]>,
         _: u64,
         from: &Address,
+        _: Option<Identified>,
     ) -> Result<Arc<BindingRow>, (ErrorKind, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
@@ -111,6 +112,7 @@ impl Datagrams {
             Arc::new(Only(serve)),
             Deferrals::new(&page),
             page,
+            None,
         )?;
         let receiver = service.receiver()?;
         Ok(Self {
@@ -186,7 +188,7 @@ impl Datagrams {
             credits: 50,
             payload_check: false,
         };
-        let granted = self.service.grant(moment(), &wish, &self.closed_port.into());
+        let granted = self.service.grant(moment(), &wish, &self.closed_port.into(), None);
         granted.expect("handles").handles().iter().map(|granted| granted.handle).collect()
     }
 

@@ -13,11 +13,12 @@ use super::{ErrorKind, Inner, SWEEP, ServerSocket};
 use crate::call::extensions;
 use crate::limits;
 use crate::path::datagram::peer::{PeerAddress, credits};
+use crate::path::datagram::sealed::of_connection;
 use crate::protocol::exchange::bind::{
-    BIND_BYTES, BindAction, BindMessage, BindRefusal, BindRequest, Grant, GrantedHandle,
+    BIND_BYTES, BindAction, BindMessage, BindRefusal, BindRequest, Cookies, Grant, GrantedHandle,
     HANDLES_MAX,
 };
-use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header};
+use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header, PacketKind};
 use crate::protocol::exchange::message::TOTAL_MAX;
 use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
 use crate::protocol::exchange::table::is_evictable;
@@ -51,14 +52,22 @@ impl ServerSocket {
     pub(super) fn bind(&self, now: Moment, header: &Header, body: &[u8], from: &Address) {
         let text = format!("{from:?}");
         let mut stranger = false;
-        let answer = match self.cookies.asked(now, text.as_bytes(), header, body) {
+        if header.kind == PacketKind::Shake && self.sealed.is_none() {
+            return self.refuse_handshake(now, header, body, from);
+        }
+        let connection = self.connection_of(header);
+        let asked = match connection {
+            Some(_) => Cookies::asked_by_proven(header, body),
+            None => self.cookies.asked(now, text.as_bytes(), header, body),
+        };
+        let answer = match asked {
             Some(BindAction::SendCookie(cookie, link)) => {
                 stranger = true;
                 BindMessage::Cookie(cookie, self.link.filter(|_| link))
             }
             Some(BindAction::Decide(wish)) => {
                 self.note_verified(from);
-                match self.grant(now, &wish, from) {
+                match self.grant(now, &wish, from, connection) {
                     Ok(grant) => BindMessage::Bound(grant),
                     Err((kind, text)) => BindMessage::Unbound(BindRefusal::new(kind as u32, &text)),
                 }
@@ -76,16 +85,29 @@ impl ServerSocket {
         self.note_sent(1, self.socket.send(&[Window::from(&packet[..])], Some(from)));
     }
 
-    /// Grants handles to a client that binds.
+    /// Grants handles to a client that binds. If its packets are sealed, the secrets of the handles begin with
+    /// the number of the connection.
     pub(super) fn grant(
         &self,
         now: Moment,
         wish: &BindRequest,
         from: &Address,
+        connection: Option<[u8; 8]>,
     ) -> Result<Grant, (ErrorKind, String)> {
         let name = core::str::from_utf8(wish.name.bytes())
             .map_err(|_| (ErrorKind::NotFound, "the name is not valid UTF-8".to_owned()))?;
-        let row = self.host.bind(name, wish.digest, wish.result_bytes_max.into(), from)?;
+        let identity = match (&self.sealed, connection) {
+            (Some(sealed), Some(connection)) => match sealed.peer(&connection) {
+                Some(peer) => Some(peer),
+                None => {
+                    let text = "the connection has ended".to_owned();
+                    return Err((ErrorKind::ServerGone, text));
+                }
+            },
+            _ => None,
+        };
+        let row =
+            self.host.bind(name, wish.digest, wish.result_bytes_max.into(), from, identity)?;
         let piece = self.socket.payload_to(from, HEADER_BYTES).unwrap_or(1024);
         let piece = (piece as u32).min(wish.piece) & !15;
         let credits_here = credits(self.buffer, piece);
@@ -102,7 +124,8 @@ impl ServerSocket {
         row.add_to_count();
         row.hold();
         while count < wanted
-            && let Some(granted) = self.admit(now, &row, from, &terms, wish.payload_check)
+            && let Some(granted) =
+                self.admit(now, (&row, connection), from, &terms, wish.payload_check)
         {
             handles[count] = granted;
             count += 1;
@@ -150,12 +173,12 @@ impl ServerSocket {
     pub(super) fn admit(
         &self,
         now: Moment,
-        row: &Arc<BindingRow>,
+        (row, connection): (&Arc<BindingRow>, Option<[u8; 8]>),
         from: &Address,
         terms: &ServerTerms,
         checked: bool,
     ) -> Option<GrantedHandle> {
-        let secret = sys::random().ok()?;
+        let secret = of_connection(connection, sys::random().ok()?);
         let from_whom = PeerAddress::of(from);
         let (peer, host) = (self.peer(from_whom), self.peer(from_whom.host()));
         let phase = |place| {
@@ -179,6 +202,9 @@ impl ServerSocket {
         }
         inner.flow = self.flows.of(peer);
         inner.server_end.assign(now, secret, peer, terms);
+        if let Some(sealed) = &self.sealed {
+            sealed.note_handles(&secret, 1);
+        }
         inner.to = *from;
         (inner.group, inner.checked) = (host as u16, checked);
         row.hold();
@@ -216,6 +242,9 @@ impl ServerSocket {
     /// call [`drop_departed`](Self::drop_departed) after it has released all locks.
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
         debug_assert!(inner.deferred.is_none(), "a procedure still runs");
+        if let Some(sealed) = self.sealed.as_ref().filter(|_| inner.row.is_some()) {
+            sealed.note_handles(&inner.server_end.bound_handle().secret, -1);
+        }
         inner.server_end.forget();
         self.drop_call(inner);
         inner.waits = WaitingFor::Nothing;

@@ -146,7 +146,7 @@ impl ServerSocket {
 
     /// Answers a host that has not proven its address, unless the group of the host has used up its answers.
     #[cold]
-    pub(super) fn answer_unverified(&self, now: Moment, packet: &[u8], to: &Address) {
+    pub(crate) fn answer_unverified(&self, now: Moment, packet: &[u8], to: &Address) {
         let fill = self.socket.fill_of_send_buffer();
         if !self.unverified.admit(now, self.peer(PeerAddress::of(to).host()), fill) {
             self.unsent.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{ExportHost, ReceiverState, ServerSocket, Work};
-use crate::call::{CallerInfo, PathKind, Refusal, Wait};
+use crate::call::{CallerInfo, Identified, PathKind, Refusal, Wait};
 use crate::counters::{ThreadKind, Visitor};
 use crate::device::udp::Udp;
 use crate::device::{Ethernet, LinkAddress, LinkDevice, LinkPort, Socket, SocketUse};
@@ -16,6 +16,7 @@ use crate::error::Kind;
 use crate::interface::{Description, HEALTH_NAME};
 use crate::keeper::Next;
 use crate::path::receivers::{PacketService, ReceiveMode, ReceiveOutcome, Receivers, THREAD};
+use crate::path::security::ServerSecurity;
 use crate::serving::admission::Admission;
 use crate::serving::binding_table::BindingRow;
 use crate::serving::export::{Applicant, Export};
@@ -53,6 +54,10 @@ pub struct Losses {
     pub unsent: u64,
 }
 
+/// How soon after a change of the trust the server ends the connections of clients that it does not trust any
+/// more.
+const TRUST: Duration = Duration::from_secs(1);
+
 /// The exports of the server, as one of its sockets offers them.
 struct SocketExports {
     core: Arc<ServerCore>,
@@ -71,8 +76,13 @@ impl Datagrams {
     }
 
     /// Opens a UDP socket at an address, and serves calls there. Returns the actual address of the socket.
-    pub(crate) fn open(&self, to: SocketAddr) -> io::Result<SocketAddr> {
-        self.open_with(to, None, self.core.threads.wait)
+    /// With `security`, the socket accepts only sealed packets.
+    pub(crate) fn open(
+        &self,
+        to: SocketAddr,
+        security: Option<ServerSecurity>,
+    ) -> io::Result<SocketAddr> {
+        self.open_with(to, None, self.core.threads.wait, security)
     }
 
     /// Opens a UDP socket as [`open`](Self::open) does. Also serves over raw Ethernet, on the interface that
@@ -81,11 +91,16 @@ impl Datagrams {
     /// # Errors
     /// If no socket can be opened, or if no interface has the address. Also if the interface is not an
     /// Ethernet interface, or if this process is not permitted to use the interface.
-    pub(crate) fn open_link(&self, to: SocketAddr, by: LinkDevice) -> io::Result<SocketAddr> {
+    pub(crate) fn open_link(
+        &self,
+        to: SocketAddr,
+        by: LinkDevice,
+        security: Option<ServerSecurity>,
+    ) -> io::Result<SocketAddr> {
         let link_port = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&link_port, SocketUse::Service)?;
         let node = link.node();
-        self.start(Socket::Ethernet(link), None, self.core.threads.wait)?;
+        self.start(Socket::Ethernet(link), None, self.core.threads.wait, security.clone())?;
         // Over UDP, most clients only bind. Only clients that cannot reach this server over the link also
         // make calls over UDP. Polling for these few packets would occupy a processor that the thread of the
         // link needs.
@@ -94,7 +109,7 @@ impl Datagrams {
         } else {
             self.core.threads.wait
         };
-        self.open_with(to, Some(node), wait)
+        self.open_with(to, Some(node), wait, security)
     }
 
     fn open_with(
@@ -102,20 +117,29 @@ impl Datagrams {
         to: SocketAddr,
         link: Option<LinkAddress>,
         wait: Wait,
+        security: Option<ServerSecurity>,
     ) -> io::Result<SocketAddr> {
         let socket = Udp::bound(to)?;
         let address = socket.local()?;
-        self.start(Socket::Udp(socket), link, wait)?;
+        self.start(Socket::Udp(socket), link, wait, security)?;
         Ok(address)
     }
 
-    fn start(&self, socket: Socket, link: Option<LinkAddress>, wait: Wait) -> io::Result<()> {
+    fn start(
+        &self,
+        socket: Socket,
+        link: Option<LinkAddress>,
+        wait: Wait,
+        security: Option<ServerSecurity>,
+    ) -> io::Result<()> {
+        let is_secure = security.is_some();
         let (core, admission) = (&self.core, self.core.admission());
         let host =
             Arc::new(SocketExports { core: Arc::clone(core), admission: Arc::clone(&admission) });
         let deferrals = Arc::clone(&core.deferrals);
-        let service = ServerSocket::new(socket, link, core.epoch, host, deferrals, core.page())?;
-        let checked = Arc::downgrade(&service);
+        let page = core.page();
+        let service = ServerSocket::new(socket, link, core.epoch, host, deferrals, page, security)?;
+        let (checked, judged) = (Arc::downgrade(&service), Arc::downgrade(&service));
         let receivers = Receivers::start(service, wait, admission)?;
         // The keeper, the background thread of the process, checks the clients of running procedures from
         // time to time.
@@ -124,6 +148,14 @@ impl Datagrams {
             due.map_or(Next::Sleep, Next::SleepAndTick)
         })?;
         receivers.service().set_watch(watch);
+        if is_secure {
+            let watch = core.keeper.watch_timer(move || match judged.upgrade() {
+                Some(service) if service.check_connections() => Next::SleepAndTick(TRUST),
+                Some(_) => Next::Sleep,
+                None => Next::Forget,
+            })?;
+            receivers.service().set_trust_watch(watch);
+        }
         self.sockets.lock().push(receivers);
         Ok(())
     }
@@ -229,8 +261,10 @@ impl ExportHost for SocketExports {
         digest: Option<[u8; 16]>,
         bytes: u64,
         from: &Address,
+        identity: Option<Identified>,
     ) -> Result<Arc<BindingRow>, (Kind, String)> {
-        let applicant = Applicant { from: from.ip(), is_reported: true, ..Applicant::STRANGER };
+        let applicant =
+            Applicant { identity: identity.as_ref(), from: from.ip(), is_reported: true };
         let export = self.export(name, &applicant)?;
         let bytes = export.admitted_bytes(digest, bytes)?;
         let caller = CallerInfo {
@@ -242,7 +276,7 @@ impl ExportHost for SocketExports {
             from: from.ip(),
             hardware: from.link().map(|(hardware, _)| hardware),
             claimed: None,
-            identity: None,
+            identity,
             ending: None,
             carried: None,
         };

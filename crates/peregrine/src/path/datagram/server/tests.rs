@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use super::retention::BOX_BYTES;
 use super::*;
-use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
+use crate::call::{CallerInfo, Identified, PathKind, Reply, Request, Serve, Served};
 use crate::counters::Tally;
 use crate::device::udp::Udp;
 use crate::interface::InterfaceRef;
@@ -40,6 +40,7 @@ impl ExportHost for Nothing {
         _: Option<[u8; 16]>,
         _: u64,
         from: &Address,
+        _: Option<Identified>,
     ) -> Result<Arc<BindingRow>, (ErrorKind, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
@@ -90,7 +91,7 @@ fn service_of(host: Nothing) -> Arc<ServerSocket> {
     let socket = Udp::bound("127.0.0.1:0".parse().unwrap()).unwrap();
     let page = Page::new().unwrap();
     let deferrals = Deferrals::new(&page);
-    ServerSocket::new(Socket::Udp(socket), None, 1, Arc::new(host), deferrals, page).unwrap()
+    ServerSocket::new(Socket::Udp(socket), None, 1, Arc::new(host), deferrals, page, None).unwrap()
 }
 
 const FROM: &str = "127.0.0.9:9";
@@ -99,10 +100,10 @@ const BYTES: u32 = 100_000;
 
 fn admitted(service: &ServerSocket, now: Moment) -> Handle {
     let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
-    let row = service.host.bind("", None, 0, &from).unwrap();
+    let row = service.host.bind("", None, 0, &from, None).unwrap();
     row.add_to_count();
     let terms = ServerTerms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
-    service.admit(now, &row, &from, &terms, false).unwrap().handle
+    service.admit(now, (&row, None), &from, &terms, false).unwrap().handle
 }
 
 /// Delivers a call to its record. If the call has several pieces, delivers only the first.
@@ -150,7 +151,7 @@ fn binding_to_an_export_that_is_withdrawn_meanwhile_is_refused() {
     let host = Nothing { is_withdrawn: true, bindings: Arc::clone(&bindings) };
     let service = service_of(host);
     let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
-    let refused = service.grant(Moment(1), &request(), &from).map(drop).unwrap_err();
+    let refused = service.grant(Moment(1), &request(), &from, None).map(drop).unwrap_err();
     assert_eq!(refused, (ErrorKind::Withdrawn, "`nothing` was withdrawn".to_owned()));
     assert_eq!(bindings.load(Ordering::Relaxed), 0);
     let row = service.record(0).unwrap().0.lock().row.clone();
@@ -165,7 +166,7 @@ fn binding_ends_with_its_last_handle_also_during_a_call() {
     let host = Nothing { is_withdrawn: false, bindings: Arc::clone(&bindings) };
     let service = service_of(host);
     let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
-    service.grant(Moment(1), &request(), &from).map(drop).unwrap();
+    service.grant(Moment(1), &request(), &from, None).map(drop).unwrap();
     assert_eq!(bindings.load(Ordering::Relaxed), 1);
     let running = service.record(0).unwrap().0.lock().row.clone().unwrap();
     for place in 0..2 {
@@ -323,7 +324,7 @@ fn refusal_without_a_place_names_the_limit() {
     let mut fill = |host: u8| {
         let from = Address::from(SocketAddr::from(([127, 0, 9, host], 9)));
         loop {
-            match service.grant(now, &wish, &from) {
+            match service.grant(now, &wish, &from, None) {
                 Ok(grant) => granted += grant.handles().len(),
                 Err((why, text)) => {
                     assert_eq!(why, ErrorKind::Exhausted);

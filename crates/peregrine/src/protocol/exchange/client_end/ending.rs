@@ -1,12 +1,26 @@
 //! Ends calls without a result, and decides whether such a call may have been executed.
 
 use super::{
-    ClientEnd, DropReason, Executed, FailureReason, Flags, Handled, Header, Moment, NEVER, Outcome,
-    PendingControl, State,
+    ClientEnd, DropReason, Executed, FailureReason, Flags, Handled, Header, MILLISECOND, Moment,
+    NEVER, Outcome, PendingControl, State,
 };
 
 /// After this number of consecutive ICMP refusals, the client concludes that the machine runs no server.
 const UNREACHABLE_MAX: u8 = 3;
+/// After a hint that the server is gone, the client waits for its answer this long in addition to two round
+/// trips, in nanoseconds.
+const HINT_PATIENCE: u64 = 5 * MILLISECOND;
+
+/// Refusals without a proof that the server sent them, such as ICMP errors.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unproven {
+    /// The number of consecutive refusals.
+    pub(super) count: u8,
+    /// The serial of the packet that was refused last.
+    serial: u16,
+    /// Whether they are only hints, because the server proves its packets.
+    only_hints: bool,
+}
 
 impl ClientEnd {
     /// Handles a refusal by the server. The server does not know the handle, so it executes no later packet
@@ -55,16 +69,32 @@ impl ClientEnd {
         self.due = NEVER;
     }
 
-    /// Notes that the server's machine refused a packet (an ICMP error).
-    pub(crate) fn note_unreachable(&mut self) {
+    /// Treats refusals without a proof as hints, because the server proves its packets. A hint ends no call:
+    /// it only shortens the wait for the answer to the current question.
+    pub(crate) fn take_refusals_as_hints(&mut self) {
+        self.unreachable.only_hints = true;
+    }
+
+    /// Notes a refusal without a proof that the server sent it: an ICMP error of its machine, or a packet in
+    /// clear from a server that proves its packets.
+    pub(crate) fn note_unreachable(&mut self, now: Moment) {
         if !self.is_in_progress() && !matches!(self.state, State::Cancelling) {
             return;
         }
-        let (count, serial) = self.unreachable;
-        if count == 0 || serial != self.serial {
-            self.unreachable = (count + 1, self.serial);
+        if self.unreachable.only_hints {
+            // The question is unanswered if the answer does not arrive soon, and counts like a question after
+            // which the client has waited for the longest interval. An answer that is on its way arrives
+            // before.
+            let patience = 2 * self.rtt.expected_answer() + HINT_PATIENCE;
+            self.interval = self.rtt.probe_interval_max();
+            self.due = self.due.min(now.after(patience));
+            return;
         }
-        if self.unreachable.0 >= UNREACHABLE_MAX {
+        let Unproven { count, serial, .. } = self.unreachable;
+        if count == 0 || serial != self.serial {
+            (self.unreachable.count, self.unreachable.serial) = (count + 1, self.serial);
+        }
+        if self.unreachable.count >= UNREACHABLE_MAX {
             // The server may have executed the call before the server process ended.
             self.fail(Executed::Maybe, FailureReason::Unreachable);
         }

@@ -607,15 +607,44 @@ fn call_cancelled_before_sending_uses_no_number() {
 fn three_icmp_refusals_end_a_call() {
     let mut client_end = calling(0);
     let mut now = NOW;
-    client_end.note_unreachable();
-    client_end.note_unreachable();
-    client_end.note_unreachable();
+    client_end.note_unreachable(now);
+    client_end.note_unreachable(now);
+    client_end.note_unreachable(now);
     assert!(!client_end.is_closed(), "the refusals were for one packet");
     for _ in 0..2 {
         next(&mut client_end, &mut now);
-        client_end.note_unreachable();
+        client_end.note_unreachable(now);
     }
     assert_eq!(client_end.outcome(), failed(Executed::Maybe, FailureReason::Unreachable));
+}
+
+#[test]
+fn hints_end_a_call_only_after_ten_unanswered_questions() {
+    let mut client_end = calling(0);
+    client_end.take_refusals_as_hints();
+    let (mut now, mut asked) = (NOW, 0);
+    // However many hints arrive, the answer that arrives in time is the result.
+    for _ in 0..100 {
+        client_end.note_unreachable(now);
+    }
+    assert!(client_end.is_in_progress());
+    let mut answered = client_end.clone();
+    answered.handle(now, &NoFlow, &result(0, 0), &[]);
+    assert!(matches!(answered.outcome(), Some(Outcome::Returned(_))));
+    loop {
+        let due = client_end.next_timer().expect("a call has a timer");
+        assert!(due > now, "the answer has time to arrive");
+        now = due;
+        client_end.handle_timer(now);
+        if let Some(outcome) = client_end.outcome() {
+            assert_eq!(Some(outcome), failed(Executed::Maybe, FailureReason::Dead));
+            break;
+        }
+        asked += sent(&mut client_end, now).len();
+        client_end.note_unreachable(now);
+    }
+    assert_eq!(asked, 10);
+    assert!(now.since(NOW) < SECOND, "hints shorten the wait");
 }
 
 #[test]

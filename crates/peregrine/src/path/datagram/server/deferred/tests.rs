@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::call::{
-    Answer, Answered, CallerInfo, PathKind, Reply, Request, Serve, Served, serve_async,
+    Answer, Answered, CallerInfo, Identified, PathKind, Reply, Request, Serve, Served, serve_async,
 };
 use crate::counters::{Page, Tally};
 use crate::device::Socket;
@@ -116,6 +116,7 @@ impl ExportHost for Waiting {
         _: Option<[u8; 16]>,
         _: u64,
         from: &Address,
+        _: Option<Identified>,
     ) -> Result<Arc<BindingRow>, (Kind, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
@@ -184,14 +185,14 @@ impl Dialogue {
         let page = Page::new().unwrap();
         let (host, deferrals) = (Arc::new(Waiting(Arc::clone(&event))), Deferrals::new(&page));
         let service =
-            ServerSocket::new(Socket::Udp(socket), None, 1, host, deferrals, page).unwrap();
+            ServerSocket::new(Socket::Udp(socket), None, 1, host, deferrals, page, None).unwrap();
         let receiver = service.receiver().unwrap();
         let client = UdpSocket::bind(any).unwrap();
         let from = Address::from(client.local_addr().unwrap());
-        let row = service.host.bind("", None, 0, &from).unwrap();
+        let row = service.host.bind("", None, 0, &from, None).unwrap();
         row.add_to_count();
         let terms = ServerTerms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
-        let handle = service.admit(moment(), &row, &from, &terms, false).unwrap().handle;
+        let handle = service.admit(moment(), (&row, None), &from, &terms, false).unwrap().handle;
         let sequence = handle.sequence();
         Self { event, service, receiver, server, client, handle, sequence, serial: 0 }
     }
