@@ -236,18 +236,22 @@ fn secure_client_never_uses_what_is_not_encrypted() {
     let error = DeskClient::bind_with(&format!("{tcp}/desk"), &as_ada()).unwrap_err();
     assert!(matches!(refusal(&error), Refusal::OtherProtocol { .. }), "{error}");
     assert!(error.to_string().contains("does not use TLS"), "{error}");
-    for scheme in ["udp", "eth"] {
-        let at = tcp.replace("tcp:", &format!("{scheme}:"));
-        let error = DeskClient::bind_with(&format!("{at}/desk"), &as_ada()).unwrap_err();
-        assert_eq!((error.kind(), error.executed()), (Kind::Denied, Executed::No), "{error}");
-    }
+    let at = tcp.replace("tcp:", "udp:");
+    let error = DeskClient::bind_with(&format!("{at}/desk"), &as_ada()).unwrap_err();
+    assert!(matches!(refusal(&error), Refusal::OtherProtocol { .. }), "{error}");
+    let at = tcp.replace("tcp:", "onc+tcp:");
+    let error = DeskClient::bind_with(&format!("{at}/desk"), &as_ada()).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::Denied, Executed::No), "{error}");
     let place = tcp.replace("tcp:", "");
     let (explained, bound) = peregrine::explain(&format!("absent@{place}"), &as_ada());
     assert!(bound.is_err());
     for candidate in explained.candidates() {
-        let is_excluded =
-            candidate.reason == "the binding is secure, and only tcp can be encrypted";
-        assert_eq!(is_excluded, !matches!(candidate.path, PathKind::Local | PathKind::Tcp));
+        let is_excluded = candidate.reason.starts_with("the binding is secure, and only tcp, udp");
+        let may = matches!(
+            candidate.path,
+            PathKind::Local | PathKind::Tcp | PathKind::Udp | PathKind::Ethernet
+        );
+        assert_eq!(is_excluded, !may);
     }
 }
 

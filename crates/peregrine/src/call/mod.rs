@@ -19,6 +19,7 @@ mod frames;
 mod identity;
 mod in_flight;
 pub(crate) mod metadata;
+mod path_kind;
 pub(crate) mod pending;
 mod pool;
 mod reply;
@@ -30,7 +31,7 @@ pub(crate) mod words;
 
 pub(crate) use batch::{Account, Batched, append, with_scratch};
 pub(crate) use block_cost::block_cost;
-pub use caller::{Caller, Claimed, PathKind, caller, undeferred};
+pub use caller::{Caller, Claimed, caller, undeferred};
 pub(crate) use caller::{
     CallerInfo, Calls, Ending, Identified, Nested, NestedReceived, due, inside, leave_call,
     serve_call, serve_calls_of, source_of_thread, tell_caller, with_calls,
@@ -46,6 +47,7 @@ pub(crate) use frames::{is_short, sparse_memory};
 pub use identity::CallerIdentity;
 pub(crate) use in_flight::{InFlight, InFlightNow};
 pub use metadata::Metadata;
+pub use path_kind::PathKind;
 pub use pending::{Begun, Bell};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};

@@ -240,7 +240,8 @@ mod tests {
     fn connections_are_bounded_and_idle_ones_are_evicted() {
         let table = Connections::bounded(4, 2);
         let put = |host, at| {
-            let reserved = table.reserve(host, [3; 4])?;
+            // Each number is drawn anew, also for a place that was used before.
+            let reserved = table.reserve(host, [at as u8; 4])?;
             Some(reserved.put(Moment(at), ()))
         };
         let [first, second] = [put(1, 5).unwrap(), put(1, 4).unwrap()];
