@@ -256,7 +256,7 @@ async fn serve_tonic_tls(listener: TcpListener) -> Result<(), Failure> {
     let [cert, key] = keys::for_tonic()?;
     let trusted = Certificate::from_pem(&cert);
     let tls = ServerTlsConfig::new().identity(Identity::from_pem(cert, key));
-    let mut server = Server::builder().tls_config(tls.client_ca_root(trusted))?;
+    let server = Server::builder().tls_config(tls.client_ca_root(trusted))?;
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Ok(server.serve_with_incoming(Null, incoming).await?)
 }
